@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0
+# The commands that a person types. kbuild reads Kbuild instead of this file.
+
+LAB := qemu/lab
+DEVICE ?= ferrule
+KERNEL ?= stock
+
+.PHONY: all help module provider programs run shell test test-debug test-long bench \
+	clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
+
+ifdef KDIR
+
+# A kernel of one's own, with the compilers of this machine: plain kbuild.
+KBUILD = $(MAKE) -C $(KDIR) M=$(CURDIR)
+
+all: module
+
+module:
+	$(KBUILD) modules
+
+modules_install:
+	$(KBUILD) modules_install
+
+clippy:
+	$(KBUILD) CLIPPY=1 modules
+
+clean:
+	$(KBUILD) clean
+
+else
+
+all:
+	$(LAB) build --kernel $(KERNEL) module provider
+
+module:
+	$(LAB) build --kernel $(KERNEL) module
+
+modules_install: module
+	release=$$(/sbin/modinfo -F vermagic build/ferrule.ko | cut -d' ' -f1) && \
+	install -D -m 644 build/ferrule.ko "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates/ferrule.ko" && \
+	/sbin/depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) "$$release"
+
+clippy:
+	$(LAB) build --clippy module
+
+clean:
+	rm -rf build
+
+endif
+
+help:
+	@echo 'Build'
+	@echo '  all (default)    the module and the provider, into build/'
+	@echo '  all KDIR=DIR     the module for the kernel whose build directory is DIR, with the compilers of this machine'
+	@echo '  modules_install  the module into /lib/modules (below INSTALL_MOD_PATH), for its kernel; KDIR= as above'
+	@echo '  clean            remove what was built (the cache stays: see qemu/lab clean)'
+	@echo
+	@echo 'Run'
+	@echo '  run              a guest that shows ibv_devinfo, ibv_rc_pingpong, ib_send_bw and ib_write_bw over ferrule0'
+	@echo '  run DEVICE=rxe   the same over rxe0'
+	@echo '  shell            a shell in a guest; DEVICE= as above'
+	@echo '                   (qemu/lab --help tells how to run any program in a guest)'
+	@echo
+	@echo 'Test'
+	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
+	@echo '  test-debug       the same on a kernel with lockdep, KASAN and their like'
+	@echo '  test-long        both with their full numbers of rounds'
+	@echo '  bench            ferrule against rxe'
+	@echo
+	@echo 'Rust'
+	@echo '  clippy           lint the module'
+	@echo '  rustfmt          format all Rust code; rustfmtcheck only looks'
+	@echo '  rustdoc          documentation of rust/ into build/rustdoc'
+	@echo '  rust-analyzer    rust-project.json for editors'
+
+provider:
+	$(LAB) build provider
+
+programs:
+	$(LAB) build tests
+
+run:
+	$(LAB) run --device $(DEVICE) --kernel $(KERNEL) -- /ferrule/tests/guest/demo.sh
+
+shell:
+	$(LAB) shell --device $(DEVICE) --kernel $(KERNEL)
+
+test:
+	tests/run $(TESTFLAGS)
+
+test-debug:
+	tests/run --kernel debug $(TESTFLAGS)
+
+test-long:
+	tests/run --long $(TESTFLAGS)
+
+bench: programs
+	tests/bench/bench $(BENCHFLAGS)
+
+rustfmt:
+	$(LAB) rust fmt
+
+rustfmtcheck:
+	$(LAB) rust fmt --check
+
+rustdoc:
+	$(LAB) rust doc
+
+rust-analyzer:
+	$(LAB) rust analyzer

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Single packages of the archive: what there is, and fetching them, by the build tree's apt."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import cache, debian, tree
+from .ui import Step
+
+STAMP = "stamp"
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+
+
+def _binds() -> list[tuple]:
+    directory = cache.work("apt")
+    (directory / "lists").mkdir(exist_ok=True)
+    lines = [*debian.proxy_options(), 'APT::Sandbox::User "root";', 'Acquire::Retries "3";']
+    _write(directory / "sources.list", "\n".join(debian.sources()) + "\n")
+    _write(directory / "lab.conf", "\n".join(lines) + "\n")
+    return [(directory / "lists", "/var/lib/apt/lists"), (directory / "sources.list", "/etc/apt/sources.list"),
+            (directory / "lab.conf", "/etc/apt/apt.conf.d/zz-lab")]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that another lab may be reading: only when it changes."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def refresh() -> None:
+    """Read the archive's indexes anew."""
+    tree.path()
+    with cache.lock("apt"), Step("reading the archive's indexes", cache.log_file("apt")) as step:
+        tree.run(step, ["apt-get", "update", "-q"], _binds())
+        (cache.work("apt") / STAMP).write_text(f"{time.time()}\n")
+
+
+def stamp() -> str:
+    """When the indexes were read; they are read first where they never were."""
+    path = cache.work("apt") / STAMP
+    if not path.exists():
+        refresh()
+    return path.read_text().strip()
+
+
+def packages(prefix: str) -> list[Package]:
+    """Every version of every package whose name begins so."""
+    stamp()
+    names = tree.output(["apt-cache", "pkgnames", prefix], _binds()).split()
+    if not names:
+        return []
+    found = []
+    name = ""
+    for line in tree.output(["apt-cache", "show", "--all-versions", *names], _binds()).splitlines():
+        field, _, value = line.partition(": ")
+        if field == "Package":
+            name = value
+        elif field == "Version":
+            found.append(Package(name, value))
+    return found
+
+
+def fetch(step: Step, wanted: list[Package], directory: Path) -> None:
+    """Download packages into a directory; apt checks their hashes."""
+    names = [f"{package.name}={package.version}" for package in wanted]
+    tree.run(step, ["apt-get", "download", "-q", *names], [*_binds(), (directory, "/download")], cwd="/download")
+
+
+def fetch_source(step: Step, name: str, suffix: str, directory: Path) -> Path:
+    """Download the one file of a source package whose name ends in `suffix`; apt checks its hash.
+
+    The rest of the source package is left alone: mirrors that prune may lack its .dsc.
+    """
+    for line in tree.output(["apt-get", "source", "--print-uris", "-qq", name], _binds()).splitlines():
+        uri, file, _size, checksum = line.split()
+        if file.endswith(suffix):
+            tree.run(step, ["/usr/lib/apt/apt-helper", "download-file", uri.strip("'"), f"/download/{file}", checksum],
+                     [*_binds(), (directory, "/download")])
+            return directory / file
+    raise step.failed(f"the archive has no {suffix} of {name}")

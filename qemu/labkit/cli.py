@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The commands of the lab."""
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from . import accel, archive, cache, debian, debug, guest, image, kernel, module, programs, provider, rust, tree
+from .errors import LAB_FAILED, LabError, Stopped, UsageError
+from .ui import say
+
+USAGE = """\
+NAME
+    lab - build Ferrule and run programs on it in virtual machines
+
+SYNOPSIS
+    qemu/lab run   [OPTION…] -- CMD [ARG…]   run a program in a guest
+    qemu/lab shell [OPTION…]                 a shell in a guest, on this terminal
+    qemu/lab build [OPTION…] [WHAT…]         build the module, the provider, the test programs
+    qemu/lab exec  [OPTION…] -- CMD [ARG…]   run a program in the build tree, at the checkout
+    qemu/lab rust  fmt|doc|analyzer          rustfmt, rustdoc, and rust-analyzer's project file
+    qemu/lab setup [--refresh]               make all that the other commands need
+    qemu/lab clean [--all]                   remove what was not used lately
+    qemu/lab COMMAND --help                  the options of a command
+
+DESCRIPTION
+    All software comes from Debian 13, whatever the host runs: compilers and QEMU from a build tree, the guest's
+    programs from a guest image. The lab makes both the first time they are needed, with mmdebstrap, which is all that
+    it wants from the host besides Python; it needs no root. What is built is kept outside the checkout, in entries
+    named by what went into them.
+
+EXIT STATUS
+    of `run` and `shell`: the command's own (128 and the signal's number where a signal ended it); and
+    124  the timeout was reached
+    125  a node's kernel log has a report (oops, BUG, WARNING, lockdep, KASAN, UBSAN, kmemleak, hung task, soft lockup,
+         RCU stall, refcount, panic), even where the command succeeded; the report is printed
+    126  the lab itself failed, for example because a device did not come up
+    of the others: 0, or 1 where something does not build; 126 where the lab itself failed
+    of all: 2 for a wrong command line
+
+ENVIRONMENT
+    FERRULE_CACHE    directory of the cache (default: ferrule in $XDG_CACHE_HOME or ~/.cache)
+    FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.3) or version (7.2.11)
+    FERRULE_MIRROR   URI of the Debian mirror (default: the one that this machine's apt uses)
+    FERRULE_ACCEL    kvm or tcg: do not try which one works
+
+FILES
+    qemu/packages.txt    the Debian packages in a guest
+    CACHE/runs/          the last runs: each node's kernel log, and QEMU's messages
+    CACHE/logs/          what the builds printed
+"""
+
+DEVICES = ("ferrule", "rxe", "none")
+KERNELS = ("stock", "debug")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that tells an error in one line."""
+
+    def error(self, message):
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+def parser() -> Parser:
+    top = Parser(prog="qemu/lab", add_help=False, allow_abbrev=False)
+    top.add_argument("-h", "--help", action="store_true")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    for name, what in (("run", "run a program in a guest"), ("shell", "a shell in a guest, on this terminal")):
+        sub = commands.add_parser(name, help=what, description=RUN_TEXT, allow_abbrev=False,
+                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+        _guest_options(sub, None if name == "shell" else 300)
+        if name == "run":
+            sub.usage = sub.format_usage().removeprefix("usage: ").rstrip() + " -- CMD [ARG…]"
+
+    sub = commands.add_parser("build", help="build the module, the provider, the test programs", allow_abbrev=False,
+                              description="Builds what is named (all of it where nothing is) into build/ of the checkout.")
+    sub.add_argument("what", nargs="*", metavar="WHAT", help="module, provider, provider-test, tests, or kernel")
+    sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock",
+                     help="the kernel that the module is for; `next` is the series after the stock one")
+    sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
+
+    sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
+                              description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
+                                          "source in /kernel/src and KDIR in /kernel/obj.")
+    sub.add_argument("--kernel", choices=(*KERNELS, "next", "none"), default="none",
+                     help="the kernel that is visible at /kernel (default: none)")
+    sub.usage = sub.format_usage().removeprefix("usage: ").rstrip() + " -- CMD [ARG…]"
+
+    sub = commands.add_parser("rust", help="rustfmt, rustdoc, rust-analyzer", allow_abbrev=False,
+                              description="fmt formats all Rust code as the kernel does; doc makes the documentation of "
+                                          "rust/ in build/rustdoc; analyzer writes rust-project.json for editors.")
+    sub.add_argument("tool", choices=("fmt", "doc", "analyzer"))
+    sub.add_argument("--check", action="store_true", help="with fmt: only look, and fail where something would change")
+
+    sub = commands.add_parser("setup", help="make all that the other commands need", allow_abbrev=False,
+                              description="Makes the build tree, the guest image, the kernel and KDIR; root has a missing "
+                                          "mmdebstrap installed.")
+    sub.add_argument("--refresh", action="store_true", help="read the archive's indexes anew: newer kernels, newer rdma-core")
+
+    sub = commands.add_parser("clean", help="remove what was not used lately", allow_abbrev=False,
+                              description="Removes what was not used for a week from the cache, and what was left half made.")
+    sub.add_argument("--all", action="store_true", help="remove everything")
+    return top
+
+
+RUN_TEXT = """\
+Boots one or two guests, brings up the device on a network device of MTU 9000 (node N has 10.77.0.N/24 and fd77::N/64),
+runs the program on node 1, and powers off.
+
+In a guest: /share is DIR; /ferrule/tests and /ferrule/build are the checkout's; /ferrule/module has the modules and
+/ferrule/provider the provider, which is installed; rdma-core's tests are in /usr/lib/rdma-core-tests. With one node,
+both ends of a test run in that node."""
+
+
+def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
+    sub.add_argument("--device", choices=DEVICES, default="ferrule",
+                     help="ferrule: ferrule0; rxe: rxe0; none: modules and provider on disk only (default: ferrule)")
+    sub.add_argument("--kernel", choices=KERNELS, default="stock",
+                     help="Debian's kernel, or one that watches for misuse (default: stock)")
+    sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
+    sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
+    sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
+    sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
+    sub.add_argument("--mem", metavar="MiB", type=_whole(256, 1 << 20), help="memory of a guest (default: 1024; debug: 2048)")
+    sub.add_argument("--timeout", metavar="S", type=_whole(1, 10**6), default=timeout,
+                     help=f"end after so many seconds, boot included (default: {timeout or 'none'})")
+    sub.add_argument("--append", metavar="WORDS", default="", help="more words for the kernel's command line")
+
+
+def _whole(least: int, most: int):
+    def convert(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
+        return int(text)
+
+    return convert
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Parse a command line.
+
+    Raises UsageError when it is wrong.
+    """
+    if "--" in words:
+        cut = words.index("--")
+        words, program = words[:cut], words[cut + 1:]
+    else:
+        program = []
+    options, rest = parser().parse_known_args(words)
+    if options.command in ("run", "exec"):
+        if rest and not rest[0].startswith("-"):
+            raise UsageError(f"{options.command}: the program comes after --, as in: "
+                             f"qemu/lab {options.command} [OPTION…] -- {' '.join(rest)}")
+        if not program and not rest:
+            raise UsageError(f"{options.command}: which program? qemu/lab {options.command} [OPTION…] -- CMD [ARG…]")
+    elif program:
+        raise UsageError(f"{options.command or 'lab'} takes no program after --")
+    if rest:
+        raise UsageError(f"unknown option {rest[0]} (see `qemu/lab {options.command or ''} --help`)")
+    options.argv = program
+    if options.command in ("run", "shell"):
+        if options.peer is not None and options.nodes != 2:
+            raise UsageError("--peer needs --nodes 2")
+        if options.share is not None and not Path(options.share).is_dir():
+            raise UsageError(f"--share: {options.share} is not a directory")
+        if options.mem is None:
+            options.mem = 2048 if options.kernel == "debug" else 1024
+    if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("shell needs a terminal; qemu/lab run runs a program without one")
+    for what in getattr(options, "what", None) or []:
+        if what not in BUILDERS:
+            raise UsageError(f"build: {what!r} is none of {', '.join(BUILDERS)}")
+    return options
+
+
+def main(words: list[str]) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        options = parse(words)
+        if options.help or not options.command:
+            print(USAGE, end="")
+            return 0
+        return COMMANDS[options.command](options)
+    except LabError as error:
+        say(str(error))
+        return error.status
+    except Stopped as stop:
+        say("interrupted")
+        return stop.status
+    except BrokenPipeError:
+        return 141
+    except OSError as error:
+        say(f"{error.filename or 'the system'}: {error.strerror}")
+        return LAB_FAILED
+
+
+def _stop(number: int, _frame: object) -> None:
+    raise Stopped(number)
+
+
+def the_kernel(name: str) -> kernel.Kernel:
+    if name == "debug":
+        return debug.the_kernel()
+    return kernel.following() if name == "next" else kernel.stock()
+
+
+def run(options: argparse.Namespace) -> int:
+    target = the_kernel(options.kernel)
+    empty = cache.work("empty")
+    parts = [(tree.CHECKOUT / name if (tree.CHECKOUT / name).is_dir() else empty, name) for name in ("tests", "build")]
+    # rxe needs nothing of the checkout's, so what does not compile cannot keep it from running.
+    if options.device != "rxe" and (tree.CHECKOUT / "Kbuild").exists():
+        parts.append((module.build(target), "module"))
+        parts.append((provider.build(), "provider"))
+    elif options.device == "ferrule":
+        raise LabError("this checkout has no Kbuild, so there is no ferrule yet; --device rxe works")
+    shell = options.command == "shell"
+    plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
+                      peer=options.peer, share=Path(options.share).resolve() if options.share else None,
+                      smp=options.smp, mem=options.mem, timeout=options.timeout, append=options.append, tty=shell)
+    return guest.run(plan)
+
+
+def build(options: argparse.Namespace) -> int:
+    for what in options.what or ("module", "provider", "tests"):
+        BUILDERS[what](options)
+    return 0
+
+
+def _build_module(options: argparse.Namespace) -> None:
+    made = module.build(the_kernel(options.kernel), options.clippy)
+    if not options.clippy:
+        _publish(made, "" if options.kernel == "stock" else options.kernel)
+
+
+def _build_provider(_options: argparse.Namespace) -> None:
+    _publish(provider.build(), "")
+
+
+def _build_provider_test(_options: argparse.Namespace) -> None:
+    _publish(provider.build_test(), "tests")
+
+
+def _build_programs(_options: argparse.Namespace) -> None:
+    programs.build()
+
+
+def _build_kernel(options: argparse.Namespace) -> None:
+    print(the_kernel(options.kernel).kdir)
+
+
+BUILDERS = {"module": _build_module, "provider": _build_provider, "provider-test": _build_provider_test,
+            "tests": _build_programs, "kernel": _build_kernel}
+
+
+def _publish(made: Path, below: str) -> None:
+    """Copy what was built to where a person looks for it."""
+    directory = programs.BUILD / below
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in made.iterdir():
+        if not file.name.startswith("."):
+            shutil.copy(file, directory)
+
+
+def execute(options: argparse.Namespace) -> int:
+    binds = [] if options.kernel == "none" else the_kernel(options.kernel).binds
+    words = tree.command(options.argv, binds, tree.CHECKOUT)
+    return subprocess.run(words, env=tree.environment()).returncode
+
+
+def setup(options: argparse.Namespace) -> int:
+    debian.need_tools(install=True)
+    if options.refresh:
+        archive.refresh()
+    stock = kernel.stock()
+    say(f"Linux {stock.release} is the stock kernel")
+    image.root()
+    provider.source()
+    stock.kdir
+    accel.choose()
+    say(f"all is there, in {cache.root()}")
+    return 0
+
+
+def clean(options: argparse.Namespace) -> int:
+    count = cache.clean(0 if options.all else 7)
+    say(f"removed {count} from {cache.root()}")
+    return 0
+
+
+def rust_tools(options: argparse.Namespace) -> int:
+    if options.tool == "fmt":
+        rust.format(options.check)
+    elif options.tool == "doc":
+        say(f"the documentation is in {rust.document(kernel.stock())}")
+    else:
+        say(f"wrote {rust.analyzer(kernel.stock())}")
+    return 0
+
+
+COMMANDS = {"run": run, "shell": run, "build": build, "exec": execute, "rust": rust_tools, "setup": setup,
+            "clean": clean}

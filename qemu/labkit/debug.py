@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The kernel that watches: the stock kernel's source with lockdep, KASAN and their like (qemu/debug.config)."""
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+from . import cache, kernel, tree
+from .ui import Step
+
+FRAGMENT = tree.CHECKOUT / "qemu/debug.config"
+MAKE = ["make", "-C", kernel.SOURCE, f"O={kernel.KDIR}", "LLVM=1"]
+
+
+class DebugKernel(kernel.Kernel):
+    """A kernel of our own configuration, from the stock kernel's source."""
+
+    @property
+    def series(self) -> str:
+        return ".".join(self.version.split(".")[:2])
+
+    @cached_property
+    def image(self) -> Path:
+        """As `Kernel.image`, and with its build directory in obj/."""
+        source, fragment = self.source, FRAGMENT.read_text()
+
+        def build(directory: Path, step: Step) -> None:
+            obj = directory / "obj"
+            obj.mkdir()
+            binds = [(source, kernel.SOURCE), (obj, kernel.KDIR), (directory, "/entry")]
+            tree.run(step, [*MAKE, "tinyconfig"], binds)
+            config = obj / ".config"
+            config.write_text(merge(config.read_text(), fragment))
+            tree.run(step, [*MAKE, "olddefconfig"], binds)
+            if missing := lost(config.read_text(), fragment):
+                raise step.failed("the configuration lost " + ", ".join(missing))
+            tree.run(step, ["nice", *MAKE, f"-j{tree.jobs()}", "bzImage", "modules"], binds)
+            tree.run(step, [*MAKE, "modules_install", "INSTALL_MOD_PATH=/entry/usr", "DEPMOD=true"], binds)
+            release = (obj / "include/config/kernel.release").read_text().strip()
+            (directory / "vmlinuz").write_bytes((obj / "arch/x86/boot/bzImage").read_bytes())
+            (directory / "usr/lib/modules" / release / "config").write_text(config.read_text())
+            kernel.finish_image(step, directory, release)
+            _slim(obj)
+
+        inputs = {"version": self.version, "fragment": fragment, "tree": tree.path().parent.name, "layout": 1}
+        return cache.entry("debug", inputs, f"building the debug kernel from Linux {self.version} (20 CPU minutes)", build)
+
+    @cached_property
+    def kdir(self) -> Path:
+        return self.image / "obj"
+
+    @property
+    def make_words(self) -> list[str]:
+        return ["LLVM=1"]
+
+
+def _slim(obj: Path) -> None:
+    """Drop the kernel's own objects, which no module needs, from a build directory."""
+    for part in ("vmlinux.o", "vmlinux.a", "vmlinux.unstripped"):
+        (obj / part).unlink(missing_ok=True)
+    for file in [*obj.rglob("*.o"), *obj.rglob("*.a"), *obj.rglob("*.ko")]:
+        if file.relative_to(obj).parts[0] not in ("scripts", "tools", "rust"):
+            file.unlink()
+
+
+def settings(text: str) -> dict[str, str]:
+    """What a configuration sets; what it clears, in either way of writing it, is `n`."""
+    found = {}
+    for line in text.splitlines():
+        if match := re.fullmatch(r"(CONFIG_\w+)=(.*)", line.strip()):
+            found[match[1]] = match[2]
+        elif match := re.fullmatch(r"# (CONFIG_\w+) is not set", line.strip()):
+            found[match[1]] = "n"
+    return found
+
+
+def merge(base: str, fragment: str) -> str:
+    """A configuration with the settings of a fragment in the place of its own."""
+    merged = settings(base) | settings(fragment)
+    return "".join(f"{name}={value}\n" for name, value in merged.items())
+
+
+def lost(config: str, fragment: str) -> list[str]:
+    """The settings of a fragment that a configuration does not hold."""
+    have = settings(config)
+    return [f"{name}={value}" for name, value in settings(fragment).items() if have.get(name, "n") != value]
+
+
+def the_kernel() -> DebugKernel:
+    stock = kernel.stock()
+    return DebugKernel(f"{stock.upstream}-ferrule-debug", stock.version, "debug")

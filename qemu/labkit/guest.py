@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The nodes of a run: starting QEMU, talking to the agents, ending it all, and judging the kernels' logs."""
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+import tty
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import accel, cache, image, kernlog, tree
+from .channel import Channel
+from .errors import LAB_FAILED, REPORT, TIMEOUT
+from .ui import say, seconds, tail
+
+KEPT_RUNS = 30
+POWER_OFF_SECONDS = 20
+SHOWN_REPORTS = 5
+
+
+@dataclass
+class Plan:
+    """What to run, and on what."""
+
+    argv: list[str]
+    device: str
+    kernel: object
+    parts: list[tuple[Path, str]]
+    nodes: int = 1
+    peer: str | None = None
+    share: Path | None = None
+    smp: int = 2
+    mem: int = 1024
+    timeout: float | None = None
+    append: str = ""
+    tty: bool = False
+
+
+@dataclass
+class Node:
+    """One virtual machine."""
+
+    number: int
+    directory: Path
+    channel: Channel = field(default_factory=Channel)
+    process: subprocess.Popen | None = None
+
+    @property
+    def console(self) -> Path:
+        return self.directory / f"node{self.number}.log"
+
+    @property
+    def qemu_log(self) -> Path:
+        return self.directory / f"node{self.number}.qemu.log"
+
+    def start(self, plan: Plan, accelerator: list[str], ethernet: socket.socket | None) -> None:
+        netdev = "eth0" if ethernet else "dummy0"
+        # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
+        append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
+                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.device}"]
+        if "tcg" in accelerator[1]:
+            # Nobody attacks this kernel, and a busy host must not look like a stall.
+            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40"]
+        if plan.share:
+            append.append("lab.share")
+        if plan.append:
+            append.append(plan.append)
+        argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
+                "-machine", "q35", *accelerator, "-smp", plan.smp, "-m", plan.mem,
+                "-display", "none", "-no-reboot", "-serial", f"file:/run/lab/{self.console.name}",
+                "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs", "-append", " ".join(append),
+                "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
+                "-device", "virtserialport,chardev=lab,name=ferrule.lab",
+                *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
+                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci"]
+        binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
+                 (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
+        empty = self.directory / "parts"
+        empty.mkdir(exist_ok=True)
+        binds.append((empty, "/lab/parts"))
+        binds += [(path, f"/lab/parts/{name}") for path, name in plan.parts]
+        if plan.share:
+            argv += _folder("share", "/lab/share")
+            binds.append((plan.share, "/lab/share"))
+        passed = [self.channel.guest_end.fileno()]
+        if ethernet:
+            argv += ["-netdev", f"stream,id=net,server=off,addr.type=fd,addr.str={ethernet.fileno()}",
+                     "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{self.number:02x},romfile="]
+            passed.append(ethernet.fileno())
+        with self.qemu_log.open("wb") as log:
+            self.process = subprocess.Popen(tree.command(argv, binds), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=tree.environment(), pass_fds=passed, start_new_session=True)
+        self.channel.started()
+
+    def end(self) -> None:
+        """End this node's QEMU, if it still runs."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def reports(self) -> list[kernlog.Report]:
+        try:
+            return kernlog.scan(self.console.read_text(errors="replace"))
+        except FileNotFoundError:
+            return []
+
+
+def _disk(name: str, path: str) -> list[str]:
+    return ["-drive", f"if=none,id={name},file={path},format=raw,readonly=on,cache=unsafe",
+            "-device", f"virtio-blk-pci,drive={name}"]
+
+
+def _folder(tag: str, path: str, more: str = "") -> list[str]:
+    return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
+
+
+def run(plan: Plan) -> int:
+    """Run the plan's command; returns the exit status that the lab ends with."""
+    directory = _new_directory()
+    nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
+    accelerator, why = accel.choose()
+    say(f"Linux {plan.kernel.release} under {why}")
+    session = Session(plan, nodes)
+    cables: list[socket.socket | None] = [None]
+    if plan.nodes == 2:
+        cables = list(socket.socketpair())
+    try:
+        for node, cable in zip(nodes, cables):
+            node.start(plan, accelerator, cable)
+            if cable:
+                cable.close()
+        status = session.serve()
+    finally:
+        for node in nodes:
+            node.end()
+    return _judge(nodes, status)
+
+
+class Session:
+    """A run from the first boot to the last power-off, as a loop over what the agents send."""
+
+    def __init__(self, plan: Plan, nodes: list[Node]):
+        self.plan = plan
+        self.nodes = nodes
+        self.here: set[int] = set()
+        self.status: int | None = None
+        self.deadline = time.monotonic() + plan.timeout if plan.timeout else None
+        self.selector = selectors.DefaultSelector()
+        self.peer_line = b""
+        self.timed_out = False
+
+    def serve(self) -> int:
+        for node in self.nodes:
+            self.selector.register(node.channel, selectors.EVENT_READ, lambda node=node: self.from_guest(node))
+        with _raw_terminal(self.plan.tty):
+            while self.selector.get_map():
+                if self.deadline is not None and time.monotonic() >= self.deadline:
+                    if not self.past_deadline():
+                        break
+                limit = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+                for key, _ in self.selector.select(limit):
+                    key.data()
+        if self.peer_line:
+            self.output(self.nodes[-1], "O", b"\n")
+        if self.timed_out:
+            return TIMEOUT
+        return LAB_FAILED if self.status is None else self.status
+
+    def past_deadline(self) -> bool:
+        """The time is over: first ask the guests what hangs, then give up."""
+        if self.status is not None or self.timed_out:
+            return False
+        self.timed_out = True
+        say(f"timeout after {seconds(self.plan.timeout)}; the nodes' kernel logs list the tasks that were blocked")
+        for node in self.nodes:
+            node.channel.send("D")
+        self.deadline = time.monotonic() + 2
+        return True
+
+    def from_guest(self, node: Node) -> None:
+        frames = node.channel.receive()
+        if frames is None:
+            self.gone(node)
+            return
+        for letter, content in frames:
+            if letter == "H":
+                self.arrived(node, content)
+            elif letter in "OE":
+                self.output(node, letter, content)
+            elif letter == "X":
+                self.exited(node, content)
+
+    def gone(self, node: Node) -> None:
+        self.selector.unregister(node.channel)
+        if self.status is None and not self.timed_out:
+            say(f"node {node.number} went down before the command had ended; the end of its console:")
+            print(tail(node.console) or tail(node.qemu_log), file=sys.stderr)
+            self.finish(LAB_FAILED)
+
+    def arrived(self, node: Node, content: bytes) -> None:
+        failure = json.loads(content)
+        if failure:
+            say(f"node {node.number} could not bring up its device: {failure}")
+            self.finish(LAB_FAILED)
+            return
+        self.here.add(node.number)
+        if len(self.here) == len(self.nodes):
+            if self.plan.peer:
+                self.nodes[1].channel.send_json("R", {"argv": ["sh", "-c", self.plan.peer]})
+            self.begin(self.nodes[0])
+
+    def begin(self, node: Node) -> None:
+        request = {"argv": self.plan.argv, "tty": self.plan.tty}
+        if self.plan.tty:
+            request |= _window() | {"env": {"TERM": os.environ.get("TERM", "dumb")}}
+            self.selector.register(sys.stdin, selectors.EVENT_READ, lambda: self.typed(node))
+            signal.signal(signal.SIGWINCH, lambda *_: node.channel.send_json("W", _window()))
+        node.channel.send_json("R", request)
+
+    def typed(self, node: Node) -> None:
+        data = os.read(sys.stdin.fileno(), 4096)
+        node.channel.send("I" if data else "C", data)
+        if not data:
+            self.selector.unregister(sys.stdin)
+
+    def output(self, node: Node, letter: str, content: bytes) -> None:
+        if node.number == 1:
+            stream = sys.stdout.buffer if letter == "O" else sys.stderr.buffer
+            stream.write(content)
+            stream.flush()
+            return
+        self.peer_line += content
+        *lines, self.peer_line = self.peer_line.split(b"\n")
+        for line in lines:
+            sys.stderr.buffer.write(b"node2: " + line + b"\n")
+        sys.stderr.flush()
+
+    def exited(self, node: Node, content: bytes) -> None:
+        status = json.loads(content)["status"]
+        if node.number == 1:
+            self.finish(status)
+        elif status != 0 and self.status is None:
+            say(f"the peer on node {node.number} ended with status {status}")
+
+    def finish(self, status: int) -> None:
+        """The command has ended: let the nodes power off, within a limit."""
+        if self.status is None:
+            self.status = status
+            self.deadline = time.monotonic() + POWER_OFF_SECONDS
+            if self.plan.tty and sys.stdin in [key.fileobj for key in self.selector.get_map().values()]:
+                self.selector.unregister(sys.stdin)
+            for node in self.nodes:
+                node.channel.send("Q")
+
+
+def _judge(nodes: list[Node], status: int) -> int:
+    """Print what the kernels reported; a report overrules every other status."""
+    found = False
+    for node in nodes:
+        reports = node.reports()
+        for report in reports[:SHOWN_REPORTS]:
+            say(f"node {node.number}'s kernel reports ({report.kind}): {report.title}")
+            print(kernlog.show(report), file=sys.stderr)
+        if reports:
+            found = True
+            say(f"{len(reports)} kernel report(s) on node {node.number}; its whole log is {node.console}")
+    return REPORT if found else status
+
+
+def _window() -> dict[str, int]:
+    size = shutil.get_terminal_size()
+    return {"rows": size.lines, "columns": size.columns}
+
+
+@contextmanager
+def _raw_terminal(wanted: bool):
+    if not wanted:
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _new_directory() -> Path:
+    """A directory for this run's logs; the oldest ones beyond KEPT_RUNS go."""
+    runs = cache.root() / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    old = sorted((path for path in runs.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    for path in old[:-KEPT_RUNS]:
+        cache.remove(path)
+    directory = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    directory.mkdir()
+    return directory

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a guest boots: a read-only root image with Debian's packages, and an initramfs that puts a writable layer on it.
+
+The root image depends on the packages alone. The lab's own files for the guest (qemu/guest) travel in the initramfs,
+and what is built from the checkout comes by a share, so neither costs a new image.
+"""
+
+import gzip
+import lzma
+import stat
+from pathlib import Path
+
+from . import cache, debian, kernel, tree
+from .errors import LabError
+from .ui import Step
+
+PACKAGES_FILE = tree.CHECKOUT / "qemu/packages.txt"
+GUEST_FILES = tree.CHECKOUT / "qemu/guest"
+
+# rdma-core's tests come as documentation, some of them compressed.
+HOOK = """
+mkdir "$1/usr/lib/rdma-core-tests" && cp -r "$1/usr/share/doc/rdma-core/tests" "$1/usr/lib/rdma-core-tests/" &&
+find "$1/usr/lib/rdma-core-tests" -name '*.gz' -exec gunzip {} + &&
+mkdir -p "$1/ferrule" "$1/share" && rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
+"""
+
+
+def packages() -> list[str]:
+    """The packages that packages.txt names."""
+    lines = (line.split("#")[0].strip() for line in PACKAGES_FILE.read_text().splitlines())
+    names = sorted({line for line in lines if line})
+    for name in names:
+        if not name.replace("-", "").replace("+", "").replace(".", "").isalnum():
+            raise LabError(f"{PACKAGES_FILE}: {name!r} is not the name of a package")
+    return names
+
+
+def root() -> Path:
+    """The guest's root image (erofs, not compressed: unpacking costs a guest under TCG more than reading)."""
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root.tar", names, step, [HOOK])
+        tree.run(step, ["mkfs.erofs", "--quiet", "--tar=f", "/entry/root.erofs", "/entry/root.tar"],
+                 [(directory, "/entry")])
+        (directory / "root.tar").unlink()
+
+    names = packages()
+    inputs = {"suite": debian.SUITE, "packages": names, "hook": HOOK, "layout": 1}
+    return cache.entry("guest", inputs, "making the guest image (about 1 minute)", build) / "root.erofs"
+
+
+def initramfs(modules: Path) -> Path:
+    """The initramfs for a kernel whose modules stand in that directory."""
+
+    def build(directory: Path, step: Step) -> None:
+        files = {"bin/busybox": ((tree.path() / "usr/bin/busybox").read_bytes(), 0o755)}
+        for file in sorted(GUEST_FILES.iterdir()):
+            files["init" if file.name == "initramfs" else f"lab/{file.name}"] = (file.read_bytes(), 0o755)
+        order = []
+        for file in kernel.early_modules(modules):
+            content = file.read_bytes()
+            name = file.name
+            if name.endswith(".xz"):
+                content, name = lzma.decompress(content), name.removesuffix(".xz")
+            files[f"modules/{name}"] = (content, 0o644)
+            order.append(name)
+        files["modules/order"] = ("".join(f"{name}\n" for name in order).encode(), 0o644)
+        (directory / "initramfs").write_bytes(gzip.compress(cpio(files), 1))
+
+    inputs = {"guest": cache.digest_files(GUEST_FILES, ["."]), "modules": modules.parent.name,
+              "early": kernel.EARLY_MODULES, "tree": tree.path().parent.name, "layout": 1}
+    return cache.entry("initramfs", inputs, "making the initramfs", build) / "initramfs"
+
+
+def cpio(files: dict[str, tuple[bytes, int]]) -> bytes:
+    """A cpio archive in the "newc" format that the kernel unpacks, of regular files and the directories they need."""
+    directories = {str(parent) for name in files for parent in Path(name).parents} - {"."}
+    directories |= {"dev", "proc", "sys", "root"}
+    records = [(name, b"", stat.S_IFDIR | 0o755) for name in sorted(directories)]
+    records += [(name, content, stat.S_IFREG | mode) for name, (content, mode) in files.items()]
+    records.append(("TRAILER!!!", b"", 0))
+    out = bytearray()
+    for number, (name, content, mode) in enumerate(records, 1):
+        words = [number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0]
+        out += b"070701" + b"".join(b"%08x" % word for word in words) + name.encode() + b"\0"
+        out += b"\0" * (-len(out) % 4) + content
+        out += b"\0" * (-len(out) % 4)
+    return bytes(out)

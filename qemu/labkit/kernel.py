@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which kernel a guest boots and a module is built for: Debian's stock kernel, its image, modules, source and KDIR.
+
+Inside the build tree a kernel stands at /kernel: its source at /kernel/src and its build directory, which is KDIR,
+at /kernel/obj. Build directories are full of absolute paths; these fixed ones keep them valid in any cache.
+"""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from . import archive, cache, tree
+from .archive import Package
+from .errors import LabError, UsageError
+from .ui import Step
+
+SERIES = "7.2"
+NEXT_SERIES = "7.3"
+SOURCE = "/kernel/src"
+KDIR = "/kernel/obj"
+
+# In the initramfs, with what they depend on; a kernel may have some of them built in.
+EARLY_MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay", "9pnet_virtio", "9p", "virtio_net",
+                 "dummy"]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of the archive, named as its image package names it, e.g. 7.2.12+deb13-amd64."""
+
+    release: str
+    version: str
+    name: str = "stock"
+
+    @property
+    def upstream(self) -> str:
+        return re.match(r"[\d.]+", self.release)[0]
+
+    @property
+    def series(self) -> str:
+        return ".".join(self.upstream.split(".")[:2])
+
+    @property
+    def local(self) -> str:
+        return self.release.removeprefix(self.upstream)
+
+    @cached_property
+    def image(self) -> Path:
+        """A directory with vmlinuz, config, modules/ (its modules, with depmod's indexes) and modules.erofs."""
+
+        def build(directory: Path, step: Step) -> None:
+            names = [f"linux-{part}-{self.release}" for part in ("image", "binary", "modules")]
+            have = {package.name for package in archive.packages("linux-") if package.version == self.version}
+            _unpack(step, [Package(name, self.version) for name in names if name in have], directory)
+            finish_image(step, directory, self.release)
+
+        return cache.entry("kernel", {"release": self.release, "version": self.version, "layout": 1},
+                           f"fetching Linux {self.release}", build)
+
+    @cached_property
+    def source(self) -> Path:
+        """The directory of its source, with Debian's patches."""
+        return source(self.series, self.version) / "src"
+
+    @cached_property
+    def kdir(self) -> Path:
+        """Its build directory as `make modules_prepare` leaves it, with the Rust metadata that Debian does not ship."""
+
+        def build(directory: Path, step: Step) -> None:
+            unpacked = directory / "unpacked"
+            _unpack(step, [Package(f"linux-headers-{self.release}", self.version)], unpacked)
+            headers = unpacked / "usr/src" / f"linux-headers-{self.release}"
+            config = (headers / ".config").read_text()
+            if "\nCONFIG_RUST=y\n" not in config:
+                raise LabError(f"Linux {self.release} is built without Rust (CONFIG_RUST); "
+                               "name another with FERRULE_KERNEL")
+            obj = directory / "obj"
+            obj.mkdir()
+            (obj / ".config").write_text(config)
+            compiler = f"CC={compiler_of(config)}"
+            make = ["make", "-C", SOURCE, f"O={KDIR}", compiler, f"LOCALVERSION={self.local}", f"-j{tree.jobs()}"]
+            binds = [(source, SOURCE), (obj, KDIR)]
+            for target in ("olddefconfig", "prepare", "modules_prepare"):
+                tree.run(step, [*make, target], binds)
+            for name in ("Module.symvers", "vmlinux"):
+                if (headers / name).exists():
+                    (headers / name).rename(obj / name)
+            cache.remove(unpacked)
+
+        source = self.source
+        inputs = {"release": self.release, "version": self.version, "tree": tree.path().parent.name, "layout": 1}
+        return cache.entry("kdir", inputs, f"preparing KDIR of Linux {self.release} (about 2 minutes)", build) / "obj"
+
+    @property
+    def binds(self) -> list[tuple]:
+        """What has to be visible in the build tree to build modules for this kernel."""
+        return [(self.source, SOURCE), (self.kdir, KDIR)]
+
+    @property
+    def make_words(self) -> list[str]:
+        """What kbuild has to be told besides M=."""
+        return [f"CC={compiler_of((self.kdir / '.config').read_text())}"]
+
+
+def compiler_of(config: str) -> str:
+    """The compiler that a configuration was made for, e.g. gcc-14."""
+    found = re.search(r'CONFIG_CC_VERSION_TEXT="(?:[\w-]*-)?(gcc-\d+)', config)
+    return found[1] if found else "gcc"
+
+
+def source(series: str, version: str) -> Path:
+    """The directory that holds src/, the source of linux-source-`series` in this version."""
+
+    def build(directory: Path, step: Step) -> None:
+        _unpack(step, [Package(f"linux-source-{series}", version)], directory)
+        tarball = next((directory / "usr/src").glob("linux-source-*.tar.xz"))
+        (directory / "src").mkdir()
+        step.run(["tar", "-x", "-f", tarball, "-C", directory / "src", "--strip-components=1", "--no-same-owner"])
+        cache.remove(directory / "usr")
+
+    return cache.entry("source", {"series": series, "version": version, "layout": 1},
+                       f"unpacking the source of Linux {version} (1.7 GB)", build)
+
+
+def _unpack(step: Step, packages: list[Package], directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    downloads = directory / "download"
+    downloads.mkdir()
+    archive.fetch(step, packages, downloads)
+    for file in sorted(downloads.glob("*.deb")):
+        tree.run(step, ["dpkg-deb", "-x", f"/entry/download/{file.name}", "/entry"], [(directory, "/entry")])
+    cache.remove(downloads)
+
+
+def finish_image(step: Step, directory: Path, release: str) -> None:
+    """Bring usr/lib/modules/RELEASE of a kernel into the layout of `Kernel.image`."""
+    modules = directory / "usr/lib/modules" / release
+    for place in (modules / "vmlinuz", directory / "boot" / f"vmlinuz-{release}"):
+        if place.exists():
+            place.rename(directory / "vmlinuz")
+    for link in ("build", "source"):
+        (modules / link).unlink(missing_ok=True)
+    binds = [(directory, "/entry")]
+    tree.run(step, ["depmod", "-b", "/entry/usr", release], binds)
+    modules.rename(directory / "modules")
+    tree.run(step, ["mkfs.erofs", "--quiet", "--all-root", "/entry/modules.erofs", "/entry/modules"], binds)
+    for rest in ("usr", "boot", "lib", "etc"):
+        cache.remove(directory / rest)
+
+
+def stock() -> Kernel:
+    """The newest 7.2.y whose image, headers and source are all in the archive, else the newest of any series that has
+    them; $FERRULE_KERNEL chooses another, by series (7.3) or version (7.2.11)."""
+    return _choose("stock", os.environ.get("FERRULE_KERNEL", ""), SERIES)
+
+
+def following() -> Kernel:
+    """The newest 7.3.y, for which the module is compiled but which no guest boots."""
+    return _choose("next", "", NEXT_SERIES)
+
+
+def _choose(name: str, wanted: str, series: str) -> Kernel:
+    if wanted and not re.fullmatch(r"\d+\.\d+(\.\d+)?", wanted):
+        raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.3 or a version such as 7.2.11 is needed")
+
+    def build(directory: Path, step: Step) -> None:
+        found = complete(archive.packages("linux-"))
+        if wanted:
+            fitting = [kernel for kernel in found if (kernel.upstream + ".").startswith(wanted + ".")]
+        else:
+            fitting = [kernel for kernel in found if kernel.series == series] or found
+        if not fitting:
+            raise LabError(f"the archive has no image, headers and source together of Linux {wanted or series}; it has "
+                           + (", ".join(kernel.upstream for kernel in found) or "none at all"))
+        best = max(fitting, key=lambda kernel: _numbers(kernel.upstream))
+        (directory / "kernel.json").write_text(json.dumps([best.release, best.version]))
+
+    inputs = {"wanted": wanted, "series": series, "indexes": archive.stamp()}
+    choice = cache.entry("choice", inputs, "choosing the kernel", build) / "kernel.json"
+    return Kernel(*json.loads(choice.read_text()), name)
+
+
+def complete(packages: list[Package]) -> list[Kernel]:
+    """The kernels of which image, headers and source are there in one version."""
+    have = {(package.name, package.version) for package in packages}
+    found = []
+    for name, version in have:
+        match = re.fullmatch(r"linux-image-((\d+\.\d+)[\d.]*\+deb\d+-amd64)", name)
+        if match and (f"linux-headers-{match[1]}", version) in have and (f"linux-source-{match[2]}", version) in have:
+            found.append(Kernel(match[1], version))
+    return sorted(found, key=lambda kernel: _numbers(kernel.upstream))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
+def early_modules(modules: Path) -> list[Path]:
+    """The files of EARLY_MODULES and what they depend on, in the order in which to load them."""
+    depends, by_name = {}, {}
+    for line in (modules / "modules.dep").read_text().splitlines():
+        file, _, needed = line.partition(":")
+        depends[file] = needed.split()
+        by_name[re.sub(r"\.ko.*$", "", file.rsplit("/", 1)[-1]).replace("-", "_")] = file
+    order: list[str] = []
+    for name in EARLY_MODULES:
+        file = by_name.get(name)
+        if file:
+            # modules.dep lists a module's needs with the first to load last.
+            order += [*reversed(depends[file]), file]
+    return [modules / file for file in dict.fromkeys(order)]

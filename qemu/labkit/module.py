@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The modules that the checkout's Kbuild makes, for one kernel.
+
+They are built from a copy of the sources which is mounted over the checkout's own path: messages name the files that a
+person edits, the checkout stays free of objects, and each kernel has its own objects, so that only what changed is
+compiled again.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from . import cache, kernel, tree
+from .errors import LabError
+from .ui import Step
+
+PARTS = ["Kbuild", "rust", "drivers", "include", "tests"]
+
+# What a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
+PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order", "generated.rs"]
+OTHERS = ["target", "__pycache__"]
+
+
+def sources() -> list[Path]:
+    """The files that a module may be made of, relative to the checkout."""
+    found = []
+    for part in PARTS:
+        top = tree.CHECKOUT / part
+        if top.is_file():
+            found.append(top)
+        for directory, below, files in os.walk(top):
+            below[:] = [name for name in below if name not in OTHERS and not name.startswith(".")]
+            found += [Path(directory, name) for name in files if not name.startswith(".")]
+    names = (file.relative_to(tree.CHECKOUT) for file in sorted(found))
+    return [name for name in names if not any(name.match(product) for product in PRODUCTS)]
+
+
+def build(target: kernel.Kernel, clippy: bool = False) -> Path:
+    """The directory with the modules for this kernel; compiles what has changed."""
+    if not (tree.CHECKOUT / "Kbuild").exists():
+        raise LabError(f"{tree.CHECKOUT} has no Kbuild: there is no module to build")
+    files = sources()
+    flavour = f"module-{target.name}" + ("-clippy" if clippy else "")
+    name = work_name(flavour)
+
+    def build(directory: Path, step: Step) -> None:
+        with cache.lock(name):
+            work = cache.work(name)
+            snapshot(files, work)
+            more = ["CLIPPY=1"] if clippy else []
+            try:
+                tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)])
+            except LabError:
+                # What was compiled with a warning would be silent about it the next time.
+                cache.remove(work)
+                raise
+            for module in work.rglob("*.ko"):
+                shutil.copy(module, directory)
+
+    inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
+              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 1}
+    what = "clippy on the module" if clippy else "building the module"
+    return cache.entry(flavour, inputs, f"{what} for Linux {target.release}", build, keep=10)
+
+
+def work_name(flavour: str) -> str:
+    """The name of the directory, and of its lock, where this checkout's modules of a flavour are compiled."""
+    return f"{flavour}-{cache.digest(str(tree.CHECKOUT))}"
+
+
+def make_words(target: kernel.Kernel) -> list:
+    """kbuild's command for the checkout's modules, in the build tree."""
+    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", *target.make_words]
+
+
+def snapshot(files: list[Path], work: Path) -> None:
+    """Make the sources in `work` the same as the checkout's; what kbuild made beside them stays."""
+    listing = work / ".sources"
+    before = set(listing.read_text().splitlines()) if listing.exists() else set()
+    for gone in before - {str(file) for file in files}:
+        (work / gone).unlink(missing_ok=True)
+    for file in files:
+        here, there = tree.CHECKOUT / file, work / file
+        if there.exists() and there.read_bytes() == here.read_bytes():
+            continue
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(here, there)
+    listing.write_text("".join(f"{file}\n" for file in files))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0
+"""libferrule, built inside an rdma-core source tree of the guest's version.
+
+The interface between libibverbs and its providers is private to a version of rdma-core, and no package has its headers.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from . import archive, cache, tree
+from .errors import LabError
+from .ui import Step
+
+PROVIDER = tree.CHECKOUT / "userspace-provider"
+ABI_HEADER = tree.CHECKOUT / "include/uapi/rdma/ferrule-abi.h"
+INSIDE = "/rdma-core"
+
+
+def source() -> Path:
+    """rdma-core's source, with ferrule in the place of its providers."""
+
+    def build(directory: Path, step: Step) -> None:
+        tarball = archive.fetch_source(step, "rdma-core", ".orig.tar.gz", directory)
+        src = directory / "src"
+        src.mkdir()
+        step.run(["tar", "-x", "-f", tarball, "-C", src, "--strip-components=1", "--no-same-owner"])
+        tarball.unlink()
+        # Configuring and checking the other providers would take most of the time.
+        lists = src / "CMakeLists.txt"
+        text, count = re.subn(r"^add_subdirectory\(providers/.*\n", "", lists.read_text(), flags=re.MULTILINE)
+        if not count:
+            raise step.failed("rdma-core's CMakeLists.txt names no providers")
+        lists.write_text(text.replace("add_subdirectory(libibverbs)", "add_subdirectory(libibverbs)\n"
+                                      "add_subdirectory(providers/ferrule)", 1))
+
+    inputs = {"indexes": archive.stamp(), "layout": 1}
+    return cache.entry("rdma-core", inputs, "fetching the source of rdma-core", build) / "src"
+
+
+def build() -> Path:
+    """The directory with libferrule-rdmavN.so and ferrule.driver; compiles what has changed."""
+    return _build("provider", "building the provider", r"lib/libferrule-rdmav\d+\.so",
+                  {"ferrule.driver": "driver ferrule\n"})
+
+
+def build_test() -> Path:
+    """The directory with ferrule_provider_test, the provider's test that needs no kernel; compiles what has changed."""
+    return _build("provider-test", "building the provider's test", r"bin/ferrule_provider_test", {})
+
+
+def _build(kind: str, title: str, target: str, more: dict[str, str]) -> Path:
+    """An entry with the file that is ninja's one target of a pattern, and more files of given content."""
+    if not (PROVIDER / "CMakeLists.txt").exists():
+        raise LabError(f"{PROVIDER} has no CMakeLists.txt: there is no provider to build")
+    origin = source()
+    name = f"libferrule-{cache.digest([str(tree.CHECKOUT), str(origin)])}"
+
+    def build(directory: Path, step: Step) -> None:
+        with cache.lock(name):
+            work = cache.work(name)
+            if not (work / "src").exists():
+                cache.remove(work / "src.new")
+                shutil.copytree(origin, work / "src.new", symlinks=True)
+                (work / "src.new").rename(work / "src")
+            link = work / "src/providers/ferrule"
+            if not link.is_symlink():
+                link.symlink_to(PROVIDER)
+            try:
+                made = _compile(step, work, target)
+            except LabError:
+                # What was compiled with a warning would be silent about it the next time.
+                cache.remove(work / "build/providers")
+                raise
+            shutil.copy(made, directory)
+            for file, content in more.items():
+                (directory / file).write_text(content)
+
+    inputs = {"origin": str(origin), "tree": tree.path().parent.name, "checkout": str(tree.CHECKOUT),
+              "sources": cache.digest_files(tree.CHECKOUT, ["userspace-provider", "include/uapi"]), "layout": 1}
+    return cache.entry(kind, inputs, title, build, keep=10)
+
+
+def _compile(step: Step, work: Path, target: str) -> Path:
+    binds = [(work, INSIDE)]
+    out = f"{INSIDE}/build"
+    tree.run(step, ["cmake", "-S", f"{INSIDE}/src", "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                    "-DNO_PYVERBS=1", "-DNO_MAN_PAGES=1", "-DENABLE_RESOLVE_NEIGH=0", "-DENABLE_VALGRIND=0"], binds)
+    targets = tree.output(["ninja", "-C", out, "-t", "targets", "all"], binds)
+    found = re.search(f"^({target}): ", targets, re.MULTILINE)
+    if not found:
+        raise step.failed(f"userspace-provider/CMakeLists.txt makes no {target}")
+    tree.compile(step, ["ninja", "-C", out, "-j", tree.jobs(), found[1]], binds)
+    return work / "build" / found[1]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The build tree: Debian 13 with every compiler and QEMU, and the one way to run a program inside it."""
+
+import functools
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from . import cache, debian
+from .errors import BUILD_FAILED, LabError
+from .ui import Step
+
+PACKAGES = """
+    bc binutils bindgen bison busybox-static ca-certificates cargo clang cmake cpio cython3 dpkg-dev erofs-utils flex
+    gcc gcc-14 git kmod libc6-dev libclang-dev libdw-dev libelf-dev libibverbs-dev libnl-3-dev libnl-route-3-dev
+    librdmacm-dev libssl-dev libudev-dev lld llvm make ninja-build pahole perl pkgconf python3 python3-dev
+    qemu-system-x86 rust-clippy rust-src rustc rustfmt xz-utils zstd
+""".split()
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+# Runs in a mount namespace of its own: $1 is the tree; then pairs of a path here and its path in the tree, an empty
+# word, and the command. The tree's own /dev, /proc and /tmp are empty directories.
+ENTER = """
+set -e
+tree=$1; shift
+mount -t proc proc "$tree/proc" 2>/dev/null || mount --rbind /proc "$tree/proc"
+mount --rbind /dev "$tree/dev"
+mount -t tmpfs tmpfs "$tree/tmp"
+while [ -n "$1" ]; do
+    if [ -d "$1" ]; then mkdir -p "$tree$2"; else mkdir -p "$tree${2%/*}"; [ -e "$tree$2" ] || : > "$tree$2"; fi
+    mount --rbind "$1" "$tree$2"
+    shift 2
+done
+shift
+exec chroot "$tree" "$@"
+"""
+
+
+def path() -> Path:
+    """The build tree's directory, made first where it is not there yet (about 1 minute)."""
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root", PACKAGES, step)
+
+    inputs = {"suite": debian.SUITE, "packages": PACKAGES, "layout": 1}
+    return cache.entry("tree", inputs, "making the build tree (about 1 minute, 2 GB)", build) / "root"
+
+
+@functools.cache
+def _namespaces() -> tuple[str, ...]:
+    """The words that enter the namespaces: root needs only a mount namespace, others a user namespace as well."""
+    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    words = ("unshare", *user, "--mount", "--pid", "--fork", "--kill-child")
+    probe = subprocess.run([*words, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if probe.returncode == 0:
+        return words
+    why = probe.stderr.strip().splitlines()[-1:] or ["no reason given"]
+    if os.geteuid() == 0:
+        raise LabError(f"this container may not mount ({why[0]}); give it CAP_SYS_ADMIN (docker run --privileged)")
+    raise LabError(f"unprivileged user namespaces are forbidden here ({why[0]}); allow them with: "
+                   "sudo sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
+                   "user.max_user_namespaces=10000, or run the lab as root")
+
+
+def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/") -> list[str]:
+    """The words that run `argv` as root in the build tree, with each (here, there) of `binds` visible there.
+
+    The checkout and the cache's cargo directory are always there, under their own path and /cargo.
+    """
+    cargo = cache.work("cargo")
+    pairs = [(CHECKOUT, CHECKOUT), (cargo, "/cargo"), *binds]
+    for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
+        if os.path.exists(file):
+            pairs.append((os.path.realpath(file), file))
+    flat = [str(word) for pair in pairs for word in pair]
+    return [*_namespaces(), "sh", "-c", ENTER, "enter", str(path()), *flat, "",
+            "/usr/bin/env", f"--chdir={cwd}", *map(str, argv)]
+
+
+def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """What a program in the build tree finds in its environment."""
+    kept = {name: os.environ[name] for name in os.environ
+            if name in ("TERM", "COLUMNS", "LINES") or name.lower().endswith("_proxy")}
+    return kept | {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "CARGO_HOME": "/cargo",
+        "CARGO_TARGET_DIR": f"/cargo/target-{cache.digest(str(CHECKOUT))}",
+        "CARGO_HTTP_CAINFO": "/etc/ssl/certs/ca-certificates.crt",
+    } | (extra or {})
+
+
+def run(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/",
+        env: dict[str, str] | None = None) -> None:
+    """Run a program in the build tree as part of a step.
+
+    Raises LabError when it fails.
+    """
+    step.note("+ " + " ".join(map(str, argv)))
+    with step.log.open("ab") as out:
+        done = subprocess.run(command(argv, binds, cwd), stdin=subprocess.DEVNULL, stdout=out,
+                              stderr=subprocess.STDOUT, env=environment(env))
+    if done.returncode != 0:
+        raise step.failed(f"{Path(str(argv[0])).name} ended with status {done.returncode}")
+
+
+# What makes a build fail although its commands succeed: a word of a compiler, of objtool or of modpost.
+_WARNING = re.compile(r"\bwarning(\[\w+\])?: |objtool: |WARNING: modpost", re.IGNORECASE)
+_NOISE = re.compile(r"make(\[\d+\])?: (Entering|Leaving) directory|  [A-Z_]+( \[M\]| [A-Z]+)? +\S+$|\[\d+/\d+\] |\+ ")
+MAX_DIAGNOSTICS = 200
+
+
+def compile(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/") -> None:
+    """Run a build of the checkout's code in the build tree as part of a step; every warning is an error.
+
+    Raises LabError, with the compilers' messages in full, when it fails.
+    """
+    start = step.log.stat().st_size
+    step.note("+ " + " ".join(map(str, argv)))
+    with step.log.open("ab") as out:
+        done = subprocess.run(command(argv, binds, cwd), stdin=subprocess.DEVNULL, stdout=out,
+                              stderr=subprocess.STDOUT, env=environment())
+    with step.log.open(errors="replace") as log:
+        log.seek(start)
+        lines = [line.rstrip("\n") for line in log]
+    if done.returncode == 0 and not any(_WARNING.search(line) for line in lines):
+        return
+    telling = [line for line in lines if not _NOISE.match(line)]
+    shown = "\n".join(telling[:MAX_DIAGNOSTICS])
+    if len(telling) > MAX_DIAGNOSTICS:
+        shown += f"\n… and {len(telling) - MAX_DIAGNOSTICS} more lines"
+    why = "a warning" if done.returncode == 0 else f"{Path(str(argv[0])).name} ended with status {done.returncode}"
+    raise LabError(f"{step.title}: {why}; the whole log is {step.log}\n{shown}", BUILD_FAILED)
+
+
+def output(argv: list, binds: list[tuple] = ()) -> str:
+    """What a short program in the build tree prints.
+
+    Raises LabError when it fails.
+    """
+    done = subprocess.run(command(argv, binds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=environment(), text=True)
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise LabError(f"{argv[0]} in the build tree: {last[0]}")
+    return done.stdout
+
+
+def jobs() -> int:
+    """How many jobs a build may run at once."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the lab's cache (qemu/labkit/cache.py) and of the pieces that choose and merge without running anything."""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+
+from labkit import cache, debug, errors, image, kernel
+from labkit.archive import Package
+
+
+class Cached(unittest.TestCase):
+    def setUp(self):
+        quiet = contextlib.redirect_stderr(io.StringIO())
+        quiet.__enter__()
+        self.addCleanup(quiet.__exit__, None, None, None)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        before = os.environ.get("FERRULE_CACHE")
+        os.environ["FERRULE_CACHE"] = directory.name
+        self.addCleanup(lambda: os.environ.pop("FERRULE_CACHE") if before is None
+                        else os.environ.__setitem__("FERRULE_CACHE", before))
+
+    def left(self):
+        return [path for part in ("entries", "tmp") for path in (self.root / part).glob("*")]
+
+    def test_an_entry_is_built_once_for_the_same_inputs(self):
+        built = []
+
+        def build(directory, _step):
+            built.append(directory)
+            (directory / "file").write_text("x")
+
+        first = cache.entry("kind", {"a": 1}, "building", build)
+        self.assertEqual(cache.entry("kind", {"a": 1}, "building", build), first)
+        self.assertNotEqual(cache.entry("kind", {"a": 2}, "building", build), first)
+        self.assertEqual(len(built), 2)
+        self.assertEqual((first / "file").read_text(), "x")
+
+    def test_a_failed_build_leaves_nothing(self):
+        def build(directory, _step):
+            (directory / "half").write_text("x")
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            cache.entry("kind", {}, "building", build)
+        self.assertEqual(self.left(), [])
+
+    def test_what_a_killed_lab_left_is_replaced(self):
+        partial = self.root / "tmp" / f"kind-{cache.digest({})}"
+        partial.mkdir(parents=True)
+        (partial / "stale").write_text("x")
+        made = cache.entry("kind", {}, "building", lambda directory, _: (directory / "new").write_text("y"))
+        self.assertFalse((made / "stale").exists())
+
+    def test_a_full_disk_is_told(self):
+        def build(_directory, _step):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with self.assertRaisesRegex(errors.LabError, "is full.*qemu/lab clean"):
+            cache.entry("kind", {}, "building", build)
+        self.assertEqual(self.left(), [])
+
+    def test_two_at_once_build_once(self):
+        built = []
+        begun, go_on = threading.Event(), threading.Event()
+
+        def build(_directory, _step):
+            built.append(1)
+            begun.set()
+            go_on.wait(5)
+
+        threads = [threading.Thread(target=cache.entry, args=("kind", {}, "building", build)) for _ in range(2)]
+        threads[0].start()
+        begun.wait(5)
+        threads[1].start()
+        go_on.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(built, [1])
+
+    def test_clean_spares_what_is_in_use_and_new(self):
+        used = cache.entry("used", {}, "building", lambda *_: None)
+        old = self.root / "entries/old-0"
+        (old / "closed").mkdir(parents=True)
+        (old / "closed/file").write_text("x")
+        (old / "closed").chmod(0o500)
+        os.utime(old, (0, 0))
+        new = self.root / "entries/new-0"
+        new.mkdir()
+        self.assertEqual(cache.clean(7), 1)
+        self.assertTrue(used.exists() and new.exists() and not old.exists())
+        cache.clean(0)
+        self.assertTrue(used.exists() and not new.exists())
+
+    def test_the_hash_of_files_sees_content_names_and_absence(self):
+        (self.root / "a").write_text("1")
+        digests = {cache.digest_files(self.root, ["a", "b"])}
+        (self.root / "a").write_text("2")
+        digests.add(cache.digest_files(self.root, ["a", "b"]))
+        (self.root / "b").write_text("2")
+        digests.add(cache.digest_files(self.root, ["a", "b"]))
+        (self.root / "b").rename(self.root / "c")
+        digests.add(cache.digest_files(self.root, ["a", "c"]))
+        self.assertEqual(len(digests), 4)
+
+
+class Choices(unittest.TestCase):
+    def test_a_kernel_counts_only_when_complete(self):
+        def all_of(version, source):
+            release = f"{version}+deb13-amd64"
+            return [Package(f"linux-image-{release}", source), Package(f"linux-headers-{release}", source)]
+
+        packages = [*all_of("7.2.9", "7.2.9-1"), *all_of("7.2.12", "7.2.12-1"), *all_of("7.2.13", "7.2.13-1"),
+                    Package("linux-source-7.2", "7.2.9-1"), Package("linux-source-7.2", "7.2.12-1"),
+                    Package("linux-image-7.2.12+deb13-amd64-dbg", "7.2.12-1")]
+        found = kernel.complete(packages)
+        self.assertEqual([one.release for one in found], ["7.2.9+deb13-amd64", "7.2.12+deb13-amd64"])
+        self.assertEqual((found[1].upstream, found[1].series, found[1].local), ("7.2.12", "7.2", "+deb13-amd64"))
+
+    def test_the_compiler_of_a_configuration(self):
+        self.assertEqual(kernel.compiler_of('CONFIG_CC_VERSION_TEXT="x86_64-linux-gnu-gcc-14 (Debian 14) 14"'), "gcc-14")
+
+    def test_a_setting_that_vanished_is_named(self):
+        fragment = 'CONFIG_A=y\nCONFIG_B=n\nCONFIG_C="x"\n# CONFIG_D is not set\nCONFIG_E=m\n'
+        merged = debug.merge("CONFIG_A=m\nCONFIG_Z=y\n", fragment)
+        self.assertEqual(debug.lost(merged, fragment), [])
+        self.assertIn("CONFIG_Z=y", merged)
+        self.assertEqual(debug.lost('# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_C="x"\nCONFIG_E=y\n', fragment),
+                         ["CONFIG_A=y", "CONFIG_B=n", "CONFIG_E=m"])
+
+    def test_modules_load_after_what_they_need(self):
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "modules.dep").write_text(
+                "k/9p.ko.xz: k/9pnet.ko.xz k/netfs.ko.xz\nk/9pnet.ko.xz:\nk/netfs.ko.xz:\n"
+                "k/9pnet_virtio.ko.xz: k/9pnet.ko.xz\nk/unused.ko.xz:\n")
+            order = [path.name.split(".")[0] for path in kernel.early_modules(Path(directory))]
+        self.assertEqual(sorted(order), ["9p", "9pnet", "9pnet_virtio", "netfs"])
+        self.assertLess(order.index("9pnet"), order.index("9pnet_virtio"))
+        self.assertLess(order.index("netfs"), order.index("9p"))
+
+    def test_an_initramfs_has_files_directories_and_an_end(self):
+        archive = image.cpio({"lab/init": (b"hello", 0o755)})
+        self.assertEqual(len(archive) % 4, 0)
+        self.assertTrue(archive.startswith(b"070701"))
+        for piece in (b"lab\0", b"lab/init\0", b"hello", b"TRAILER!!!\0"):
+            self.assertIn(piece, archive)
+
+
+if __name__ == "__main__":
+    unittest.main()
