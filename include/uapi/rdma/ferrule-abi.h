@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-2-Clause) */
+/*
+ * The ferrule ABI: what user space, the kernel module and the NIC share.
+ *
+ * Rules of this file
+ *
+ *  - Every word that lives in mapped memory is little-endian and of fixed
+ *    size. Words that travel through the command channel (the structures
+ *    under "Command channel") are in host order, as uverbs has them.
+ *  - A reserved field must be zero: who reads it refuses anything else.
+ *  - FERRULE_ABI_VERSION changes only when an older provider can no longer
+ *    work. Until then a structure of the command channel may grow at its
+ *    end, a reserved field may get a meaning in which zero stays what it
+ *    was, and a new opcode, flag or status may take an unused value. Ring
+ *    entries never change their size or move a field.
+ *
+ * How the data channel works
+ *
+ *  Each queue pair has one buffer, mapped readable and writable: the slots of
+ *  the send queue, the slots of the receive queue and struct ferrule_qp_ctrl.
+ *  Each completion queue has its slots, mapped read-only, and a page with
+ *  struct ferrule_cq_ctrl. Each user context has a doorbell area, which it
+ *  writes, and a status area of the same layout, which the engine writes and
+ *  the context can only read.
+ *
+ *  All indices are free-running 32-bit counters; the slot of index i is
+ *  i modulo the queue's depth, which is a power of two.
+ *
+ *  To post a send request: fill the slot, store the producer index with
+ *  release semantics, then ring the doorbell (below). To post a receive
+ *  request: fill the slot, store the producer index, and after a full fence
+ *  ring the doorbell only if ferrule_qp_ctrl.rq_doorbell is not 0; otherwise
+ *  the engine reads the index when a message arrives.
+ *
+ *  To ring doorbell d, where d = qp_num & FERRULE_DB_INDEX_MASK, two bits are
+ *  toggled at most: first the leaf's, then the top's.
+ *
+ *      full fence
+ *      if (leaf[d / 64] and ack.leaf[d / 64] agree in bit d % 64) {
+ *              toggle that bit of leaf
+ *              full fence
+ *      }
+ *      t = d / 64
+ *      if (top[t / 64] and ack.top[t / 64] agree in bit t % 64) {
+ *              toggle that bit of top
+ *              full fence
+ *      }
+ *      seq += 1
+ *      full fence
+ *      if (status.sleeping)
+ *              invoke FERRULE_METHOD_KICK
+ *
+ *  A bit that already differs from its acknowledgement is rung: the engine
+ *  has yet to look, and will see what was stored before the fence. The engine
+ *  acknowledges a bit, fences, and only then reads what lies below it: the
+ *  leaves under a top bit, the producer index under a leaf bit. Threads of one
+ *  process share the words: comparing a bit with its acknowledgement and
+ *  toggling it are one critical section (a leaf bit belongs to one queue pair,
+ *  a top bit to all queue pairs of the context below it), and the toggle and
+ *  the increment of seq are atomic with those of neighbouring bits.
+ *
+ *  In state RESET both producer indices are 0, and the engine reads neither
+ *  before the queue pair is in INIT. When the move to RESET has been answered,
+ *  no completion of the queue pair's earlier life is written any more.
+ *
+ *  A completion is valid when its phase bit equals the phase of the lap: 1 in
+ *  the first lap over the ring, 0 in the second, and so on; the phase of
+ *  index i is !((i / depth) & 1). The phase word is written last.
+ */
+#ifndef FERRULE_ABI_H
+#define FERRULE_ABI_H
+
+#include <linux/types.h>
+
+/* A private value far above enum rdma_driver_id: "FERR" read as a number. */
+#define FERRULE_DRIVER_ID	0x46455252
+#define FERRULE_ABI_VERSION	1
+
+/* Limits that the layouts below fix. */
+#define FERRULE_MAX_SGE			32
+#define FERRULE_MAX_INLINE		464	/* a slot of 512 less the header */
+#define FERRULE_MAX_QP_DEPTH		32768
+#define FERRULE_MAX_CQ_DEPTH		(1 << 20)
+#define FERRULE_MAX_QP			65536
+#define FERRULE_DB_INDEX_MASK		(FERRULE_MAX_QP - 1)
+
+/*
+ * Work requests
+ */
+
+enum ferrule_wr_opcode {
+	FERRULE_WR_SEND			= 0,
+	FERRULE_WR_SEND_WITH_IMM	= 1,
+	FERRULE_WR_RDMA_WRITE		= 2,
+	FERRULE_WR_RDMA_WRITE_WITH_IMM	= 3,
+	FERRULE_WR_RDMA_READ		= 4,
+	FERRULE_WR_ATOMIC_CMP_AND_SWP	= 5,
+	FERRULE_WR_ATOMIC_FETCH_AND_ADD	= 6,
+	FERRULE_WR_SEND_WITH_INV	= 7,
+	FERRULE_WR_LOCAL_INV		= 8,
+	FERRULE_WR_BIND_MW		= 9,
+};
+
+enum ferrule_wr_flags {
+	FERRULE_WR_SIGNALED	= 1 << 0,
+	FERRULE_WR_SOLICITED	= 1 << 1,
+	FERRULE_WR_FENCE	= 1 << 2,
+	FERRULE_WR_INLINE	= 1 << 3,
+};
+
+struct ferrule_sge {
+	__le64	addr;
+	__le32	length;		/* bytes; 0 means 0 */
+	__le32	lkey;
+};
+
+/*
+ * A slot of the send queue: this header, then num_sge scatter/gather entries,
+ * or inline_len bytes if FERRULE_WR_INLINE is set (then num_sge is 0). The
+ * slot size is a power of two of at least 64 bytes; one entry, or 16 inline
+ * bytes, fit the smallest.
+ */
+struct ferrule_send_wqe {
+	__le64	wr_id;
+	__u8	opcode;		/* enum ferrule_wr_opcode */
+	__u8	flags;		/* enum ferrule_wr_flags */
+	__le16	num_sge;
+	__le32	inline_len;	/* bytes */
+	__le64	remote_addr;	/* RDMA and atomic requests */
+	__le32	rkey;		/* RDMA and atomic requests */
+	/*
+	 * Immediate data, byte for byte as the application gave it (it is
+	 * big-endian on the wire), or the key to invalidate, little-endian.
+	 */
+	__u8	imm_or_inv[4];
+	union {
+		struct {
+			__le64	compare_add;
+			__le64	swap;
+		} atomic;
+		struct {
+			__le32	ah;		/* ferrule_create_ah_resp.ah */
+			__le32	remote_qpn;
+			__le32	remote_qkey;
+			__le32	reserved;
+		} ud;
+		struct {
+			__le32	mw_rkey;
+			__le32	access;		/* enum ib_access_flags */
+			__le64	length;		/* bytes */
+		} bind;
+		__u8	zero[16];	/* the other opcodes: must be zero */
+	};
+};
+
+/* A slot of a receive queue: this header, then num_sge entries. */
+struct ferrule_recv_wqe {
+	__le64	wr_id;
+	__le16	num_sge;
+	__u8	reserved[6];
+};
+
+/*
+ * Completions
+ */
+
+enum ferrule_wc_status {
+	FERRULE_WC_SUCCESS		= 0,
+	FERRULE_WC_LOC_LEN_ERR		= 1,
+	FERRULE_WC_LOC_QP_OP_ERR	= 2,
+	FERRULE_WC_LOC_PROT_ERR		= 4,
+	FERRULE_WC_WR_FLUSH_ERR		= 5,
+	FERRULE_WC_MW_BIND_ERR		= 6,
+	FERRULE_WC_BAD_RESP_ERR		= 7,
+	FERRULE_WC_LOC_ACCESS_ERR	= 8,
+	FERRULE_WC_REM_INV_REQ_ERR	= 9,
+	FERRULE_WC_REM_ACCESS_ERR	= 10,
+	FERRULE_WC_REM_OP_ERR		= 11,
+	FERRULE_WC_RETRY_EXC_ERR	= 12,
+	FERRULE_WC_RNR_RETRY_EXC_ERR	= 13,
+	FERRULE_WC_REM_ABORT_ERR	= 16,
+	FERRULE_WC_FATAL_ERR		= 19,
+	FERRULE_WC_GENERAL_ERR		= 21,
+};	/* the values of enum ibv_wc_status */
+
+enum ferrule_wc_opcode {
+	FERRULE_WC_SEND			= 0,
+	FERRULE_WC_RDMA_WRITE		= 1,
+	FERRULE_WC_RDMA_READ		= 2,
+	FERRULE_WC_COMP_SWAP		= 3,
+	FERRULE_WC_FETCH_ADD		= 4,
+	FERRULE_WC_BIND_MW		= 5,
+	FERRULE_WC_LOCAL_INV		= 6,
+	FERRULE_WC_RECV			= 128,
+	FERRULE_WC_RECV_RDMA_WITH_IMM	= 129,
+};	/* the values of enum ibv_wc_opcode */
+
+enum ferrule_wc_flags {
+	FERRULE_WC_GRH		= 1 << 0,
+	FERRULE_WC_WITH_IMM	= 1 << 1,
+	FERRULE_WC_WITH_INV	= 1 << 3,
+};	/* the values of enum ibv_wc_flags */
+
+#define FERRULE_CQE_PHASE	(1U << 0)
+
+struct ferrule_cqe {
+	__le64	wr_id;
+	__le32	qp_num;
+	__le32	qp_gen;		/* ferrule_create_qp_resp.qp_gen */
+	__le32	byte_len;
+	__u8	imm_or_inv[4];	/* as in struct ferrule_send_wqe */
+	__le32	src_qp;
+	/*
+	 * For the send queue: all slots before this index are free again. For
+	 * the receive queue (not for a shared one): likewise there.
+	 */
+	__le32	queue_index;
+	__u8	status;		/* enum ferrule_wc_status */
+	__u8	opcode;		/* enum ferrule_wc_opcode */
+	__u8	flags;		/* enum ferrule_wc_flags */
+	__u8	sl;
+	__le16	pkey_index;
+	__le16	vendor_err;
+	__le64	timestamp;	/* nanoseconds of CLOCK_MONOTONIC_RAW */
+	__u8	reserved[12];
+	__le32	phase;		/* FERRULE_CQE_PHASE; written last */
+};
+
+/*
+ * Words beside the rings
+ */
+
+/*
+ * Writable by user space; each index has a cache line of its own. The engine
+ * stores rq_doorbell and never reads it: not 0 says that receive requests need
+ * the doorbell, too, for the queue pair is in error and they are to be flushed.
+ */
+struct ferrule_qp_ctrl {
+	__le32	sq_producer;
+	__u8	reserved0[60];
+	__le32	rq_producer;
+	__le32	rq_doorbell;
+	__u8	reserved1[56];
+};
+
+/*
+ * The arm word: a sequence number in the bits above FERRULE_CQ_ARM_SN_SHIFT
+ * and a command below. The queue is armed while the sequence number differs
+ * from that of the last event that the engine raised, which begins as 0. User
+ * space raises the number when it has taken an event, so that arming again
+ * before that can be seen to be stale, and at most one event is underway.
+ */
+#define FERRULE_CQ_ARM_SOLICITED	(1U << 0)	/* else: any completion */
+#define FERRULE_CQ_ARM_SN_SHIFT		1
+
+struct ferrule_cq_ctrl {
+	__le32	consumer;
+	__u8	reserved0[60];
+	__le32	arm;
+	__u8	reserved1[60];
+};
+
+#define FERRULE_DB_TOP_WORDS	(FERRULE_MAX_QP / 64 / 64)	/* 16 */
+#define FERRULE_DB_LEAF_WORDS	(FERRULE_MAX_QP / 64)		/* 1024 */
+#define FERRULE_DB_LEAF_OFFSET	4096	/* of leaf[], in either area */
+
+/* The doorbell area, written by user space; leaf[] is at FERRULE_DB_LEAF_OFFSET. */
+struct ferrule_db {
+	__le32	seq;
+	__u8	reserved[60];
+	__le64	top[FERRULE_DB_TOP_WORDS];
+};
+
+/* The status area, written by the engine; the acknowledged leaf[] likewise. */
+struct ferrule_status {
+	__le32	sleeping;	/* not 0: who rings must kick */
+	__le32	dead;		/* not 0: the device is gone, posting is EIO */
+	__u8	reserved[56];
+	__le64	top[FERRULE_DB_TOP_WORDS];
+};
+
+#define FERRULE_DB_AREA_SIZE	(FERRULE_DB_LEAF_OFFSET + FERRULE_DB_LEAF_WORDS * 8)
+
+/*
+ * Command channel
+ */
+
+struct ferrule_alloc_ucontext_resp {
+	__aligned_u64	db_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read/write */
+	__aligned_u64	status_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read-only */
+	__u32	max_inline;		/* bytes */
+	__u32	reserved;
+};
+
+struct ferrule_create_cq_resp {
+	__aligned_u64	ring_offset;	/* for mmap, read-only */
+	__aligned_u64	ctrl_offset;	/* for mmap, read/write: struct ferrule_cq_ctrl */
+	__u32	ring_size;		/* bytes to map */
+	__u32	ctrl_size;		/* bytes to map */
+	__u32	depth;			/* slots; a power of two */
+	__u32	cqn;
+};
+
+/* Offsets sq, rq and ctrl are bytes from the start of the mapping. */
+struct ferrule_create_qp_resp {
+	__aligned_u64	buf_offset;	/* for mmap, read/write */
+	__u32	buf_size;		/* bytes to map */
+	__u32	sq_offset;
+	__u32	sq_depth;		/* slots; a power of two; 0: none */
+	__u32	sq_stride;		/* bytes a slot */
+	__u32	rq_offset;
+	__u32	rq_depth;		/* 0: none, or a shared receive queue */
+	__u32	rq_stride;
+	__u32	ctrl_offset;		/* struct ferrule_qp_ctrl */
+	__u32	qp_gen;
+	__u32	reserved;
+};
+
+struct ferrule_create_ah_resp {
+	__u32	ah;			/* never 0 */
+	__u32	reserved;
+};
+
+/*
+ * Driver methods of UVERBS_OBJECT_DEVICE. The numbers begin where uverbs lets
+ * a driver's begin (1 << UVERBS_ID_NS_SHIFT).
+ *
+ * FERRULE_METHOD_KICK takes no attribute: it serves the caller's rung queues
+ * within a budget and wakes the worker for what is left. It answers EIO once
+ * the device is gone.
+ */
+enum ferrule_device_methods {
+	FERRULE_METHOD_KICK = (1U << 12),
+};
+
+#endif /* FERRULE_ABI_H */
