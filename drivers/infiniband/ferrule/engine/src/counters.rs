@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the engine counts. All counters begin as 0 and wrap.
+
+/// A count that wraps.
+pub(crate) trait Count {
+    /// Counts `n` more.
+    fn count(&mut self, n: u64);
+}
+
+impl Count for u64 {
+    #[inline]
+    fn count(&mut self, n: u64) {
+        *self = self.wrapping_add(n);
+    }
+}
+
+/// What happened in an engine so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Doorbells that were found rung: the work of scanning is in proportion to these.
+    pub doorbells: u64,
+    /// Doorbells of queue pairs that do not exist or belong to another context.
+    pub stray_doorbells: u64,
+    /// Contexts whose words were looked at because something was rung there.
+    pub context_scans: u64,
+    /// Turns that queue pairs had.
+    pub turns: u64,
+    /// Send requests taken from rings.
+    pub requests: u64,
+    /// Messages delivered to a local peer.
+    pub messages: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Completions written.
+    pub completions: u64,
+    /// Completion events raised.
+    pub completion_events: u64,
+    /// Completions lost because the completion queue had no room.
+    pub completion_overruns: u64,
+    /// Requests and receive requests that ended with a flush error.
+    pub flushed: u64,
+    /// Requests that ended with another error.
+    pub request_errors: u64,
+    /// Messages of a peer that the responder refused.
+    pub responder_errors: u64,
+    /// Times that a responder had no receive request.
+    pub receiver_not_ready: u64,
+    /// Times that a responder saw another sequence number than it expected.
+    pub sequence_errors: u64,
+    /// Requests begun once more because nobody answered.
+    pub retries: u64,
+    /// Messages that nobody acknowledged.
+    pub unanswered: u64,
+    /// Producer indices that were further ahead than the ring is deep.
+    pub producer_jumps: u64,
+    /// Messages of unreliable services that were dropped.
+    pub dropped: u64,
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine's side of the doorbell protocol that the head of `ferrule-abi.h` tells.
+//!
+//! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The
+//! engine acknowledges first, fences, and only then reads what lies below: so what a program
+//! stored before it found its bit rung already is seen, and what it stores afterwards is rung
+//! anew. This is the code that the model in `tests/loom.rs` runs.
+
+use crate::abi::DB_TOP_WORDS;
+use crate::host::Doorbells;
+
+/// Whether anything was rung since the scan that remembered `seq`.
+#[inline]
+pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
+    area.seq() != seq
+}
+
+/// Takes all doorbells that are rung and calls `rung` with each.
+///
+/// When `rung` is called, everything that was stored before the doorbell was rung can be read.
+/// `seq` remembers the count of the last scan; nothing is looked at while it has not changed.
+/// Answers whether it had.
+pub(crate) fn scan<D: Doorbells>(
+    area: &D,
+    seq: &mut u32,
+    fence: impl Fn(),
+    mut rung: impl FnMut(u32),
+) -> bool {
+    // The count is read before the bits: what is rung from here on changes it once more.
+    let count = area.seq();
+    if count == *seq {
+        return false;
+    }
+    *seq = count;
+    for top in 0..DB_TOP_WORDS {
+        let acknowledged = area.ack_top(top);
+        let words = area.top(top) ^ acknowledged;
+        if words == 0 {
+            continue;
+        }
+        area.set_ack_top(top, acknowledged ^ words);
+        fence();
+        for word in bits(words) {
+            let leaf = top.wrapping_mul(64).wrapping_add(word as usize);
+            let acknowledged = area.ack_leaf(leaf);
+            let doorbells = area.leaf(leaf) ^ acknowledged;
+            if doorbells == 0 {
+                continue;
+            }
+            area.set_ack_leaf(leaf, acknowledged ^ doorbells);
+            fence();
+            for doorbell in bits(doorbells) {
+                rung((leaf as u32).wrapping_mul(64).wrapping_add(doorbell));
+            }
+        }
+    }
+    true
+}
+
+/// The positions of the bits that are set in `word`, from the lowest on.
+fn bits(mut word: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        if word == 0 {
+            return None;
+        }
+        let position = word.trailing_zeros();
+        word &= word.wrapping_sub(1);
+        Some(position)
+    })
+}

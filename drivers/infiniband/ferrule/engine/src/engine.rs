@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine: its objects, the control path, and the run.
+
+use crate::{
+    attr::{
+        Access,
+        Modify,
+        QpInfo,
+        State, //
+    },
+    completer::{
+        flush_receive_queue,
+        flush_send_queue, //
+    },
+    context::{
+        Context,
+        ContextId,
+        Contexts, //
+    },
+    counters::{
+        Count,
+        Counters, //
+    },
+    cq::{
+        Cq,
+        CqInfo,
+        Cqs, //
+    },
+    error::{
+        Error,
+        Refused, //
+    },
+    host::Host,
+    key::{
+        Keys,
+        Mr, //
+    },
+    list::List,
+    qp::{
+        Qp,
+        QpId, //
+    },
+    requester,
+    schedule::{
+        Budget,
+        Bus,
+        Next,
+        Qps, //
+    },
+    state,
+    table::{
+        Chunk,
+        Kind, //
+    },
+};
+
+/// What an engine is told at its birth.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    /// A random number: memory keys begin with generations that depend on it.
+    pub random: u32,
+}
+
+/// What a run did and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// A queue pair still waits for a turn: the budget was spent.
+    pub more: bool,
+    /// When the next timer fires, in nanoseconds of [`Host::now`].
+    pub deadline: Option<u64>,
+    /// What was used of the budget.
+    pub used: Budget,
+}
+
+/// One shard of an RDMA device: all that does the work, and all that it works on.
+///
+/// Whoever calls a method owns the engine for the time of the call; how callers take turns is the
+/// host's affair. No method allocates, sleeps, or calls anything but the [`Host`].
+pub struct Engine<H: Host> {
+    contexts: Contexts<H>,
+    keys: Keys<H>,
+    cqs: Cqs<H>,
+    qps: Qps<H>,
+    counters: Counters,
+}
+
+impl<H: Host> Engine<H> {
+    /// Makes an engine without objects, which sleeps.
+    pub fn new(config: Config) -> Self {
+        Self {
+            contexts: Contexts::new(),
+            keys: Keys::new(config.random),
+            cqs: Cqs::new(),
+            qps: Qps::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Hands the engine memory that it asked for with [`Error::NeedChunk`].
+    ///
+    /// Answers what it did not need after all, for the host to drop without the shard.
+    pub fn add_chunk(&mut self, chunk: Chunk<H>) -> Option<Chunk<H>> {
+        let left = match chunk.0 {
+            Kind::Contexts(chunk) => Kind::Contexts(self.contexts.grow(chunk)?),
+            Kind::Keys(chunk) => Kind::Keys(self.keys.grow(chunk)?),
+            Kind::Cqs(chunk) => Kind::Cqs(self.cqs.grow(chunk)?),
+            Kind::Qps(chunk) => Kind::Qps(self.qps.grow(chunk)?),
+        };
+        Some(Chunk(left))
+    }
+
+    /// Adds a user context. Its status area says at once whether the engine sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_context(
+        &mut self,
+        context: H::Box<Context<H>>,
+    ) -> Result<ContextId, Refused<H::Box<Context<H>>>> {
+        self.contexts.add(context)
+    }
+
+    /// Removes a user context. Its doorbell and status areas are not touched any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while queues belong to it, [`Error::NotFound`].
+    pub fn remove_context(&mut self, id: ContextId) -> Result<H::Box<Context<H>>, Error> {
+        self.contexts.remove(id)
+    }
+
+    /// Adds a memory region and answers its key, both local and remote.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the region would exceed the address space, [`Error::NeedChunk`],
+    /// [`Error::Full`].
+    pub fn add_mr(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
+        self.keys.add(mr)
+    }
+
+    /// Removes a memory region: when this returns, the engine has done with its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_mr(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
+        self.keys.remove(key)
+    }
+
+    /// Changes the protection domain or the rights of a memory region.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn modify_mr(
+        &mut self,
+        key: u32,
+        pd: Option<u32>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        self.keys.modify(key, pd, access)
+    }
+
+    /// Adds a completion queue and answers its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_cq(&mut self, cq: H::Box<Cq<H>>) -> Result<u32, Refused<H::Box<Cq<H>>>> {
+        self.cqs.add(cq)
+    }
+
+    /// Removes a completion queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while a queue pair completes there, [`Error::NotFound`].
+    pub fn remove_cq(&mut self, cqn: u32) -> Result<H::Box<Cq<H>>, Error> {
+        self.cqs.remove(cqn)
+    }
+
+    /// Tells how a completion queue stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_cq(&self, cqn: u32) -> Result<CqInfo, Error> {
+        self.cqs.query(cqn)
+    }
+
+    /// Adds a queue pair, in state RESET, and answers its number and generation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if its context or one of its completion queues does not exist,
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
+        let init = &qp.core.init;
+        let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
+        let known = context.is_none_or(|context| self.contexts.exists(context))
+            && self.cqs.exists(send_cq)
+            && self.cqs.exists(recv_cq);
+        if !known {
+            return Err(Refused {
+                error: Error::NotFound,
+                object: qp,
+            });
+        }
+        let id = self.qps.add(qp)?;
+        self.cqs.add_user(send_cq);
+        self.cqs.add_user(recv_cq);
+        if let Some(context) = context {
+            self.contexts.add_user(context);
+        }
+        Ok(id)
+    }
+
+    /// Removes a queue pair in whatever state it is. Nothing is flushed and no completion of it
+    /// will be written any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_qp(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
+        let qp = self.qps.remove(qpn)?;
+        let init = &qp.core.init;
+        self.cqs.remove_user(init.send_cq);
+        self.cqs.remove_user(init.recv_cq);
+        if let Some(context) = init.context {
+            self.contexts.remove_user(context);
+        }
+        Ok(qp)
+    }
+
+    /// Changes attributes and state of a queue pair.
+    ///
+    /// The flush of a queue pair that enters ERR, and what it can send when it enters RTS, is left
+    /// to the next [`Engine::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such transition, an attribute is
+    /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
+    /// migration, another size or a rate. Nothing has changed then.
+    pub fn modify_qp(&mut self, host: &mut H, qpn: u32, modify: &Modify) -> Result<(), Error> {
+        let mut qp = self.qps.take(qpn).ok_or(Error::NotFound)?;
+        let result = state::modify(&mut self.qps, host, &mut qp, modify);
+        self.qps.put_back(qp);
+        result
+    }
+
+    /// Tells how a queue pair stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_qp(&self, qpn: u32) -> Result<QpInfo, Error> {
+        Ok(self.qps.get(qpn).ok_or(Error::NotFound)?.query())
+    }
+
+    /// The number of the queue pair after `after`, or of the first: to visit all of them.
+    pub fn next_qp(&self, after: Option<u32>) -> Option<u32> {
+        self.qps.next(after)
+    }
+
+    /// Moves every queue pair of a context to error, but those in RESET, which have no work.
+    ///
+    /// [`Engine::run`], until nothing is left, ends their work with flush errors.
+    pub fn fail_context(&mut self, host: &mut H, id: ContextId) {
+        let mut next = self.qps.next(None);
+        while let Some(qpn) = next {
+            if let Some(mut qp) = self.qps.take(qpn) {
+                if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
+                    requester::enter_error(&mut self.qps, host, &mut qp.core);
+                }
+                self.qps.put_back(qp);
+            }
+            next = self.qps.next(Some(qpn));
+        }
+    }
+
+    /// Tells a context that its device is gone.
+    pub fn set_context_dead(&mut self, id: ContextId) {
+        self.contexts.set_dead(id);
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// A queue pair of the host's own has new send requests, or receive requests while in error.
+    pub fn ring_qp(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get(qpn) {
+            let index = qp.core.index();
+            self.qps.activate(index);
+        }
+    }
+
+    /// Whether a queue pair waits for a turn. Looks at no doorbell and no clock.
+    pub fn has_work(&self) -> bool {
+        self.qps.has_active()
+    }
+
+    /// When the next timer fires, in nanoseconds of [`Host::now`].
+    pub fn deadline(&mut self) -> Option<u64> {
+        self.qps.deadline()
+    }
+
+    /// Tells all contexts that the engine is awake: nobody needs to kick until it sleeps again.
+    pub fn wake(&mut self) {
+        self.contexts.wake();
+    }
+
+    /// Tells all contexts that the engine sleeps, unless there is something to do.
+    ///
+    /// Answers whether it sleeps. If it does not, it is awake, and [`Engine::run`] finds the work.
+    /// A timer may be due meanwhile: see [`Engine::deadline`].
+    pub fn try_sleep(&mut self) -> bool {
+        if self.has_work() {
+            self.wake();
+            return false;
+        }
+        self.contexts.try_sleep()
+    }
+
+    /// All queue pairs.
+    #[cfg(test)]
+    pub(crate) fn qps_mut(&mut self) -> &mut Qps<H> {
+        &mut self.qps
+    }
+
+    /// All completion queues.
+    #[cfg(test)]
+    pub(crate) fn cqs_mut(&mut self) -> &mut Cqs<H> {
+        &mut self.cqs
+    }
+
+    /// Takes the doorbells of one context.
+    fn scan(&mut self, context: ContextId) -> List {
+        let mut list = List::EMPTY;
+        let Self {
+            contexts,
+            qps,
+            counters,
+            ..
+        } = self;
+        let rung = contexts.scan(context, |doorbell| {
+            qps.ring(&mut list, counters, context, doorbell);
+        });
+        if rung {
+            counters.context_scans.count(1);
+        }
+        list
+    }
+
+    /// Takes the doorbells of all contexts; what `first` rang has its turn before all others.
+    fn scan_all(&mut self, first: Option<ContextId>) {
+        if let Some(context) = first {
+            let list = self.scan(context);
+            self.qps.activate_first(list);
+        }
+        let mut next = self.contexts.first();
+        while let Some(context) = next {
+            if first != Some(context) {
+                let list = self.scan(context);
+                self.qps.activate_last(list);
+            }
+            next = self.contexts.after(context);
+        }
+    }
+
+    /// Takes a queue pair's turn, and puts it back.
+    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
+        self.counters.turns.count(1);
+        let Self {
+            keys,
+            cqs,
+            qps,
+            counters,
+            ..
+        } = self;
+        let mut bus = Bus {
+            host,
+            keys,
+            cqs,
+            counters,
+            now,
+            allowance,
+        };
+        let next = match qp.core.state {
+            State::Rts | State::Sqd => requester::run(qps, &mut bus, &mut qp),
+            State::Err => match flush_send_queue(&mut bus, &mut qp) {
+                Next::Again => Next::Again,
+                Next::Idle => flush_receive_queue(&mut bus, &mut qp),
+            },
+            State::Sqe => flush_send_queue(&mut bus, &mut qp),
+            State::Reset | State::Init | State::Rtr => Next::Idle,
+        };
+        let left = bus.allowance;
+        if next == Next::Again {
+            self.qps.activate(qp.core.index());
+        }
+        self.qps.put_back(qp);
+        self.cqs.raise_events(host, &mut self.counters);
+        allowance.less(left)
+    }
+
+    /// Lets all timers fire that are due.
+    fn fire_timers(&mut self, host: &mut H, now: u64) {
+        while let Some(mut qp) = self.qps.take_due(now) {
+            let Self {
+                keys,
+                cqs,
+
+                qps,
+                counters,
+                ..
+            } = self;
+            let mut bus = Bus {
+                host,
+                keys,
+                cqs,
+
+                counters,
+                now,
+                allowance: Budget::TURN,
+            };
+            requester::timer_fired(qps, &mut bus, &mut qp);
+            self.qps.put_back(qp);
+        }
+        self.cqs.raise_events(host, &mut self.counters);
+    }
+
+    /// Does what there is to do, within a budget.
+    ///
+    /// Takes the doorbells of all contexts, those of `first` before all others; lets timers fire;
+    /// then gives queue pairs their turns, each for a bounded part of the budget, until none wants
+    /// one or the budget is spent.
+    pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
+        let mut left = budget;
+        self.scan_all(first);
+        if self.qps.deadline().is_some() {
+            let now = host.now();
+            self.fire_timers(host, now);
+        }
+        while !left.is_spent() {
+            let Some(qp) = self.qps.take_next() else {
+                break;
+            };
+            let now = host.now();
+            let used = self.turn(host, qp, now, left.min(Budget::TURN));
+            left = left.less(used);
+        }
+        Outcome {
+            more: self.qps.has_active(),
+            deadline: self.qps.deadline(),
+            used: budget.less(left),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the control path answers when it refuses.
+
+use crate::table::NeedChunk;
+
+/// Why the control path refused.
+///
+/// [`Error::errno`] names the error number that a verb answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// An argument, attribute or state transition is not valid (`EINVAL`).
+    Invalid,
+    /// The object does not exist (`EINVAL`: a verb names only its own objects).
+    NotFound,
+    /// What was asked for is valid but not offered (`EOPNOTSUPP`).
+    NotSupported,
+    /// The object is still used by another one (`EBUSY`).
+    Busy,
+    /// All numbers of this kind of object are taken (`ENOMEM`).
+    Full,
+    /// A table has to grow first (`ENOMEM`, if the host cannot or will not).
+    ///
+    /// The host allocates the chunk outside of the shard, hands it to
+    /// [`Engine::add_chunk`](crate::Engine::add_chunk) and tries again.
+    NeedChunk(NeedChunk),
+}
+
+impl Error {
+    /// The error number, positive, as Linux has them.
+    pub const fn errno(self) -> i32 {
+        match self {
+            Error::Full | Error::NeedChunk(_) => 12,
+            Error::Busy => 16,
+            Error::Invalid | Error::NotFound => 22,
+            Error::NotSupported => 95,
+        }
+    }
+}
+
+/// An object that the engine would not take, handed back with the reason.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// Why the object was refused.
+    pub error: Error,
+    /// The object itself, unchanged.
+    pub object: T,
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the engine needs of the world, as traits.
+//!
+//! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
+//! of itself is behind [`Host`] and the four traits for shared memory: [`Region`], [`Queue`],
+//! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, `ferrule-nic` over
+//! guest memory, the tests over vectors.
+//!
+//! Memory behind these traits is shared with a program that may change it at any moment. Hence no
+//! method hands out a reference to it: bytes are copied, control words are loaded and stored whole.
+
+use core::ops::DerefMut;
+
+use crate::abi;
+use crate::event::{
+    CqEvent,
+    QpEvent,
+    SrqEvent,
+    Trace, //
+};
+
+/// The world that an engine lives in.
+///
+/// A value of the implementing type is handed to each call and carries the services of that call:
+/// the clock and the sinks of events. The engine holds no lock when it calls a method; the caller
+/// of the engine may hold the shard, so no method may enter the engine again or wait for anyone.
+pub trait Host: Sized {
+    /// Owned memory: `KBox` in the kernel, `Box` elsewhere.
+    type Box<T>: DerefMut<Target = T>;
+
+    /// The bytes of a registered memory region.
+    type Region: Region;
+
+    /// The buffer of a queue pair or of a shared receive queue.
+    type Queue: Queue;
+
+    /// The ring of a completion queue with its control words.
+    type CompletionRing: CompletionRing;
+
+    /// The doorbell and status areas of a user context.
+    type Doorbells: Doorbells;
+
+    /// What the host needs to tell of a completion queue's events.
+    type CqHandle;
+
+    /// What the host needs to tell of a queue pair's events.
+    type QpHandle;
+
+    /// What the host needs to tell of a shared receive queue's events.
+    type SrqHandle;
+
+    /// Moves `value` into new memory, or drops it and returns `None` where there is none.
+    ///
+    /// May sleep. The engine's methods never call it; only
+    /// [`NeedChunk::allocate`](crate::NeedChunk::allocate) does, which the host calls without
+    /// holding the shard. `value` has at most 4 KiB.
+    fn boxed<T>(value: T) -> Option<Self::Box<T>>;
+
+    /// A full memory fence: no access before it is reordered with one after it.
+    fn fence();
+
+    /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
+    fn now(&mut self) -> u64;
+
+    /// An armed completion queue has new completions: at most once for each arm.
+    fn completion_event(&mut self, cq: &Self::CqHandle);
+
+    /// An asynchronous event of a completion queue.
+    fn cq_event(&mut self, cq: &Self::CqHandle, event: CqEvent);
+
+    /// An asynchronous event of a queue pair.
+    fn qp_event(&mut self, qp: &Self::QpHandle, event: QpEvent);
+
+    /// An asynchronous event of a shared receive queue.
+    fn srq_event(&mut self, srq: &Self::SrqHandle, event: SrqEvent);
+
+    /// A step of the data path, for tracepoints.
+    #[inline]
+    fn trace(&mut self, _step: &Trace) {}
+}
+
+/// Bytes could not be reached, although the key check allowed them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// The bytes of a registered memory region.
+///
+/// Offsets are bytes from the start of the region. The engine has checked the range against the
+/// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
+pub trait Region {
+    /// Copies from the region to private memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if a byte cannot be read; `to` may have been changed in part.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault>;
+
+    /// Copies from private memory to the region.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if a byte cannot be written; the region may have been changed in part.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Copies `length` bytes from one region to another or to itself.
+    ///
+    /// The ranges may overlap, also when the two regions differ and cover the same pages: then
+    /// the result is as of `memmove` for ranges of one region, and unspecified bytes of the source
+    /// (no fault) where two regions show the same page at different places.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if a byte cannot be reached; the destination may have been changed in part.
+    fn copy(
+        from: &Self,
+        from_offset: u64,
+        to: &Self,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault>;
+
+    /// Replaces the 8 bytes at `offset`, as a number of the CPU's byte order, with `swap` if they
+    /// equal `compare`, and returns what was there. Atomic with every access of the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the address of the bytes is not a multiple of 8 or they cannot be reached.
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
+
+    /// Adds `add` (wrapping) to the 8 bytes at `offset` and returns what was there. As above.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::compare_swap`].
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
+}
+
+/// The buffer of a queue pair or shared receive queue, which a program writes.
+///
+/// Offsets are bytes from the start of the buffer. The engine checks its layout against
+/// [`Queue::size`] once, when the queue is created.
+pub trait Queue {
+    /// The size of the buffer in bytes. Constant.
+    fn size(&self) -> usize;
+
+    /// Copies out of the buffer, loading each byte exactly once. Out of bounds: zeroes.
+    fn read(&self, offset: u32, to: &mut [u8]);
+
+    /// Loads the little-endian word at `offset`, a multiple of 4, with acquire semantics.
+    fn load(&self, offset: u32) -> u32;
+
+    /// Stores a little-endian word at `offset`, a multiple of 4, with release semantics.
+    ///
+    /// The engine never reads back what it stores here.
+    fn store(&self, offset: u32, value: u32);
+}
+
+/// The ring of a completion queue, which only the engine writes, and its control words, which only
+/// the program writes.
+pub trait CompletionRing {
+    /// Writes all of slot `slot` but its phase word.
+    fn write(&self, slot: u32, cqe: &abi::Cqe);
+
+    /// Writes the phase word of slot `slot`, with release semantics.
+    fn publish(&self, slot: u32, phase: u32);
+
+    /// Loads [`abi::CqCtrl::consumer`] with acquire semantics.
+    fn consumer(&self) -> u32;
+
+    /// Loads [`abi::CqCtrl::arm`].
+    fn arm(&self) -> u32;
+}
+
+/// The doorbell area of a user context, which the program writes, and the status area, which only
+/// the engine writes. See the comment at the head of `ferrule-abi.h` for the protocol.
+///
+/// Word numbers are below [`abi::DB_TOP_WORDS`] and [`abi::DB_LEAF_WORDS`]; an implementation
+/// answers 0 and stores nothing for others.
+pub trait Doorbells {
+    /// Loads `ferrule_db.seq` with acquire semantics.
+    fn seq(&self) -> u32;
+
+    /// Loads a word of `ferrule_db.top`.
+    fn top(&self, word: usize) -> u64;
+
+    /// Loads a word of the doorbell area's `leaf`.
+    fn leaf(&self, word: usize) -> u64;
+
+    /// Loads a word of `ferrule_status.top`, which is zero in the beginning.
+    fn ack_top(&self, word: usize) -> u64;
+
+    /// Loads a word of the status area's `leaf`, which is zero in the beginning.
+    fn ack_leaf(&self, word: usize) -> u64;
+
+    /// Stores a word of `ferrule_status.top`.
+    fn set_ack_top(&self, word: usize, value: u64);
+
+    /// Stores a word of the status area's `leaf`.
+    fn set_ack_leaf(&self, word: usize, value: u64);
+
+    /// Stores `ferrule_status.sleeping`.
+    fn set_sleeping(&self, sleeping: bool);
+
+    /// Stores `ferrule_status.dead`.
+    fn set_dead(&self);
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions, their keys, and the one check of every use of a key.
+//!
+//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so
+//! that a key which was deregistered does not open the region that is registered next. Local and
+//! remote key of a region are the same number: what they open differs by the rights.
+
+use crate::{
+    attr::Access,
+    error::{
+        Error,
+        Refused, //
+    },
+    host::Host,
+    table::{
+        Table,
+        TableChunk,
+        TableKind, //
+    },
+};
+
+/// The most memory regions of an engine.
+pub const MAX_MR: u32 = 1 << 18;
+
+/// What a memory region is made of.
+pub struct MrInit<H: Host> {
+    /// The protection domain.
+    pub pd: u32,
+    /// What may be done with the memory. To read it locally is always allowed.
+    pub access: Access,
+    /// The address by which requests name the first byte.
+    pub iova: u64,
+    /// The length in bytes. `iova + length` does not exceed 2^64.
+    pub length: u64,
+    /// The memory.
+    pub region: H::Region,
+}
+
+/// A memory region.
+pub struct Mr<H: Host> {
+    key: u32,
+    init: MrInit<H>,
+}
+
+impl<H: Host> Mr<H> {
+    /// Makes a memory region, to be handed to [`Engine::add_mr`](crate::Engine::add_mr).
+    pub fn new(init: MrInit<H>) -> Self {
+        Self { key: 0, init }
+    }
+
+    /// The key, once the region has been added.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The memory.
+    pub fn region(&self) -> &H::Region {
+        &self.init.region
+    }
+}
+
+/// A use of a key, to be checked.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyUse {
+    /// The protection domain of the queue pair that uses the key.
+    pub(crate) pd: u32,
+    pub(crate) key: u32,
+    /// The rights that the use needs.
+    pub(crate) need: Access,
+    /// The first byte.
+    pub(crate) addr: u64,
+    /// The number of bytes.
+    pub(crate) length: u64,
+}
+
+/// Why the use of a key was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyError {
+    /// No region has this key, or not any more.
+    Stale,
+    /// The region belongs to another protection domain.
+    Domain,
+    /// The region does not give the right.
+    Right,
+    /// The bytes are not all within the region.
+    Range,
+}
+
+/// All memory regions by their keys.
+pub(crate) struct Keys<H: Host> {
+    table: Table<H, Mr<H>, ()>,
+}
+
+impl<H: Host> Keys<H> {
+    pub(crate) fn new(seed: u32) -> Self {
+        // Index 0 is left out, so that small numbers are no keys. A seed of 0 would begin with
+        // known generations.
+        Self {
+            table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
+        }
+    }
+
+    pub(crate) fn add(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
+        if mr
+            .init
+            .iova
+            .checked_add(mr.init.length.saturating_sub(1))
+            .is_none()
+        {
+            return Err(Refused {
+                error: Error::Invalid,
+                object: mr,
+            });
+        }
+        let mut key = 0;
+        self.table.insert(mr, |mr, index, generation| {
+            key = index.wrapping_shl(8) | u32::from(generation);
+            mr.key = key;
+        })?;
+        Ok(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
+        let index = key.wrapping_shr(8);
+        match self.table.get(index) {
+            Some(mr) if mr.key == key => self.table.remove(index).ok_or(Error::NotFound),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    pub(crate) fn modify(
+        &mut self,
+        key: u32,
+        pd: Option<u32>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        match self.table.get_mut(key.wrapping_shr(8)) {
+            Some(mr) if mr.key == key => {
+                mr.init.pd = pd.unwrap_or(mr.init.pd);
+                mr.init.access = access.unwrap_or(mr.init.access);
+                Ok(())
+            }
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Mr<H>, ()>,
+    ) -> Option<TableChunk<H, Mr<H>, ()>> {
+        self.table.grow(chunk)
+    }
+
+    /// Checks one use of a key: every use there is, local and remote, goes through here.
+    ///
+    /// Answers the region and the offset of the first byte in it (IBA volume 1, C10-56 and
+    /// following: key, protection domain, rights and bounds all must match).
+    #[inline]
+    pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        let mr = match self.table.get(want.key.wrapping_shr(8)) {
+            Some(mr) if mr.key == want.key => mr,
+            _ => return Err(KeyError::Stale),
+        };
+        if mr.init.pd != want.pd {
+            return Err(KeyError::Domain);
+        }
+        if !mr.init.access.allows(want.need) {
+            return Err(KeyError::Right);
+        }
+        let offset = want.addr.checked_sub(mr.init.iova).ok_or(KeyError::Range)?;
+        match offset.checked_add(want.length) {
+            Some(end) if end <= mr.init.length => Ok((&mr.init.region, offset)),
+            _ => Err(KeyError::Range),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine of ferrule: an RDMA adapter as a state machine, without I/O of its own.
+
+// Kbuild, which sets `MODULE`, adds the attribute by itself.
+#![cfg_attr(not(any(MODULE, test)), no_std)]
+#![forbid(unsafe_code)]
+#![deny(
+    missing_docs,
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+
+// The simulated host of the tests names this crate as every other host does.
+#[cfg(test)]
+extern crate self as ferrule_engine;
+
+pub mod abi;
+mod attr;
+mod completer;
+mod context;
+mod counters;
+mod cq;
+mod doorbell;
+mod engine;
+mod error;
+mod event;
+pub mod host;
+mod key;
+mod list;
+mod local;
+mod psn;
+mod qp;
+mod request;
+mod requester;
+mod responder;
+mod ring;
+mod schedule;
+mod sgl;
+mod state;
+mod table;
+mod timer;
+
+#[cfg(test)]
+#[path = "../tests/sim/mod.rs"]
+mod sim;
+#[cfg(test)]
+mod tests;
+
+pub use crate::{
+    attr::{
+        Access,
+        Attributes,
+        Capabilities,
+        Gid,
+        Modify,
+        Mtu,
+        Path,
+        PathKind,
+        QpInfo,
+        QpType,
+        State, //
+    },
+    context::{
+        Context,
+        ContextId, //
+    },
+    counters::Counters,
+    cq::{
+        Cq,
+        CqInfo,
+        CqInit,
+        MAX_CQ, //
+    },
+    engine::{
+        Config,
+        Engine,
+        Outcome, //
+    },
+    error::{
+        Error,
+        Refused, //
+    },
+    event::{
+        CqEvent,
+        QpEvent,
+        SrqEvent,
+        Trace, //
+    },
+    host::{
+        CompletionRing,
+        Doorbells,
+        Fault,
+        Host,
+        Queue,
+        Region, //
+    },
+    key::{
+        Mr,
+        MrInit,
+        MAX_MR, //
+    },
+    qp::{
+        Qp,
+        QpId,
+        QpInit, //
+    },
+    request::{
+        Status,
+        MAX_MESSAGE, //
+    },
+    ring::RingLayout,
+    schedule::Budget,
+    state::MAX_RD_ATOMIC,
+    table::{
+        Chunk,
+        NeedChunk,
+        TableKind, //
+    },
+};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! First-in-first-out lists of indices, whose links stand with the indexed objects.
+
+use crate::table::NONE;
+
+/// A link of a list.
+#[derive(Clone, Copy)]
+pub(crate) struct Link {
+    next: u32,
+    listed: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            next: NONE,
+            listed: false,
+        }
+    }
+}
+
+/// Where the links of a list are found.
+pub(crate) trait Links {
+    /// The link of `index`, if there is such an index.
+    fn link(&mut self, index: u32) -> Option<&mut Link>;
+}
+
+/// A list of indices, each of which is in it at most once.
+#[derive(Clone, Copy)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    /// An empty list.
+    pub(crate) const EMPTY: List = List {
+        head: NONE,
+        tail: NONE,
+    };
+
+    /// Whether nothing is in the list.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// Appends `index`, if it is not in the list yet.
+    #[inline]
+    pub(crate) fn push_back(&mut self, links: &mut impl Links, index: u32) {
+        match links.link(index) {
+            Some(link) if !link.listed => {
+                *link = Link {
+                    next: NONE,
+                    listed: true,
+                }
+            }
+            _ => return,
+        }
+        match links.link(self.tail) {
+            Some(tail) => tail.next = index,
+            None => self.head = index,
+        }
+        self.tail = index;
+    }
+
+    /// Takes the first index.
+    #[inline]
+    pub(crate) fn pop_front(&mut self, links: &mut impl Links) -> Option<u32> {
+        let index = self.head;
+        let link = links.link(index)?;
+        self.head = link.next;
+        *link = Link::default();
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        Some(index)
+    }
+
+    /// Puts all of `other` before what is in this list.
+    pub(crate) fn prepend(&mut self, links: &mut impl Links, other: List) {
+        if let Some(tail) = links.link(other.tail) {
+            tail.next = self.head;
+            self.head = other.head;
+            if self.tail == NONE {
+                self.tail = other.tail;
+            }
+        }
+    }
+}

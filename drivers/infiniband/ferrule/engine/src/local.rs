@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Local delivery: the peer is a queue pair of the same engine, and no packet is made.
+//!
+//! What a peer can observe is as on the wire: sequence numbers, receiver not ready, refusals,
+//! silence, and the order of completions.
+
+use crate::{
+    attr::{
+        PathKind,
+        State, //
+    },
+    host::Host,
+    qp::Qp,
+    requester::enter_error,
+    responder::{
+        receive,
+        Reply, //
+    },
+    schedule::{
+        Bus,
+        Qps, //
+    },
+};
+
+/// Hands a piece of `length` bytes of the request at hand to the peer, and brings the answer.
+pub(crate) fn deliver<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    length: u32,
+) -> Reply {
+    let Qp { core, sq, rq } = qp;
+    // There is no wire yet: a peer that is not on this engine never answers.
+    if core
+        .attr
+        .path
+        .is_none_or(|path| path.kind != PathKind::Local)
+    {
+        return Reply::Silence;
+    }
+    let mut message = sq.message(core, length);
+    let peer = core.attr.dest_qpn;
+    if peer == core.id.number {
+        let reply = receive(bus, core, rq, &mut message);
+        if let Reply::Refuse(_) = reply {
+            enter_error(qps, bus.host, core);
+        }
+        return reply;
+    }
+    let Some(peer) = qps.get_mut(peer) else {
+        return Reply::Silence;
+    };
+    if peer.core.init.qp_type != core.init.qp_type {
+        return Reply::Silence;
+    }
+    let reply = receive(bus, &peer.core, &mut peer.rq, &mut message);
+    if let Reply::Refuse(_) = reply {
+        let index = peer.core.index();
+        peer.core.set_state(bus.host, State::Err);
+        qps.stop(index);
+    }
+    reply
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: what one is made of.
+
+use crate::{
+    abi,
+    attr::{
+        Attributes,
+        Capabilities,
+        QpInfo,
+        QpType,
+        State, //
+    },
+    context::ContextId,
+    error::Error,
+    event::Trace,
+    host::{
+        Host,
+        Queue, //
+    },
+    list::Link,
+    requester::Requester,
+    responder::Responder,
+    ring::RingLayout,
+    timer::TimerSlot,
+};
+
+/// What a queue pair is made of.
+pub struct QpInit<H: Host> {
+    /// The user context whose doorbells ring it; `None` for a queue pair of the host's own, which
+    /// [`Engine::ring_qp`](crate::Engine::ring_qp) rings.
+    pub context: Option<ContextId>,
+    /// The protection domain.
+    pub pd: u32,
+    /// The transport service.
+    pub qp_type: QpType,
+    /// The completion queue of the send queue.
+    pub send_cq: u32,
+    /// The completion queue of the receive queue.
+    pub recv_cq: u32,
+    /// The shared receive queue, if there is one.
+    pub srq: Option<u32>,
+    /// What the queue pair can hold.
+    pub cap: Capabilities,
+    /// Every send request completes with a completion.
+    pub sq_sig_all: bool,
+    /// The slots of the send queue.
+    pub sq: RingLayout,
+    /// The slots of the receive queue; none with a shared receive queue.
+    pub rq: RingLayout,
+    /// Where [`abi::QpCtrl`] stands, in bytes from the start of the buffer.
+    pub ctrl: u32,
+    /// The buffer, zeroed.
+    pub queue: H::Queue,
+    /// Whose events the host is told.
+    pub handle: H::QpHandle,
+}
+
+/// What names a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpId {
+    /// The number: the index in the low 16 bits, above them how often the index was used.
+    pub number: u32,
+    /// Which queue pair of that number: `qp_gen` of a completion.
+    pub generation: u32,
+}
+
+/// What requester and responder of a queue pair share, and neither changes while it works.
+pub(crate) struct Core<H: Host> {
+    pub(crate) id: QpId,
+    pub(crate) state: State,
+    pub(crate) attr: Attributes,
+    pub(crate) init: QpInit<H>,
+}
+
+/// A queue pair.
+pub struct Qp<H: Host> {
+    pub(crate) core: Core<H>,
+    pub(crate) sq: Requester,
+    pub(crate) rq: Responder,
+}
+
+/// What belongs to a queue pair's number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QpLink {
+    /// In the list of queue pairs that wait for a turn.
+    pub(crate) active: Link,
+    pub(crate) timer: TimerSlot,
+}
+
+impl<H: Host> Qp<H> {
+    /// Makes a queue pair, to be handed to [`Engine::add_qp`](crate::Engine::add_qp).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the rings are not well formed, do not lie in the buffer, or cannot
+    /// hold what `cap` promises.
+    pub fn new(init: QpInit<H>) -> Result<Self, Error> {
+        let size = init.queue.size();
+        let cap = &init.cap;
+        if cap.max_send_sge as usize > abi::MAX_SGE
+            || cap.max_recv_sge as usize > abi::MAX_SGE
+            || cap.max_inline as usize > abi::MAX_INLINE
+            || cap.max_send_wr > init.sq.depth
+            || (init.srq.is_none() && cap.max_recv_wr > init.rq.depth)
+            || (init.srq.is_some() && init.rq.depth != 0)
+        {
+            return Err(Error::Invalid);
+        }
+        let entries = |count: u32| (count as usize).wrapping_mul(size_of::<abi::Sge>());
+        let body = entries(cap.max_send_sge).max(cap.max_inline as usize);
+        let entry = size_of::<abi::SendWqe>().wrapping_add(body);
+        init.sq.check(size, entry)?;
+        let entry = size_of::<abi::RecvWqe>().wrapping_add(entries(cap.max_recv_sge));
+        init.rq.check(size, entry)?;
+        let end = (init.ctrl as usize).checked_add(size_of::<abi::QpCtrl>());
+        if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
+            return Err(Error::Invalid);
+        }
+        Ok(Self {
+            core: Core {
+                id: QpId {
+                    number: 0,
+                    generation: 0,
+                },
+                state: State::Reset,
+                attr: Attributes::RESET,
+                init,
+            },
+            sq: Requester::new(),
+            rq: Responder::new(),
+        })
+    }
+
+    /// What names this queue pair, once it has been added.
+    pub fn id(&self) -> QpId {
+        self.core.id
+    }
+
+    /// Whose events the host is told.
+    pub fn handle(&self) -> &H::QpHandle {
+        &self.core.init.handle
+    }
+
+    pub(crate) fn query(&self) -> QpInfo {
+        let core = &self.core;
+        QpInfo {
+            state: core.state,
+            sq_draining: core.state == State::Sqd && self.sq.is_busy(),
+            qp_type: core.init.qp_type,
+            cap: core.init.cap,
+            sq_sig_all: core.init.sq_sig_all,
+            attr: Attributes {
+                sq_psn: self.sq.psn(),
+                rq_psn: self.rq.psn(),
+                ..core.attr
+            },
+            sq_consumer: self.sq.consumer(),
+            rq_consumer: self.rq.consumer(),
+        }
+    }
+}
+
+impl<H: Host> Core<H> {
+    /// The index in the table.
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.id.number & abi::DB_INDEX_MASK
+    }
+
+    /// Loads the producer index of the send queue.
+    #[inline]
+    pub(crate) fn sq_producer(&self) -> u32 {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, sq_producer) as u32;
+        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
+    }
+
+    /// Loads the producer index of the receive queue.
+    #[inline]
+    pub(crate) fn rq_producer(&self) -> u32 {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_producer) as u32;
+        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
+    }
+
+    /// Asks the program to ring when it posts a receive request, or not to.
+    fn set_rq_doorbell(&self, wanted: bool) {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_doorbell) as u32;
+        let offset = self.init.ctrl.wrapping_add(OFFSET);
+        self.init.queue.store(offset, u32::from(wanted));
+    }
+
+    /// Changes the state, and tells those who want to know.
+    pub(crate) fn set_state(&mut self, host: &mut H, state: State) {
+        if state == self.state {
+            return;
+        }
+        host.trace(&Trace::State {
+            qpn: self.id.number,
+            from: self.state,
+            to: state,
+        });
+        // In error, receive requests have to be flushed as they are posted; in all other states
+        // the engine looks for them when a message arrives.
+        if state == State::Err || self.state == State::Err {
+            self.set_rq_doorbell(state == State::Err);
+        }
+        self.state = state;
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work requests: copied out of the ring once, and judged by the copy.
+
+use zerocopy::IntoBytes;
+
+use crate::{
+    abi::{
+        self,
+        wr_flags,
+        wr_opcode, //
+    },
+    attr::{
+        Capabilities,
+        QpType, //
+    },
+    host::Queue,
+    ring::RingLayout,
+};
+
+/// The longest message in bytes (IBA volume 1, C9-8).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// How a request ended, with the values of `enum ferrule_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// It did what it should.
+    Success = 0,
+    /// The data do not fit, or are longer than a message may be.
+    LocalLength = 1,
+    /// The request is malformed, or not one that the queue pair can do.
+    LocalOperation = 2,
+    /// A local key does not open what the request names.
+    LocalProtection = 4,
+    /// The queue pair was in error before the request's turn came.
+    Flushed = 5,
+    /// A memory window could not be bound.
+    WindowBind = 6,
+    /// The responder answered what cannot be.
+    BadResponse = 7,
+    /// Data could not be placed in the responder's own memory.
+    LocalAccess = 8,
+    /// The responder found the request invalid.
+    RemoteInvalidRequest = 9,
+    /// The responder refused the access to its memory.
+    RemoteAccess = 10,
+    /// The responder could not carry the request out.
+    RemoteOperation = 11,
+    /// Nobody answered, after all retries.
+    RetryExceeded = 12,
+    /// The responder had no receive request, after all retries.
+    RnrRetryExceeded = 13,
+    /// The responder gave up.
+    RemoteAbort = 16,
+    /// The queue pair is broken.
+    Fatal = 19,
+    /// Something else.
+    General = 21,
+}
+
+/// What a send request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Send,
+    SendWithImm,
+    Write,
+    WriteWithImm,
+}
+
+impl Opcode {
+    /// The operation that a byte of the ring names, if a queue pair of this type can do it (IBA
+    /// volume 1, C10-87 and table 46).
+    fn parse(byte: u8, qp_type: QpType) -> Option<Self> {
+        let opcode = match byte {
+            wr_opcode::SEND => Opcode::Send,
+            wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
+            wr_opcode::RDMA_WRITE => Opcode::Write,
+            wr_opcode::RDMA_WRITE_WITH_IMM => Opcode::WriteWithImm,
+            _ => return None,
+        };
+        match (qp_type, opcode) {
+            (QpType::Rc, _) => Some(opcode),
+            (QpType::Uc | QpType::Ud, _) => None,
+        }
+    }
+}
+
+/// `enum ferrule_wc_opcode` of a send request, also of one that cannot be carried out.
+pub(crate) fn completion_opcode(byte: u8) -> u8 {
+    match byte {
+        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => abi::wc_opcode::RDMA_WRITE,
+        wr_opcode::RDMA_READ => abi::wc_opcode::RDMA_READ,
+        wr_opcode::ATOMIC_CMP_AND_SWP => abi::wc_opcode::COMP_SWAP,
+        wr_opcode::ATOMIC_FETCH_AND_ADD => abi::wc_opcode::FETCH_ADD,
+        wr_opcode::LOCAL_INV => abi::wc_opcode::LOCAL_INV,
+        wr_opcode::BIND_MW => abi::wc_opcode::BIND_MW,
+        _ => abi::wc_opcode::SEND,
+    }
+}
+
+/// The private copy of what follows the head of a slot: scatter/gather entries or inline data.
+pub(crate) struct Payload {
+    entries: [abi::Sge; abi::MAX_SGE],
+}
+
+impl Payload {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: [abi::Sge::default(); abi::MAX_SGE],
+        }
+    }
+
+    /// Copies `count` scatter/gather entries from `offset`.
+    fn read_entries(&mut self, queue: &impl Queue, offset: u32, count: usize) {
+        match self.entries.get_mut(..count) {
+            Some([]) | None => (),
+            Some(entries) => queue.read(offset, entries.as_mut_bytes()),
+        }
+    }
+
+    /// Copies `length` bytes of inline data from `offset`.
+    fn read_inline(&mut self, queue: &impl Queue, offset: u32, length: usize) {
+        match self.entries.as_mut_bytes().get_mut(..length) {
+            Some([]) | None => (),
+            Some(bytes) => queue.read(offset, bytes),
+        }
+    }
+
+    /// The first `count` entries.
+    #[inline]
+    pub(crate) fn entries(&self, count: usize) -> &[abi::Sge] {
+        self.entries.get(..count).unwrap_or(&[])
+    }
+
+    /// The first `length` bytes of inline data.
+    #[inline]
+    pub(crate) fn inline(&self, length: usize) -> &[u8] {
+        self.entries.as_bytes().get(..length).unwrap_or(&[])
+    }
+}
+
+/// The length of all entries together; `None` if no message can be that long.
+pub(crate) fn total_length(entries: &[abi::Sge]) -> Option<u32> {
+    let mut total = 0u32;
+    for entry in entries {
+        total = total.checked_add(entry.length.get())?;
+    }
+    (total <= MAX_MESSAGE).then_some(total)
+}
+
+/// The private copy of a send request.
+pub(crate) struct SendRequest {
+    /// The index of its slot.
+    pub(crate) index: u32,
+    pub(crate) head: abi::SendWqe,
+    pub(crate) opcode: Opcode,
+    /// The length of the message in bytes.
+    pub(crate) length: u32,
+    pub(crate) payload: Payload,
+}
+
+impl SendRequest {
+    pub(crate) fn new() -> Self {
+        Self {
+            index: 0,
+            head: abi::SendWqe::default(),
+            opcode: Opcode::Send,
+            length: 0,
+            payload: Payload::new(),
+        }
+    }
+
+    /// Copies the head alone: enough to say which request it was.
+    pub(crate) fn read_head(&mut self, queue: &impl Queue, ring: &RingLayout, index: u32) {
+        self.index = index;
+        self.length = 0;
+        queue.read(ring.slot(index), self.head.as_mut_bytes());
+    }
+
+    /// Copies the request of `index` and judges the copy.
+    ///
+    /// # Errors
+    ///
+    /// The status with which the request ends at once. The head has been copied all the same.
+    pub(crate) fn read(
+        &mut self,
+        queue: &impl Queue,
+        ring: &RingLayout,
+        index: u32,
+        qp_type: QpType,
+        cap: &Capabilities,
+    ) -> Result<(), Status> {
+        const KNOWN: u8 =
+            wr_flags::SIGNALED | wr_flags::SOLICITED | wr_flags::FENCE | wr_flags::INLINE;
+
+        self.read_head(queue, ring, index);
+        let head = &self.head;
+        self.opcode = Opcode::parse(head.opcode, qp_type).ok_or(Status::LocalOperation)?;
+        if head.flags & !KNOWN != 0 || head.extra != [0; 16] {
+            return Err(Status::LocalOperation);
+        }
+        let count = head.num_sge.get();
+        let inline = head.inline_len.get();
+        let body = ring
+            .slot(index)
+            .wrapping_add(size_of::<abi::SendWqe>() as u32);
+        if self.is_inline() {
+            if count != 0 {
+                return Err(Status::LocalOperation);
+            }
+            if inline > cap.max_inline {
+                return Err(Status::LocalLength);
+            }
+            self.payload.read_inline(queue, body, inline as usize);
+            self.length = inline;
+        } else {
+            if inline != 0 || u32::from(count) > cap.max_send_sge {
+                return Err(Status::LocalOperation);
+            }
+            self.payload.read_entries(queue, body, usize::from(count));
+            self.length = total_length(self.entries()).ok_or(Status::LocalLength)?;
+        }
+        Ok(())
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.head.flags & flag != 0
+    }
+
+    /// The data stand in the request.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.has(wr_flags::INLINE)
+    }
+
+    /// Completes with a completion, even on success.
+    #[inline]
+    pub(crate) fn is_signaled(&self) -> bool {
+        self.has(wr_flags::SIGNALED)
+    }
+
+    /// The peer's completion is a solicited one.
+    #[inline]
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.has(wr_flags::SOLICITED)
+    }
+
+    /// The scatter/gather list; empty for inline data.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[abi::Sge] {
+        self.payload.entries(usize::from(self.head.num_sge.get()))
+    }
+}
+
+/// The private copy of a receive request.
+pub(crate) struct ReceiveRequest {
+    /// The index of its slot.
+    pub(crate) index: u32,
+    pub(crate) head: abi::RecvWqe,
+    pub(crate) payload: Payload,
+}
+
+impl ReceiveRequest {
+    pub(crate) fn new() -> Self {
+        Self {
+            index: 0,
+            head: abi::RecvWqe::default(),
+            payload: Payload::new(),
+        }
+    }
+
+    /// Copies the head alone: enough to say which request it was.
+    pub(crate) fn read_head(&mut self, queue: &impl Queue, ring: &RingLayout, index: u32) {
+        self.index = index;
+        queue.read(ring.slot(index), self.head.as_mut_bytes());
+    }
+
+    /// Copies the request of `index` and judges the copy.
+    ///
+    /// # Errors
+    ///
+    /// The status with which the request ends at once. The head has been copied all the same.
+    pub(crate) fn read(
+        &mut self,
+        queue: &impl Queue,
+        ring: &RingLayout,
+        index: u32,
+        max_sge: u32,
+    ) -> Result<(), Status> {
+        self.read_head(queue, ring, index);
+        let count = self.head.num_sge.get();
+        if u32::from(count) > max_sge || self.head.reserved != [0; 6] {
+            return Err(Status::LocalOperation);
+        }
+        let body = ring
+            .slot(index)
+            .wrapping_add(size_of::<abi::RecvWqe>() as u32);
+        self.payload.read_entries(queue, body, usize::from(count));
+        Ok(())
+    }
+
+    /// The scatter/gather list.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[abi::Sge] {
+        self.payload.entries(usize::from(self.head.num_sge.get()))
+    }
+}

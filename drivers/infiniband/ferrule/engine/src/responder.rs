@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder: judges what a peer sends, places it, and says how the peer is to be answered.
+
+use crate::{
+    abi::{
+        self,
+        wc_flags,
+        wc_opcode, //
+    },
+    attr::{
+        Access,
+        PathKind,
+        State, //
+    },
+    completer::{
+        complete_receive_in_error,
+        Completion, //
+    },
+    counters::Count,
+    event::QpEvent,
+    host::Host,
+    key::KeyUse,
+    psn,
+    qp::Core,
+    request::{
+        total_length,
+        Opcode,
+        ReceiveRequest,
+        Status, //
+    },
+    requester::Message,
+    schedule::Bus,
+    sgl::{
+        self,
+        Cursor,
+        Side,
+        Unreachable, //
+    },
+};
+
+/// How the requester is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// The piece has arrived.
+    Acknowledge,
+    /// There is no receive request; the code of the time to wait.
+    NotReady(u8),
+    /// An earlier packet was expected.
+    OutOfSequence,
+    /// The request is refused: how it ends at the requester. The responder is in error.
+    Refuse(Status),
+    /// Nobody answers.
+    Silence,
+    /// The requester's own memory could not be read.
+    SourceLost,
+}
+
+/// What the responder is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inbound {
+    Nothing,
+    Send,
+    Write,
+}
+
+/// The receive queue's side of a queue pair.
+pub(crate) struct Responder {
+    /// The next slot to be taken.
+    consumer: u32,
+    /// The producer index as last read.
+    producer: u32,
+    /// The producer index made no sense: nothing in the ring can be believed.
+    broken: bool,
+    /// A receive request is at hand: `request` is it.
+    busy: bool,
+    request: ReceiveRequest,
+    cursor: Cursor,
+    inbound: Inbound,
+    /// A message arrived in state RTR, and that was told.
+    established: bool,
+    /// The next sequence number that is expected.
+    psn: u32,
+}
+
+/// Why a receive request could not be had.
+enum NoReceive {
+    /// None is posted.
+    Empty,
+    /// It is malformed.
+    Malformed(Status),
+    /// The ring is broken.
+    Jump,
+}
+
+/// Why a message is refused.
+enum Refusal {
+    /// The request is not one that this queue pair takes (NAK Invalid Request).
+    InvalidRequest,
+    /// The peer may not access the memory (NAK Remote Access Error).
+    Access,
+    /// The receive request at hand ends in error, and the peer is told why.
+    Receive { local: Status, remote: Status },
+    /// The queue pair is broken (NAK Remote Operational Error).
+    Broken,
+}
+
+impl Responder {
+    pub(crate) fn new() -> Self {
+        Self {
+            consumer: 0,
+            producer: 0,
+            broken: false,
+            busy: false,
+            request: ReceiveRequest::new(),
+            cursor: Cursor::default(),
+            inbound: Inbound::Nothing,
+            established: false,
+            psn: 0,
+        }
+    }
+
+    /// Forgets all, as in RESET.
+    pub(crate) fn reset(&mut self) {
+        self.consumer = 0;
+        self.producer = 0;
+        self.broken = false;
+        self.inbound = Inbound::Nothing;
+        self.established = false;
+        self.psn = 0;
+        self.finish();
+    }
+
+    /// Goes on as if so many requests had been taken.
+    #[cfg(test)]
+    pub(crate) fn set_indices(&mut self, index: u32) {
+        (self.consumer, self.producer) = (index, index);
+    }
+
+    /// The receive request at hand, or the last one.
+    pub(crate) fn request(&self) -> &ReceiveRequest {
+        &self.request
+    }
+
+    pub(crate) fn psn(&self) -> u32 {
+        self.psn
+    }
+
+    pub(crate) fn set_psn(&mut self, psn: u32) {
+        self.psn = psn;
+    }
+
+    pub(crate) fn consumer(&self) -> u32 {
+        self.consumer
+    }
+
+    /// The receive request at hand has ended.
+    pub(crate) fn finish(&mut self) {
+        self.busy = false;
+        self.cursor = Cursor::default();
+    }
+
+    /// Looks how many receive requests wait in the ring.
+    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
+        let ring = &core.init.rq;
+        if self.broken || ring.depth == 0 {
+            return Some(0);
+        }
+        if self.consumer == self.producer {
+            self.producer = core.rq_producer();
+        }
+        ring.waiting(self.consumer, self.producer)
+    }
+
+    /// Takes the next receive request out of the ring, unless one is at hand.
+    fn take<H: Host>(&mut self, core: &Core<H>) -> Result<(), NoReceive> {
+        match self.waiting(core) {
+            None => {
+                self.broken = true;
+                return Err(NoReceive::Jump);
+            }
+            Some(0) => return Err(NoReceive::Empty),
+            Some(_) => (),
+        }
+        let init = &core.init;
+        let index = self.consumer;
+        self.consumer = index.wrapping_add(1);
+        self.busy = true;
+        self.request
+            .read(&init.queue, &init.rq, index, init.cap.max_recv_sge)
+            .map_err(NoReceive::Malformed)
+    }
+
+    /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.
+    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
+        if self.busy {
+            return true;
+        }
+        match self.waiting(core) {
+            Some(0) => false,
+            Some(_) => {
+                let index = self.consumer;
+                self.consumer = index.wrapping_add(1);
+                self.request
+                    .read_head(&core.init.queue, &core.init.rq, index);
+                self.busy = true;
+                true
+            }
+            None => {
+                self.broken = true;
+                false
+            }
+        }
+    }
+}
+
+/// Takes a piece of a message from a peer on the same engine.
+///
+/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
+pub(crate) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    message: &mut Message<'_>,
+) -> Reply {
+    // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
+    // and following). There is one P_Key, so that always matches.
+    let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
+    let local = core
+        .attr
+        .path
+        .is_some_and(|path| path.kind == PathKind::Local);
+    if !ready || !local || core.attr.dest_qpn != message.from {
+        return Reply::Silence;
+    }
+    if message.psn != rq.psn {
+        bus.counters.sequence_errors.count(1);
+        // Ahead of what is expected, packets were lost: that is told (C9-112). Behind, it would be
+        // a packet that was seen before; no peer on this engine sends one twice, so the two were
+        // given numbers that do not fit, and nothing comes of it.
+        return if psn::is_ahead(message.psn, rq.psn) {
+            Reply::OutOfSequence
+        } else {
+            Reply::Silence
+        };
+    }
+    if core.state == State::Rtr && !rq.established {
+        // The first message before this side was ready to send (IBA volume 1, 11.6.3.3).
+        rq.established = true;
+        let handle = &core.init.handle;
+        bus.host.qp_event(handle, QpEvent::CommunicationEstablished);
+    }
+    let refusal = match accept(bus, core, rq, message) {
+        Ok(reply) => return reply,
+        Err(refusal) => refusal,
+    };
+    bus.counters.responder_errors.count(1);
+    let handle = &core.init.handle;
+    let (status, event) = match refusal {
+        Refusal::InvalidRequest => (Status::RemoteInvalidRequest, Some(QpEvent::RequestError)),
+        Refusal::Access => (Status::RemoteAccess, Some(QpEvent::AccessError)),
+        Refusal::Broken => (Status::RemoteOperation, Some(QpEvent::Fatal)),
+        Refusal::Receive { local, remote } => {
+            // The completion tells the error, so no event does (IBA volume 1, 9.9.3.1, class A).
+            let told = complete_receive_in_error(bus, core, rq, local);
+            rq.finish();
+            (remote, told.is_err().then_some(QpEvent::Fatal))
+        }
+    };
+    if let Some(event) = event {
+        bus.host.qp_event(handle, event);
+    }
+    Reply::Refuse(status)
+}
+
+/// Judges the piece, places its bytes and completes the receive request it may end.
+fn accept<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    message: &mut Message<'_>,
+) -> Result<Reply, Refusal> {
+    let opcode = message.request.opcode;
+    let kind = match opcode {
+        Opcode::Send | Opcode::SendWithImm => Inbound::Send,
+        Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
+    };
+    // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
+    let expected = if message.is_first() {
+        Inbound::Nothing
+    } else {
+        kind
+    };
+    if rq.inbound != expected {
+        return Err(Refusal::InvalidRequest);
+    }
+    let length = message.request.length;
+    if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
+        return Err(Refusal::InvalidRequest);
+    }
+    let takes_receive = match opcode {
+        Opcode::Send | Opcode::SendWithImm => message.is_first(),
+        Opcode::Write => false,
+        Opcode::WriteWithImm => message.is_last(),
+    };
+    if takes_receive {
+        match rq.take(core) {
+            Ok(()) => (),
+            Err(NoReceive::Empty) => return Ok(Reply::NotReady(core.attr.min_rnr_timer)),
+            Err(NoReceive::Malformed(local)) => {
+                return Err(Refusal::Receive {
+                    local,
+                    remote: Status::RemoteOperation,
+                });
+            }
+            Err(NoReceive::Jump) => {
+                bus.counters.producer_jumps.count(1);
+                return Err(Refusal::Broken);
+            }
+        }
+    }
+    let mut target = match kind {
+        Inbound::Send => {
+            if message.is_first()
+                && total_length(rq.request.entries()).is_some_and(|room| length > room)
+            {
+                // The message is longer than the buffer for it (C9-97 and following).
+                return Err(Refusal::Receive {
+                    local: Status::LocalLength,
+                    remote: Status::RemoteInvalidRequest,
+                });
+            }
+            Side::List {
+                pd: core.init.pd,
+                need: Access::LOCAL_WRITE,
+                entries: rq.request.entries(),
+                cursor: &mut rq.cursor,
+            }
+        }
+        _ => {
+            let head = &message.request.head;
+            let whole = KeyUse {
+                pd: core.init.pd,
+                key: head.rkey.get(),
+                need: Access::REMOTE_WRITE,
+                addr: head.remote_addr.get(),
+                length: u64::from(length),
+            };
+            // A write without data checks no key (C9-88). All others are checked for the whole
+            // range before a byte is placed, and again with every piece, for the region may have
+            // been deregistered since.
+            if length != 0 && bus.keys.check(&whole).is_err() {
+                return Err(Refusal::Access);
+            }
+            Side::Range {
+                whole,
+                offset: u64::from(message.offset),
+            }
+        }
+    };
+    let piece = message.length;
+    match sgl::copy(bus.keys, &mut message.source(), &mut target, piece) {
+        Ok(()) => (),
+        Err(Unreachable::Source) => return Ok(Reply::SourceLost),
+        Err(Unreachable::Target) if kind == Inbound::Send => {
+            // The buffer of the receive request is not what it should be (C9-99, class A).
+            return Err(Refusal::Receive {
+                local: Status::LocalProtection,
+                remote: Status::RemoteOperation,
+            });
+        }
+        Err(Unreachable::Target) => return Err(Refusal::Access),
+    }
+    rq.psn = psn::advance(rq.psn, message.packets);
+    bus.counters.bytes.count(u64::from(message.length));
+    if !message.is_last() {
+        rq.inbound = kind;
+        return Ok(Reply::Acknowledge);
+    }
+    rq.inbound = Inbound::Nothing;
+    bus.counters.messages.count(1);
+    if rq.busy {
+        let told = complete_receive(bus, core, rq, message);
+        rq.finish();
+        if !told {
+            return Err(Refusal::Broken);
+        }
+    }
+    Ok(Reply::Acknowledge)
+}
+
+/// Completes the receive request that the message took; answers whether that could be told.
+fn complete_receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &Responder,
+    message: &Message<'_>,
+) -> bool {
+    let request = message.request;
+    let with_imm = matches!(request.opcode, Opcode::SendWithImm | Opcode::WriteWithImm);
+    Completion {
+        wr_id: rq.request.head.wr_id.get(),
+        status: Status::Success,
+        opcode: match request.opcode {
+            Opcode::Send | Opcode::SendWithImm => wc_opcode::RECV,
+            Opcode::Write | Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
+        },
+        length: request.length,
+        data: if with_imm {
+            request.head.imm_or_inv
+        } else {
+            [0; 4]
+        },
+        flags: if with_imm { wc_flags::WITH_IMM } else { 0 },
+        source: message.from,
+        queue_index: rq.request.index.wrapping_add(1),
+        solicited: request.is_solicited(),
+    }
+    .write(bus, core, core.init.recv_cq)
+    .is_ok()
+}
+
+impl Message<'_> {
+    /// Where the bytes of the piece lie.
+    fn source(&mut self) -> Side<'_> {
+        let request = self.request;
+        if request.is_inline() {
+            let bytes: &[u8] = request.payload.inline(request.length as usize);
+            Side::Inline(bytes.get(self.offset as usize..).unwrap_or(&[]))
+        } else {
+            let entries: &[abi::Sge] = request.entries();
+            Side::List {
+                pd: self.pd,
+                need: Access::NONE,
+                entries,
+                cursor: self.cursor,
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which queue pair has its turn, which waits for the clock, and what a turn may use.
+
+use crate::{
+    abi,
+    context::ContextId,
+    counters::{
+        Count,
+        Counters, //
+    },
+    cq::Cqs,
+    error::{
+        Error,
+        Refused, //
+    },
+    host::Host,
+    key::Keys,
+    list::{
+        Link,
+        Links,
+        List, //
+    },
+    qp::{
+        Qp,
+        QpId,
+        QpLink, //
+    },
+    table::{
+        Table,
+        TableChunk,
+        TableKind, //
+    },
+    timer::{
+        TimerSlot,
+        TimerSlots,
+        Timers, //
+    },
+};
+
+impl<H: Host> Links for Table<H, Qp<H>, QpLink> {
+    #[inline]
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        Some(&mut self.link_mut(index)?.active)
+    }
+}
+
+impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink> {
+    #[inline]
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        Some(&mut self.link_mut(index)?.timer)
+    }
+}
+
+/// All queue pairs, the order of their turns, and their timers.
+///
+/// A queue pair is taken out of the table for its turn; its links and its timer stay in reach, and
+/// so do all others, its peer among them.
+pub(crate) struct Qps<H: Host> {
+    table: Table<H, Qp<H>, QpLink>,
+    active: List,
+    timers: Timers,
+    /// The generation of the queue pair added last.
+    generation: u32,
+}
+
+impl<H: Host> Qps<H> {
+    /// The indices of the two special queue pairs of a port, SMI and GSI.
+    const RESERVED: u32 = 2;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::new(TableKind::Qps, Self::RESERVED, abi::MAX_QP, 0),
+            active: List::EMPTY,
+            timers: Timers::new(),
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
+        let mut id = QpId {
+            number: 0,
+            generation: self.generation.wrapping_add(1),
+        };
+        self.table.insert(qp, |qp, index, generation| {
+            id.number = index | u32::from(generation).wrapping_shl(16);
+            qp.core.id = id;
+        })?;
+        self.generation = id.generation;
+        Ok(id)
+    }
+
+    pub(crate) fn remove(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
+        let index = self.get(qpn).ok_or(Error::NotFound)?.core.index();
+        self.timers.clear(&mut self.table, index);
+        self.table.remove(index).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Qp<H>, QpLink>,
+    ) -> Option<TableChunk<H, Qp<H>, QpLink>> {
+        self.table.grow(chunk)
+    }
+
+    /// The queue pair of a number, which has 24 bits.
+    #[inline]
+    pub(crate) fn get(&self, qpn: u32) -> Option<&Qp<H>> {
+        let qp = self.table.get(qpn & abi::DB_INDEX_MASK)?;
+        (qp.core.id.number == qpn).then_some(qp)
+    }
+
+    /// The queue pair of a number, which has 24 bits.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp<H>> {
+        let qp = self.table.get_mut(qpn & abi::DB_INDEX_MASK)?;
+        (qp.core.id.number == qpn).then_some(qp)
+    }
+
+    /// The number of the first queue pair after `after`, or of the first of all.
+    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
+        let index = self.table.next(after.map(|qpn| qpn & abi::DB_INDEX_MASK))?;
+        Some(self.table.get(index)?.core.id.number)
+    }
+
+    /// A queue pair wants a turn.
+    #[inline]
+    pub(crate) fn activate(&mut self, index: u32) {
+        self.active.push_back(&mut self.table, index);
+    }
+
+    /// Whether a queue pair waits for a turn.
+    pub(crate) fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// Takes the doorbell of a queue pair that has to belong to `context`, and appends it to
+    /// `list`.
+    #[inline]
+    pub(crate) fn ring(
+        &mut self,
+        list: &mut List,
+        counters: &mut Counters,
+        context: ContextId,
+        doorbell: u32,
+    ) {
+        counters.doorbells.count(1);
+        match self.table.get(doorbell) {
+            Some(qp) if qp.core.init.context == Some(context) => {
+                list.push_back(&mut self.table, doorbell);
+            }
+            _ => counters.stray_doorbells.count(1),
+        }
+    }
+
+    /// Gives all of `list` a turn before everyone else.
+    pub(crate) fn activate_first(&mut self, list: List) {
+        self.active.prepend(&mut self.table, list);
+    }
+
+    /// Gives all of `list` a turn after everyone else.
+    pub(crate) fn activate_last(&mut self, list: List) {
+        let before = core::mem::replace(&mut self.active, list);
+        self.active.prepend(&mut self.table, before);
+    }
+
+    /// Takes the queue pair whose turn it is out of the table.
+    #[inline]
+    pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
+        loop {
+            let index = self.active.pop_front(&mut self.table)?;
+            // One that was removed while it waited has left its place behind.
+            if let Some(qp) = self.table.take(index) {
+                break Some(qp);
+            }
+        }
+    }
+
+    /// Takes the queue pair of a number out of the table.
+    pub(crate) fn take(&mut self, qpn: u32) -> Option<H::Box<Qp<H>>> {
+        let index = self.get(qpn)?.core.index();
+        self.table.take(index)
+    }
+
+    /// Puts a queue pair back after its turn.
+    #[inline]
+    pub(crate) fn put_back(&mut self, qp: H::Box<Qp<H>>) {
+        self.table.put_back(qp.core.index(), qp);
+    }
+
+    /// Sets the timer of a queue pair, in nanoseconds of [`Host::now`].
+    pub(crate) fn set_timer(&mut self, index: u32, deadline: u64) {
+        self.timers.set(&mut self.table, index, deadline);
+    }
+
+    /// Stops the timer of a queue pair, if it runs.
+    pub(crate) fn clear_timer(&mut self, index: u32) {
+        self.timers.clear(&mut self.table, index);
+    }
+
+    /// A queue pair has entered ERR: it waits for nothing any more, and wants turns to flush.
+    pub(crate) fn stop(&mut self, index: u32) {
+        self.clear_timer(index);
+        self.activate(index);
+    }
+
+    /// When the next timer fires.
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.timers.next(&mut self.table)
+    }
+
+    /// Takes the queue pair whose timer is due out of the table.
+    pub(crate) fn take_due(&mut self, now: u64) -> Option<H::Box<Qp<H>>> {
+        loop {
+            let index = self.timers.pop_due(&mut self.table, now)?;
+            if let Some(qp) = self.table.take(index) {
+                break Some(qp);
+            }
+        }
+    }
+}
+
+/// What a queue pair at its turn works with, beside the other queue pairs.
+pub(crate) struct Bus<'a, H: Host> {
+    pub(crate) host: &'a mut H,
+    pub(crate) keys: &'a mut Keys<H>,
+    pub(crate) cqs: &'a mut Cqs<H>,
+    pub(crate) counters: &'a mut Counters,
+    /// The time at which the turn began.
+    pub(crate) now: u64,
+    /// What is left of the turn.
+    pub(crate) allowance: Budget,
+}
+
+/// How much may be done: by a run of the engine, or by a queue pair in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Requests that may be begun or flushed.
+    pub requests: u32,
+    /// Bytes that may be copied. Exceeded by at most one path MTU.
+    pub bytes: u64,
+}
+
+impl Budget {
+    /// What one turn may use: enough to be worth the change, little enough for the others.
+    pub(crate) const TURN: Budget = Budget {
+        requests: 32,
+        bytes: 256 * 1024,
+    };
+
+    /// Whether nothing is left.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.requests == 0 || self.bytes == 0
+    }
+
+    /// The smaller of two budgets.
+    pub(crate) fn min(self, other: Budget) -> Budget {
+        Budget {
+            requests: self.requests.min(other.requests),
+            bytes: self.bytes.min(other.bytes),
+        }
+    }
+
+    /// What is left after `used`.
+    pub(crate) fn less(self, used: Budget) -> Budget {
+        Budget {
+            requests: self.requests.saturating_sub(used.requests),
+            bytes: self.bytes.saturating_sub(used.bytes),
+        }
+    }
+
+    /// Takes one request off.
+    #[inline]
+    pub(crate) fn take_request(&mut self) {
+        self.requests = self.requests.saturating_sub(1);
+    }
+
+    /// Takes bytes off.
+    #[inline]
+    pub(crate) fn take_bytes(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+    }
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is more to do at once.
+    Again,
+    /// There is nothing to do until a doorbell, a timer or the control path says so.
+    Idle,
+}

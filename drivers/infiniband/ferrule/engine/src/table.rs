@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables of objects by number, which grow by chunks that the host hands in.
+//!
+//! A table is a tree of three levels with 64 branches each. The top is part of the engine; a leaf
+//! with 64 slots, and where need be the middle above it, is a chunk. Nothing is ever moved, and a
+//! table never shrinks.
+//!
+//! Free slots stand in a queue, first in, first out, so that a number which became free is used
+//! again as late as possible. Each slot counts its uses in a generation, which numbers made from
+//! the index carry in bits of their own.
+//!
+//! Beside the object a slot has room for what belongs to the number rather than to the object: the
+//! links of queues and the timers. These stay in reach while the object itself has been taken out
+//! of the table to be worked on.
+
+use core::{
+    array,
+    fmt, //
+};
+
+use crate::context::{
+    Context,
+    ContextLink, //
+};
+use crate::cq::{
+    Cq,
+    CqLink, //
+};
+use crate::error::{
+    Error,
+    Refused, //
+};
+use crate::host::Host;
+use crate::key::Mr;
+use crate::qp::{
+    Qp,
+    QpLink, //
+};
+
+const FANOUT: usize = 64;
+
+/// No index: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The kinds of objects that have a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// User contexts.
+    Contexts,
+    /// Memory regions.
+    Keys,
+    /// Completion queues.
+    Cqs,
+    /// Queue pairs.
+    Qps,
+}
+
+/// A table has no free slot and has to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedChunk(pub(crate) TableKind);
+
+impl NeedChunk {
+    /// Allocates the chunk, with [`Host::boxed`], so this may sleep: call it without the shard.
+    pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
+        Some(Chunk(match self.0 {
+            TableKind::Contexts => Kind::Contexts(TableChunk::new()?),
+            TableKind::Keys => Kind::Keys(TableChunk::new()?),
+            TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
+            TableKind::Qps => Kind::Qps(TableChunk::new()?),
+        }))
+    }
+}
+
+/// Memory for 64 more objects, on its way to [`Engine::add_chunk`](crate::Engine::add_chunk).
+pub struct Chunk<H: Host>(pub(crate) Kind<H>);
+
+impl<H: Host> fmt::Debug for Chunk<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chunk")
+    }
+}
+
+/// A chunk of each kind of table.
+pub(crate) enum Kind<H: Host> {
+    Contexts(TableChunk<H, Context<H>, ContextLink>),
+    Keys(TableChunk<H, Mr<H>, ()>),
+    Cqs(TableChunk<H, Cq<H>, CqLink>),
+    Qps(TableChunk<H, Qp<H>, QpLink>),
+}
+
+/// Room for one object, `B` being its box, and for what belongs to its number.
+struct Slot<B, L> {
+    object: Option<B>,
+    generation: u8,
+    next_free: u32,
+    link: L,
+}
+
+/// The lowest level of a table.
+pub(crate) struct Leaf<B, L>([Slot<B, L>; FANOUT]);
+
+/// The level between top and leaves, `B` being a leaf's box.
+pub(crate) struct Middle<B>([Option<B>; FANOUT]);
+
+type LeafBox<H, T, L> = <H as Host>::Box<Leaf<<H as Host>::Box<T>, L>>;
+type MiddleBox<H, T, L> = <H as Host>::Box<Middle<LeafBox<H, T, L>>>;
+
+/// Memory for a table of `T` to grow by one leaf.
+pub(crate) struct TableChunk<H: Host, T, L> {
+    leaf: LeafBox<H, T, L>,
+    middle: MiddleBox<H, T, L>,
+}
+
+impl<H: Host, T, L: Default> TableChunk<H, T, L> {
+    fn new() -> Option<Self> {
+        Some(Self {
+            leaf: H::boxed(Leaf(array::from_fn(|_| Slot {
+                object: None,
+                generation: 0,
+                next_free: NONE,
+                link: L::default(),
+            })))?,
+            middle: H::boxed(Middle([const { None }; FANOUT]))?,
+        })
+    }
+}
+
+/// A table of objects by index.
+///
+/// # Invariants
+///
+/// - Indices below `capacity`, and no others, have a slot.
+/// - A slot is in the free queue if and only if its number has no object, neither in the table nor
+///   taken out of it, and is not reserved.
+pub(crate) struct Table<H: Host, T, L> {
+    top: [Option<MiddleBox<H, T, L>>; FANOUT],
+    kind: TableKind,
+    limit: u32,
+    reserved: u32,
+    seed: u32,
+    capacity: u32,
+    free_head: u32,
+    free_tail: u32,
+}
+
+impl<H: Host, T, L: Default> Table<H, T, L> {
+    /// Makes an empty table for the indices from `reserved` up to, but not including, `limit`.
+    ///
+    /// Generations begin at values that depend on `seed`, all at 0 if it is 0.
+    pub(crate) fn new(kind: TableKind, reserved: u32, limit: u32, seed: u32) -> Self {
+        Self {
+            top: [const { None }; FANOUT],
+            kind,
+            limit: limit.min(1 << 18),
+            reserved,
+            seed,
+            capacity: 0,
+            free_head: NONE,
+            free_tail: NONE,
+        }
+    }
+
+    /// Where the slot of `index` is: in the top, in the middle and in the leaf.
+    #[inline]
+    fn position(index: u32) -> (usize, usize, usize) {
+        let position = |shift: u32| (index.wrapping_shr(shift) & 63) as usize;
+        // Indices of more than 18 bits have no slot: the top has no such branch.
+        (index.wrapping_shr(12) as usize, position(6), position(0))
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<H::Box<T>, L>> {
+        let (top, middle, leaf) = Self::position(index);
+        let middle = self.top.get(top)?.as_ref()?.0.get(middle)?.as_ref()?;
+        middle.0.get(leaf)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<H::Box<T>, L>> {
+        let (top, middle, leaf) = Self::position(index);
+        let middle = self
+            .top
+            .get_mut(top)?
+            .as_mut()?
+            .0
+            .get_mut(middle)?
+            .as_mut()?;
+        middle.0.get_mut(leaf)
+    }
+
+    /// The object of `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.slot(index)?.object.as_deref()
+    }
+
+    /// The object of `index`.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slot_mut(index)?.object.as_deref_mut()
+    }
+
+    /// What belongs to the number rather than to the object.
+    #[inline]
+    pub(crate) fn link_mut(&mut self, index: u32) -> Option<&mut L> {
+        Some(&mut self.slot_mut(index)?.link)
+    }
+
+    /// Takes the object out for a while: the number stays its own.
+    #[inline]
+    pub(crate) fn take(&mut self, index: u32) -> Option<H::Box<T>> {
+        self.slot_mut(index)?.object.take()
+    }
+
+    /// Puts an object back where [`Table::take`] took it.
+    #[inline]
+    pub(crate) fn put_back(&mut self, index: u32, object: H::Box<T>) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.object = Some(object);
+        }
+    }
+
+    /// Adds an object, after `prepare` told it its index and that index's generation.
+    pub(crate) fn insert(
+        &mut self,
+        mut object: H::Box<T>,
+        prepare: impl FnOnce(&mut T, u32, u8),
+    ) -> Result<u32, Refused<H::Box<T>>> {
+        let index = self.free_head;
+        let error = self.growth_error();
+        let Some(slot) = self.slot_mut(index) else {
+            return Err(Refused { error, object });
+        };
+        prepare(&mut object, index, slot.generation);
+        slot.object = Some(object);
+        let next = slot.next_free;
+        slot.next_free = NONE;
+        self.free_head = next;
+        if next == NONE {
+            self.free_tail = NONE;
+        }
+        Ok(index)
+    }
+
+    fn growth_error(&self) -> Error {
+        if self.capacity < self.limit {
+            Error::NeedChunk(NeedChunk(self.kind))
+        } else {
+            Error::Full
+        }
+    }
+
+    /// Removes the object of `index` for good.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<H::Box<T>> {
+        let slot = self.slot_mut(index)?;
+        let object = slot.object.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.append_free(index);
+        Some(object)
+    }
+
+    fn append_free(&mut self, index: u32) {
+        match self.slot_mut(self.free_tail) {
+            Some(tail) => tail.next_free = index,
+            None => self.free_head = index,
+        }
+        self.free_tail = index;
+    }
+
+    /// Grows by a chunk if there is no free slot; hands the chunk back if there is one, or if the
+    /// table has reached its limit.
+    pub(crate) fn grow(&mut self, chunk: TableChunk<H, T, L>) -> Option<TableChunk<H, T, L>> {
+        if self.free_head != NONE || self.capacity >= self.limit {
+            return Some(chunk);
+        }
+        let TableChunk { mut leaf, middle } = chunk;
+        let first = self.capacity;
+        let after = first.wrapping_add(FANOUT as u32);
+        for (slot, index) in leaf.0.iter_mut().zip(first..after) {
+            slot.generation = initial_generation(self.seed, index);
+        }
+        let (top, in_middle, _) = Self::position(first);
+        let entry = self.top.get_mut(top)?.get_or_insert(middle);
+        *entry.0.get_mut(in_middle)? = Some(leaf);
+        self.capacity = after;
+        for index in first.max(self.reserved)..self.capacity.min(self.limit) {
+            self.append_free(index);
+        }
+        None
+    }
+
+    /// The first index after `after` that has an object, or the first of all.
+    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
+        let first = after.map_or(0, |index| index.wrapping_add(1));
+        (first..self.capacity).find(|&index| self.get(index).is_some())
+    }
+}
+
+/// The generation that `index` begins with: not to be guessed without `seed`.
+fn initial_generation(seed: u32, index: u32) -> u8 {
+    if seed == 0 {
+        return 0;
+    }
+    // Multiplication by an odd constant (2^32 divided by the golden ratio) spreads the bits.
+    let mixed = (seed ^ index).wrapping_mul(0x9e37_79b1);
+    (mixed ^ mixed.wrapping_shr(13))
+        .wrapping_mul(0x9e37_79b1)
+        .to_be_bytes()[0]
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of what cannot be seen from outside.
+
+use std::collections::{
+    BTreeMap,
+    VecDeque, //
+};
+use std::vec;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use crate::{
+    list::{
+        Link,
+        Links,
+        List, //
+    },
+    sim::{
+        cases,
+        End,
+        Sim,
+        World,
+        Wr, //
+    },
+    table::{
+        Leaf,
+        Middle, //
+    },
+    timer::{
+        TimerSlot,
+        TimerSlots,
+        Timers, //
+    },
+    *,
+};
+
+/// Objects are made on the stack of a kernel thread, which is small, and queue pairs are many.
+#[test]
+fn objects_are_small() {
+    assert!(size_of::<Qp<Sim>>() <= 2048);
+    assert!(size_of::<Engine<Sim>>() <= 3072);
+    assert!(size_of::<Cq<Sim>>() <= 128);
+    assert!(size_of::<Mr<Sim>>() <= 128);
+    assert!(size_of::<Leaf<std::boxed::Box<Qp<Sim>>, qp::QpLink>>() <= 4096);
+    assert!(size_of::<Middle<usize>>() <= 1024);
+}
+
+/// Moves all indices of a pair of queues as if it had worked for long.
+fn age(w: &mut World, end: &End, index: u32) {
+    let qp = w.engine.qps_mut().get_mut(end.qp.id.number).unwrap();
+    qp.sq.set_indices(index);
+    qp.rq.set_indices(index);
+    end.qp.sq_producer.set(index);
+    end.qp.rq_producer.set(index);
+    end.qp.queue.set_word(end.qp.ctrl as usize, index);
+    end.qp.queue.set_word(end.qp.ctrl as usize + 64, index);
+    w.engine.cqs_mut().set_indices(end.cq.cqn, index);
+    end.cq.set_next(index);
+}
+
+#[test]
+fn indices_wrap() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let mr = w.mr(64);
+    age(&mut w, &a, u32::MAX - 20);
+    age(&mut w, &b, u32::MAX - 20);
+    for i in 0..100u32 {
+        b.qp.post_recv(i.into(), &[mr.sge(0, 8)]);
+        b.qp.post_recv(i.into(), &[mr.sge(0, 8)]);
+        for _ in 0..2 {
+            a.qp.post_send(&Wr::send(i.into(), &[mr.sge(8, 8)]));
+        }
+        w.run();
+        for end in [&a, &b] {
+            for part in 1..=2 {
+                let wc = end.cq.expect(i.into(), Status::Success);
+                let done = (u32::MAX - 20).wrapping_add(2 * i + part);
+                assert_eq!(wc.queue_index, done);
+            }
+            end.cq.expect_none();
+        }
+    }
+    // A jump is seen across the wrap, too.
+    age(&mut w, &a, u32::MAX - 2);
+    a.qp.queue.set_word(a.qp.ctrl as usize, 14);
+    a.qp.ring();
+    w.run();
+    assert_eq!(w.query(&a.qp).state, State::Err);
+    assert_eq!(w.engine.counters().producer_jumps, 1);
+}
+
+impl TimerSlots for Vec<TimerSlot> {
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        self.get_mut(index as usize)
+    }
+}
+
+impl Links for Vec<Link> {
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        self.get_mut(index as usize)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum TimerStep {
+    Set(u32, u64),
+    Clear(u32),
+    Pass(u64),
+}
+
+#[derive(Clone, Debug)]
+enum ListStep {
+    Push(u32),
+    Pop,
+    Prepend(Vec<u32>),
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    #[test]
+    fn timers_fire_in_order(
+        steps in prop::collection::vec(
+            prop_oneof![
+                3 => (0..50u32, 0..100u64).prop_map(|(i, d)| TimerStep::Set(i, d)),
+                1 => (0..50u32).prop_map(TimerStep::Clear),
+                1 => (0..30u64).prop_map(TimerStep::Pass),
+            ],
+            0..300,
+        )
+    ) {
+        let mut slots = vec![TimerSlot::default(); 50];
+        let mut timers = Timers::new();
+        let mut model = BTreeMap::new();
+        let mut now = 0;
+        for step in steps {
+            match step {
+                TimerStep::Set(index, wait) => {
+                    timers.set(&mut slots, index, now + wait);
+                    model.insert(index, now + wait);
+                }
+                TimerStep::Clear(index) => {
+                    timers.clear(&mut slots, index);
+                    model.remove(&index);
+                }
+                TimerStep::Pass(time) => {
+                    now += time;
+                    while let Some(index) = timers.pop_due(&mut slots, now) {
+                        let deadline = model.remove(&index);
+                        prop_assert!(deadline.is_some_and(|deadline| deadline <= now));
+                    }
+                    prop_assert!(model.values().all(|&deadline| deadline > now));
+                }
+            }
+            prop_assert_eq!(timers.next(&mut slots), model.values().min().copied());
+        }
+    }
+
+    #[test]
+    fn lists_are_first_in_first_out(
+        steps in prop::collection::vec(
+            prop_oneof![
+                3 => (0..20u32).prop_map(ListStep::Push),
+                2 => Just(ListStep::Pop),
+                1 => prop::collection::vec(0..20u32, 0..5).prop_map(ListStep::Prepend),
+            ],
+            0..300,
+        )
+    ) {
+        let mut links = vec![Link::default(); 20];
+        let mut list = List::EMPTY;
+        let mut model = VecDeque::new();
+        for step in steps {
+            match step {
+                ListStep::Push(index) => {
+                    list.push_back(&mut links, index);
+                    if !model.contains(&index) {
+                        model.push_back(index);
+                    }
+                }
+                ListStep::Pop => {
+                    prop_assert_eq!(list.pop_front(&mut links), model.pop_front());
+                }
+                ListStep::Prepend(indices) => {
+                    let mut other = List::EMPTY;
+                    let mut first = Vec::new();
+                    for index in indices {
+                        other.push_back(&mut links, index);
+                        if !model.contains(&index) && !first.contains(&index) {
+                            first.push(index);
+                        }
+                    }
+                    list.prepend(&mut links, other);
+                    for index in first.into_iter().rev() {
+                        model.push_front(index);
+                    }
+                }
+            }
+            prop_assert_eq!(list.is_empty(), model.is_empty());
+        }
+    }
+
+    #[test]
+    fn packets_and_sequence_numbers_are_as_counted(length in any::<u32>(), shift in 8u32..=12, psn in 0u32..1 << 24) {
+        let mtu = Mtu::try_from(shift - 7).unwrap();
+        let naive = u64::from(length).div_ceil(1 << shift).max(1);
+        prop_assert_eq!(u64::from(psn::packets(length, mtu)), naive);
+        let next = psn::advance(psn, psn::packets(length, mtu));
+        prop_assert_eq!(u64::from(next), (u64::from(psn) + naive) % (1 << 24));
+    }
+
+    #[test]
+    fn rings_lie_in_their_buffers(
+        offset in (0..100u32).prop_map(|n| n * 32),
+        depth in prop_oneof![Just(0u32), (0..18u32).prop_map(|n| 1 << n), any::<u32>()],
+        stride in prop_oneof![(0..14u32).prop_map(|n| 1 << n), any::<u32>()],
+        entry in 0..2000usize,
+        size in prop_oneof![0..1usize << 16, 0..1usize << 30],
+        index in any::<u32>(),
+    ) {
+        let ring = RingLayout { offset, depth, stride };
+        if ring.check(size, entry).is_ok() && depth != 0 {
+            let slot = ring.slot(index) as usize;
+            prop_assert!(slot >= offset as usize && slot + stride as usize <= size);
+            prop_assert!(entry <= stride as usize);
+            prop_assert_eq!(ring.slot(index), ring.slot(index.wrapping_add(depth)));
+            prop_assert_eq!(ring.waiting(index, index.wrapping_add(depth)), Some(depth));
+            prop_assert_eq!(ring.waiting(index, index.wrapping_add(depth).wrapping_add(1)), None);
+            prop_assert_eq!(ring.waiting(index, index.wrapping_sub(1)), None);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The layouts and values of `ferrule-abi.h` are those that the engine and the driver have.
+//!
+//! A C compiler (`$CC`, else `cc`) says what the header means. Every field of every structure and
+//! every name that the header defines has to be compared here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ferrule_engine::{abi, Access, Status};
+
+/// The driver's part of the layouts: the replies of the command channel.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../verbs/abi.rs"]
+mod command;
+
+/// A structure: C's name, its size, and each field with offset and size.
+struct Layout {
+    name: &'static str,
+    size: usize,
+    fields: Vec<(&'static str, usize, usize)>,
+}
+
+fn field_size<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// Describes a structure; a field has C's name in the text where that differs.
+macro_rules! layout {
+    ($name:literal, $type:ty { $($field:ident $(= $c:literal)?),+ $(,)? }) => {
+        Layout {
+            name: $name,
+            size: size_of::<$type>(),
+            fields: vec![$((
+                layout!(@name $field $($c)?),
+                std::mem::offset_of!($type, $field),
+                field_size(|object: &$type| &object.$field),
+            )),+],
+        }
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $c:literal) => { $c };
+}
+
+fn layouts() -> Vec<Layout> {
+    vec![
+        layout!("ferrule_sge", abi::Sge { addr, length, lkey }),
+        layout!(
+            "ferrule_send_wqe",
+            abi::SendWqe {
+                wr_id,
+                opcode,
+                flags,
+                num_sge,
+                inline_len,
+                remote_addr,
+                rkey,
+                imm_or_inv,
+                extra = "zero"
+            }
+        ),
+        layout!("ferrule_recv_wqe", abi::RecvWqe { wr_id, num_sge, reserved }),
+        layout!(
+            "ferrule_cqe",
+            abi::Cqe {
+                wr_id,
+                qp_num,
+                qp_gen,
+                byte_len,
+                imm_or_inv,
+                src_qp,
+                queue_index,
+                status,
+                opcode,
+                flags,
+                sl,
+                pkey_index,
+                vendor_err,
+                timestamp,
+                reserved,
+                phase
+            }
+        ),
+        layout!(
+            "ferrule_qp_ctrl",
+            abi::QpCtrl {
+                sq_producer,
+                reserved0,
+                rq_producer,
+                rq_doorbell,
+                reserved1
+            }
+        ),
+        layout!("ferrule_cq_ctrl", abi::CqCtrl { consumer, reserved0, arm, reserved1 }),
+        layout!("ferrule_db", abi::Db { seq, reserved, top }),
+        layout!("ferrule_status", abi::Status { sleeping, dead, reserved, top }),
+        layout!(
+            "ferrule_alloc_ucontext_resp",
+            command::AllocUcontextResp {
+                db_offset,
+                status_offset,
+                max_inline,
+                reserved
+            }
+        ),
+        layout!(
+            "ferrule_create_cq_resp",
+            command::CreateCqResp {
+                ring_offset,
+                ctrl_offset,
+                ring_size,
+                ctrl_size,
+                depth,
+                cqn
+            }
+        ),
+        layout!(
+            "ferrule_create_qp_resp",
+            command::CreateQpResp {
+                buf_offset,
+                buf_size,
+                sq_offset,
+                sq_depth,
+                sq_stride,
+                rq_offset,
+                rq_depth,
+                rq_stride,
+                ctrl_offset,
+                qp_gen,
+                reserved
+            }
+        ),
+        layout!("ferrule_create_ah_resp", command::CreateAhResp { ah, reserved }),
+    ]
+}
+
+fn values() -> BTreeMap<&'static str, u64> {
+    use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
+
+    BTreeMap::from([
+        ("FERRULE_DRIVER_ID", command::DRIVER_ID.into()),
+        ("FERRULE_ABI_VERSION", command::ABI_VERSION.into()),
+        ("FERRULE_METHOD_KICK", command::METHOD_KICK.into()),
+        ("FERRULE_MAX_SGE", abi::MAX_SGE as u64),
+        ("FERRULE_MAX_INLINE", abi::MAX_INLINE as u64),
+        ("FERRULE_MAX_QP_DEPTH", abi::MAX_QP_DEPTH.into()),
+        ("FERRULE_MAX_CQ_DEPTH", abi::MAX_CQ_DEPTH.into()),
+        ("FERRULE_MAX_QP", abi::MAX_QP.into()),
+        ("FERRULE_DB_INDEX_MASK", abi::DB_INDEX_MASK.into()),
+        ("FERRULE_DB_TOP_WORDS", abi::DB_TOP_WORDS as u64),
+        ("FERRULE_DB_LEAF_WORDS", abi::DB_LEAF_WORDS as u64),
+        ("FERRULE_DB_LEAF_OFFSET", abi::DB_LEAF_OFFSET as u64),
+        ("FERRULE_DB_AREA_SIZE", abi::DB_AREA_SIZE as u64),
+        ("FERRULE_CQE_PHASE", abi::CQE_PHASE.into()),
+        ("FERRULE_CQ_ARM_SOLICITED", abi::CQ_ARM_SOLICITED.into()),
+        ("FERRULE_CQ_ARM_SN_SHIFT", abi::CQ_ARM_SN_SHIFT.into()),
+        ("FERRULE_WR_SEND", wr_opcode::SEND.into()),
+        ("FERRULE_WR_SEND_WITH_IMM", wr_opcode::SEND_WITH_IMM.into()),
+        ("FERRULE_WR_RDMA_WRITE", wr_opcode::RDMA_WRITE.into()),
+        ("FERRULE_WR_RDMA_WRITE_WITH_IMM", wr_opcode::RDMA_WRITE_WITH_IMM.into()),
+        ("FERRULE_WR_RDMA_READ", wr_opcode::RDMA_READ.into()),
+        ("FERRULE_WR_ATOMIC_CMP_AND_SWP", wr_opcode::ATOMIC_CMP_AND_SWP.into()),
+        ("FERRULE_WR_ATOMIC_FETCH_AND_ADD", wr_opcode::ATOMIC_FETCH_AND_ADD.into()),
+        ("FERRULE_WR_SEND_WITH_INV", wr_opcode::SEND_WITH_INV.into()),
+        ("FERRULE_WR_LOCAL_INV", wr_opcode::LOCAL_INV.into()),
+        ("FERRULE_WR_BIND_MW", wr_opcode::BIND_MW.into()),
+        ("FERRULE_WR_SIGNALED", wr_flags::SIGNALED.into()),
+        ("FERRULE_WR_SOLICITED", wr_flags::SOLICITED.into()),
+        ("FERRULE_WR_FENCE", wr_flags::FENCE.into()),
+        ("FERRULE_WR_INLINE", wr_flags::INLINE.into()),
+        ("FERRULE_WC_SUCCESS", Status::Success as u64),
+        ("FERRULE_WC_LOC_LEN_ERR", Status::LocalLength as u64),
+        ("FERRULE_WC_LOC_QP_OP_ERR", Status::LocalOperation as u64),
+        ("FERRULE_WC_LOC_PROT_ERR", Status::LocalProtection as u64),
+        ("FERRULE_WC_WR_FLUSH_ERR", Status::Flushed as u64),
+        ("FERRULE_WC_MW_BIND_ERR", Status::WindowBind as u64),
+        ("FERRULE_WC_BAD_RESP_ERR", Status::BadResponse as u64),
+        ("FERRULE_WC_LOC_ACCESS_ERR", Status::LocalAccess as u64),
+        ("FERRULE_WC_REM_INV_REQ_ERR", Status::RemoteInvalidRequest as u64),
+        ("FERRULE_WC_REM_ACCESS_ERR", Status::RemoteAccess as u64),
+        ("FERRULE_WC_REM_OP_ERR", Status::RemoteOperation as u64),
+        ("FERRULE_WC_RETRY_EXC_ERR", Status::RetryExceeded as u64),
+        ("FERRULE_WC_RNR_RETRY_EXC_ERR", Status::RnrRetryExceeded as u64),
+        ("FERRULE_WC_REM_ABORT_ERR", Status::RemoteAbort as u64),
+        ("FERRULE_WC_FATAL_ERR", Status::Fatal as u64),
+        ("FERRULE_WC_GENERAL_ERR", Status::General as u64),
+        ("FERRULE_WC_SEND", wc_opcode::SEND.into()),
+        ("FERRULE_WC_RDMA_WRITE", wc_opcode::RDMA_WRITE.into()),
+        ("FERRULE_WC_RDMA_READ", wc_opcode::RDMA_READ.into()),
+        ("FERRULE_WC_COMP_SWAP", wc_opcode::COMP_SWAP.into()),
+        ("FERRULE_WC_FETCH_ADD", wc_opcode::FETCH_ADD.into()),
+        ("FERRULE_WC_BIND_MW", wc_opcode::BIND_MW.into()),
+        ("FERRULE_WC_LOCAL_INV", wc_opcode::LOCAL_INV.into()),
+        ("FERRULE_WC_RECV", wc_opcode::RECV.into()),
+        ("FERRULE_WC_RECV_RDMA_WITH_IMM", wc_opcode::RECV_RDMA_WITH_IMM.into()),
+        ("FERRULE_WC_GRH", wc_flags::GRH.into()),
+        ("FERRULE_WC_WITH_IMM", wc_flags::WITH_IMM.into()),
+        ("FERRULE_WC_WITH_INV", wc_flags::WITH_INV.into()),
+    ])
+}
+
+fn include_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../include/uapi/rdma")
+}
+
+/// Compiles and runs a program that prints what the expressions are.
+fn ask_c(name: &str, expressions: &[String]) -> Vec<u64> {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (dir.join(format!("{name}.c")), dir.join(name));
+    let mut text = String::from(
+        "#include <stdio.h>\n#include <stddef.h>\n#include \"ferrule-abi.h\"\nint main(void)\n{\n",
+    );
+    for expression in expressions {
+        writeln!(text, "\tprintf(\"%llu\\n\", (unsigned long long)({expression}));").unwrap();
+    }
+    text.push_str("\treturn 0;\n}\n");
+    std::fs::write(&source, text).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let status = Command::new(&compiler)
+        .args(["-std=gnu11", "-Wall", "-Werror", "-I"])
+        .arg(include_dir())
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .unwrap_or_else(|error| panic!("the C compiler {compiler} does not run: {error}"));
+    assert!(status.success(), "the header does not compile");
+    let output = Command::new(&program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[test]
+fn structures_are_as_in_the_header() {
+    let mut expressions = Vec::new();
+    for Layout { name, fields, .. } in layouts() {
+        expressions.push(format!("sizeof(struct {name})"));
+        for (field, ..) in fields {
+            expressions.push(format!("offsetof(struct {name}, {field})"));
+            expressions.push(format!("sizeof(((struct {name} *)0)->{field})"));
+        }
+    }
+    let mut c = ask_c("abi-structures", &expressions).into_iter().map(|value| value as usize);
+    for Layout { name, size, fields } in layouts() {
+        assert_eq!(c.next(), Some(size), "size of {name}");
+        let mut end = 0;
+        for (field, offset, length) in fields {
+            assert_eq!(c.next(), Some(offset), "offset of {name}.{field}");
+            assert_eq!(c.next(), Some(length), "size of {name}.{field}");
+            assert_eq!(offset, end, "nothing between the fields of {name}");
+            end = offset + length;
+        }
+        assert_eq!(end, size, "every field of {name}");
+    }
+}
+
+#[test]
+fn values_are_as_in_the_header() {
+    let values = values();
+    let names: Vec<_> = values.keys().map(|name| (*name).to_owned()).collect();
+    for ((name, rust), c) in values.iter().zip(ask_c("abi-values", &names)) {
+        assert_eq!(*rust, c, "{name}");
+    }
+    // The rights are those of the verbs.
+    let rights = [
+        Access::LOCAL_WRITE,
+        Access::REMOTE_WRITE,
+        Access::REMOTE_READ,
+        Access::REMOTE_ATOMIC,
+    ];
+    assert_eq!(rights.map(|right| right.0), [1, 2, 4, 8]);
+}
+
+/// What the header defines is compared above, all of it.
+#[test]
+fn nothing_in_the_header_is_left_out() {
+    let header = std::fs::read_to_string(include_dir().join("ferrule-abi.h")).unwrap();
+    let code: String = header
+        .split("/*")
+        .enumerate()
+        .map(|(i, part)| match part.split_once("*/") {
+            Some((_, code)) if i > 0 => code,
+            _ => part,
+        })
+        .collect();
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut compared: BTreeSet<String> = values().keys().map(|name| (*name).to_owned()).collect();
+    compared.insert("FERRULE_ABI_H".into());
+    for name in words(&code) {
+        if name.starts_with("FERRULE_") {
+            assert!(compared.contains(&name), "{name}");
+        }
+    }
+    let structures: BTreeSet<String> = layouts().iter().map(|layout| layout.name.into()).collect();
+    for line in code.lines() {
+        if let Some(name) = line.strip_prefix("struct ").and_then(|line| line.strip_suffix(" {")) {
+            assert!(structures.contains(name), "struct {name}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine with a host of which nothing is known, as machine code: `tests/panics.rs`
+//! compiles this and looks what in it can panic.
+
+#![no_std]
+
+extern crate alloc;
+
+use alloc::boxed::Box;
+
+use ferrule_engine::{
+    abi, Access, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
+    CqInit, Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrInit, Outcome, Qp, QpEvent, QpId,
+    QpInfo, QpInit, Queue, Refused, Region, SrqEvent, Trace,
+};
+
+/// What a method of the host answers is not known to the compiler.
+#[inline(never)]
+fn unknown(value: u64) -> u64 {
+    core::hint::black_box(value)
+}
+
+/// A host, and all that is behind its traits.
+pub struct Opaque;
+
+macro_rules! fault_unless {
+    ($value:expr) => {
+        if unknown($value) == 0 {
+            Err(Fault)
+        } else {
+            Ok(())
+        }
+    };
+}
+
+impl Region for Opaque {
+    fn read(&self, offset: u64, _: &mut [u8]) -> Result<(), Fault> {
+        fault_unless!(offset)
+    }
+
+    fn write(&self, offset: u64, _: &[u8]) -> Result<(), Fault> {
+        fault_unless!(offset)
+    }
+
+    fn copy(_: &Self, from: u64, _: &Self, to: u64, length: usize) -> Result<(), Fault> {
+        fault_unless!(from ^ to ^ length as u64)
+    }
+
+    fn compare_swap(&self, offset: u64, _: u64, swap: u64) -> Result<u64, Fault> {
+        fault_unless!(offset).map(|()| unknown(swap))
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        fault_unless!(offset).map(|()| unknown(add))
+    }
+}
+
+impl Queue for Opaque {
+    fn size(&self) -> usize {
+        unknown(1) as usize
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) {
+        to.fill_with(|| unknown(offset.into()) as u8);
+    }
+
+    fn load(&self, offset: u32) -> u32 {
+        unknown(offset.into()) as u32
+    }
+
+    fn store(&self, offset: u32, value: u32) {
+        unknown(u64::from(offset ^ value));
+    }
+}
+
+impl CompletionRing for Opaque {
+    fn write(&self, slot: u32, cqe: &abi::Cqe) {
+        unknown(u64::from(slot) ^ cqe.wr_id.get());
+    }
+
+    fn publish(&self, slot: u32, phase: u32) {
+        unknown(u64::from(slot ^ phase));
+    }
+
+    fn consumer(&self) -> u32 {
+        unknown(2) as u32
+    }
+
+    fn arm(&self) -> u32 {
+        unknown(3) as u32
+    }
+}
+
+impl Doorbells for Opaque {
+    fn seq(&self) -> u32 {
+        unknown(4) as u32
+    }
+
+    fn top(&self, word: usize) -> u64 {
+        unknown(word as u64)
+    }
+
+    fn leaf(&self, word: usize) -> u64 {
+        unknown(word as u64)
+    }
+
+    fn ack_top(&self, word: usize) -> u64 {
+        unknown(word as u64)
+    }
+
+    fn ack_leaf(&self, word: usize) -> u64 {
+        unknown(word as u64)
+    }
+
+    fn set_ack_top(&self, _: usize, value: u64) {
+        unknown(value);
+    }
+
+    fn set_ack_leaf(&self, _: usize, value: u64) {
+        unknown(value);
+    }
+
+    fn set_sleeping(&self, sleeping: bool) {
+        unknown(sleeping.into());
+    }
+
+    fn set_dead(&self) {}
+}
+
+impl Host for Opaque {
+    type Box<T> = Box<T>;
+    type Region = Opaque;
+    type Queue = Opaque;
+    type CompletionRing = Opaque;
+    type Doorbells = Opaque;
+    type CqHandle = ();
+    type QpHandle = ();
+    type SrqHandle = ();
+
+    fn boxed<T>(_: T) -> Option<Box<T>> {
+        None
+    }
+
+    fn fence() {}
+
+    fn now(&mut self) -> u64 {
+        unknown(5)
+    }
+
+    fn completion_event(&mut self, (): &()) {}
+
+    fn cq_event(&mut self, (): &(), _: CqEvent) {}
+
+    fn qp_event(&mut self, (): &(), _: QpEvent) {}
+
+    fn srq_event(&mut self, (): &(), _: SrqEvent) {}
+
+    fn trace(&mut self, _: &Trace) {}
+}
+
+type Handed<T> = Refused<Box<T>>;
+
+/// Every method of the engine, by which all of its code is made.
+macro_rules! methods {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {$(
+        #[allow(missing_docs)]
+        pub fn $name(engine: &mut Engine<Opaque>, $($arg: $type),*) -> $result {
+            engine.$name($($arg),*)
+        }
+    )+};
+}
+
+methods! {
+    add_chunk(chunk: Chunk<Opaque>) -> Option<Chunk<Opaque>>;
+    add_context(context: Box<Context<Opaque>>) -> Result<ContextId, Handed<Context<Opaque>>>;
+    remove_context(id: ContextId) -> Result<Box<Context<Opaque>>, Error>;
+    add_mr(mr: Box<Mr<Opaque>>) -> Result<u32, Handed<Mr<Opaque>>>;
+    remove_mr(key: u32) -> Result<Box<Mr<Opaque>>, Error>;
+    modify_mr(key: u32, pd: Option<u32>, access: Option<Access>) -> Result<(), Error>;
+    add_cq(cq: Box<Cq<Opaque>>) -> Result<u32, Handed<Cq<Opaque>>>;
+    remove_cq(cqn: u32) -> Result<Box<Cq<Opaque>>, Error>;
+    query_cq(cqn: u32) -> Result<CqInfo, Error>;
+    add_qp(qp: Box<Qp<Opaque>>) -> Result<QpId, Handed<Qp<Opaque>>>;
+    remove_qp(qpn: u32) -> Result<Box<Qp<Opaque>>, Error>;
+    modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify) -> Result<(), Error>;
+    query_qp(qpn: u32) -> Result<QpInfo, Error>;
+    next_qp(after: Option<u32>) -> Option<u32>;
+    fail_context(host: &mut Opaque, id: ContextId) -> ();
+    set_context_dead(id: ContextId) -> ();
+    ring_qp(qpn: u32) -> ();
+    has_work() -> bool;
+    deadline() -> Option<u64>;
+    wake() -> ();
+    try_sleep() -> bool;
+    run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;
+}
+
+/// Makes an engine.
+pub fn new(config: Config) -> Engine<Opaque> {
+    Engine::new(config)
+}
+
+/// Makes a context.
+pub fn context() -> Context<Opaque> {
+    Context::new(Opaque)
+}
+
+/// Makes a memory region.
+pub fn mr(init: MrInit<Opaque>) -> Mr<Opaque> {
+    Mr::new(init)
+}
+
+/// Makes a completion queue.
+pub fn cq(init: CqInit<Opaque>) -> Result<Cq<Opaque>, Error> {
+    Cq::new(init)
+}
+
+/// Makes a queue pair.
+pub fn qp(init: QpInit<Opaque>) -> Result<Qp<Opaque>, Error> {
+    Qp::new(init)
+}

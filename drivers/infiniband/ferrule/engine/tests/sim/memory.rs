@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory of the simulated host: plain vectors behind the engine's traits.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region};
+use zerocopy::IntoBytes;
+
+/// Bytes that a program and the engine share.
+pub type Shared = Rc<RefCell<Vec<u8>>>;
+
+pub fn shared(length: usize) -> Shared {
+    Rc::new(RefCell::new(vec![0; length]))
+}
+
+/// A registered part of a program's memory.
+#[derive(Clone)]
+pub struct SimRegion {
+    pub memory: Shared,
+    pub start: usize,
+    pub length: usize,
+    /// Faults while set, as memory does that cannot be brought in.
+    pub broken: Rc<Cell<bool>>,
+}
+
+impl SimRegion {
+    fn range(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Fault> {
+        let offset = usize::try_from(offset).map_err(|_| Fault)?;
+        let end = offset.checked_add(length).ok_or(Fault)?;
+        if end > self.length || self.broken.get() {
+            return Err(Fault);
+        }
+        Ok(self.start + offset..self.start + end)
+    }
+}
+
+impl Region for SimRegion {
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let range = self.range(offset, to.len())?;
+        to.copy_from_slice(&self.memory.borrow()[range]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let range = self.range(offset, from.len())?;
+        self.memory.borrow_mut()[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn copy(
+        from: &Self,
+        from_offset: u64,
+        to: &Self,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault> {
+        let source = from.range(from_offset, length)?;
+        let target = to.range(to_offset, length)?;
+        if Rc::ptr_eq(&from.memory, &to.memory) {
+            from.memory.borrow_mut().copy_within(source, target.start);
+        } else {
+            to.memory.borrow_mut()[target].copy_from_slice(&from.memory.borrow()[source]);
+        }
+        Ok(())
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        let range = self.range(offset, 8)?;
+        if range.start % 8 != 0 {
+            return Err(Fault);
+        }
+        let mut memory = self.memory.borrow_mut();
+        let old = u64::from_ne_bytes(memory[range.clone()].try_into().unwrap());
+        if old == compare {
+            memory[range].copy_from_slice(&swap.to_ne_bytes());
+        }
+        Ok(old)
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        let range = self.range(offset, 8)?;
+        if range.start % 8 != 0 {
+            return Err(Fault);
+        }
+        let mut memory = self.memory.borrow_mut();
+        let old = u64::from_ne_bytes(memory[range.clone()].try_into().unwrap());
+        memory[range].copy_from_slice(&old.wrapping_add(add).to_ne_bytes());
+        Ok(old)
+    }
+}
+
+/// The buffer of a queue.
+#[derive(Clone)]
+pub struct SimQueue {
+    pub memory: Shared,
+    /// For each byte, how often the engine read it: requests are read once.
+    pub reads: Rc<RefCell<Vec<u32>>>,
+}
+
+impl SimQueue {
+    pub fn new(length: usize) -> Self {
+        Self {
+            memory: shared(length),
+            reads: Rc::new(RefCell::new(vec![0; length])),
+        }
+    }
+
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.memory.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.reads.borrow_mut()[offset..offset + bytes.len()].fill(0);
+    }
+
+    pub fn word(&self, offset: usize) -> u32 {
+        let bytes = self.memory.borrow()[offset..offset + 4].try_into().unwrap();
+        u32::from_le_bytes(bytes)
+    }
+
+    pub fn set_word(&self, offset: usize, value: u32) {
+        self.memory.borrow_mut()[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+impl Queue for SimQueue {
+    fn size(&self) -> usize {
+        self.memory.borrow().len()
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) {
+        let range = offset as usize..offset as usize + to.len();
+        to.copy_from_slice(&self.memory.borrow()[range.clone()]);
+        for count in &mut self.reads.borrow_mut()[range] {
+            *count += 1;
+        }
+    }
+
+    fn load(&self, offset: u32) -> u32 {
+        self.word(offset as usize)
+    }
+
+    fn store(&self, offset: u32, value: u32) {
+        self.set_word(offset as usize, value);
+    }
+}
+
+/// The ring of a completion queue and its control words.
+pub struct CqMemory {
+    pub ring: RefCell<Vec<u8>>,
+    pub consumer: Cell<u32>,
+    pub arm: Cell<u32>,
+    /// How often the engine read the consumer's index.
+    pub consumer_reads: Cell<u32>,
+}
+
+#[derive(Clone)]
+pub struct SimRing(pub Rc<CqMemory>);
+
+impl SimRing {
+    pub fn new(depth: u32) -> Self {
+        Self(Rc::new(CqMemory {
+            ring: RefCell::new(vec![0; depth as usize * 64]),
+            consumer: Cell::new(0),
+            arm: Cell::new(0),
+            consumer_reads: Cell::new(0),
+        }))
+    }
+}
+
+impl CompletionRing for SimRing {
+    fn write(&self, slot: u32, cqe: &abi::Cqe) {
+        let start = slot as usize * 64;
+        self.0.ring.borrow_mut()[start..start + 60].copy_from_slice(&cqe.as_bytes()[..60]);
+    }
+
+    fn publish(&self, slot: u32, phase: u32) {
+        let start = slot as usize * 64 + 60;
+        self.0.ring.borrow_mut()[start..start + 4].copy_from_slice(&phase.to_le_bytes());
+    }
+
+    fn consumer(&self) -> u32 {
+        self.0.consumer_reads.set(self.0.consumer_reads.get() + 1);
+        self.0.consumer.get()
+    }
+
+    fn arm(&self) -> u32 {
+        self.0.arm.get()
+    }
+}
+
+/// The doorbell and status areas of a context.
+pub struct DbMemory {
+    pub seq: Cell<u32>,
+    pub top: RefCell<Vec<u64>>,
+    pub leaf: RefCell<Vec<u64>>,
+    pub ack_top: RefCell<Vec<u64>>,
+    pub ack_leaf: RefCell<Vec<u64>>,
+    pub sleeping: Cell<bool>,
+    pub dead: Cell<bool>,
+    /// Words of the lower level that the engine looked at.
+    pub leaf_reads: Cell<u32>,
+}
+
+#[derive(Clone)]
+pub struct SimDoorbells(pub Rc<DbMemory>);
+
+impl SimDoorbells {
+    pub fn new() -> Self {
+        Self(Rc::new(DbMemory {
+            seq: Cell::new(0),
+            top: RefCell::new(vec![0; abi::DB_TOP_WORDS]),
+            leaf: RefCell::new(vec![0; abi::DB_LEAF_WORDS]),
+            ack_top: RefCell::new(vec![0; abi::DB_TOP_WORDS]),
+            ack_leaf: RefCell::new(vec![0; abi::DB_LEAF_WORDS]),
+            sleeping: Cell::new(false),
+            dead: Cell::new(false),
+            leaf_reads: Cell::new(0),
+        }))
+    }
+
+    /// Rings as a program does, and answers whether it has to kick.
+    pub fn ring(&self, doorbell: u32) -> bool {
+        let memory = &self.0;
+        let toggle = |bits: &RefCell<Vec<u64>>, acks: &RefCell<Vec<u64>>, position: u32| {
+            let (word, bit) = (position as usize / 64, 1u64 << (position % 64));
+            let mut bits = bits.borrow_mut();
+            if (bits[word] ^ acks.borrow()[word]) & bit == 0 {
+                bits[word] ^= bit;
+            }
+        };
+        toggle(&memory.leaf, &memory.ack_leaf, doorbell);
+        toggle(&memory.top, &memory.ack_top, doorbell / 64);
+        memory.seq.set(memory.seq.get().wrapping_add(1));
+        memory.sleeping.get()
+    }
+}
+
+impl Doorbells for SimDoorbells {
+    fn seq(&self) -> u32 {
+        self.0.seq.get()
+    }
+
+    fn top(&self, word: usize) -> u64 {
+        self.0.top.borrow()[word]
+    }
+
+    fn leaf(&self, word: usize) -> u64 {
+        self.0.leaf_reads.set(self.0.leaf_reads.get() + 1);
+        self.0.leaf.borrow()[word]
+    }
+
+    fn ack_top(&self, word: usize) -> u64 {
+        self.0.ack_top.borrow()[word]
+    }
+
+    fn ack_leaf(&self, word: usize) -> u64 {
+        self.0.ack_leaf.borrow()[word]
+    }
+
+    fn set_ack_top(&self, word: usize, value: u64) {
+        self.0.ack_top.borrow_mut()[word] = value;
+    }
+
+    fn set_ack_leaf(&self, word: usize, value: u64) {
+        self.0.ack_leaf.borrow_mut()[word] = value;
+    }
+
+    fn set_sleeping(&self, sleeping: bool) {
+        self.0.sleeping.set(sleeping);
+    }
+
+    fn set_dead(&self) {
+        self.0.dead.set(true);
+    }
+}

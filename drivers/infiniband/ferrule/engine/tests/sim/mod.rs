@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A simulated host with virtual time, and programs that post and poll as the provider does.
+
+// Each test is a crate of its own and uses a part of this.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod memory;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use ferrule_engine::{
+    abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine,
+    Error, Host, Modify, Mr, MrInit, Mtu, Outcome, Path, PathKind, Qp, QpEvent, QpId, QpInfo,
+    QpInit, QpType, Refused, RingLayout, SrqEvent, State, Status, Trace,
+};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+use zerocopy::{FromBytes, IntoBytes};
+
+use memory::{shared, Shared, SimDoorbells, SimQueue, SimRegion, SimRing};
+
+/// What the engine told, by the names that the test gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Completion(u32),
+    Cq(u32, CqEvent),
+    Qp(u32, QpEvent),
+    Srq(u32, SrqEvent),
+}
+
+/// The simulated host.
+#[derive(Default)]
+pub struct Sim {
+    pub now: u64,
+    pub events: Vec<Event>,
+    pub traces: Vec<Trace>,
+}
+
+impl Host for Sim {
+    type Box<T> = Box<T>;
+    type Region = SimRegion;
+    type Queue = SimQueue;
+    type CompletionRing = SimRing;
+    type Doorbells = SimDoorbells;
+    type CqHandle = u32;
+    type QpHandle = u32;
+    type SrqHandle = u32;
+
+    fn boxed<T>(value: T) -> Option<Box<T>> {
+        assert!(size_of::<T>() <= 4096);
+        Some(Box::new(value))
+    }
+
+    fn fence() {}
+
+    fn now(&mut self) -> u64 {
+        self.now
+    }
+
+    fn completion_event(&mut self, cq: &u32) {
+        self.events.push(Event::Completion(*cq));
+    }
+
+    fn cq_event(&mut self, cq: &u32, event: CqEvent) {
+        self.events.push(Event::Cq(*cq, event));
+    }
+
+    fn qp_event(&mut self, qp: &u32, event: QpEvent) {
+        self.events.push(Event::Qp(*qp, event));
+    }
+
+    fn srq_event(&mut self, srq: &u32, event: SrqEvent) {
+        self.events.push(Event::Srq(*srq, event));
+    }
+
+    fn trace(&mut self, step: &Trace) {
+        self.traces.push(*step);
+    }
+}
+
+/// Hands an object in, growing tables as a host does.
+pub fn add<T, R>(
+    engine: &mut Engine<Sim>,
+    object: T,
+    add: impl Fn(&mut Engine<Sim>, Box<T>) -> Result<R, Refused<Box<T>>>,
+) -> Result<R, Error> {
+    let mut object = Box::new(object);
+    loop {
+        match add(engine, object) {
+            Ok(result) => return Ok(result),
+            Err(Refused {
+                error: Error::NeedChunk(need),
+                object: refused,
+            }) => {
+                object = refused;
+                assert!(engine.add_chunk(need.allocate().unwrap()).is_none());
+            }
+            Err(refused) => return Err(refused.error),
+        }
+    }
+}
+
+/// How often a property is tried, with which numbers: always the same ones, unless
+/// `PROPTEST_RNG_SEED` gives others.
+pub fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    match config.rng_seed {
+        RngSeed::Random => ProptestConfig {
+            rng_seed: RngSeed::Fixed(0x0fe5_501e),
+            ..config
+        },
+        RngSeed::Fixed(_) => config,
+    }
+}
+
+/// Nanoseconds.
+pub const US: u64 = 1000;
+pub const MS: u64 = 1000 * US;
+
+/// More than any test needs.
+pub const PLENTY: Budget = Budget {
+    requests: 1 << 20,
+    bytes: 1 << 40,
+};
+
+/// An engine, its host, and one context to begin with.
+pub struct World {
+    pub engine: Engine<Sim>,
+    pub host: Sim,
+    pub context: TestContext,
+    /// Names given so far.
+    names: u32,
+}
+
+#[derive(Clone)]
+pub struct TestContext {
+    pub id: ContextId,
+    pub doorbells: SimDoorbells,
+}
+
+/// A completion queue as a program has it.
+#[derive(Clone)]
+pub struct TestCq {
+    pub cqn: u32,
+    pub name: u32,
+    pub depth: u32,
+    pub ring: SimRing,
+    next: Rc<Cell<u32>>,
+}
+
+/// A memory region as a program has it.
+#[derive(Clone)]
+pub struct TestMr {
+    pub key: u32,
+    pub iova: u64,
+    pub region: SimRegion,
+}
+
+/// A queue pair as a program has it.
+#[derive(Clone)]
+pub struct TestQp {
+    pub id: QpId,
+    pub name: u32,
+    pub queue: SimQueue,
+    pub sq: RingLayout,
+    pub rq: RingLayout,
+    pub ctrl: u32,
+    pub doorbells: Option<SimDoorbells>,
+    pub sq_producer: Rc<Cell<u32>>,
+    pub rq_producer: Rc<Cell<u32>>,
+}
+
+/// How a queue pair is made.
+#[derive(Clone)]
+pub struct QpSpec {
+    pub qp_type: QpType,
+    pub pd: u32,
+    pub depth: u32,
+    pub max_sge: u32,
+    pub max_inline: u32,
+    pub sq_sig_all: bool,
+    pub srq: Option<u32>,
+}
+
+impl Default for QpSpec {
+    fn default() -> Self {
+        Self {
+            qp_type: QpType::Rc,
+            pd: 1,
+            depth: 16,
+            max_sge: 4,
+            max_inline: 256,
+            sq_sig_all: false,
+            srq: None,
+        }
+    }
+}
+
+/// A send request as a program posts it.
+#[derive(Clone, Debug, Default)]
+pub struct Wr {
+    pub wr_id: u64,
+    pub opcode: u8,
+    pub flags: u8,
+    pub sges: Vec<(u64, u32, u32)>,
+    pub inline: Option<Vec<u8>>,
+    pub remote: (u64, u32),
+    pub imm: [u8; 4],
+    pub extra: [u8; 16],
+}
+
+impl Wr {
+    pub fn send(wr_id: u64, sges: &[(u64, u32, u32)]) -> Self {
+        Self {
+            wr_id,
+            flags: abi::wr_flags::SIGNALED,
+            sges: sges.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    pub fn write(wr_id: u64, sges: &[(u64, u32, u32)], remote: (u64, u32)) -> Self {
+        Self {
+            opcode: abi::wr_opcode::RDMA_WRITE,
+            remote,
+            ..Self::send(wr_id, sges)
+        }
+    }
+
+    pub fn with_opcode(self, opcode: u8) -> Self {
+        Self { opcode, ..self }
+    }
+
+    pub fn with_imm(self, imm: [u8; 4]) -> Self {
+        Self { imm, ..self }
+    }
+
+    pub fn with_flags(self, flags: u8) -> Self {
+        Self { flags, ..self }
+    }
+
+    pub fn inline(self, bytes: &[u8]) -> Self {
+        Self {
+            inline: Some(bytes.to_vec()),
+            flags: self.flags | abi::wr_flags::INLINE,
+            sges: Vec::new(),
+            ..self
+        }
+    }
+}
+
+fn put_sges(slot: &mut Vec<u8>, sges: &[(u64, u32, u32)]) {
+    for &(addr, length, lkey) in sges {
+        let sge = abi::Sge {
+            addr: addr.into(),
+            length: length.into(),
+            lkey: lkey.into(),
+        };
+        slot.extend_from_slice(sge.as_bytes());
+    }
+}
+
+impl TestQp {
+    /// Writes a slot of the send queue without telling anybody.
+    pub fn fill_send(&self, index: u32, wr: &Wr) {
+        let head = abi::SendWqe {
+            wr_id: wr.wr_id.into(),
+            opcode: wr.opcode,
+            flags: wr.flags,
+            num_sge: (wr.sges.len() as u16).into(),
+            inline_len: (wr.inline.as_ref().map_or(0, Vec::len) as u32).into(),
+            remote_addr: wr.remote.0.into(),
+            rkey: wr.remote.1.into(),
+            imm_or_inv: wr.imm,
+            extra: wr.extra,
+        };
+        let mut slot = head.as_bytes().to_vec();
+        put_sges(&mut slot, &wr.sges);
+        slot.extend_from_slice(wr.inline.as_deref().unwrap_or(&[]));
+        assert!(slot.len() <= self.sq.stride as usize);
+        let offset = self.sq.offset + index % self.sq.depth * self.sq.stride;
+        self.queue.write(offset as usize, &slot);
+    }
+
+    /// Posts without ringing.
+    pub fn put_send(&self, wr: &Wr) {
+        let index = self.sq_producer.get();
+        self.fill_send(index, wr);
+        self.sq_producer.set(index.wrapping_add(1));
+        self.queue
+            .set_word(self.ctrl as usize, index.wrapping_add(1));
+    }
+
+    /// Rings the doorbell; answers whether a kick is due.
+    pub fn ring(&self) -> bool {
+        let doorbell = self.id.number & abi::DB_INDEX_MASK;
+        self.doorbells.as_ref().unwrap().ring(doorbell)
+    }
+
+    pub fn post_send(&self, wr: &Wr) {
+        self.put_send(wr);
+        self.ring();
+    }
+
+    pub fn post_recv(&self, wr_id: u64, sges: &[(u64, u32, u32)]) {
+        let index = self.rq_producer.get();
+        let head = abi::RecvWqe {
+            wr_id: wr_id.into(),
+            num_sge: (sges.len() as u16).into(),
+            reserved: [0; 6],
+        };
+        let mut slot = head.as_bytes().to_vec();
+        put_sges(&mut slot, sges);
+        let offset = self.rq.offset + index % self.rq.depth * self.rq.stride;
+        self.queue.write(offset as usize, &slot);
+        self.rq_producer.set(index.wrapping_add(1));
+        self.queue
+            .set_word(self.ctrl as usize + 64, index.wrapping_add(1));
+        if self.queue.word(self.ctrl as usize + 68) != 0 {
+            self.ring();
+        }
+    }
+
+    /// What the provider does after a change to RESET.
+    pub fn rewind(&self) {
+        self.sq_producer.set(0);
+        self.rq_producer.set(0);
+        self.queue.set_word(self.ctrl as usize, 0);
+        self.queue.set_word(self.ctrl as usize + 64, 0);
+    }
+}
+
+/// A completion as a program sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wc {
+    pub wr_id: u64,
+    pub status: u8,
+    pub opcode: u8,
+    pub flags: u8,
+    pub byte_len: u32,
+    pub imm: [u8; 4],
+    pub qp_num: u32,
+    pub qp_gen: u32,
+    pub src_qp: u32,
+    pub queue_index: u32,
+    pub timestamp: u64,
+}
+
+impl TestCq {
+    /// Polls as the provider does, and stores the consumer index.
+    pub fn poll(&self) -> Option<Wc> {
+        let wc = self.peek()?;
+        self.next.set(self.next.get().wrapping_add(1));
+        self.ring.0.consumer.set(self.next.get());
+        Some(wc)
+    }
+
+    pub fn peek(&self) -> Option<Wc> {
+        let index = self.next.get();
+        let start = (index % self.depth) as usize * 64;
+        let ring = self.ring.0.ring.borrow();
+        let cqe = abi::Cqe::read_from_bytes(&ring[start..start + 64]).unwrap();
+        let phase = u32::from(index & self.depth == 0);
+        if cqe.phase.get() != phase {
+            return None;
+        }
+        assert_eq!(cqe.reserved, [0; 12]);
+        Some(Wc {
+            wr_id: cqe.wr_id.get(),
+            status: cqe.status,
+            opcode: cqe.opcode,
+            flags: cqe.flags,
+            byte_len: cqe.byte_len.get(),
+            imm: cqe.imm_or_inv,
+            qp_num: cqe.qp_num.get(),
+            qp_gen: cqe.qp_gen.get(),
+            src_qp: cqe.src_qp.get(),
+            queue_index: cqe.queue_index.get(),
+            timestamp: cqe.timestamp.get(),
+        })
+    }
+
+    pub fn drain(&self) -> Vec<Wc> {
+        std::iter::from_fn(|| self.poll()).collect()
+    }
+
+    /// Goes on as if so many completions had been polled; the ring is made to fit.
+    pub fn set_next(&self, index: u32) {
+        self.next.set(index);
+        self.ring.0.consumer.set(index);
+        for slot in 0..self.depth {
+            // What was written last, of this lap or the one before, has another phase than what
+            // is written next.
+            let lap = if slot < index % self.depth { index } else { index.wrapping_sub(self.depth) };
+            let phase = u32::from(lap & self.depth == 0);
+            let start = slot as usize * 64 + 60;
+            self.ring.0.ring.borrow_mut()[start..start + 4].copy_from_slice(&phase.to_le_bytes());
+        }
+    }
+
+    /// The next completion has to be this one.
+    #[track_caller]
+    pub fn expect(&self, wr_id: u64, status: Status) -> Wc {
+        let wc = self.poll().expect("no completion");
+        assert_eq!((wc.wr_id, wc.status), (wr_id, status as u8), "{wc:?}");
+        wc
+    }
+
+    #[track_caller]
+    pub fn expect_none(&self) {
+        assert_eq!(self.poll(), None);
+    }
+
+    /// Arms for the event after the `taken`-th.
+    pub fn arm(&self, taken: u32, solicited: bool) {
+        let number = taken.wrapping_add(1);
+        self.ring.0.arm.set((number << 1) | u32::from(solicited));
+    }
+}
+
+impl TestMr {
+    pub fn sge(&self, offset: u64, length: u32) -> (u64, u32, u32) {
+        (self.iova + offset, length, self.key)
+    }
+
+    pub fn remote(&self, offset: u64) -> (u64, u32) {
+        (self.iova + offset, self.key)
+    }
+
+    pub fn fill(&self, seed: u8) {
+        let range = self.region.start..self.region.start + self.region.length;
+        for (i, byte) in self.region.memory.borrow_mut()[range]
+            .iter_mut()
+            .enumerate()
+        {
+            *byte = (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed;
+        }
+    }
+
+    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let start = self.region.start + offset;
+        self.region.memory.borrow()[start..start + length].to_vec()
+    }
+}
+
+pub const ALL: Access = Access(0xf);
+
+impl World {
+    pub fn new() -> Self {
+        let mut engine = Engine::new(Config { random: 0x5eed });
+        let doorbells = SimDoorbells::new();
+        let id = add(
+            &mut engine,
+            Context::new(doorbells.clone()),
+            Engine::add_context,
+        )
+        .unwrap();
+        engine.wake();
+        Self {
+            engine,
+            host: Sim::default(),
+            context: TestContext { id, doorbells },
+            names: 0,
+        }
+    }
+
+    fn name(&mut self) -> u32 {
+        self.names += 1;
+        self.names
+    }
+
+    pub fn context(&mut self) -> TestContext {
+        let doorbells = SimDoorbells::new();
+        let context = Context::new(doorbells.clone());
+        let id = add(&mut self.engine, context, Engine::add_context).unwrap();
+        TestContext { id, doorbells }
+    }
+
+    pub fn cq(&mut self, depth: u32) -> TestCq {
+        let name = self.name();
+        let ring = SimRing::new(depth);
+        let cq = Cq::new(CqInit {
+            depth,
+            ring: ring.clone(),
+            handle: name,
+        });
+        let cqn = add(&mut self.engine, cq.unwrap(), Engine::add_cq).unwrap();
+        TestCq {
+            cqn,
+            name,
+            depth,
+            ring,
+            next: Rc::default(),
+        }
+    }
+
+    pub fn mr(&mut self, length: usize) -> TestMr {
+        self.mr_with(1, ALL, shared(length), 0, length)
+    }
+
+    pub fn mr_with(
+        &mut self,
+        pd: u32,
+        access: Access,
+        memory: Shared,
+        start: usize,
+        length: usize,
+    ) -> TestMr {
+        let region = SimRegion {
+            memory,
+            start,
+            length,
+            broken: Rc::default(),
+        };
+        let iova = 0x7f00_0000_0000 + start as u64;
+        let mr = Mr::new(MrInit {
+            pd,
+            access,
+            iova,
+            length: length as u64,
+            region: region.clone(),
+        });
+        let key = add(&mut self.engine, mr, Engine::add_mr).unwrap();
+        TestMr { key, iova, region }
+    }
+
+    pub fn qp(&mut self, send: &TestCq, recv: &TestCq) -> TestQp {
+        self.qp_with(&QpSpec::default(), send, recv)
+    }
+
+    pub fn qp_with(&mut self, spec: &QpSpec, send: &TestCq, recv: &TestCq) -> TestQp {
+        let context = self.context.clone();
+        self.qp_in(Some(&context), spec, send, recv)
+    }
+
+    pub fn qp_in(
+        &mut self,
+        context: Option<&TestContext>,
+        spec: &QpSpec,
+        send: &TestCq,
+        recv: &TestCq,
+    ) -> TestQp {
+        let name = self.name();
+        let stride = |head: u32, body: u32| (head + body).next_power_of_two().max(64);
+        let body = (spec.max_sge * 16).max(spec.max_inline);
+        let sq = RingLayout {
+            offset: 0,
+            depth: spec.depth,
+            stride: stride(48, body),
+        };
+        let rq = RingLayout {
+            offset: sq.depth * sq.stride,
+            depth: if spec.srq.is_some() { 0 } else { spec.depth },
+            stride: stride(16, spec.max_sge * 16),
+        };
+        let ctrl = rq.offset + rq.depth * rq.stride;
+        let queue = SimQueue::new(ctrl as usize + 128);
+        let qp = Qp::new(QpInit {
+            context: context.map(|context| context.id),
+            pd: spec.pd,
+            qp_type: spec.qp_type,
+            send_cq: send.cqn,
+            recv_cq: recv.cqn,
+            srq: spec.srq,
+            cap: Capabilities {
+                max_send_wr: spec.depth,
+                max_recv_wr: rq.depth,
+                max_send_sge: spec.max_sge,
+                max_recv_sge: spec.max_sge,
+                max_inline: spec.max_inline,
+            },
+            sq_sig_all: spec.sq_sig_all,
+            sq,
+            rq,
+            ctrl,
+            queue: queue.clone(),
+            handle: name,
+        });
+        let id = add(&mut self.engine, qp.unwrap(), Engine::add_qp).unwrap();
+        TestQp {
+            id,
+            name,
+            queue,
+            sq,
+            rq,
+            ctrl,
+            doorbells: context.map(|context| context.doorbells.clone()),
+            sq_producer: Rc::default(),
+            rq_producer: Rc::default(),
+        }
+    }
+
+    pub fn modify(&mut self, qp: &TestQp, modify: &Modify) -> Result<(), Error> {
+        self.engine.modify_qp(&mut self.host, qp.id.number, modify)
+    }
+
+    #[track_caller]
+    pub fn to(&mut self, qp: &TestQp, state: State) {
+        let modify = Modify {
+            state: Some(state),
+            ..Modify::default()
+        };
+        self.modify(qp, &modify).unwrap();
+    }
+
+    pub fn query(&self, qp: &TestQp) -> QpInfo {
+        self.engine.query_qp(qp.id.number).unwrap()
+    }
+
+    #[track_caller]
+    pub fn state(&self, qp: &TestQp, state: State) {
+        assert_eq!(self.query(qp).state, state);
+    }
+
+    /// Connects `qp` to `peer`'s number, as far as RTR.
+    #[track_caller]
+    pub fn connect_rtr(&mut self, qp: &TestQp, peer: &TestQp) {
+        self.modify(qp, &init()).unwrap();
+        self.modify(qp, &rtr(peer.id.number)).unwrap();
+    }
+
+    #[track_caller]
+    pub fn connect(&mut self, qp: &TestQp, peer: &TestQp) {
+        self.connect_rtr(qp, peer);
+        self.modify(qp, &rts()).unwrap();
+    }
+
+    /// Two connected queue pairs with a completion queue each.
+    #[track_caller]
+    pub fn pair(&mut self) -> (End, End) {
+        self.pair_with(&QpSpec::default())
+    }
+
+    #[track_caller]
+    pub fn pair_with(&mut self, spec: &QpSpec) -> (End, End) {
+        let (ca, cb) = (self.cq(64), self.cq(64));
+        let a = self.qp_with(spec, &ca, &ca);
+        let b = self.qp_with(spec, &cb, &cb);
+        self.connect(&a, &b);
+        self.connect(&b, &a);
+        (End { qp: a, cq: ca }, End { qp: b, cq: cb })
+    }
+
+    /// Runs until nothing is left to do at this moment.
+    pub fn run(&mut self) -> Outcome {
+        let mut outcome = self.engine.run(&mut self.host, PLENTY, None);
+        while outcome.more {
+            outcome = self.engine.run(&mut self.host, PLENTY, None);
+        }
+        outcome
+    }
+
+    /// Lets time pass until nothing waits for it any more, but no longer than `limit`.
+    pub fn settle(&mut self, limit: u64) {
+        let end = self.host.now + limit;
+        while let Some(deadline) = self.run().deadline {
+            if deadline > end {
+                break;
+            }
+            self.host.now = self.host.now.max(deadline);
+        }
+        self.run();
+    }
+
+    pub fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.host.events)
+    }
+}
+
+/// A queue pair and the completion queue of both its queues.
+pub struct End {
+    pub qp: TestQp,
+    pub cq: TestCq,
+}
+
+pub const SQ_PSN: u32 = 0x00ff_fff0;
+
+pub fn path(kind: PathKind) -> Path {
+    Path {
+        kind,
+        sgid_index: 0,
+        sgid: [1; 16],
+        dgid: [2; 16],
+        dmac: [3; 6],
+        flow_label: 0,
+        hop_limit: 64,
+        traffic_class: 0,
+        sl: 0,
+        static_rate: 0,
+    }
+}
+
+pub fn init() -> Modify {
+    Modify {
+        state: Some(State::Init),
+        access: Some(ALL),
+        pkey_index: Some(0),
+        port: Some(1),
+        ..Modify::default()
+    }
+}
+
+pub fn rtr(peer: u32) -> Modify {
+    Modify {
+        state: Some(State::Rtr),
+        path: Some(path(PathKind::Local)),
+        path_mtu: Some(Mtu::Mtu1024),
+        dest_qpn: Some(peer),
+        rq_psn: Some(SQ_PSN),
+        max_dest_rd_atomic: Some(4),
+        min_rnr_timer: Some(12),
+        ..Modify::default()
+    }
+}
+
+pub fn rts() -> Modify {
+    Modify {
+        state: Some(State::Rts),
+        sq_psn: Some(SQ_PSN),
+        timeout: Some(14),
+        retry_cnt: Some(7),
+        rnr_retry: Some(7),
+        max_rd_atomic: Some(4),
+        ..Modify::default()
+    }
+}
