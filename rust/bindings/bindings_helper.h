@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The C that `bindings_ext` shows to Rust: what the kernel's own bindings do
+ * not have. Sorted.
+ */
+
+#include <linux/etherdevice.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/netdevice.h>
+#include <linux/random.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
+#include <linux/vmalloc.h>
+#include <linux/wait.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_cache.h>
+#include <rdma/ib_umem.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_netlink.h>
+#include <rdma/uverbs_ioctl.h>
+
+#include "../helpers/helpers.h"
+#include "../helpers/rdma.h"

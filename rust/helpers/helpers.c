@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Helpers for the crate kernel_ext. Those for the RDMA core are in rdma.c.
+ */
+
+#include <linux/kthread.h>
+#include <linux/sched.h>
+#include <linux/sched/stat.h>
+
+#include "helpers.h"
+
+void ferrule_helper_init_waitqueue_head(struct wait_queue_head *wq, const char *name,
+					struct lock_class_key *key)
+{
+	__init_waitqueue_head(wq, name, key);
+}
+
+bool ferrule_helper_wq_has_sleeper(struct wait_queue_head *wq)
+{
+	return wq_has_sleeper(wq);
+}
+
+void ferrule_helper_spin_lock_init_irq(spinlock_t *lock, const char *name,
+				       struct lock_class_key *key)
+{
+#ifdef CONFIG_DEBUG_SPINLOCK
+	__raw_spin_lock_init(spinlock_check(lock), name, key, LD_WAIT_CONFIG);
+#else
+	spin_lock_init(lock);
+#endif
+}
+
+unsigned long ferrule_helper_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	unsigned long saved;
+
+	if (!spin_trylock_irqsave(lock, saved))
+		return false;
+	*flags = saved;
+	return true;
+}
+
+/* Zeroed pages with one kernel address, charged to the caller's memory cgroup. */
+void *ferrule_helper_vmalloc_account(unsigned long size)
+{
+	return __vmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+}
+
+bool ferrule_helper_single_task_running(void)
+{
+	return single_task_running();
+}
+
+void ferrule_helper_cond_resched(void)
+{
+	cond_resched();
+}
+
+/* The name is taken as it is, not as a format. */
+struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
+						  const char *name)
+{
+	return kthread_create(fn, data, "%s", name);
+}
+
+u32 ferrule_helper_netdev_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu);
+}
+
+int ferrule_helper_netdev_ifindex(const struct net_device *dev)
+{
+	return READ_ONCE(dev->ifindex);
+}
+
+unsigned short ferrule_helper_netdev_type(const struct net_device *dev)
+{
+	return dev->type;
+}
+
+unsigned char ferrule_helper_netdev_addr_len(const struct net_device *dev)
+{
+	return dev->addr_len;
+}
+
+const unsigned char *ferrule_helper_netdev_dev_addr(const struct net_device *dev)
+{
+	return dev->dev_addr;
+}
+
+const char *ferrule_helper_netdev_name(const struct net_device *dev)
+{
+	return netdev_name(dev);
+}
+
+bool ferrule_helper_netif_running(const struct net_device *dev)
+{
+	return netif_running(dev);
+}
+
+void ferrule_helper_dev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void ferrule_helper_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros as functions, for Rust. Rust knows each by the name of
+ * what it stands for, without the prefix.
+ */
+#ifndef FERRULE_HELPERS_H
+#define FERRULE_HELPERS_H
+
+#include <linux/hrtimer.h>
+#include <linux/netdevice.h>
+#include <linux/spinlock.h>
+#include <linux/vmalloc.h>
+#include <linux/wait.h>
+
+void ferrule_helper_init_waitqueue_head(struct wait_queue_head *wq, const char *name,
+					struct lock_class_key *key);
+bool ferrule_helper_wq_has_sleeper(struct wait_queue_head *wq);
+void ferrule_helper_spin_lock_init_irq(spinlock_t *lock, const char *name,
+				       struct lock_class_key *key);
+unsigned long ferrule_helper_spin_lock_irqsave(spinlock_t *lock);
+void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void *ferrule_helper_vmalloc_account(unsigned long size);
+bool ferrule_helper_single_task_running(void);
+void ferrule_helper_cond_resched(void);
+struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
+						  const char *name);
+u32 ferrule_helper_netdev_mtu(const struct net_device *dev);
+int ferrule_helper_netdev_ifindex(const struct net_device *dev);
+unsigned short ferrule_helper_netdev_type(const struct net_device *dev);
+unsigned char ferrule_helper_netdev_addr_len(const struct net_device *dev);
+const unsigned char *ferrule_helper_netdev_dev_addr(const struct net_device *dev);
+const char *ferrule_helper_netdev_name(const struct net_device *dev);
+bool ferrule_helper_netif_running(const struct net_device *dev);
+void ferrule_helper_dev_hold(struct net_device *dev);
+void ferrule_helper_dev_put(struct net_device *dev);
+
+#endif /* FERRULE_HELPERS_H */

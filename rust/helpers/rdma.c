@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Helpers for the crate rdma.
+ */
+
+#include <linux/netdevice.h>
+
+#include "rdma.h"
+
+/* NULL before the call has a context. */
+struct ib_ucontext *ferrule_helper_rdma_udata_to_ucontext(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+int ferrule_helper_ib_is_udata_in_empty(struct ib_udata *udata)
+{
+	return ib_is_udata_in_empty(udata);
+}
+
+int ferrule_helper_ib_respond_empty_udata(struct ib_udata *udata)
+{
+	return ib_respond_empty_udata(udata);
+}
+
+int ferrule_helper_ib_no_udata_io(struct ib_udata *udata)
+{
+	return ib_no_udata_io(udata);
+}
+
+enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev)
+{
+	return ib_get_curr_port_state(dev);
+}
+
+enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu)
+{
+	return iboe_get_mtu(mtu);
+}
+
+enum rdma_network_type
+ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr)
+{
+	return rdma_gid_attr_network_type(attr);
+}
+
+struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+
+/* Whether no NETDEV_UNREGISTER was sent yet; it is sent after the state changes. */
+bool ferrule_helper_netdev_is_registered(const struct net_device *dev)
+{
+	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
+}
+
+int ferrule_helper_register_netdevice_notifier(struct notifier_block *nb)
+{
+	return register_netdevice_notifier(nb);
+}
+
+int ferrule_helper_unregister_netdevice_notifier(struct notifier_block *nb)
+{
+	return unregister_netdevice_notifier(nb);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C inlines and macros that the crate rdma needs, as functions.
+ */
+#ifndef FERRULE_HELPERS_RDMA_H
+#define FERRULE_HELPERS_RDMA_H
+
+#include <linux/netdevice.h>
+#include <rdma/ib_addr.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
+
+struct ib_ucontext *ferrule_helper_rdma_udata_to_ucontext(struct ib_udata *udata);
+int ferrule_helper_ib_is_udata_in_empty(struct ib_udata *udata);
+int ferrule_helper_ib_respond_empty_udata(struct ib_udata *udata);
+int ferrule_helper_ib_no_udata_io(struct ib_udata *udata);
+enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev);
+enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);
+enum rdma_network_type
+ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr);
+struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info);
+bool ferrule_helper_netdev_is_registered(const struct net_device *dev);
+int ferrule_helper_register_netdevice_notifier(struct notifier_block *nb);
+int ferrule_helper_unregister_netdevice_notifier(struct notifier_block *nb);
+
+#endif /* FERRULE_HELPERS_RDMA_H */

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the `kernel` crate lacks and an RDMA driver needs.
+//!
+//! The modules are named and laid out as those of `kernel`, so that each could move there.
+
+pub mod error;
+pub mod mm;
+pub mod net;
+pub mod random;
+pub mod sync;
+pub mod task;
+pub mod time;
+mod tracepoint;
+
+/// The bindings, for the macros of this crate and for crates on its floor.
+#[doc(hidden)]
+pub use bindings_ext as bindings;
+
+/// For the macros of this crate.
+#[doc(hidden)]
+pub use kernel;

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages that the kernel shares with a program.
+//!
+//! C header: `include/linux/vmalloc.h`.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Relaxed,
+        Release, //
+    },
+};
+
+use crate::bindings;
+
+/// Zeroed pages with contiguous kernel addresses, charged to the calling process, which may be
+/// mapped to user space.
+///
+/// A program may write to them at any time. So no reference to them is ever made: bytes are copied,
+/// each once, and words are loaded and stored whole. Words are little-endian in memory and in CPU
+/// order in the caller's hand. What is out of range or misaligned fails with `EFAULT`, and nothing
+/// is done.
+///
+/// # Invariants
+///
+/// `start` is the first of `len` bytes of memory from `vmalloc`, where `len` is a multiple of the
+/// page size and not 0.
+pub struct SharedArea {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: The pages belong to no thread.
+unsafe impl Send for SharedArea {}
+
+// SAFETY: All access is by volatile copies and atomic words, which tolerate that of others.
+unsafe impl Sync for SharedArea {}
+
+macro_rules! words {
+    ($word:ident, $load:ident, $load_acquire:ident, $store:ident, $store_release:ident) => {
+        /// Loads the word at `off` bytes.
+        #[inline]
+        pub fn $load(&self, off: usize) -> Result<$word> {
+            Ok($word::from_le(self.word::<$word>(off)?.load(Relaxed)))
+        }
+
+        /// Loads the word at `off` bytes: no later access is done before.
+        #[inline]
+        pub fn $load_acquire(&self, off: usize) -> Result<$word> {
+            Ok($word::from_le(self.word::<$word>(off)?.load(Acquire)))
+        }
+
+        /// Stores the word at `off` bytes.
+        #[inline]
+        pub fn $store(&self, off: usize, value: $word) -> Result {
+            self.word::<$word>(off)?.store(value.to_le(), Relaxed);
+            Ok(())
+        }
+
+        /// Stores the word at `off` bytes: all earlier accesses are done before.
+        #[inline]
+        pub fn $store_release(&self, off: usize, value: $word) -> Result {
+            self.word::<$word>(off)?.store(value.to_le(), Release);
+            Ok(())
+        }
+    };
+}
+
+impl SharedArea {
+    /// Allocates at least `len` bytes, rounded up to pages.
+    pub fn new(len: usize) -> Result<Self> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
+        // SAFETY: The function has no preconditions but a context that may sleep.
+        let start = unsafe { bindings::vmalloc_account(len) };
+        // INVARIANT: The memory has `len` bytes, whole pages.
+        Ok(SharedArea {
+            start: NonNull::new(start.cast()).ok_or(ENOMEM)?,
+            len,
+        })
+    }
+
+    /// The length in bytes, a multiple of the page size.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "an area is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The page at `index`, for mapping it. It is freed with the area, or with the last mapping.
+    pub fn page(&self, index: usize) -> Result<*mut bindings::page> {
+        if index >= self.len / PAGE_SIZE {
+            return Err(EFAULT);
+        }
+        // SAFETY: The address is inside of the area.
+        let addr = unsafe { self.start.as_ptr().add(index * PAGE_SIZE) };
+        // SAFETY: By the type invariants, the address is one of `vmalloc`.
+        Ok(unsafe { bindings::vmalloc_to_page(addr.cast()) })
+    }
+
+    /// The address of `len` bytes at `off`.
+    #[inline]
+    fn at(&self, off: usize, len: usize) -> Result<*mut u8> {
+        match off.checked_add(len) {
+            // SAFETY: The bytes are inside of the area.
+            Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(off) }),
+            _ => Err(EFAULT),
+        }
+    }
+
+    /// The word at `off`.
+    #[inline]
+    fn word<T: kernel::sync::atomic::AtomicType>(&self, off: usize) -> Result<&Atomic<T>> {
+        let ptr = self.at(off, size_of::<T>())?.cast::<T>();
+        if !ptr.is_aligned() {
+            return Err(EFAULT);
+        }
+        // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
+        // borrowed. The kernel accesses it by this function alone, or by volatile copies, and
+        // whatever user space stores is a valid value.
+        Ok(unsafe { Atomic::from_ptr(ptr) })
+    }
+
+    /// Copies bytes at `off` out of the area, loading each once.
+    #[inline]
+    pub fn read_bytes(&self, off: usize, dst: &mut [u8]) -> Result {
+        let src = self.at(off, dst.len())?;
+        copy_volatile(src, dst.as_mut_ptr(), dst.len());
+        Ok(())
+    }
+
+    /// Copies bytes to `off` in the area.
+    #[inline]
+    pub fn write_bytes(&self, off: usize, src: &[u8]) -> Result {
+        let dst = self.at(off, src.len())?;
+        copy_volatile(src.as_ptr(), dst, src.len());
+        Ok(())
+    }
+
+    words!(u32, load_u32, load_u32_acquire, store_u32, store_u32_release);
+    words!(u64, load_u64, load_u64_acquire, store_u64, store_u64_release);
+}
+
+/// Copies `len` bytes, loading and storing each once, in words where both sides are aligned.
+#[inline]
+fn copy_volatile(src: *const u8, dst: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+
+    let mut done = 0;
+    if src.cast::<u64>().is_aligned() && dst.cast::<u64>().is_aligned() {
+        while len - done >= WORD {
+            // SAFETY: The callers give `len` bytes on both sides, of which `WORD` are left; both
+            // are aligned. Volatile accesses are not split, merged or repeated.
+            unsafe {
+                let word = src.add(done).cast::<u64>().read_volatile();
+                dst.add(done).cast::<u64>().write_volatile(word);
+            }
+            done += WORD;
+        }
+    }
+    while done < len {
+        // SAFETY: As above, with one byte left.
+        unsafe { dst.add(done).write_volatile(src.add(done).read_volatile()) };
+        done += 1;
+    }
+}
+
+impl Drop for SharedArea {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants, the memory is of `vmalloc`, and nobody uses it any more:
+        // mappings hold references to the pages of their own.
+        unsafe { bindings::vfree(self.start.as_ptr().cast()) };
+    }
+}

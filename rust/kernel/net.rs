@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices.
+//!
+//! C header: `include/linux/netdevice.h`.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    prelude::*,
+    str::CStr,
+    sync::aref::{
+        ARef,
+        AlwaysRefCounted, //
+    },
+    types::Opaque, //
+};
+
+use crate::bindings;
+
+/// `ARPHRD_ETHER`.
+const ARPHRD_ETHER: u16 = 1;
+
+/// `ETH_ALEN`: the length of an Ethernet address.
+const ETH_ALEN: usize = 6;
+
+/// A network device: `struct net_device`.
+///
+/// # Invariants
+///
+/// The device is a valid one, and a reference to it is held while this is borrowed.
+#[repr(transparent)]
+pub struct NetDevice(Opaque<bindings::net_device>);
+
+// SAFETY: References to a network device may be counted and dropped by any thread.
+unsafe impl Send for NetDevice {}
+
+// SAFETY: All methods read what may be read at any time.
+unsafe impl Sync for NetDevice {}
+
+// SAFETY: `dev_hold` and `dev_put` count references, and a device with references is not freed.
+unsafe impl AlwaysRefCounted for NetDevice {
+    fn inc_ref(&self) {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::dev_hold(self.as_raw()) };
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller owns a reference, so the device is valid, and gives it up.
+        unsafe { bindings::dev_put(obj.cast().as_ptr()) };
+    }
+}
+
+impl NetDevice {
+    /// Borrows a device that C code has handed in.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` points to a valid device to which a reference is held for the lifetime `'a`.
+    pub unsafe fn from_raw<'a>(ptr: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: By the requirements of this function; the type is transparent over `Opaque`.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C object.
+    pub fn as_raw(&self) -> *mut bindings::net_device {
+        self.0.get()
+    }
+
+    /// Takes a further reference.
+    pub fn hold(&self) -> ARef<Self> {
+        self.into()
+    }
+
+    /// The name. It may change at any time: for messages.
+    pub fn name(&self) -> &CStr {
+        // SAFETY: `self` is valid, and the name is a terminated string inside of it (or a static
+        // one).
+        unsafe { CStr::from_char_ptr(bindings::netdev_name(self.as_raw())) }
+    }
+
+    /// The largest packet in bytes, without the Ethernet header.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::netdev_mtu(self.as_raw()) }
+    }
+
+    /// The interface's index in its network namespace.
+    pub fn ifindex(&self) -> u32 {
+        // SAFETY: `self` is valid by the type invariants. An index is never negative.
+        unsafe { bindings::netdev_ifindex(self.as_raw()) as u32 }
+    }
+
+    /// Whether it speaks Ethernet.
+    pub fn is_ethernet(&self) -> bool {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::netdev_type(self.as_raw()) == ARPHRD_ETHER }
+    }
+
+    /// Whether it is running.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::netif_running(self.as_raw()) }
+    }
+
+    /// The Ethernet address, or zeroes if it has none.
+    pub fn address(&self) -> [u8; ETH_ALEN] {
+        // SAFETY: `self` is valid by the type invariants.
+        let len = unsafe { bindings::netdev_addr_len(self.as_raw()) };
+        if usize::from(len) != ETH_ALEN {
+            return [0; ETH_ALEN];
+        }
+        // SAFETY: As above; the address has `len` bytes. It may change meanwhile: then the bytes
+        // read are some of both, which is what every reader without the RTNL gets.
+        unsafe {
+            bindings::netdev_dev_addr(self.as_raw())
+                .cast::<[u8; ETH_ALEN]>()
+                .read_volatile()
+        }
+    }
+
+    /// Whether it has an Ethernet address.
+    pub fn has_address(&self) -> bool {
+        self.address() != [0; ETH_ALEN]
+    }
+}
+
+/// The EUI-64 of an Ethernet address, as RoCE ports have it (IBA volume 1, A16.4.1), in CPU order.
+pub const fn eui64_from_mac(mac: [u8; ETH_ALEN]) -> u64 {
+    u64::from_be_bytes([
+        mac[0] ^ 2,
+        mac[1],
+        mac[2],
+        0xff,
+        0xfe,
+        mac[3],
+        mac[4],
+        mac[5],
+    ])
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Kernel threads and the scheduler.
+//!
+//! C headers: `include/linux/kthread.h`, `include/linux/sched.h`.
+
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    str::CStr,
+    types::{
+        ForeignOwnable,
+        NotThreadSafe, //
+    },
+};
+
+use crate::bindings;
+
+/// Whether the current processor has nothing else to run. A hint: it may change at once.
+#[inline]
+pub fn single_task_running() -> bool {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::single_task_running() }
+}
+
+/// Lets others run, if the scheduler wants that and does not preempt by itself. May sleep.
+#[inline]
+pub fn cond_resched() {
+    // SAFETY: The function has no preconditions but a context that may sleep.
+    unsafe { bindings::cond_resched() }
+}
+
+/// The thread that a function runs in.
+pub struct Current {
+    /// What is said of the current thread is not true of another.
+    _not_send: NotThreadSafe,
+}
+
+impl Current {
+    /// Whether [`Kthread::stop`] has been called (or the [`Kthread`] been dropped).
+    pub fn should_stop(&self) -> bool {
+        // SAFETY: The current thread is a kthread: a `Current` is only made in one.
+        unsafe { bindings::kthread_should_stop() }
+    }
+}
+
+/// A kernel thread.
+///
+/// Dropping it tells the thread to stop, wakes it, and waits for its end. Process context only.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::prelude::*;
+/// use kernel_ext::{new_waitqueue, sync::WaitQueue, task::Kthread};
+///
+/// let thread = Kthread::spawn(c"sleeper", |current| {
+///     stack_pin_init!(let queue = new_waitqueue!("sleeper"));
+///     queue.wait_idle(|| current.should_stop());
+/// })?;
+/// drop(thread);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Invariants
+///
+/// `task` is a kthread that was woken, and we hold a reference to it.
+pub struct Kthread {
+    task: NonNull<bindings::task_struct>,
+}
+
+// SAFETY: Any thread may stop a kthread.
+unsafe impl Send for Kthread {}
+
+// SAFETY: Nothing can be done by a shared reference.
+unsafe impl Sync for Kthread {}
+
+/// What a thread runs, as its data pointer: a box of it.
+struct Body<F>(PhantomData<F>);
+
+impl<F: FnOnce(&Current) + Send + 'static> Body<F> {
+    /// # Safety
+    ///
+    /// To be called once, by a new kthread, with a pointer of `KBox<F>::into_foreign`.
+    unsafe extern "C" fn run(data: *mut c_void) -> c_int {
+        // SAFETY: By the requirements of this function, we take the box over.
+        let body = unsafe { <KBox<F> as ForeignOwnable>::from_foreign(data) };
+        KBox::into_inner(body)(&Current {
+            _not_send: NotThreadSafe,
+        });
+        // Whoever stops us holds a reference, so the thread may end before it is told to.
+        0
+    }
+}
+
+impl Kthread {
+    /// Starts a thread that runs `body`.
+    pub fn spawn<F>(name: &CStr, body: F) -> Result<Self>
+    where
+        F: FnOnce(&Current) + Send + 'static,
+    {
+        let data = KBox::new(body, GFP_KERNEL)?.into_foreign();
+        // SAFETY: `run` is called once with `data`, if at all. The name is copied.
+        let task = from_err_ptr(unsafe {
+            bindings::kthread_create(Some(Body::<F>::run), data, name.as_char_ptr())
+        })
+        .inspect_err(|_| {
+            // SAFETY: The thread does not exist, so the box is still ours.
+            drop(unsafe { <KBox<F> as ForeignOwnable>::from_foreign(data) });
+        })?;
+        let task = NonNull::new(task).ok_or(ENOMEM)?;
+        // A kthread that was never woken can be stopped without having run, and its data would be
+        // lost; so it is woken here. The reference keeps the task when it ends early.
+        //
+        // SAFETY: `task` is a new kthread.
+        unsafe {
+            bindings::get_task_struct(task.as_ptr());
+            bindings::wake_up_process(task.as_ptr());
+        }
+        // INVARIANT: As just done.
+        Ok(Kthread { task })
+    }
+
+    /// Tells the thread to stop, wakes it, and waits for its end.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Kthread {
+    fn drop(&mut self) {
+        // SAFETY: The task is a kthread to which we hold a reference; the call gives it up.
+        unsafe { bindings::kthread_stop_put(self.task.as_ptr()) };
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Clocks in nanoseconds, and a timer that is armed again and again.
+//!
+//! C headers: `include/linux/ktime.h`, `include/linux/hrtimer.h`.
+
+use core::ops::Deref;
+
+use kernel::{
+    container_of,
+    prelude::*,
+    types::Opaque, //
+};
+
+use crate::bindings;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`. Any context.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    // SAFETY: The function has no preconditions. The clock is never negative.
+    unsafe { bindings::ktime_get() as u64 }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC_RAW`. Any context.
+#[inline]
+pub fn monotonic_raw_ns() -> u64 {
+    // SAFETY: The function has no preconditions. The clock is never negative.
+    unsafe { bindings::ktime_get_raw() as u64 }
+}
+
+/// What a timer does when its time has come.
+pub trait TimerCallback: Send + Sync + Sized {
+    /// The time has come. Softirq context. May arm the timer again.
+    fn expired(this: &WithTimer<Self>);
+}
+
+/// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time.
+///
+/// The kernel crate's `hrtimer` gives a handle with each start, which has to be kept and whose drop
+/// cancels; here the timer belongs to the value, and arming it anew just moves it.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::{prelude::*, sync::Arc};
+/// use kernel_ext::time::{monotonic_ns, TimerCallback, WithTimer};
+///
+/// struct Beeper;
+///
+/// impl TimerCallback for Beeper {
+///     fn expired(this: &WithTimer<Self>) {
+///         this.arm_at(monotonic_ns() + 1_000_000);
+///     }
+/// }
+///
+/// let beeper = Arc::pin_init(WithTimer::new(Beeper), GFP_KERNEL)?;
+/// beeper.arm_at(monotonic_ns() + 1_000_000);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Invariants
+///
+/// `timer` is initialised, with `Self::run` as its function, and it is not queued or running once
+/// `value` begins to be dropped.
+#[pin_data(PinnedDrop)]
+pub struct WithTimer<T: TimerCallback> {
+    #[pin]
+    timer: Opaque<bindings::hrtimer>,
+    #[pin]
+    value: T,
+}
+
+// SAFETY: A timer may be cancelled by any thread, and `T` is `Send`.
+unsafe impl<T: TimerCallback> Send for WithTimer<T> {}
+
+// SAFETY: Timers are started and cancelled under their own lock, and `T` is `Sync`.
+unsafe impl<T: TimerCallback> Sync for WithTimer<T> {}
+
+impl<T: TimerCallback> WithTimer<T> {
+    /// Puts a timer, not armed, beside `value`.
+    pub fn new<E>(value: impl PinInit<T, E>) -> impl PinInit<Self, E>
+    where
+        E: From<core::convert::Infallible>,
+    {
+        try_pin_init!(Self {
+            value <- value,
+            // INVARIANT: The timer is set up with `run`. It comes after `value`, which `run` uses.
+            timer <- Opaque::ffi_init(|slot: *mut bindings::hrtimer| {
+                // SAFETY: `slot` is valid for writes, and stays where it is, for it is pinned.
+                unsafe {
+                    bindings::hrtimer_setup(
+                        slot,
+                        Some(Self::run),
+                        bindings::CLOCK_MONOTONIC as _,
+                        bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+                    )
+                }
+            }),
+        }? E)
+    }
+
+    /// # Safety
+    ///
+    /// To be called by the timer core only, with the `timer` of a `Self`.
+    unsafe extern "C" fn run(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
+        let timer: *mut Opaque<bindings::hrtimer> = timer.cast();
+        // SAFETY: By the requirements of this function, `timer` is that of a `Self`, whose value is
+        // alive, for its drop cancels the timer first and waits for us.
+        let this = unsafe { &*container_of!(timer, Self, timer) };
+        T::expired(this);
+        bindings::hrtimer_restart_HRTIMER_NORESTART
+    }
+
+    /// Arms the timer, or moves it, to the time `ns` of [`monotonic_ns`]. Any context.
+    pub fn arm_at(&self, ns: u64) {
+        let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+        // SAFETY: The timer is initialised by the type invariants.
+        unsafe {
+            bindings::hrtimer_start_range_ns(
+                self.timer.get(),
+                ns,
+                0,
+                bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+            )
+        };
+    }
+
+    /// Disarms the timer and waits for its function to end. Process context; not from the function.
+    pub fn cancel(&self) {
+        // SAFETY: The timer is initialised by the type invariants.
+        unsafe { bindings::hrtimer_cancel(self.timer.get()) };
+    }
+}
+
+#[pinned_drop]
+impl<T: TimerCallback> PinnedDrop for WithTimer<T> {
+    fn drop(self: Pin<&mut Self>) {
+        self.cancel();
+    }
+}
+
+impl<T: TimerCallback> Deref for WithTimer<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}

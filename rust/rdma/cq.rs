@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    error::from_result,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    bindings,
+    gate::Gate,
+    object::{
+        impl_object,
+        Object, //
+    },
+    udata::{
+        no_udata,
+        Call, //
+    },
+    Device,
+    Driver,
+    UserCall, //
+};
+
+/// What is asked for when a completion queue is made: `struct ib_cq_init_attr`.
+pub struct InitAttr {
+    /// The least number of entries.
+    pub cqe: u32,
+    /// The completion vector.
+    pub comp_vector: u32,
+    /// `enum ib_uverbs_ex_create_cq_flags`.
+    pub flags: u32,
+}
+
+/// What a driver does with completion queues. The value is dropped when the queue goes, after all
+/// that complete to it.
+#[vtable]
+pub trait Operations: Sized + Send + Sync + 'static {
+    /// The driver.
+    type Driver: Driver<Cq = Self>;
+
+    /// Makes a completion queue. `user` is none if the kernel asks. The number of entries must be
+    /// set ([`New::set_cqe`]).
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn create(
+        new: &mut New<'_, Self::Driver>,
+        attr: &InitAttr,
+        user: Option<UserCall<'_, Self::Driver>>,
+    ) -> Result<Self>;
+}
+
+/// A completion queue: `struct ib_cq`.
+#[repr(transparent)]
+pub struct Cq<D: Driver>(pub(crate) Object<bindings::ib_cq, Arc<Notifier>, D::Cq>);
+
+impl_object!(Cq, bindings::ib_cq, Cq);
+
+impl<D: Driver> Cq<D> {
+    /// The device of the queue.
+    #[inline]
+    pub fn device(&self) -> &Device<D> {
+        // SAFETY: A queue has a device, which does not change and outlives it.
+        unsafe { Device::from_raw((*self.as_raw()).device) }
+    }
+
+    /// The number of entries.
+    pub fn cqe(&self) -> u32 {
+        // SAFETY: The number was set when the queue was made. It is not negative.
+        unsafe { (*self.as_raw()).cqe as u32 }
+    }
+
+    /// Whether it is a program's.
+    pub fn is_user(&self) -> bool {
+        // SAFETY: The field does not change.
+        unsafe { !(*self.as_raw()).uobject.is_null() }
+    }
+
+    /// The way to the queue's owner.
+    pub fn notifier(&self) -> Arc<Notifier> {
+        // SAFETY: The queue is borrowed, so it is alive.
+        unsafe { self.0.extra() }.clone()
+    }
+}
+
+/// A completion queue that is being made.
+pub struct New<'a, D: Driver>(&'a Cq<D>);
+
+impl<D: Driver> New<'_, D> {
+    /// The device of the queue.
+    pub fn device(&self) -> &Device<D> {
+        self.0.device()
+    }
+
+    /// Tells the number of entries that there are.
+    pub fn set_cqe(&mut self, cqe: u32) {
+        // SAFETY: Nobody but this call knows of the queue.
+        unsafe { (*self.0.as_raw()).cqe = cqe as c_int };
+    }
+
+    /// The way to the queue's owner.
+    ///
+    /// # Errors
+    ///
+    /// None; the result leaves room for them.
+    pub fn notifier(&self) -> Result<Arc<Notifier>> {
+        // SAFETY: The queue is in stage 2.
+        Ok(unsafe { self.0 .0.extra() }.clone())
+    }
+}
+
+/// The way from a completion queue to its owner.
+///
+/// It may outlive the queue: then it does nothing any more. Destroying the queue waits for calls
+/// that are under way.
+///
+/// # Invariants
+///
+/// `cq` is valid inside of the gate.
+#[pin_data]
+pub struct Notifier {
+    cq: NonNull<bindings::ib_cq>,
+    #[pin]
+    gate: Gate,
+}
+
+// SAFETY: The queue is used inside of the gate only, by what any thread may call.
+unsafe impl Send for Notifier {}
+
+// SAFETY: As above.
+unsafe impl Sync for Notifier {}
+
+impl Notifier {
+    /// # Safety
+    ///
+    /// `cq` is valid until the gate is closed.
+    unsafe fn new(cq: NonNull<bindings::ib_cq>) -> Result<Arc<Self>> {
+        // INVARIANT: By the requirements of this function.
+        Arc::pin_init(
+            pin_init!(Self {
+                cq,
+                gate <- Gate::new(),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Tells the owner that there are completions. Any context; the owner may post and poll from
+    /// inside of the call.
+    pub fn complete(&self) {
+        self.gate.pass(|| {
+            let cq = self.cq.as_ptr();
+            // SAFETY: By the type invariants, the queue is valid; its handler does not change.
+            unsafe {
+                if let Some(handler) = (*cq).comp_handler {
+                    handler(cq, (*cq).cq_context);
+                }
+            }
+        });
+    }
+
+    /// Tells the owner that the queue is broken, for example because it overran. Any context.
+    pub fn error(&self) {
+        self.gate.pass(|| {
+            let cq = self.cq.as_ptr();
+            // SAFETY: By the type invariants, the queue is valid; its handler does not change.
+            unsafe {
+                let mut event = bindings::ib_event {
+                    device: (*cq).device,
+                    event: bindings::ib_event_type_IB_EVENT_CQ_ERR,
+                    ..Default::default()
+                };
+                *event.element.cq.as_mut() = cq;
+                if let Some(handler) = (*cq).event_handler {
+                    handler(&mut event, (*cq).cq_context);
+                }
+            }
+        });
+    }
+}
+
+/// `create_cq` and `create_user_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D` in stage 1, `attr` is valid, and `attrs` is null
+/// or belongs to the call.
+pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    attr: *const bindings::ib_cq_init_attr,
+    attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    from_result(|| {
+        let this = raw.cast::<Object<bindings::ib_cq, Arc<Notifier>, D::Cq>>();
+        let udata = if attrs.is_null() {
+            core::ptr::null_mut()
+        } else {
+            // SAFETY: By the requirements of this function.
+            unsafe { &raw mut (*attrs).__bindgen_anon_1.hdr.driver_udata }
+        };
+        // SAFETY: By the requirements of this function.
+        let (attr, call) = unsafe { (&*attr, Call::new(udata)) };
+        // SAFETY: The gate is closed below, before the object leaves stage 2 downwards.
+        let notifier = unsafe { Notifier::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
+        // SAFETY: The object is in stage 1 and not known to anybody.
+        unsafe { Object::begin(this, notifier.clone()) };
+
+        // SAFETY: The object is in stage 2, which is all that `New` uses.
+        let mut new = New::<D>(unsafe { Cq::from_raw(raw) });
+        let attr = InitAttr {
+            cqe: attr.cqe,
+            comp_vector: attr.comp_vector,
+            flags: attr.flags,
+        };
+        // SAFETY: `D` is the driver of the device.
+        let made = D::Cq::create(&mut new, &attr, unsafe { call.user() })
+            .and_then(|value| call.finish().map(|()| value));
+        match made {
+            Ok(value) => {
+                // SAFETY: The object is in stage 2, and `new` is not used any more.
+                unsafe { Object::complete(this, value) };
+                Ok(0)
+            }
+            Err(error) => {
+                notifier.gate.close();
+                // SAFETY: As above. The core frees the memory when it has the error.
+                unsafe { Object::end(this) };
+                Err(error)
+            }
+        }
+    })
+}
+
+/// `destroy_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
+/// null or belongs to the call.
+pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        unsafe { no_udata(udata) }?;
+        let this = raw.cast::<Cq<D>>();
+        // SAFETY: By the requirements of this function, each stage is left once, in order. `Cq` is
+        // transparent over `Object`.
+        unsafe {
+            Object::drop_data(&raw mut (*this).0);
+            (*this).0.extra().gate.close();
+            Object::end(&raw mut (*this).0);
+        }
+        Ok(0)
+    })
+}

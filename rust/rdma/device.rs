@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Devices.
+
+use core::{
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ops::{
+        BitOr,
+        Deref, //
+    },
+    ptr::NonNull, //
+};
+
+use kernel::{
+    device,
+    error::to_result,
+    prelude::*,
+    sync::aref::ARef,
+    types::ScopeGuard, //
+};
+use kernel_ext::net::NetDevice;
+
+use crate::{
+    bindings,
+    gid::GidType,
+    kick::Kick,
+    object::{
+        impl_object,
+        Object, //
+    },
+    ops::device_ops,
+    registration::link_ops,
+    Driver,
+    Gid,
+    GidAttr, //
+};
+
+pub(crate) mod verbs;
+
+/// The number of the port. Ports are counted from 1, and our devices have one.
+pub(crate) const PORT: u32 = 1;
+
+/// A device: `struct ib_device`.
+#[repr(transparent)]
+pub struct Device<D: Driver>(pub(crate) Object<bindings::ib_device, Kick, D::Data>);
+
+impl_object!(Device, bindings::ib_device, Data);
+
+impl<D: Driver> Device<D> {
+    /// The name, for messages: it can be changed at any time.
+    pub fn name(&self) -> &CStr {
+        self.as_device().name()
+    }
+
+    /// The device of the driver model.
+    pub fn as_device(&self) -> &device::Device {
+        // SAFETY: The device is valid, and so is its part.
+        unsafe { device::Device::from_raw((*self.as_raw()).__bindgen_anon_1.dev.as_mut()) }
+    }
+
+    /// The network device, unless it is gone.
+    pub fn netdev(&self) -> Option<ARef<NetDevice>> {
+        // SAFETY: The device is valid. The function returns a reference that the caller owns.
+        let netdev = unsafe { bindings::ib_device_get_netdev(self.as_raw(), PORT) };
+        let netdev = NonNull::new(netdev.cast::<NetDevice>())?;
+        // SAFETY: As above; `dev_put` is what it takes to give the reference up.
+        Some(unsafe { ARef::from_raw(netdev) })
+    }
+
+    /// The GUID of the node, in CPU order.
+    pub fn node_guid(&self) -> u64 {
+        // SAFETY: The device is valid, and the GUID does not change.
+        u64::from_be(unsafe { (*self.as_raw()).node_guid })
+    }
+
+    /// The entry of the port's GID table with this GID.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is none.
+    pub fn find_gid(&self, gid: &Gid, kind: GidType) -> Result<ARef<GidAttr>> {
+        // SAFETY: The device is valid.
+        unsafe { GidAttr::find(self.as_raw(), gid, kind) }
+    }
+
+    /// The entry of the port's GID table at `index`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the table is shorter, `ENODATA` if the entry is empty.
+    pub fn gid_attr(&self, index: u8) -> Result<ARef<GidAttr>> {
+        // SAFETY: The device is valid.
+        unsafe { GidAttr::at(self.as_raw(), index) }
+    }
+
+    /// Tells all users of the device of an event. Any context.
+    pub fn dispatch_event(&self, event: Event) {
+        // SAFETY: The device is valid.
+        unsafe {
+            let mut raw = bindings::ib_event {
+                device: self.as_raw(),
+                event: event.to_raw(),
+                ..Default::default()
+            };
+            *raw.element.port_num.as_mut() = PORT;
+            bindings::ib_dispatch_event(&raw);
+        }
+    }
+
+    /// The device of this driver that belongs to `netdev`. Until the result is dropped, the device
+    /// cannot go, and its removal waits.
+    pub fn lookup(netdev: &NetDevice) -> Option<Held<D>> {
+        // SAFETY: The network device is valid.
+        let raw = unsafe { bindings::ib_device_get_by_netdev(netdev.as_raw(), D::ID) };
+        let raw = NonNull::new(raw)?;
+        let held = Held(raw, PhantomData);
+        // Drivers choose their numbers themselves. It is ours if it calls us.
+        // SAFETY: `held` keeps the device.
+        if unsafe { (*raw.as_ptr()).ops.owner } != D::MODULE.as_ptr() {
+            // The device is given back; nothing else is done with it.
+            return None;
+        }
+        Some(held)
+    }
+}
+
+/// A device that is kept from going.
+///
+/// # Invariants
+///
+/// The device is registered, and this owns a reference that keeps it so.
+pub struct Held<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
+
+impl<D: Driver> Deref for Held<D> {
+    type Target = Device<D>;
+
+    fn deref(&self) -> &Device<D> {
+        // SAFETY: By the type invariants; others than those of `D` are not handed out.
+        unsafe { Device::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl<D: Driver> Drop for Held<D> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants, there is a reference to give up.
+        unsafe { bindings::ib_device_put(self.0.as_ptr()) };
+    }
+}
+
+/// What is known of a device before it is there.
+pub struct Info {
+    /// The GUID of the node, in CPU order.
+    pub node_guid: u64,
+    /// The number of completion vectors, at least 1.
+    pub num_comp_vectors: u32,
+}
+
+/// A device that nobody sees yet. Dropping it frees it.
+///
+/// # Invariants
+///
+/// The device is not registered, its data and operations are set, and nobody else has it.
+pub struct UnregisteredDevice<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
+
+impl<D: Driver> UnregisteredDevice<D> {
+    /// Makes a device with the driver's `data`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or the error of `data`.
+    pub fn new<E>(info: Info, data: impl PinInit<D::Data, E>) -> Result<Self>
+    where
+        Error: From<E>,
+    {
+        let size = Object::<bindings::ib_device, Kick, D::Data>::SIZE;
+        // SAFETY: The size is at least that of `struct ib_device`. In the mode in which devices
+        // belong to network namespaces, this one belongs to the first.
+        let raw = unsafe { bindings::_ib_alloc_device(size, &raw mut bindings::init_net) };
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        let unfinished = ScopeGuard::new(|| {
+            // SAFETY: The device has no operations yet, so the driver's data are left alone.
+            unsafe { bindings::ib_dealloc_device(raw.as_ptr()) }
+        });
+
+        let this = raw
+            .as_ptr()
+            .cast::<Object<bindings::ib_device, Kick, D::Data>>();
+        // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it.
+        unsafe { Object::init_data(this, data) }?;
+        unfinished.dismiss();
+
+        let ops = device_ops::<D>();
+        // SAFETY: The device is ours. The operations fit to what is in the memory behind it; they
+        // are copied.
+        unsafe {
+            let dev = raw.as_ptr();
+            bindings::ib_set_device_ops(dev, &ops);
+
+            (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*dev).phys_port_cnt = PORT;
+            (*dev).num_comp_vectors = info.num_comp_vectors as c_int;
+            (*dev).node_guid = info.node_guid.to_be();
+            let name = D::NAME.to_bytes();
+            for (to, from) in (*dev).node_desc.iter_mut().zip(name) {
+                *to = *from;
+            }
+            (*dev).link_ops = link_ops::<D>();
+            // Whoever has asked for a name shall keep it (`ib_mark_name_assigned_by_user()`).
+            (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
+            if let Some(method) = D::KICK_METHOD {
+                (*dev).driver_def = Kick::describe::<D>(Object::extra_ptr(this), method);
+            }
+        }
+        // INVARIANT: All is set, and the device is in no list.
+        Ok(UnregisteredDevice(raw, PhantomData))
+    }
+
+    /// Sets the network device of the port.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn set_netdev(&mut self, netdev: &NetDevice) -> Result {
+        // SAFETY: Both devices are valid. The function takes a reference of its own.
+        to_result(unsafe { bindings::ib_device_set_netdev(self.0.as_ptr(), netdev.as_raw(), PORT) })
+    }
+
+    /// Makes the device known to all. From then on it belongs to the core, and may be gone again when
+    /// this returns.
+    ///
+    /// `name` may have one `%d`, which becomes a number.
+    ///
+    /// # Errors
+    ///
+    /// `ENFILE` if the name is in use, and those of the driver's `query_device` and `query_port`.
+    pub fn register(self, name: &CStr) -> Result {
+        let netdev = self.netdev();
+        // SAFETY: The device is ours, and complete. Without a DMA device, the core takes the
+        // processor for it.
+        to_result(unsafe {
+            bindings::ib_register_device(self.0.as_ptr(), name.as_char_ptr(), core::ptr::null_mut())
+        })?;
+        let _ = ManuallyDrop::new(self);
+
+        // If the network device went before the device was known, the notifier has missed it.
+        if let Some(netdev) = netdev {
+            // SAFETY: The network device is valid.
+            if !unsafe { bindings::netdev_is_registered(netdev.as_raw()) } {
+                unregister_for::<D>(&netdev);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the device that belongs to `netdev`, if there is one, some time later.
+pub(crate) fn unregister_for<D: Driver>(netdev: &NetDevice) {
+    if let Some(device) = Device::<D>::lookup(netdev) {
+        // SAFETY: The device is registered, and `device` keeps it so during the call. The module
+        // waits for the work when it goes (`ib_unregister_driver()`).
+        unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };
+    }
+}
+
+impl<D: Driver> Deref for UnregisteredDevice<D> {
+    type Target = Device<D>;
+
+    fn deref(&self) -> &Device<D> {
+        // SAFETY: By the type invariants.
+        unsafe { Device::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl<D: Driver> Drop for UnregisteredDevice<D> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants. This drops the driver's data, too (`dealloc_driver`).
+        unsafe { bindings::ib_dealloc_device(self.0.as_ptr()) };
+    }
+}
+
+/// The limits and abilities of a device: `struct ib_device_attr`.
+#[derive(Clone, Debug, Default)]
+#[allow(
+    missing_docs,
+    reason = "the names are those of the C structure and of the verbs' manual"
+)]
+pub struct Attr {
+    pub fw_ver: u64,
+    /// In CPU order.
+    pub sys_image_guid: u64,
+    pub max_mr_size: u64,
+    pub page_size_cap: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_qp: u32,
+    pub max_qp_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_sge_rd: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_mr: u32,
+    pub max_pd: u32,
+    pub max_qp_rd_atom: u32,
+    pub max_res_rd_atom: u32,
+    pub max_qp_init_rd_atom: u32,
+    pub max_mcast_grp: u32,
+    pub max_mcast_qp_attach: u32,
+    pub max_total_mcast_qp_attach: u32,
+    pub max_ah: u32,
+    pub max_mw: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_srq_sge: u32,
+    pub max_fast_reg_page_list_len: u32,
+    pub max_pkeys: u16,
+    pub local_ca_ack_delay: u8,
+    pub atomic_cap: AtomicCap,
+    pub caps: Caps,
+    /// The bits of completions' timestamps.
+    pub timestamp_mask: u64,
+    /// The clock of completions' timestamps, in kHz.
+    pub hca_core_clock: u64,
+}
+
+/// A set of abilities: `enum ib_device_cap_flags`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps(u64);
+
+macro_rules! caps {
+    ($($(#[$doc:meta])* $name:ident = $raw:ident;)*) => {
+        impl Caps {
+            $($(#[$doc])* pub const $name: Self = Self(bindings::$raw as u64);)*
+        }
+    };
+}
+
+caps! {
+    /// P_Keys that do not fit are counted.
+    BAD_PKEY_CNTR = ib_device_cap_flags_IB_DEVICE_BAD_PKEY_CNTR;
+    /// Q_Keys that do not fit are counted.
+    BAD_QKEY_CNTR = ib_device_cap_flags_IB_DEVICE_BAD_QKEY_CNTR;
+    /// Address handles are checked for their port.
+    UD_AV_PORT_ENFORCE = ib_device_cap_flags_IB_DEVICE_UD_AV_PORT_ENFORCE;
+    /// A change of state may say which state it takes for the current one.
+    CURR_QP_STATE_MOD = ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD;
+    /// The port being active is an event.
+    PORT_ACTIVE_EVENT = ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT;
+    /// Shared receive queues can be resized.
+    SRQ_RESIZE = ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE;
+    /// A receiver that is not ready says so.
+    RNR_NAK = ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN;
+    /// There are memory windows of type 1.
+    MEM_WINDOW = ib_device_cap_flags_IB_DEVICE_MEM_WINDOW;
+    /// There are memory windows of type 2B.
+    MEM_WINDOW_TYPE_2B = ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;
+    /// There are the base memory management extensions.
+    MEM_MGT_EXTENSIONS = ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+    /// There are atomic writes.
+    ATOMIC_WRITE = ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE;
+    /// Writes can be flushed until all see them.
+    FLUSH_GLOBAL = ib_device_cap_flags_IB_DEVICE_FLUSH_GLOBAL;
+    /// Writes can be flushed until they persist.
+    FLUSH_PERSISTENT = ib_device_cap_flags_IB_DEVICE_FLUSH_PERSISTENT;
+}
+
+impl BitOr for Caps {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// With whom atomic operations are atomic: `enum ib_atomic_cap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtomicCap {
+    /// There are none.
+    #[default]
+    None,
+    /// With those of this device.
+    Hca,
+    /// With those of processors, too.
+    Glob,
+}
+
+/// What happens to a device or its port: `enum ib_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The device is broken.
+    Fatal,
+    /// The port is active.
+    PortActive,
+    /// The port is not active any more.
+    PortError,
+    /// The P_Key table has changed.
+    PkeyChange,
+    /// The GID table has changed.
+    GidChange,
+}
+
+impl Event {
+    fn to_raw(self) -> bindings::ib_event_type {
+        match self {
+            Event::Fatal => bindings::ib_event_type_IB_EVENT_DEVICE_FATAL,
+            Event::PortActive => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            Event::PortError => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+            Event::PkeyChange => bindings::ib_event_type_IB_EVENT_PKEY_CHANGE,
+            Event::GidChange => bindings::ib_event_type_IB_EVENT_GID_CHANGE,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a provider is.
+
+use core::{
+    convert::Infallible,
+    marker::PhantomData, //
+};
+
+use kernel::{
+    error::VTABLE_DEFAULT_ERROR,
+    fmt,
+    prelude::*, //
+};
+use kernel_ext::net::NetDevice;
+
+use crate::{
+    ah,
+    cq,
+    device,
+    mr,
+    mw,
+    pd,
+    port,
+    qp,
+    srq,
+    ucontext,
+    Device,
+    GidAttr, //
+};
+
+/// A provider driver, whose devices have one port each, which is that of a network device.
+///
+/// # Examples
+///
+/// See `drivers/infiniband/ferrule/verbs/`.
+#[vtable]
+pub trait Driver: Sized + Send + Sync + 'static {
+    /// The module: `&crate::THIS_MODULE`.
+    const MODULE: &'static ThisModule;
+    /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`), which
+    /// no other driver may have. Not 0, which the core takes for any.
+    const ID: u32;
+    /// The type of links (`rdma link add … type NAME`), and the description of nodes.
+    const NAME: &'static CStr;
+    /// The version of what the driver and its library in user space say to each other.
+    const ABI_VERSION: u32;
+    /// A method of `UVERBS_OBJECT_DEVICE`, without attributes, that runs
+    /// [`ucontext::Operations::kick`].
+    const KICK_METHOD: Option<u16> = None;
+
+    /// The driver's part of a device. It is dropped when the device goes and no verb runs any more.
+    type Data: Send + Sync;
+    /// User contexts.
+    type Ucontext: ucontext::Operations<Driver = Self>;
+    /// Protection domains.
+    type Pd: pd::Operations<Driver = Self>;
+    /// Memory regions.
+    type Mr: mr::Operations<Driver = Self>;
+    /// Completion queues.
+    type Cq: cq::Operations<Driver = Self>;
+    /// Queue pairs.
+    type Qp: qp::Operations<Driver = Self>;
+    /// Address handles.
+    type Ah: ah::Operations<Driver = Self>;
+    /// Shared receive queues.
+    type Srq: srq::Operations<Driver = Self>;
+    /// Memory windows.
+    type Mw: mw::Operations<Driver = Self>;
+
+    /// Tells the limits and abilities of a device.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn query_device(dev: &Device<Self>) -> Result<device::Attr>;
+
+    /// Tells of the port. `attr` comes with what the network device says: the states, the speed, the
+    /// MTU; one P_Key; and that there is a communication manager. At least the length of the GID
+    /// table and the longest message are to be set.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn query_port(dev: &Device<Self>, netdev: &NetDevice, attr: &mut port::Attr) -> Result;
+
+    /// Tells an entry of the P_Key table. If it is not implemented, there is the default P_Key only.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such entry.
+    fn query_pkey(_dev: &Device<Self>, _index: u16) -> Result<u16> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Writes the version of the firmware.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`; what does not fit is cut off.
+    fn fw_version(_dev: &Device<Self>, _f: &mut dyn fmt::Write) -> fmt::Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// An entry of the GID table is about to be filled.
+    ///
+    /// # Errors
+    ///
+    /// With any error the entry stays empty.
+    fn add_gid(_dev: &Device<Self>, _attr: &GidAttr) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// An entry of the GID table is about to be emptied.
+    ///
+    /// # Errors
+    ///
+    /// The entry is emptied all the same.
+    fn del_gid(_dev: &Device<Self>, _attr: &GidAttr) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Makes a device for a network device (`rdma link add`). The RTNL is not held.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn new_link(name: &CStr, netdev: &NetDevice) -> Result;
+
+    /// A device is about to be removed by `rdma link delete`.
+    fn del_link(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// The network device's MTU has changed. The RTNL is held.
+    fn netdev_mtu_changed(_dev: &Device<Self>, _netdev: &NetDevice) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
+/// A kind of object that a driver does not have. No value of it exists.
+pub struct Unsupported<D>(Infallible, PhantomData<fn() -> D>);
+
+#[vtable]
+impl<D: Driver<Ah = Self>> ah::Operations for Unsupported<D> {
+    type Driver = D;
+}
+
+impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {
+    type Driver = D;
+}
+
+impl<D: Driver<Mw = Self>> mw::Operations for Unsupported<D> {
+    type Driver = D;
+}

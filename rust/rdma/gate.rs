@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A gate in front of an object that may go while others still call on it.
+
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Completion, //
+    },
+};
+
+/// What one visitor adds to the state; the lowest bit says that the gate is closed.
+const VISITOR: i32 = 2;
+
+/// The gate: visitors may pass until it is closed, and closing it waits for those inside.
+///
+/// # Invariants
+///
+/// `state` is [`VISITOR`] times the visitors, plus one if the gate is closed.
+#[pin_data]
+pub(crate) struct Gate {
+    state: Atomic<i32>,
+    #[pin]
+    empty: Completion,
+}
+
+impl Gate {
+    /// An open gate.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            state: Atomic::new(0),
+            empty <- Completion::new(),
+        })
+    }
+
+    /// Runs `visit` unless the gate is closed. Any context.
+    #[inline]
+    pub(crate) fn pass(&self, visit: impl FnOnce()) {
+        if self.state.fetch_add(VISITOR, Full) & 1 == 0 {
+            visit();
+        }
+        if self.state.fetch_sub(VISITOR, Full) == VISITOR + 1 {
+            self.empty.complete_all();
+        }
+    }
+
+    /// Closes the gate, which must be done once, and waits for the visitors inside. The context must
+    /// be one that may sleep.
+    pub(crate) fn close(&self) {
+        if self.state.fetch_add(1, Full) != 0 {
+            self.empty.wait_for_completion();
+        }
+    }
+}

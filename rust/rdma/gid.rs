@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! GIDs and the table of them that the core keeps for each port.
+//!
+//! C header: `include/rdma/ib_cache.h`.
+
+use core::ptr::NonNull;
+
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        rcu, //
+    },
+    types::Opaque, //
+};
+use kernel_ext::net::NetDevice;
+
+use crate::bindings;
+
+/// A GID, in network order: `union ib_gid`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IPv4 address that it stands for, if it does for one (`::ffff:a.b.c.d`).
+    pub fn to_ipv4(&self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> bindings::ib_gid {
+        // SAFETY: `union ib_gid` is 16 bytes in network order, whatever they are.
+        unsafe { core::mem::transmute(self) }
+    }
+
+    pub(crate) fn from_raw(raw: &bindings::ib_gid) -> Self {
+        // SAFETY: As above, and bytes have no alignment.
+        unsafe { *(&raw const *raw).cast() }
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, pair) in self.0.chunks_exact(2).enumerate() {
+            if index > 0 {
+                f.write_str(":")?;
+            }
+            for byte in pair {
+                write!(f, "{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What packets with a GID look like: `enum ib_gid_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GidType {
+    /// InfiniBand.
+    Ib,
+    /// RoCE on Ethernet.
+    RoceV1,
+    /// RoCE on UDP.
+    RoceV2,
+}
+
+impl GidType {
+    fn to_raw(self) -> bindings::ib_gid_type {
+        match self {
+            GidType::Ib => bindings::ib_gid_type_IB_GID_TYPE_IB,
+            GidType::RoceV1 => bindings::ib_gid_type_IB_GID_TYPE_ROCE,
+            GidType::RoceV2 => bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
+        }
+    }
+}
+
+/// What the address of a GID is one of: `enum rdma_network_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkType {
+    /// InfiniBand.
+    Ib,
+    /// RoCE on Ethernet.
+    RoceV1,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+/// An entry of a port's GID table: `struct ib_gid_attr`.
+///
+/// The entry stays as it is while a reference is held, even if the address is taken away meanwhile.
+/// References must be dropped before the device goes.
+///
+/// # Invariants
+///
+/// The entry is valid, and a reference to it is held while this is borrowed.
+#[repr(transparent)]
+pub struct GidAttr(Opaque<bindings::ib_gid_attr>);
+
+// SAFETY: References to an entry may be counted and dropped by any thread.
+unsafe impl Send for GidAttr {}
+
+// SAFETY: What the methods read does not change, but for `ndev`, which they read under RCU.
+unsafe impl Sync for GidAttr {}
+
+// SAFETY: The functions count references, and an entry with references is not freed.
+unsafe impl AlwaysRefCounted for GidAttr {
+    fn inc_ref(&self) {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::rdma_hold_gid_attr(self.0.get()) };
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller owns a reference, so the entry is valid, and gives it up.
+        unsafe { bindings::rdma_put_gid_attr(obj.cast().as_ptr()) };
+    }
+}
+
+impl GidAttr {
+    /// Borrows an entry that C code has handed in.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is valid, and a reference to it is held for the lifetime `'a`.
+    pub(crate) unsafe fn from_raw<'a>(raw: *const bindings::ib_gid_attr) -> &'a Self {
+        // SAFETY: By the requirements of this function; the type is transparent over `Opaque`.
+        unsafe { &*raw.cast() }
+    }
+
+    /// Looks an entry up.
+    ///
+    /// # Safety
+    ///
+    /// `device` is a registered device.
+    pub(crate) unsafe fn find(
+        device: *mut bindings::ib_device,
+        gid: &Gid,
+        kind: GidType,
+    ) -> Result<ARef<Self>> {
+        let gid = gid.to_raw();
+        // SAFETY: By the requirements of this function.
+        let attr = unsafe {
+            bindings::rdma_find_gid_by_port(
+                device,
+                &gid,
+                kind.to_raw(),
+                super::device::PORT,
+                core::ptr::null_mut(),
+            )
+        };
+        // SAFETY: The function has returned an entry with a reference, or an error.
+        unsafe { Self::adopt(attr) }
+    }
+
+    /// The entry at `index`.
+    ///
+    /// # Safety
+    ///
+    /// `device` is a registered device.
+    pub(crate) unsafe fn at(device: *mut bindings::ib_device, index: u8) -> Result<ARef<Self>> {
+        // SAFETY: By the requirements of this function.
+        let attr =
+            unsafe { bindings::rdma_get_gid_attr(device, super::device::PORT, index.into()) };
+        // SAFETY: The function has returned an entry with a reference, or an error.
+        unsafe { Self::adopt(attr) }
+    }
+
+    /// # Safety
+    ///
+    /// `attr` is an error, or an entry with a reference that the caller owns and gives up.
+    unsafe fn adopt(attr: *const bindings::ib_gid_attr) -> Result<ARef<Self>> {
+        let attr = kernel::error::from_err_ptr(attr.cast_mut())?;
+        let attr = NonNull::new(attr.cast()).ok_or(ENOENT)?;
+        // SAFETY: By the requirements of this function.
+        Ok(unsafe { ARef::from_raw(attr) })
+    }
+
+    /// The GID.
+    pub fn gid(&self) -> Gid {
+        // SAFETY: `self` is valid by the type invariants.
+        Gid::from_raw(unsafe { &(*self.0.get()).gid })
+    }
+
+    /// What packets look like.
+    pub fn gid_type(&self) -> GidType {
+        // SAFETY: `self` is valid by the type invariants.
+        match unsafe { (*self.0.get()).gid_type } {
+            bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP => GidType::RoceV2,
+            bindings::ib_gid_type_IB_GID_TYPE_ROCE => GidType::RoceV1,
+            _ => GidType::Ib,
+        }
+    }
+
+    /// The place in the table.
+    pub fn index(&self) -> u16 {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { (*self.0.get()).index }
+    }
+
+    /// What the address is one of.
+    pub fn network_type(&self) -> NetworkType {
+        // SAFETY: `self` is valid by the type invariants.
+        match unsafe { bindings::rdma_gid_attr_network_type(self.0.get()) } {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4 => NetworkType::Ipv4,
+            bindings::rdma_network_type_RDMA_NETWORK_IPV6 => NetworkType::Ipv6,
+            bindings::rdma_network_type_RDMA_NETWORK_ROCE_V1 => NetworkType::RoceV1,
+            _ => NetworkType::Ib,
+        }
+    }
+
+    /// The network device that has the address, if there still is one and it is up.
+    pub fn netdev(&self) -> Option<ARef<NetDevice>> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked.
+        let netdev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(self.0.get()) };
+        let netdev = kernel::error::from_err_ptr(netdev).ok()?;
+        if netdev.is_null() {
+            return None;
+        }
+        // SAFETY: RCU keeps the network device until a reference is taken.
+        Some(unsafe { NetDevice::from_raw(netdev) }.hold())
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA core, for providers.
+//!
+//! A provider implements [`Driver`] and, for each kind of object, the trait `Operations` of that
+//! kind's module. The rules are the same for all of them:
+//!
+//! - An object of the driver is a plain value. The verb that creates it returns the value, which is
+//!   put behind the core's own part in memory that the core allocates. The verb that destroys it is
+//!   the value's [`Drop`], which cannot fail.
+//! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
+//!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
+//!   returns. What must live longer, the driver keeps in an [`Arc`](kernel::sync::Arc) of its own.
+//! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of
+//!   `struct ib_udata` even if a driver's verb does not look at it.
+//! - A verb that a driver does not implement is not there at all: the core answers `EOPNOTSUPP`.
+//!
+//! C headers: `include/rdma/ib_verbs.h`, `include/rdma/uverbs_ioctl.h`, `include/rdma/ib_umem.h`,
+//! `include/rdma/rdma_netlink.h`.
+
+mod access;
+pub mod ah;
+pub mod cq;
+pub mod device;
+mod driver;
+mod gate;
+pub mod gid;
+mod kick;
+pub mod mmap;
+pub mod mr;
+pub mod mw;
+mod object;
+mod ops;
+pub mod pd;
+pub mod port;
+pub mod qp;
+mod registration;
+pub mod srq;
+pub mod ucontext;
+mod udata;
+pub mod umem;
+
+pub(crate) use bindings_ext as bindings;
+
+pub use access::Access;
+pub use ah::{
+    Ah,
+    AhAttr, //
+};
+pub use cq::Cq;
+pub use device::{
+    Device,
+    UnregisteredDevice, //
+};
+pub use driver::{
+    Driver,
+    Unsupported, //
+};
+pub use gid::{
+    Gid,
+    GidAttr, //
+};
+pub use mr::Mr;
+pub use mw::Mw;
+pub use pd::Pd;
+pub use qp::Qp;
+pub use registration::Registration;
+pub use srq::Srq;
+pub use ucontext::Ucontext;
+pub use udata::{
+    Udata,
+    UserCall, //
+};

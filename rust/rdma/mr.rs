@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions.
+//!
+//! Other than the rest of the objects, the driver allocates these, so this crate does.
+
+use core::mem::MaybeUninit;
+
+use kernel::{
+    error::from_result,
+    page::PAGE_SIZE,
+    prelude::*,
+    types::Opaque, //
+};
+use kernel_ext::error::code::EOPNOTSUPP;
+
+use crate::{
+    bindings,
+    object::{
+        impl_object,
+        Object, //
+    },
+    udata::{
+        no_udata,
+        Call, //
+    },
+    Access,
+    Device,
+    Driver,
+    Pd,
+    UserCall, //
+};
+
+/// Memory of a program that is to be registered.
+pub struct UserRegion {
+    /// The address in the program.
+    pub start: u64,
+    /// The length in bytes.
+    pub length: u64,
+    /// The address by which work requests name the start.
+    pub iova: u64,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// What a driver does with memory regions. The value is dropped when the region goes.
+#[vtable]
+pub trait Operations: Sized + Send + Sync + 'static {
+    /// The driver.
+    type Driver: Driver<Mr = Self>;
+
+    /// Registers memory of a program. The keys must be set ([`New::set_keys`]).
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer.
+    fn reg_user(
+        new: &mut New<'_, Self::Driver>,
+        region: &UserRegion,
+        user: UserCall<'_, Self::Driver>,
+    ) -> Result<Self>;
+}
+
+/// A memory region: `struct ib_mr`.
+#[repr(transparent)]
+pub struct Mr<D: Driver>(pub(crate) Object<bindings::ib_mr, (), D::Mr>);
+
+impl_object!(Mr, bindings::ib_mr, Mr);
+
+impl<D: Driver> Mr<D> {
+    /// The device of the region.
+    #[inline]
+    pub fn device(&self) -> &Device<D> {
+        // SAFETY: A region has a device, which does not change and outlives it.
+        unsafe { Device::from_raw((*self.as_raw()).device) }
+    }
+
+    /// The local key.
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: The key was set when the region was made.
+        unsafe { (*self.as_raw()).lkey }
+    }
+
+    /// The remote key.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: The key was set when the region was made.
+        unsafe { (*self.as_raw()).rkey }
+    }
+}
+
+/// A memory region that is being registered.
+pub struct New<'a, D: Driver>(&'a Mr<D>);
+
+impl<D: Driver> New<'_, D> {
+    /// The device of the region.
+    pub fn device(&self) -> &Device<D> {
+        self.0.device()
+    }
+
+    /// The protection domain of the region.
+    pub fn pd(&self) -> &Pd<D> {
+        // SAFETY: The domain was set before this was made; the core keeps it during the call.
+        unsafe { Pd::from_raw((*self.0.as_raw()).pd) }
+    }
+
+    /// Sets the local and the remote key.
+    pub fn set_keys(&mut self, lkey: u32, rkey: u32) {
+        let raw = self.0.as_raw();
+        // SAFETY: Nobody but this call knows of the region.
+        unsafe {
+            (*raw).lkey = lkey;
+            (*raw).rkey = rkey;
+        }
+    }
+}
+
+/// `reg_user_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `pd` is a domain of a device of the driver `D`, alive, and `udata` is null or belongs to the call.
+pub(crate) unsafe extern "C" fn reg_user_callback<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    start: u64,
+    length: u64,
+    iova: u64,
+    access: c_int,
+    dmah: *mut bindings::ib_dmah,
+    udata: *mut bindings::ib_udata,
+) -> *mut bindings::ib_mr {
+    // SAFETY: By the requirements of this function.
+    let call = unsafe { Call::new(udata) };
+    let region = UserRegion {
+        start,
+        length,
+        iova,
+        access: Access::from_bits(access as u32),
+    };
+    // SAFETY: By the requirements of this function.
+    match unsafe { reg_user::<D>(pd, &region, dmah, &call) } {
+        Ok(mr) => mr,
+        Err(error) => error.to_ptr(),
+    }
+}
+
+/// # Safety
+///
+/// As for [`reg_user_callback`].
+unsafe fn reg_user<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    region: &UserRegion,
+    dmah: *mut bindings::ib_dmah,
+    call: &Call,
+) -> Result<*mut bindings::ib_mr> {
+    if !dmah.is_null() {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: `D` is the driver of the device.
+    let user = unsafe { call.user::<D>() }.ok_or(EOPNOTSUPP)?;
+
+    let object = KBox::<Mr<D>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+    let this = KBox::into_raw(object).cast::<Mr<D>>();
+    // SAFETY: The memory is ours; all zeroes are a valid `struct ib_mr`.
+    unsafe {
+        let raw = Opaque::cast_into(this.cast::<Opaque<bindings::ib_mr>>());
+        raw.write_bytes(0, 1);
+        // The core sets these when the verb has returned; a part of it never sets the latter.
+        (*raw).device = (*pd).device;
+        (*raw).pd = pd;
+        (*raw).iova = region.iova;
+        (*raw).length = region.length;
+        (*raw).page_size = PAGE_SIZE as c_uint;
+        Object::begin(&raw mut (*this).0, ());
+    }
+
+    // SAFETY: The object is in stage 2, which is all that `New` uses.
+    let mut new = New::<D>(unsafe { &*this });
+    let made =
+        D::Mr::reg_user(&mut new, region, user).and_then(|value| call.finish().map(|()| value));
+    match made {
+        Ok(value) => {
+            // SAFETY: The object is in stage 2, and `new` is not used any more.
+            unsafe { Object::complete(&raw mut (*this).0, value) };
+            Ok(this.cast())
+        }
+        Err(error) => {
+            // SAFETY: The memory comes from the box above. Nothing in it has to be dropped.
+            drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()) });
+            Err(error)
+        }
+    }
+}
+
+/// `dereg_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a region of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
+/// null or belongs to the call.
+pub(crate) unsafe extern "C" fn dereg_callback<D: Driver>(
+    raw: *mut bindings::ib_mr,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        unsafe { no_udata(udata) }?;
+        let this = raw.cast::<Mr<D>>();
+        // SAFETY: By the requirements of this function, and since regions come from `reg_user`.
+        unsafe {
+            Object::drop_data(&raw mut (*this).0);
+            drop(KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()));
+        }
+        Ok(0)
+    })
+}

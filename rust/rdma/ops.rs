@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The table by which the core calls a driver.
+
+use crate::{
+    ah,
+    ah::Operations as _,
+    bindings,
+    cq,
+    device,
+    mmap,
+    mr,
+    object::Object,
+    pd,
+    qp,
+    ucontext,
+    ucontext::Operations as _,
+    Driver, //
+};
+
+/// The core's operations on devices of the driver `D`.
+///
+/// What the driver does not implement is left out, so that the core knows.
+pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
+    let mut ops: bindings::ib_device_ops = pin_init::zeroed();
+
+    ops.owner = D::MODULE.as_ptr();
+    ops.driver_id = D::ID;
+    ops.uverbs_abi_ver = D::ABI_VERSION;
+    ops.set_uverbs_robust_udata(1);
+
+    ops.query_device = Some(device::verbs::query_device::<D>);
+    ops.query_port = Some(device::verbs::query_port::<D>);
+    ops.get_port_immutable = Some(device::verbs::get_port_immutable::<D>);
+    ops.get_link_layer = Some(device::verbs::get_link_layer);
+    ops.query_pkey = Some(device::verbs::query_pkey::<D>);
+    ops.dealloc_driver = Some(device::verbs::dealloc_driver::<D>);
+    if D::HAS_FW_VERSION {
+        ops.get_dev_fw_str = Some(device::verbs::get_dev_fw_str::<D>);
+    }
+    if D::HAS_ADD_GID {
+        ops.add_gid = Some(device::verbs::add_gid::<D>);
+    }
+    if D::HAS_DEL_GID {
+        ops.del_gid = Some(device::verbs::del_gid::<D>);
+    }
+
+    ops.alloc_ucontext = Some(ucontext::alloc_callback::<D>);
+    ops.dealloc_ucontext = Some(ucontext::dealloc_callback::<D>);
+    // Without this, the device could not go before the last program has closed its file.
+    ops.disassociate_ucontext = Some(ucontext::disassociate_callback::<D>);
+    if D::Ucontext::HAS_QUIESCE {
+        ops.ufile_hw_cleanup = Some(ucontext::quiesce_callback::<D>);
+    }
+    ops.mmap = Some(mmap::mmap_callback);
+    ops.mmap_free = Some(mmap::free_callback);
+
+    ops.alloc_pd = Some(pd::alloc_callback::<D>);
+    ops.dealloc_pd = Some(pd::dealloc_callback::<D>);
+
+    ops.reg_user_mr = Some(mr::reg_user_callback::<D>);
+    ops.dereg_mr = Some(mr::dereg_callback::<D>);
+
+    // The write commands need the former even if there is the latter.
+    ops.create_cq = Some(cq::create_callback::<D>);
+    ops.create_user_cq = Some(cq::create_callback::<D>);
+    ops.destroy_cq = Some(cq::destroy_callback::<D>);
+
+    ops.create_qp = Some(qp::create_callback::<D>);
+    ops.modify_qp = Some(qp::modify_callback::<D>);
+    ops.query_qp = Some(qp::query_callback::<D>);
+    ops.destroy_qp = Some(qp::destroy_callback::<D>);
+
+    if D::Ah::HAS_CREATE {
+        ops.create_ah = Some(ah::create_callback::<D>);
+        ops.create_user_ah = Some(ah::create_callback::<D>);
+        ops.destroy_ah = Some(ah::destroy_callback::<D>);
+    }
+    if D::Ah::HAS_QUERY {
+        ops.query_ah = Some(ah::query_callback::<D>);
+    }
+
+    ops.size_ib_ucontext =
+        Object::<bindings::ib_ucontext, kernel::sync::Arc<mmap::Entries>, D::Ucontext>::SIZE;
+    ops.size_ib_pd = Object::<bindings::ib_pd, (), D::Pd>::SIZE;
+    ops.size_ib_cq = Object::<bindings::ib_cq, kernel::sync::Arc<cq::Notifier>, D::Cq>::SIZE;
+    ops.size_ib_qp = Object::<bindings::ib_qp, qp::Extra, D::Qp>::SIZE;
+    ops.size_ib_ah = Object::<bindings::ib_ah, (), D::Ah>::SIZE;
+
+    ops
+}

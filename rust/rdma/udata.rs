@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a program sends along with a call, and what it gets back: `struct ib_udata`.
+
+use core::{
+    cell::Cell,
+    mem::MaybeUninit,
+    ops::Deref, //
+};
+
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
+
+use crate::{
+    bindings,
+    Driver,
+    Ucontext, //
+};
+
+/// One call of a verb.
+///
+/// # Invariants
+///
+/// `raw` is null, which is a call from inside of the kernel, or valid as long as this lives.
+pub(crate) struct Call {
+    raw: *mut bindings::ib_udata,
+    taken: Cell<bool>,
+    answered: Cell<bool>,
+}
+
+impl Call {
+    /// # Safety
+    ///
+    /// `raw` is null or an `ib_udata` that the core has given to a verb of this driver, and the verb
+    /// does not return before the result is dropped.
+    pub(crate) unsafe fn new(raw: *mut bindings::ib_udata) -> Self {
+        // INVARIANT: By the requirements of this function.
+        Call {
+            raw,
+            taken: Cell::new(false),
+            answered: Cell::new(false),
+        }
+    }
+
+    /// The program's side of the call. Only for calls that have one.
+    pub(crate) fn udata(&self) -> Udata<'_> {
+        Udata { call: self }
+    }
+
+    /// The program's side of the call, with its context; none if the kernel calls.
+    ///
+    /// # Safety
+    ///
+    /// The driver of the device is `D`, and the call is none that creates a context.
+    pub(crate) unsafe fn user<D: Driver>(&self) -> Option<UserCall<'_, D>> {
+        if self.raw.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants; the udata of verbs is in a `uverbs_attr_bundle`.
+        let context = unsafe { bindings::rdma_udata_to_ucontext(self.raw) };
+        if context.is_null() {
+            return None;
+        }
+        Some(UserCall {
+            udata: self.udata(),
+            // SAFETY: The context is alive: the core destroys none while a call of it runs.
+            context: unsafe { Ucontext::from_raw(context) },
+        })
+    }
+
+    /// Does what the driver has not done: a request that nobody has read must be empty, and a
+    /// response that nobody has written is filled with zeroes.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the program asks for what the driver does not know.
+    pub(crate) fn finish(&self) -> Result {
+        if !self.taken.get() {
+            // SAFETY: By the type invariants; null is fine.
+            to_result(unsafe { bindings::ib_is_udata_in_empty(self.raw) })?;
+        }
+        if !self.answered.get() {
+            // SAFETY: As above.
+            to_result(unsafe { bindings::ib_respond_empty_udata(self.raw) })?;
+        }
+        Ok(())
+    }
+}
+
+/// For verbs that take nothing and give nothing back.
+///
+/// # Safety
+///
+/// As for [`Call::new`].
+pub(crate) unsafe fn no_udata(raw: *mut bindings::ib_udata) -> Result {
+    // SAFETY: By the requirements of this function; null is fine.
+    to_result(unsafe { bindings::ib_no_udata_io(raw) })
+}
+
+/// What a program has sent along with a call, and room for the driver's answer.
+#[derive(Clone, Copy)]
+pub struct Udata<'a> {
+    call: &'a Call,
+}
+
+impl Udata<'_> {
+    /// Reads the request.
+    ///
+    /// It may be shorter than `T`, if it has at least `min_len` bytes: what is missing is zero. It
+    /// may be longer, if the rest is zero.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too short, `EOPNOTSUPP` if it is longer and the rest is not zero, `EFAULT`
+    /// if it cannot be read.
+    pub fn copy_in<T: FromBytes>(&self, min_len: usize) -> Result<T> {
+        let mut request = MaybeUninit::<T>::zeroed();
+        self.call.taken.set(true);
+        // SAFETY: By the type invariants of `Call`, and since `request` has as many bytes as told.
+        to_result(unsafe {
+            bindings::_ib_copy_validate_udata_in(
+                self.call.raw,
+                request.as_mut_ptr().cast(),
+                size_of::<T>(),
+                min_len,
+            )
+        })?;
+        // SAFETY: All bytes were initialised, and any bytes are a valid `T`.
+        Ok(unsafe { request.assume_init() })
+    }
+
+    /// Writes the response. A program with a shorter one gets the start of it, and one with a longer
+    /// one gets zeroes behind it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if it cannot be written.
+    pub fn respond<T: IntoBytes + Immutable>(&self, response: &T) -> Result {
+        self.call.answered.set(true);
+        let bytes = response.as_bytes();
+        // SAFETY: By the type invariants of `Call`, and since `bytes` has as many bytes as told.
+        to_result(unsafe {
+            bindings::_ib_respond_udata(self.call.raw, bytes.as_ptr().cast(), bytes.len())
+        })
+    }
+}
+
+/// A call from user space: its [`Udata`] and the context that it belongs to.
+pub struct UserCall<'a, D: Driver> {
+    udata: Udata<'a>,
+    context: &'a Ucontext<D>,
+}
+
+impl<'a, D: Driver> UserCall<'a, D> {
+    /// The program's context.
+    pub fn ucontext(&self) -> &'a Ucontext<D> {
+        self.context
+    }
+}
+
+impl<D: Driver> Clone for UserCall<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for UserCall<'_, D> {}
+
+impl<'a, D: Driver> Deref for UserCall<'a, D> {
+    type Target = Udata<'a>;
+
+    fn deref(&self) -> &Udata<'a> {
+        &self.udata
+    }
+}

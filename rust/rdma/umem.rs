@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of programs: pinned pages, as the processor sees them.
+//!
+//! Devices of this crate have no DMA device. The core then maps for the processor itself: what it
+//! calls DMA addresses are kernel addresses of the direct map (`ib_uses_virt_dma()`), which is there
+//! for all memory since `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory. Pages that are no memory,
+//! or not for the kernel to look at, are never pinned.
+//!
+//! C header: `include/rdma/ib_umem.h`.
+
+use core::ptr::{
+    self,
+    NonNull, //
+};
+
+use kernel::{
+    device,
+    error::from_err_ptr,
+    page::PAGE_SIZE,
+    prelude::*,
+    scatterlist::SGTable,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Full, //
+        }, //
+    }, //
+};
+
+use crate::{
+    bindings,
+    Access,
+    Device,
+    Driver, //
+};
+
+/// Bytes with contiguous kernel addresses.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    /// The first byte's offset in the memory.
+    offset: u64,
+    /// The address of the first byte.
+    addr: NonNull<u8>,
+    /// The length in bytes.
+    len: u64,
+}
+
+impl Extent {
+    /// The first byte's offset in the memory.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "an extent is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Memory of a program, pinned.
+///
+/// The program, and any peer that it lets in, may write to it at any time: what is read from it may
+/// be read only once, and judged only after.
+///
+/// # Invariants
+///
+/// `raw` is valid, and pins the pages of `extents`. These follow each other by their offsets without
+/// gaps, none is empty, and together they have `len` bytes. `_device` keeps the device that `raw`
+/// refers to.
+pub struct Umem {
+    raw: NonNull<bindings::ib_umem>,
+    extents: KVVec<Extent>,
+    len: u64,
+    writable: bool,
+    _device: ARef<device::Device>,
+}
+
+// SAFETY: The pages belong to no thread, and any task may unpin them.
+unsafe impl Send for Umem {}
+
+// SAFETY: All access is by copies and atomic operations, which tolerate that of others.
+unsafe impl Sync for Umem {}
+
+impl Umem {
+    /// Pins `length` bytes at `start` in the address space of the calling process, which are counted
+    /// against its `RLIMIT_MEMLOCK`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a length of 0, or if the end is beyond that of addresses; `ENOMEM` if there is no
+    /// memory, or if the limit is reached; `EFAULT` if there are no such pages, or if they are not
+    /// writable but would be written to; `EOPNOTSUPP` for on-demand paging.
+    pub fn pin<D: Driver>(
+        dev: &Device<D>,
+        start: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self> {
+        let len = usize::try_from(length)?;
+        // SAFETY: The device is valid, and without attributes the address says where the memory is.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_umem_get_attr_or_va(
+                dev.as_raw(),
+                ptr::null(),
+                0,
+                start,
+                len,
+                access.bits() as c_int,
+            )
+        })?;
+        let mut umem = Umem {
+            raw: NonNull::new(raw).ok_or(EINVAL)?,
+            extents: KVVec::new(),
+            len: length,
+            // SAFETY: The function has returned a valid object.
+            writable: unsafe { (*raw).writable() != 0 },
+            _device: dev.as_device().into(),
+        };
+        // From here on, an error unpins the pages.
+        umem.find_extents(start)?;
+        Ok(umem)
+    }
+
+    /// Fills in `extents`.
+    fn find_extents(&mut self, start: u64) -> Result {
+        // SAFETY: By the type invariants; the table was filled and mapped when it was made.
+        let table = unsafe { SGTable::from_raw(&raw mut (*self.raw.as_ptr()).sgt_append.sgt) };
+        // The first page starts before the memory does.
+        let mut skip = start % PAGE_SIZE as u64;
+        let mut offset = 0;
+        for entry in table.iter() {
+            let addr = (entry.dma_address() + skip) as usize;
+            let len = (entry.dma_len() - skip).min(self.len - offset);
+            skip = 0;
+            if len == 0 {
+                continue;
+            }
+            let extent = Extent {
+                offset,
+                addr: NonNull::new(ptr::with_exposed_provenance_mut(addr)).ok_or(EFAULT)?,
+                len,
+            };
+            offset += len;
+            self.extents.push(extent, GFP_KERNEL_ACCOUNT)?;
+        }
+        // INVARIANT: Offsets were counted up by the lengths.
+        if offset != self.len {
+            return Err(EFAULT);
+        }
+        Ok(())
+    }
+
+    /// The length in bytes.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "memory of length 0 cannot be pinned"
+    )]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it may be written to.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The pieces that it is made of.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Whether `len` bytes at `offset` are inside.
+    #[inline]
+    fn check(&self, offset: u64, len: u64) -> Result {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(EFAULT),
+        }
+    }
+
+    /// The index of the extent in which `offset` is, if it is in one.
+    #[inline]
+    fn find(&self, offset: u64) -> usize {
+        // Most memory has few extents, and an access is mostly near to the start of one.
+        self.extents
+            .partition_point(|extent| extent.offset + extent.len <= offset)
+    }
+
+    /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at `offset`.
+    #[inline]
+    fn for_each(&self, offset: u64, len: usize, mut piece: impl FnMut(*mut u8, usize)) -> Result {
+        self.check(offset, len as u64)?;
+        let mut left = len as u64;
+        let mut offset = offset;
+        let mut extents = self.extents.iter().skip(self.find(offset));
+        while left > 0 {
+            let extent = extents.next().ok_or(EFAULT)?;
+            let skip = offset - extent.offset;
+            let len = left.min(extent.len - skip);
+            // SAFETY: `skip` is less than the length of the extent.
+            let addr = unsafe { extent.addr.as_ptr().add(skip as usize) };
+            piece(addr, len as usize);
+            offset += len;
+            left -= len;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if they are not all inside; then nothing is read.
+    #[inline]
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
+        let mut to = dst.as_mut_ptr();
+        self.for_each(offset, dst.len(), |from, len| {
+            // SAFETY: The piece is pinned memory, and as many bytes of `dst`, which is not pinned
+            // memory, are left. What the program writes meanwhile, it may or may not find read.
+            unsafe {
+                ptr::copy(from, to, len);
+                to = to.add(len);
+            }
+        })
+    }
+
+    /// Writes bytes at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if it may not be written to, `EFAULT` if they are not all inside; then nothing is
+    /// written.
+    #[inline]
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result {
+        if !self.writable {
+            return Err(EACCES);
+        }
+        let mut from = src.as_ptr();
+        self.for_each(offset, src.len(), |to, len| {
+            // SAFETY: As in `read`, the other way round.
+            unsafe {
+                ptr::copy(from, to, len);
+                from = from.add(len);
+            }
+        })
+    }
+
+    /// Copies `len` bytes from one memory to another, or inside of one. Where they overlap, each
+    /// contiguous piece is copied as if it were done at once.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if the destination may not be written to, `EFAULT` if the bytes are not all inside;
+    /// then nothing is copied.
+    #[inline]
+    pub fn copy(dst: &Umem, dst_off: u64, src: &Umem, src_off: u64, len: u64) -> Result {
+        if !dst.writable {
+            return Err(EACCES);
+        }
+        dst.check(dst_off, len)?;
+        let mut dst_off = dst_off;
+        src.for_each(src_off, usize::try_from(len)?, |from, len| {
+            let mut from = from;
+            let _ = dst.for_each(dst_off, len, |to, len| {
+                // SAFETY: Both pieces are pinned memory with at least `len` bytes.
+                unsafe {
+                    ptr::copy(from, to, len);
+                    from = from.add(len);
+                }
+            });
+            dst_off += len as u64;
+        })
+    }
+
+    /// The word at `offset`, for atomic operations.
+    #[inline]
+    fn word(&self, offset: u64) -> Result<&Atomic<u64>> {
+        const WORD: u64 = size_of::<u64>() as u64;
+
+        if !self.writable {
+            return Err(EACCES);
+        }
+        self.check(offset, WORD)?;
+        let extent = self.extents.get(self.find(offset)).ok_or(EFAULT)?;
+        let skip = offset - extent.offset;
+        // SAFETY: `skip` is less than the length of the extent.
+        let word = unsafe { extent.addr.as_ptr().add(skip as usize) }.cast::<u64>();
+        if !word.is_aligned() || extent.len - skip < WORD {
+            return Err(EFAULT);
+        }
+        // SAFETY: The word is aligned and inside of the extent, which is pinned while `self` is
+        // borrowed. Other accesses of the kernel to it are copies, which may come before or after as
+        // those of the program may, and whatever they store is a valid value.
+        Ok(unsafe { Atomic::from_ptr(word) })
+    }
+
+    /// Adds to the word at `offset`, in CPU order, and returns what it was. A full barrier.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if it may not be written to, `EFAULT` if the word is not inside or not aligned.
+    #[inline]
+    pub fn fetch_add_u64(&self, offset: u64, add: u64) -> Result<u64> {
+        Ok(self.word(offset)?.fetch_add(add, Full))
+    }
+
+    /// Replaces the word at `offset`, in CPU order, by `new` if it is `old`, and returns what it was.
+    /// A full barrier.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if it may not be written to, `EFAULT` if the word is not inside or not aligned.
+    #[inline]
+    pub fn cmpxchg_u64(&self, offset: u64, old: u64, new: u64) -> Result<u64> {
+        match self.word(offset)?.cmpxchg(old, new, Full) {
+            Ok(was) | Err(was) => Ok(was),
+        }
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants; nobody uses the pages by this object any more. The device
+        // is dropped after this.
+        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+    }
+}

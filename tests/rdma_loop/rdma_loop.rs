@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `rdma_loop`: a second driver on the crate `rdma`, which shows that the abstractions are nobody's
+//! insides.
+//!
+//! It is small enough to be read in one go, and has not one line of unsafe code. Its queue pairs
+//! send to themselves: a kick takes send requests and receive requests from a ring that the program
+//! has mapped, copies from memory region to memory region, and writes completions into another
+//! ring. `tests/guest/rdma_loop.c` is the program, and knows the same layouts.
+
+use kernel::prelude::*;
+
+#[forbid(unsafe_code)]
+mod driver;
+
+#[pin_data]
+struct Module {
+    #[pin]
+    _registration: rdma::Registration<driver::Loop>,
+}
+
+impl kernel::InPlaceModule for Module {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _registration <- rdma::Registration::new(),
+        })
+    }
+}
+
+module! {
+    type: Module,
+    name: "rdma_loop",
+    authors: ["The ferrule authors"],
+    description: "RDMA provider whose queue pairs send to themselves",
+    license: "GPL",
+    alias: ["rdma-link-loop"],
+}
