@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `ferrule`: an RDMA provider driver whose hardware is software.
+//!
+//! The rooms, from the top: `verbs` answers the RDMA core, `soft` runs the engine in the kernel,
+//! and the crate `ferrule_engine` is the engine: it takes work requests from rings, moves bytes
+//! between registered memory and writes completions. Calls go down only; what comes up are events,
+//! through the notifiers that completion queues and queue pairs hand to the engine.
+
+use kernel::prelude::*;
+
+mod soft;
+mod trace;
+mod verbs;
+
+/// Major, minor and patch level of the driver, of 32, 16 and 16 bits: the device's firmware version.
+const VERSION: u64 = 0x0000_0000_0001_0000;
+
+/// The module: it offers the link type `ferrule` as long as it is loaded.
+#[pin_data]
+struct Module {
+    #[pin]
+    _registration: rdma::Registration<verbs::Ferrule>,
+}
+
+impl kernel::InPlaceModule for Module {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _registration <- rdma::Registration::new(),
+        })
+    }
+}
+
+module! {
+    type: Module,
+    name: "ferrule",
+    authors: ["The ferrule authors"],
+    description: "RDMA provider with a software engine",
+    license: "GPL",
+    alias: ["rdma-link-ferrule"],
+}

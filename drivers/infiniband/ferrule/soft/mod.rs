@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The `soft` backend: the engine in the kernel.
+//!
+//! The verbs see [`Shared`], a handle to one device's engine. Each of its methods enters the shard
+//! ([`shard`]), moves the engine, and lets [`policy`] see to what is left.
+
+pub(crate) mod host;
+pub(crate) mod policy;
+mod report;
+mod shard;
+
+use ferrule_engine::{
+    Access,
+    ContextId,
+    Cq,
+    CqInit,
+    Engine,
+    Error as Refusal,
+    Modify,
+    Mr,
+    MrInit,
+    Qp,
+    QpId,
+    QpInfo,
+    QpInit,
+    Refused, //
+};
+use kernel::{
+    debugfs,
+    error::Error,
+    id_pool::IdPool,
+    new_mutex,
+    pr_warn_once,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+};
+use kernel_ext::{
+    new_spinlock_irq,
+    sync::SpinLockIrq,
+    task::Kthread,
+    time::WithTimer, //
+};
+use rdma::cq;
+
+use self::{
+    host::{
+        Areas,
+        Kernel,
+        Pinned,
+        Ring, //
+    },
+    policy::Core,
+    report::Report, //
+};
+
+/// Protection domains of a device.
+pub(crate) const MAX_PD: u32 = 65536;
+
+/// Address handles of a device.
+pub(crate) const MAX_AH: u32 = 65536;
+
+/// A device's engine with the thread that helps it: the data of the `ib_device`.
+#[pin_data]
+pub(crate) struct Soft {
+    shared: Shared,
+    /// Stopped first when the device goes; nothing is left for it to do then.
+    _worker: Kthread,
+    #[pin]
+    _report: debugfs::File<Report>,
+    /// Below the file, so that it is removed after it.
+    _dir: debugfs::Dir,
+}
+
+impl Soft {
+    /// Makes the engine of the device `name`.
+    pub(crate) fn new(name: &CStr) -> Result<impl PinInit<Self, Error>> {
+        let shared = Shared::new()?;
+        let worker = policy::spawn_worker(name, shared.core.clone())?;
+        let dir = debugfs::Dir::new(name);
+
+        Ok(try_pin_init!(Self {
+            _report <- dir.read_only_file(c"engine", Report(shared.clone())),
+            _dir: dir,
+            _worker: worker,
+            shared,
+        }))
+    }
+
+    /// The handle by which the verbs use the engine.
+    pub(crate) fn shared(&self) -> Shared {
+        self.shared.clone()
+    }
+}
+
+/// The numbers that a device gives to protection domains and address handles.
+#[pin_data]
+struct Numbers {
+    #[pin]
+    pds: Mutex<IdPool>,
+    /// Address handles are also made in atomic context.
+    #[pin]
+    ahs: SpinLockIrq<IdPool>,
+}
+
+/// A handle to a device's engine, which lives as long as there is one.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    core: Arc<WithTimer<Core>>,
+    numbers: Arc<Numbers>,
+}
+
+/// The error number of a refusal.
+fn errno(refusal: Refusal) -> Error {
+    Error::from_errno(-refusal.errno())
+}
+
+impl Shared {
+    fn new() -> Result<Self> {
+        let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
+        let ahs = IdPool::with_capacity(MAX_AH as usize, GFP_KERNEL)?;
+        Ok(Shared {
+            core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
+            numbers: Arc::pin_init(
+                pin_init!(Numbers {
+                    pds <- new_mutex!(pds, "Numbers::pds"),
+                    ahs <- new_spinlock_irq!(ahs, "Numbers::ahs"),
+                }),
+                GFP_KERNEL,
+            )?,
+        })
+    }
+
+    /// Hands an object to the engine with `add`, and the engine's table the room that it asks for.
+    ///
+    /// The room is allocated while the shard is left, since that may sleep for long.
+    fn add<T, I>(
+        &self,
+        object: T,
+        add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
+    ) -> Result<I> {
+        let mut object = KBox::new(object, GFP_KERNEL_ACCOUNT)?;
+        loop {
+            let refused = match policy::command(&self.core, |engine, _| add(engine, object)) {
+                Ok(id) => return Ok(id),
+                Err(refused) => refused,
+            };
+            let Refusal::NeedChunk(need) = refused.error else {
+                return Err(errno(refused.error));
+            };
+            object = refused.object;
+            let chunk = need.allocate::<Kernel>().ok_or(ENOMEM)?;
+            // Somebody else may have been quicker; then the chunk comes back and is dropped here.
+            let _unused = policy::command(&self.core, |engine, _| engine.add_chunk(chunk));
+        }
+    }
+
+    /// Opens a user context.
+    pub(crate) fn add_context(&self, areas: Areas) -> Result<ContextId> {
+        self.add(ferrule_engine::Context::new(areas), Engine::add_context)
+    }
+
+    /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
+    pub(crate) fn quiesce_context(&self, id: ContextId) {
+        policy::command(&self.core, |engine, host| engine.fail_context(host, id));
+        policy::finish(&self.core);
+        policy::command(&self.core, |engine, _| engine.set_context_dead(id));
+    }
+
+    /// Closes a user context, which has no queue pairs any more.
+    pub(crate) fn remove_context(&self, id: ContextId) {
+        self.removed(|engine| engine.remove_context(id));
+    }
+
+    /// Runs the engine for a context that has rung while no worker was awake.
+    pub(crate) fn kick(&self, id: ContextId) -> Result {
+        policy::kick(&self.core, id);
+        Ok(())
+    }
+
+    /// Takes a number for a protection domain.
+    pub(crate) fn alloc_pd(&self) -> Result<u32> {
+        let mut pds = self.numbers.pds.lock();
+        let id = pds.find_unused_id(0).ok_or(ENOMEM)?;
+        Ok(id.acquire() as u32)
+    }
+
+    /// Gives the number of a protection domain back.
+    pub(crate) fn free_pd(&self, id: u32) {
+        self.numbers.pds.lock().release_id(id as usize);
+    }
+
+    /// Takes a number for an address handle; never 0. Any context.
+    pub(crate) fn alloc_ah(&self) -> Result<u32> {
+        let mut ahs = self.numbers.ahs.lock();
+        let id = ahs.find_unused_id(1).ok_or(ENOMEM)?;
+        Ok(id.acquire() as u32)
+    }
+
+    /// Gives the number of an address handle back. Any context.
+    pub(crate) fn free_ah(&self, id: u32) {
+        self.numbers.ahs.lock().release_id(id as usize);
+    }
+
+    /// Registers pinned pages and returns the key, which is the local and the remote one.
+    pub(crate) fn add_mr(
+        &self,
+        pd: u32,
+        iova: u64,
+        length: u64,
+        access: Access,
+        region: Pinned,
+    ) -> Result<u32> {
+        let mr = Mr::new(MrInit {
+            pd,
+            access,
+            iova,
+            length,
+            region,
+        });
+        self.add(mr, Engine::add_mr)
+    }
+
+    /// Takes a key back; afterwards no copy from or to the pages is under way, and they are free.
+    pub(crate) fn remove_mr(&self, key: u32) {
+        self.removed(|engine| engine.remove_mr(key));
+    }
+
+    /// Makes a completion queue of `depth` slots, a power of two, and returns its number.
+    pub(crate) fn add_cq(
+        &self,
+        depth: u32,
+        ring: Ring,
+        handle: Arc<cq::Notifier>,
+    ) -> Result<u32> {
+        let cq = Cq::new(CqInit {
+            depth,
+            ring,
+            handle,
+        })
+        .map_err(errno)?;
+        self.add(cq, Engine::add_cq)
+    }
+
+    /// Destroys a completion queue, which no queue pair uses any more.
+    pub(crate) fn remove_cq(&self, cqn: u32) {
+        self.removed(|engine| engine.remove_cq(cqn));
+    }
+
+    /// Makes a queue pair in state RESET.
+    pub(crate) fn add_qp(&self, init: QpInit<Kernel>) -> Result<QpId> {
+        let qp = Qp::new(init).map_err(errno)?;
+        self.add(qp, Engine::add_qp)
+    }
+
+    /// Changes attributes of a queue pair.
+    pub(crate) fn modify_qp(&self, qpn: u32, change: &Modify) -> Result {
+        policy::command(&self.core, |engine, host| {
+            engine.modify_qp(host, qpn, change)
+        })
+        .map_err(errno)
+    }
+
+    /// The attributes of a queue pair.
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpInfo> {
+        policy::command(&self.core, |engine, _| engine.query_qp(qpn)).map_err(errno)
+    }
+
+    /// Destroys a queue pair; afterwards no completion of it is written any more.
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.removed(|engine| engine.remove_qp(qpn));
+    }
+
+    /// Takes an object from the engine and drops it after the shard is left.
+    ///
+    /// The core destroys a thing only when nothing uses it any more, so a refusal is a fault of
+    /// ours. It is told once, and the object stays with the engine.
+    fn removed<T>(
+        &self,
+        remove: impl FnOnce(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>,
+    ) {
+        if let Err(refusal) = policy::command(&self.core, |engine, _| remove(engine)) {
+            pr_warn_once!("an object could not be destroyed: {:?}\n", refusal);
+        }
+    }
+}

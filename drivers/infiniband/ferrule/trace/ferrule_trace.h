@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tracepoints of the data path and of queue pair states. Numbers are as the
+ * engine has them: states and opcodes with the values of the verbs' enums.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM ferrule
+
+#if !defined(FERRULE_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define FERRULE_TRACE_H
+
+#include <linux/tracepoint.h>
+
+/* The engine has taken a doorbell. */
+TRACE_EVENT(ferrule_doorbell,
+	TP_PROTO(u32 qpn, u32 producer),
+	TP_ARGS(qpn, producer),
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, producer)
+	),
+	TP_fast_assign(
+		__entry->qpn = qpn;
+		__entry->producer = producer;
+	),
+	TP_printk("qpn=0x%06x producer=%u", __entry->qpn, __entry->producer)
+);
+
+/* The engine has copied a send request out of the ring. */
+TRACE_EVENT(ferrule_request,
+	TP_PROTO(u32 qpn, u64 wr_id, u32 opcode, u32 length),
+	TP_ARGS(qpn, wr_id, opcode, length),
+	TP_STRUCT__entry(
+		__field(u64, wr_id)
+		__field(u32, qpn)
+		__field(u32, opcode)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->wr_id = wr_id;
+		__entry->qpn = qpn;
+		__entry->opcode = opcode;
+		__entry->length = length;
+	),
+	TP_printk("qpn=0x%06x wr_id=0x%llx opcode=%u length=%u", __entry->qpn,
+		  __entry->wr_id, __entry->opcode, __entry->length)
+);
+
+/* The engine has written a completion. */
+TRACE_EVENT(ferrule_completion,
+	TP_PROTO(u32 qpn, u32 cqn, u64 wr_id, u32 status, u32 opcode, u32 length),
+	TP_ARGS(qpn, cqn, wr_id, status, opcode, length),
+	TP_STRUCT__entry(
+		__field(u64, wr_id)
+		__field(u32, qpn)
+		__field(u32, cqn)
+		__field(u32, status)
+		__field(u32, opcode)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->wr_id = wr_id;
+		__entry->qpn = qpn;
+		__entry->cqn = cqn;
+		__entry->status = status;
+		__entry->opcode = opcode;
+		__entry->length = length;
+	),
+	TP_printk("qpn=0x%06x cqn=%u wr_id=0x%llx status=%u opcode=%u length=%u",
+		  __entry->qpn, __entry->cqn, __entry->wr_id, __entry->status,
+		  __entry->opcode, __entry->length)
+);
+
+/* A queue pair has changed its state. */
+TRACE_EVENT(ferrule_qp_state,
+	TP_PROTO(u32 qpn, u32 from, u32 to),
+	TP_ARGS(qpn, from, to),
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, from)
+		__field(u32, to)
+	),
+	TP_fast_assign(
+		__entry->qpn = qpn;
+		__entry->from = from;
+		__entry->to = to;
+	),
+	TP_printk("qpn=0x%06x %u -> %u", __entry->qpn, __entry->from, __entry->to)
+);
+
+#endif /* FERRULE_TRACE_H */
+
+#undef TRACE_INCLUDE_PATH
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_PATH .
+#define TRACE_INCLUDE_FILE ferrule_trace
+#include <trace/define_trace.h>

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoints: what the engine tells of its steps, for `ferrule:*` of tracefs.
+
+use ferrule_engine::Trace;
+
+kernel_ext::declare_trace! {
+    /// The engine has taken a doorbell.
+    fn ferrule_doorbell(qpn: u32, producer: u32);
+    /// The engine has copied a send request out of the ring.
+    fn ferrule_request(qpn: u32, wr_id: u64, opcode: u32, length: u32);
+    /// The engine has written a completion.
+    fn ferrule_completion(qpn: u32, cqn: u32, wr_id: u64, status: u32, opcode: u32, length: u32);
+    /// A queue pair has changed its state.
+    fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
+}
+
+/// Shows a step of the engine.
+#[inline]
+pub(crate) fn step(step: &Trace) {
+    match *step {
+        Trace::Doorbell { qpn, producer } => ferrule_doorbell(qpn, producer),
+        Trace::Request {
+            qpn,
+            wr_id,
+            opcode,
+            length,
+        } => ferrule_request(qpn, wr_id, opcode.into(), length),
+        Trace::Completion {
+            qpn,
+            cqn,
+            wr_id,
+            status,
+            opcode,
+            length,
+        } => ferrule_completion(qpn, cqn, wr_id, status as u32, opcode.into(), length),
+        Trace::State { qpn, from, to } => ferrule_qp_state(qpn, from as u32, to as u32),
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The replies of the command channel, as `ferrule-abi.h` defines them.
+//!
+//! They travel through uverbs, which has them in host order. The mapped layouts are the engine's
+//! (`ferrule_engine::abi`).
+
+use zerocopy_derive::{
+    Immutable,
+    IntoBytes, //
+};
+
+/// `FERRULE_DRIVER_ID`.
+pub(crate) const DRIVER_ID: u32 = 0x4645_5252;
+
+/// `FERRULE_ABI_VERSION`.
+pub(crate) const ABI_VERSION: u32 = 1;
+
+/// `FERRULE_METHOD_KICK`.
+pub(crate) const METHOD_KICK: u16 = 1 << 12;
+
+/// `struct ferrule_alloc_ucontext_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct AllocUcontextResp {
+    pub(crate) db_offset: u64,
+    pub(crate) status_offset: u64,
+    pub(crate) max_inline: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `struct ferrule_create_cq_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct CreateCqResp {
+    pub(crate) ring_offset: u64,
+    pub(crate) ctrl_offset: u64,
+    pub(crate) ring_size: u32,
+    pub(crate) ctrl_size: u32,
+    pub(crate) depth: u32,
+    pub(crate) cqn: u32,
+}
+
+/// `struct ferrule_create_qp_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct CreateQpResp {
+    pub(crate) buf_offset: u64,
+    pub(crate) buf_size: u32,
+    pub(crate) sq_offset: u32,
+    pub(crate) sq_depth: u32,
+    pub(crate) sq_stride: u32,
+    pub(crate) rq_offset: u32,
+    pub(crate) rq_depth: u32,
+    pub(crate) rq_stride: u32,
+    pub(crate) ctrl_offset: u32,
+    pub(crate) qp_gen: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `struct ferrule_create_ah_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct CreateAhResp {
+    pub(crate) ah: u32,
+    pub(crate) reserved: u32,
+}

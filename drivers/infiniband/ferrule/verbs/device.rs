@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the device says of itself, and its port.
+
+use ferrule_engine::{
+    abi,
+    MAX_CQ,
+    MAX_MR, //
+};
+use kernel::prelude::*;
+use rdma::{
+    device::{
+        AtomicCap,
+        Attr,
+        Caps, //
+    },
+    port,
+    Device, //
+};
+
+use crate::verbs::Ferrule;
+
+/// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
+const MAX_MESSAGE_SIZE: u32 = 1 << 31;
+
+/// Entries of the GID table, which the core fills from the network device's addresses.
+const GID_TABLE_LEN: i32 = 256;
+
+/// A locally administered OUI: the device is nobody's product.
+const VENDOR_ID: u32 = 0x02_4645;
+
+/// The limits and abilities of the device.
+pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
+    Ok(Attr {
+        fw_ver: crate::VERSION,
+        sys_image_guid: dev.node_guid(),
+        max_mr_size: u64::MAX,
+        page_size_cap: !(kernel::page::PAGE_SIZE as u64 - 1),
+        vendor_id: VENDOR_ID,
+        max_qp: abi::MAX_QP - 2,
+        max_qp_wr: abi::MAX_QP_DEPTH,
+        max_send_sge: abi::MAX_SGE as u32,
+        max_recv_sge: abi::MAX_SGE as u32,
+        max_sge_rd: abi::MAX_SGE as u32,
+        max_cq: MAX_CQ,
+        max_cqe: abi::MAX_CQ_DEPTH,
+        max_mr: MAX_MR,
+        max_pd: crate::soft::MAX_PD,
+        max_qp_rd_atom: 16,
+        max_res_rd_atom: 16 * (abi::MAX_QP - 2),
+        max_qp_init_rd_atom: 16,
+        max_ah: crate::soft::MAX_AH,
+        max_pkeys: 1,
+        atomic_cap: AtomicCap::None,
+        caps: Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD,
+        timestamp_mask: u64::MAX,
+        hca_core_clock: 1_000_000,
+        ..Default::default()
+    })
+}
+
+/// The port; `attr` comes with what the network device tells.
+pub(super) fn query_port(attr: &mut port::Attr) {
+    attr.gid_tbl_len = GID_TABLE_LEN;
+    attr.max_msg_sz = MAX_MESSAGE_SIZE;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The verbs: what the RDMA core and user space ask of the device.
+//!
+//! One file an object. Each verb judges its arguments, hands the engine what it needs through
+//! [`crate::soft`], and answers; an object's destruction is its value's `Drop`.
+
+mod abi;
+mod ah;
+mod context;
+mod cq;
+mod device;
+mod mr;
+mod pd;
+mod qp;
+
+use kernel::{
+    cpu::nr_cpu_ids,
+    fmt,
+    prelude::*, //
+};
+use kernel_ext::net::{
+    eui64_from_mac,
+    NetDevice, //
+};
+use rdma::{
+    port,
+    Device,
+    UnregisteredDevice,
+    Unsupported, //
+};
+
+use crate::soft::Soft;
+
+/// The driver.
+pub(crate) struct Ferrule;
+
+#[vtable]
+impl rdma::Driver for Ferrule {
+    const MODULE: &'static ThisModule = &crate::THIS_MODULE;
+    const ID: u32 = abi::DRIVER_ID;
+    const NAME: &'static CStr = c"ferrule";
+    const ABI_VERSION: u32 = abi::ABI_VERSION;
+    const KICK_METHOD: Option<u16> = Some(abi::METHOD_KICK);
+
+    type Data = Soft;
+    type Ucontext = context::Context;
+    type Pd = pd::Pd;
+    type Mr = mr::Mr;
+    type Cq = cq::Cq;
+    type Qp = qp::Qp;
+    type Ah = ah::Ah;
+    type Srq = Unsupported<Self>;
+    type Mw = Unsupported<Self>;
+
+    fn query_device(dev: &Device<Self>) -> Result<rdma::device::Attr> {
+        device::query(dev)
+    }
+
+    fn query_port(_dev: &Device<Self>, _netdev: &NetDevice, attr: &mut port::Attr) -> Result {
+        device::query_port(attr);
+        Ok(())
+    }
+
+    fn fw_version(_dev: &Device<Self>, f: &mut dyn fmt::Write) -> fmt::Result {
+        let version = crate::VERSION;
+        write!(
+            f,
+            "{}.{}.{}",
+            version >> 32,
+            (version >> 16) & 0xffff,
+            version & 0xffff
+        )
+    }
+
+    fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+        if Device::<Self>::lookup(netdev).is_some() {
+            pr_err!("{}: has a ferrule device already\n", netdev.name());
+            return Err(EEXIST);
+        }
+        // rdma_cm and the core's GID table know Ethernet addresses only.
+        if !netdev.is_ethernet() || !netdev.has_address() {
+            pr_err!("{}: is not an Ethernet device\n", netdev.name());
+            return Err(EINVAL);
+        }
+        let info = rdma::device::Info {
+            node_guid: eui64_from_mac(netdev.address()),
+            num_comp_vectors: nr_cpu_ids(),
+        };
+        let mut dev = UnregisteredDevice::<Self>::new(info, Soft::new(name)?)?;
+        dev.set_netdev(netdev)?;
+        dev.register(name)
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+use ferrule_engine::{
+    abi,
+    Capabilities,
+    Modify,
+    Mtu,
+    Path,
+    PathKind,
+    QpInit,
+    QpType,
+    RingLayout,
+    State, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    mm::SharedArea, //
+};
+use rdma::{
+    gid::GidType,
+    mmap::{
+        Entry,
+        Protection, //
+    },
+    port,
+    qp,
+    AhAttr,
+    Device,
+    UserCall, //
+};
+
+use crate::{
+    soft::{
+        host::Buffer,
+        Shared, //
+    },
+    verbs::{
+        abi::CreateQpResp,
+        Ferrule, //
+    },
+};
+
+/// A queue pair. Dropping it takes the rings from the engine.
+pub(crate) struct Qp {
+    soft: Shared,
+    qpn: u32,
+    _buffer: Entry,
+}
+
+/// The buffer that a queue pair shares with its program: send ring, receive ring, control words.
+struct Layout {
+    sq: RingLayout,
+    rq: RingLayout,
+    ctrl: u32,
+    size: usize,
+    cap: Capabilities,
+}
+
+impl Layout {
+    /// Lays the rings out for at least what was asked for.
+    fn new(asked: &qp::Cap) -> Result<Self> {
+        if asked.max_send_wr > abi::MAX_QP_DEPTH
+            || asked.max_recv_wr > abi::MAX_QP_DEPTH
+            || asked.max_send_sge > abi::MAX_SGE as u32
+            || asked.max_recv_sge > abi::MAX_SGE as u32
+            || asked.max_inline_data > abi::MAX_INLINE as u32
+        {
+            return Err(EINVAL);
+        }
+        let sge = size_of::<abi::Sge>() as u32;
+        let send_head = size_of::<abi::SendWqe>() as u32;
+        let recv_head = size_of::<abi::RecvWqe>() as u32;
+
+        let send_body = (asked.max_send_sge * sge).max(asked.max_inline_data);
+        let sq = Self::ring(0, asked.max_send_wr, send_head + send_body);
+        let rq = Self::ring(
+            sq.depth * sq.stride,
+            asked.max_recv_wr,
+            recv_head + asked.max_recv_sge * sge,
+        );
+        let ctrl = rq.offset + rq.depth * rq.stride;
+
+        // What the rounding up leaves room for is granted.
+        let send_body = sq.stride - send_head;
+        let recv_body = rq.stride - recv_head;
+        Ok(Layout {
+            ctrl,
+            size: ctrl as usize + size_of::<abi::QpCtrl>(),
+            cap: Capabilities {
+                max_send_wr: sq.depth,
+                max_recv_wr: rq.depth,
+                max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
+                max_recv_sge: (recv_body / sge).min(abi::MAX_SGE as u32),
+                max_inline: send_body.min(abi::MAX_INLINE as u32),
+            },
+            sq,
+            rq,
+        })
+    }
+
+    /// A ring of at least `depth` slots of at least `slot` bytes.
+    fn ring(offset: u32, depth: u32, slot: u32) -> RingLayout {
+        RingLayout {
+            offset,
+            depth: if depth == 0 {
+                0
+            } else {
+                depth.next_power_of_two()
+            },
+            stride: slot.next_power_of_two().max(64),
+        }
+    }
+}
+
+#[vtable]
+impl qp::Operations for Qp {
+    type Driver = Ferrule;
+
+    fn create(
+        new: &mut qp::New<'_, Ferrule>,
+        attr: &qp::InitAttr,
+        user: Option<UserCall<'_, Ferrule>>,
+    ) -> Result<Self> {
+        let user = user.ok_or(EOPNOTSUPP)?;
+        let qp_type = match attr.qp_type {
+            qp::Type::Rc => QpType::Rc,
+            _ => return Err(EOPNOTSUPP),
+        };
+        if attr.create_flags != 0 || new.srq().is_some() {
+            return Err(EOPNOTSUPP);
+        }
+        let pd = new.pd().ok_or(EINVAL)?.id();
+        let send_cq = new.send_cq().ok_or(EINVAL)?.cqn();
+        let recv_cq = new.recv_cq().ok_or(EINVAL)?.cqn();
+
+        let layout = Layout::new(&attr.cap)?;
+        let buffer = Arc::new(SharedArea::new(layout.size)?, GFP_KERNEL)?;
+        let entry = user
+            .ucontext()
+            .map(buffer.clone(), Protection::ReadWrite)?;
+
+        let soft = new.device().shared();
+        let id = soft.add_qp(QpInit {
+            context: Some(user.ucontext().id()),
+            pd,
+            qp_type,
+            send_cq,
+            recv_cq,
+            srq: None,
+            cap: layout.cap,
+            sq_sig_all: attr.sq_sig_all,
+            sq: layout.sq,
+            rq: layout.rq,
+            ctrl: layout.ctrl,
+            queue: Buffer(buffer),
+            handle: new.notifier()?,
+        })?;
+        let qp = Qp {
+            soft,
+            qpn: id.number,
+            _buffer: entry,
+        };
+        new.set_qp_num(id.number);
+        new.set_cap(qp::Cap {
+            max_send_wr: layout.cap.max_send_wr,
+            max_recv_wr: layout.cap.max_recv_wr,
+            max_send_sge: layout.cap.max_send_sge,
+            max_recv_sge: layout.cap.max_recv_sge,
+            max_inline_data: layout.cap.max_inline,
+        });
+        user.respond(&CreateQpResp {
+            buf_offset: qp._buffer.offset(),
+            buf_size: qp._buffer.len() as u32,
+            sq_offset: layout.sq.offset,
+            sq_depth: layout.sq.depth,
+            sq_stride: layout.sq.stride,
+            rq_offset: layout.rq.offset,
+            rq_depth: layout.rq.depth,
+            rq_stride: layout.rq.stride,
+            ctrl_offset: layout.ctrl,
+            qp_gen: id.generation,
+            ..Default::default()
+        })?;
+        Ok(qp)
+    }
+
+    fn modify(
+        qp: &rdma::Qp<Ferrule>,
+        attr: &qp::ModifyAttr<'_>,
+        _user: Option<UserCall<'_, Ferrule>>,
+    ) -> Result {
+        let path = match &attr.av {
+            Some(av) => Some(path(qp.device(), av, attr)?),
+            None => None,
+        };
+        qp.soft.modify_qp(
+            qp.qpn,
+            &Modify {
+                state: attr.state.map(engine_state),
+                cur_state: attr.cur_state.map(engine_state),
+                en_sqd_async_notify: attr.en_sqd_async_notify,
+                access: attr.access.map(|a| ferrule_engine::Access(a.bits())),
+                pkey_index: attr.pkey_index,
+                port: attr.port_num.map(u32::from),
+                qkey: attr.qkey,
+                path,
+                path_mtu: attr.path_mtu.map(engine_mtu),
+                timeout: attr.timeout,
+                retry_cnt: attr.retry_cnt,
+                rnr_retry: attr.rnr_retry,
+                rq_psn: attr.rq_psn,
+                max_rd_atomic: attr.max_rd_atomic,
+                max_dest_rd_atomic: attr.max_dest_rd_atomic,
+                min_rnr_timer: attr.min_rnr_timer,
+                sq_psn: attr.sq_psn,
+                dest_qpn: attr.dest_qp_num,
+                alt_path: attr.alt_path,
+                path_mig_state: attr.path_mig_state.is_some(),
+                cap: attr.cap.is_some(),
+                rate_limit: attr.rate_limit.is_some(),
+            },
+        )
+    }
+
+    fn query(qp: &rdma::Qp<Ferrule>, out: &mut qp::QueryAttr) -> Result {
+        let info = qp.soft.query_qp(qp.qpn)?;
+        let attr = info.attr;
+        *out = qp::QueryAttr {
+            state: verbs_state(info.state),
+            cur_state: verbs_state(info.state),
+            path_mtu: verbs_mtu(attr.path_mtu),
+            qkey: attr.qkey,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qp_num: attr.dest_qpn,
+            access: rdma::Access::from_bits(attr.access.0),
+            cap: qp::Cap {
+                max_send_wr: info.cap.max_send_wr,
+                max_recv_wr: info.cap.max_recv_wr,
+                max_send_sge: info.cap.max_send_sge,
+                max_recv_sge: info.cap.max_recv_sge,
+                max_inline_data: info.cap.max_inline,
+            },
+            av: attr.path.as_ref().map(|path| AhAttr {
+                dgid: rdma::Gid(path.dgid),
+                sgid_index: path.sgid_index,
+                flow_label: path.flow_label,
+                hop_limit: path.hop_limit,
+                traffic_class: path.traffic_class,
+                grh: true,
+                sl: path.sl,
+                static_rate: path.static_rate,
+                port_num: 1,
+                dmac: path.dmac,
+            }),
+            pkey_index: attr.pkey_index,
+            sq_draining: info.sq_draining,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            port_num: attr.port as u8,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.soft.remove_qp(self.qpn);
+    }
+}
+
+/// Where an address vector leads: to this device itself if the GID is in its own table.
+fn path(dev: &Device<Ferrule>, av: &AhAttr, attr: &qp::ModifyAttr<'_>) -> Result<Path> {
+    // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
+    if !av.grh {
+        return Err(EINVAL);
+    }
+    let sgid = attr.sgid_attr.ok_or(EINVAL)?;
+    let kind = match dev.find_gid(&av.dgid, GidType::RoceV2) {
+        Ok(_) => PathKind::Local,
+        Err(_) => PathKind::Remote,
+    };
+    Ok(Path {
+        kind,
+        sgid_index: av.sgid_index,
+        sgid: sgid.gid().0,
+        dgid: av.dgid.0,
+        dmac: av.dmac,
+        flow_label: av.flow_label,
+        hop_limit: av.hop_limit,
+        traffic_class: av.traffic_class,
+        sl: av.sl,
+        static_rate: av.static_rate,
+    })
+}
+
+fn engine_state(state: qp::State) -> State {
+    match state {
+        qp::State::Reset => State::Reset,
+        qp::State::Init => State::Init,
+        qp::State::Rtr => State::Rtr,
+        qp::State::Rts => State::Rts,
+        qp::State::Sqd => State::Sqd,
+        qp::State::Sqe => State::Sqe,
+        qp::State::Err => State::Err,
+    }
+}
+
+fn verbs_state(state: State) -> qp::State {
+    match state {
+        State::Reset => qp::State::Reset,
+        State::Init => qp::State::Init,
+        State::Rtr => qp::State::Rtr,
+        State::Rts => qp::State::Rts,
+        State::Sqd => qp::State::Sqd,
+        State::Sqe => qp::State::Sqe,
+        State::Err => qp::State::Err,
+    }
+}
+
+fn engine_mtu(mtu: port::Mtu) -> Mtu {
+    match mtu {
+        port::Mtu::B256 => Mtu::Mtu256,
+        port::Mtu::B512 => Mtu::Mtu512,
+        port::Mtu::B1024 => Mtu::Mtu1024,
+        port::Mtu::B2048 => Mtu::Mtu2048,
+        port::Mtu::B4096 => Mtu::Mtu4096,
+    }
+}
+
+fn verbs_mtu(mtu: Mtu) -> port::Mtu {
+    match mtu {
+        Mtu::Mtu256 => port::Mtu::B256,
+        Mtu::Mtu512 => port::Mtu::B512,
+        Mtu::Mtu1024 => port::Mtu::B1024,
+        Mtu::Mtu2048 => port::Mtu::B2048,
+        Mtu::Mtu4096 => port::Mtu::B4096,
+    }
+}
