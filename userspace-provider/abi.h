@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The answers of the command channel: what the RDMA core answers, followed by
+ * what the driver adds. Requests carry nothing of the driver's.
+ */
+#ifndef FERRULE_PROVIDER_ABI_H
+#define FERRULE_PROVIDER_ABI_H
+
+#include <assert.h>
+#include <stddef.h>
+
+#include <infiniband/kern-abi.h>
+#include <rdma/ferrule-abi.h>
+
+/* The two parts touch: the kernel fills each through a pointer of its own. */
+#define FERRULE_RESP(_name, _core, _drv)                                       \
+	struct _name {                                                         \
+		struct _core core;                                             \
+		struct _drv drv;                                               \
+	};                                                                     \
+	static_assert(offsetof(struct _name, drv) == sizeof(struct _core),     \
+		      "padding inside " #_name);                               \
+	static_assert(sizeof(struct _name) ==                                  \
+			      sizeof(struct _core) + sizeof(struct _drv),      \
+		      "padding behind " #_name)
+
+FERRULE_RESP(alloc_ucontext_resp, ib_uverbs_get_context_resp,
+	     ferrule_alloc_ucontext_resp);
+FERRULE_RESP(create_cq_resp, ib_uverbs_ex_create_cq_resp,
+	     ferrule_create_cq_resp);
+FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
+	     ferrule_create_qp_resp);
+FERRULE_RESP(create_ah_resp, ib_uverbs_create_ah_resp, ferrule_create_ah_resp);
+
+/* The layouts of mapped memory, as the engine has them. */
+static_assert(sizeof(struct ferrule_sge) == 16, "ferrule_sge");
+static_assert(sizeof(struct ferrule_send_wqe) == 48, "ferrule_send_wqe");
+static_assert(offsetof(struct ferrule_send_wqe, inline_len) == 12,
+	      "ferrule_send_wqe");
+static_assert(offsetof(struct ferrule_send_wqe, imm_or_inv) == 28,
+	      "ferrule_send_wqe");
+static_assert(offsetof(struct ferrule_send_wqe, ud) == 32, "ferrule_send_wqe");
+static_assert(sizeof(struct ferrule_recv_wqe) == 16, "ferrule_recv_wqe");
+static_assert(sizeof(struct ferrule_cqe) == 64, "ferrule_cqe");
+static_assert(offsetof(struct ferrule_cqe, queue_index) == 28, "ferrule_cqe");
+static_assert(offsetof(struct ferrule_cqe, timestamp) == 40, "ferrule_cqe");
+static_assert(offsetof(struct ferrule_cqe, phase) == 60, "ferrule_cqe");
+static_assert(sizeof(struct ferrule_qp_ctrl) == 128, "ferrule_qp_ctrl");
+static_assert(offsetof(struct ferrule_qp_ctrl, rq_producer) == 64,
+	      "ferrule_qp_ctrl");
+static_assert(offsetof(struct ferrule_qp_ctrl, rq_doorbell) == 68,
+	      "ferrule_qp_ctrl");
+static_assert(sizeof(struct ferrule_cq_ctrl) == 128, "ferrule_cq_ctrl");
+static_assert(offsetof(struct ferrule_cq_ctrl, arm) == 64, "ferrule_cq_ctrl");
+static_assert(offsetof(struct ferrule_db, top) == 64, "ferrule_db");
+static_assert(sizeof(struct ferrule_db) <= FERRULE_DB_LEAF_OFFSET,
+	      "ferrule_db");
+static_assert(offsetof(struct ferrule_status, top) == 64, "ferrule_status");
+static_assert(sizeof(struct ferrule_status) <= FERRULE_DB_LEAF_OFFSET,
+	      "ferrule_status");
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Doorbells: how user space tells the engine that a queue pair has work.
+ *
+ * <rdma/ferrule-abi.h> describes the protocol. It is Dekker's, three times:
+ * one side writes its word, fences, and reads the other's; so of two that meet
+ * at least one sees the other.
+ *
+ *   here: producer index | leaf bit          | top bit, seq
+ *         fence          | fence             | fence
+ *         leaf's ack     | top's ack         | sleeping
+ *   engine: leaf's ack   | top's ack         | sleeping
+ *         fence          | fence             | fence
+ *         producer index | leaves            | seq
+ *
+ * Who compares a bit with its acknowledgement and toggles it must be one at a
+ * time: two threads that both find it at rest and both toggle it would leave it
+ * at rest. So all that this process writes is written under one lock.
+ */
+#ifndef FERRULE_DOORBELL_H
+#define FERRULE_DOORBELL_H
+
+#include <stdbool.h>
+#include <sys/ioctl.h>
+
+#include <rdma/ferrule-abi.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include "lock.h"
+#include "shared.h"
+
+struct ferrule_doorbell {
+	struct ferrule_db *db;
+	__le64 *leaf;
+	const struct ferrule_status *status;
+	const __le64 *leaf_ack;
+	struct ferrule_lock lock;	/* of the words of *db and *leaf */
+};
+
+static inline bool ferrule_device_is_dead(const struct ferrule_doorbell *db)
+{
+	return shared_load32(&db->status->dead, memory_order_relaxed);
+}
+
+/* Says whether the engine has answered to all toggles of a bit. */
+static inline bool ferrule_db_at_rest(const __le64 *word, const __le64 *ack,
+				      uint64_t bit)
+{
+	return !((shared_load64(word, memory_order_relaxed) ^
+		  shared_load64(ack, memory_order_relaxed)) &
+		 bit);
+}
+
+static inline void ferrule_db_toggle(__le64 *word, uint64_t bit)
+{
+	shared_store64(word, shared_load64(word, memory_order_relaxed) ^ bit,
+		       memory_order_relaxed);
+}
+
+/*
+ * Rings the doorbell of a queue pair whose producer index has been stored.
+ * Returns true if the engine sleeps and wants a kick, best given when no lock
+ * is held any more.
+ *
+ * The first comparison is made without the lock, so its two words are not of
+ * one time. What looks at rest is looked at again. What looks rung is left:
+ * either it is rung, and whoever did that rings the top as well; or the engine
+ * has acknowledged it since, which is after our fence, and goes on to read the
+ * producer index.
+ */
+static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
+				   uint32_t qp_num)
+{
+	unsigned int d = qp_num & FERRULE_DB_INDEX_MASK;
+	unsigned int t = d / 64;
+	uint64_t leaf_bit = 1ULL << d % 64;
+	uint64_t top_bit = 1ULL << t % 64;
+	__le64 *leaf = &db->leaf[t];
+	const __le64 *leaf_ack = &db->leaf_ack[t];
+	__le64 *top = &db->db->top[t / 64];
+	const __le64 *top_ack = &db->status->top[t / 64];
+	uint32_t seq;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!ferrule_db_at_rest(leaf, leaf_ack, leaf_bit))
+		goto out;
+
+	ferrule_lock(&db->lock);
+	if (ferrule_db_at_rest(leaf, leaf_ack, leaf_bit)) {
+		ferrule_db_toggle(leaf, leaf_bit);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (ferrule_db_at_rest(top, top_ack, top_bit))
+			ferrule_db_toggle(top, top_bit);
+
+		/* Release: who sees the new number sees the top bit. */
+		seq = shared_load32(&db->db->seq, memory_order_relaxed) + 1;
+		shared_store32(&db->db->seq, seq, memory_order_release);
+	}
+	ferrule_unlock(&db->lock);
+	atomic_thread_fence(memory_order_seq_cst);
+out:
+	return shared_load32(&db->status->sleeping, memory_order_relaxed);
+}
+
+/*
+ * Kicks the engine: one system call.
+ *
+ * What it answers is of no use to who posts. The request is in the ring by
+ * then, and nobody can take it back: posting has succeeded. Should the device
+ * be gone (EIO), then status.dead tells it to the next post, and the flushes
+ * that the engine wrote before are in the completion queue.
+ */
+static inline void ferrule_db_kick(int cmd_fd)
+{
+	const struct ib_uverbs_ioctl_hdr hdr = {
+		.length = sizeof(hdr),
+		.object_id = UVERBS_OBJECT_DEVICE,
+		.method_id = FERRULE_METHOD_KICK,
+		.driver_id = FERRULE_DRIVER_ID,
+	};
+
+	ioctl(cmd_fd, RDMA_VERBS_IOCTL, &hdr);
+}
+
+#endif

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Which devices are ours, and what opening one of them maps. */
+
+#include <config.h>
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "abi.h"
+#include "ferrule.h"
+
+/*
+ * Every mapping that the module gives out is DONTCOPY: a child does not have
+ * it, and touching it there is a fault. So ibv_fork_init() has nothing to do
+ * for rings and doorbells, and nothing here calls ibv_dontfork_range().
+ */
+
+/* By driver_id; by name only where sysfs is all there is. */
+static const struct verbs_match_ent match_table[] = {
+	VERBS_DRIVER_ID(FERRULE_DRIVER_ID),
+	VERBS_NAME_MATCH("ferrule", NULL),
+	{},
+};
+
+static void ferrule_free_context(struct ibv_context *ibctx);
+
+static const struct verbs_context_ops context_ops = {
+	.alloc_pd = ferrule_alloc_pd,
+	.attach_mcast = ibv_cmd_attach_mcast,
+	.cq_event = ferrule_cq_event,
+	.create_ah = ferrule_create_ah,
+	.create_cq = ferrule_create_cq,
+	.create_cq_ex = ferrule_create_cq_ex,
+	.create_qp = ferrule_create_qp,
+	.create_qp_ex = ferrule_create_qp_ex,
+	.dealloc_pd = ferrule_dealloc_pd,
+	.dereg_mr = ferrule_dereg_mr,
+	.destroy_ah = ferrule_destroy_ah,
+	.destroy_cq = ferrule_destroy_cq,
+	.destroy_qp = ferrule_destroy_qp,
+	.detach_mcast = ibv_cmd_detach_mcast,
+	.free_context = ferrule_free_context,
+	.modify_qp = ferrule_modify_qp,
+	.poll_cq = ferrule_poll_cq,
+	.post_recv = ferrule_post_recv,
+	.post_send = ferrule_post_send,
+	.query_device_ex = ferrule_query_device,
+	.query_port = ferrule_query_port,
+	.query_qp = ferrule_query_qp,
+	.query_rt_values = ferrule_query_rt_values,
+	.reg_mr = ferrule_reg_mr,
+	.req_notify_cq = ferrule_req_notify_cq,
+};
+
+static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,
+			 const struct ferrule_alloc_ucontext_resp *resp)
+{
+	void *mine, *theirs;
+
+	mine = mmap(NULL, FERRULE_DB_AREA_SIZE, PROT_READ | PROT_WRITE,
+		    MAP_SHARED, cmd_fd, resp->db_offset);
+	if (mine == MAP_FAILED)
+		return errno;
+
+	theirs = mmap(NULL, FERRULE_DB_AREA_SIZE, PROT_READ, MAP_SHARED, cmd_fd,
+		      resp->status_offset);
+	if (theirs == MAP_FAILED) {
+		int err = errno;
+
+		munmap(mine, FERRULE_DB_AREA_SIZE);
+		return err;
+	}
+
+	db->db = mine;
+	db->leaf = mine + FERRULE_DB_LEAF_OFFSET;
+	db->status = theirs;
+	db->leaf_ack = theirs + FERRULE_DB_LEAF_OFFSET;
+	ferrule_lock_init(&db->lock, false);
+
+	return 0;
+}
+
+static void unmap_doorbells(struct ferrule_doorbell *db)
+{
+	ferrule_lock_destroy(&db->lock);
+	munmap((void *)db->status, FERRULE_DB_AREA_SIZE);
+	munmap(db->db, FERRULE_DB_AREA_SIZE);
+}
+
+static struct verbs_context *ferrule_alloc_context(struct ibv_device *device,
+						   int cmd_fd,
+						   void *private_data)
+{
+	struct alloc_ucontext_resp resp = {};
+	struct ibv_get_context cmd = {};
+	struct ferrule_context *ctx;
+	int err;
+
+	ctx = verbs_init_and_alloc_context(device, cmd_fd, ctx, verbs,
+					   FERRULE_DRIVER_ID);
+	if (!ctx)
+		return NULL;
+
+	err = ibv_cmd_get_context(&ctx->verbs, &cmd, sizeof(cmd), &resp.core,
+				  sizeof(resp));
+	if (!err)
+		err = map_doorbells(&ctx->db, cmd_fd, &resp.drv);
+	if (err) {
+		verbs_uninit_context(&ctx->verbs);
+		free(ctx);
+		errno = err;
+		return NULL;
+	}
+
+	ferrule_qp_table_init(&ctx->qps);
+	verbs_set_ops(&ctx->verbs, &context_ops);
+
+	return &ctx->verbs;
+}
+
+static void ferrule_free_context(struct ibv_context *ibctx)
+{
+	struct ferrule_context *ctx = to_fctx(ibctx);
+
+	ferrule_qp_table_free(&ctx->qps);
+	unmap_doorbells(&ctx->db);
+	verbs_uninit_context(&ctx->verbs);
+	free(ctx);
+}
+
+static struct verbs_device *
+ferrule_alloc_device(struct verbs_sysfs_dev *sysfs_dev)
+{
+	return calloc(1, sizeof(struct verbs_device));
+}
+
+static void ferrule_uninit_device(struct verbs_device *device)
+{
+	free(device);
+}
+
+static const struct verbs_device_ops ferrule_device_ops = {
+	.name = "ferrule",
+	.match_min_abi_version = FERRULE_ABI_VERSION,
+	.match_max_abi_version = FERRULE_ABI_VERSION,
+	.match_table = match_table,
+	.alloc_device = ferrule_alloc_device,
+	.uninit_device = ferrule_uninit_device,
+	.alloc_context = ferrule_alloc_context,
+};
+PROVIDER_DRIVER(ferrule, ferrule_device_ops);

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The objects of libferrule and the functions that libibverbs calls. */
+#ifndef FERRULE_H
+#define FERRULE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ccan/array_size.h>
+#include <ccan/container_of.h>
+#include <infiniband/driver.h>
+#include <rdma/ferrule-abi.h>
+
+#include "doorbell.h"
+#include "lock.h"
+#include "qp_table.h"
+
+struct ferrule_context {
+	struct verbs_context verbs;
+	struct ferrule_doorbell db;
+	struct ferrule_qp_table qps;
+};
+
+struct ferrule_cq {
+	struct verbs_cq verbs;
+	struct ferrule_lock lock;
+	const struct ferrule_cqe *ring;
+	struct ferrule_cq_ctrl *ctrl;
+	size_t ring_size;	/* bytes */
+	size_t ctrl_size;	/* bytes */
+	uint32_t depth;		/* slots; a power of two */
+	/* Completions taken since creation. Its lower half is the ring index. */
+	uint64_t consumer;
+	/* The number that the next arming carries. */
+	atomic_uint arm_sn;
+	/* The completion taken last: what the read functions look at. */
+	struct ferrule_cqe cqe;
+};
+
+/* A send or a receive queue. */
+struct ferrule_queue {
+	struct ferrule_lock lock;
+	uint8_t *slots;
+	__le32 *producer_word;	/* in struct ferrule_qp_ctrl */
+	uint32_t mask;		/* slots less one */
+	uint32_t stride;	/* bytes a slot */
+	uint32_t max_wr;	/* 0: none, or a shared receive queue */
+	uint32_t max_sge;
+	uint32_t producer;
+	/*
+	 * All slots before this index are free. Polling stores it, under the
+	 * lock of the completion queue, and posting reads it, under the lock
+	 * of this one.
+	 */
+	atomic_uint consumer;
+	/*
+	 * Completions before this one of the completion queue are of the life
+	 * before the last reset. Under the lock of the completion queue.
+	 */
+	uint64_t first_cqe;
+};
+
+struct ferrule_qp {
+	struct verbs_qp verbs;
+	struct ferrule_queue sq;
+	struct ferrule_queue rq;
+	uint32_t gen;
+	uint32_t max_inline;	/* bytes */
+	bool sq_sig_all;
+	const struct ferrule_qp_ctrl *ctrl;
+	void *buf;
+	size_t buf_size;	/* bytes */
+	/* Between ibv_wr_start() and its end, under sq.lock. */
+	struct {
+		struct ferrule_send_wqe *wqe;	/* that setters add to */
+		bool may_inline;
+		uint32_t next;
+		int err;
+	} wr;
+};
+
+struct ferrule_ah {
+	struct ibv_ah ibv_ah;
+	uint32_t number;
+};
+
+static inline struct ferrule_context *to_fctx(struct ibv_context *context)
+{
+	return container_of(context, struct ferrule_context, verbs.context);
+}
+
+static inline struct ferrule_cq *to_fcq(struct ibv_cq *cq)
+{
+	return container_of(cq, struct ferrule_cq, verbs.cq);
+}
+
+static inline struct ferrule_cq *to_fcq_ex(struct ibv_cq_ex *cq)
+{
+	return container_of(cq, struct ferrule_cq, verbs.cq_ex);
+}
+
+static inline struct ferrule_qp *to_fqp(struct ibv_qp *qp)
+{
+	return container_of(qp, struct ferrule_qp, verbs.qp);
+}
+
+static inline struct ferrule_qp *to_fqp_ex(struct ibv_qp_ex *qp)
+{
+	return container_of(qp, struct ferrule_qp, verbs.qp_ex);
+}
+
+static inline struct ferrule_ah *to_fah(struct ibv_ah *ah)
+{
+	return container_of(ah, struct ferrule_ah, ibv_ah);
+}
+
+static inline void *queue_slot(const struct ferrule_queue *queue,
+			       uint32_t index)
+{
+	return queue->slots + (size_t)(index & queue->mask) * queue->stride;
+}
+
+/*
+ * Says whether a request at this index would overwrite one that is not retired.
+ * Acquire: the engine has read the slot before it wrote the completion, which
+ * was read before the index that is loaded here was stored.
+ */
+static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
+{
+	return index - atomic_load_explicit(&queue->consumer,
+					    memory_order_acquire) >=
+	       queue->max_wr;
+}
+
+/* Device and port, protection domains, memory regions, clock: verbs.c */
+int ferrule_query_device(struct ibv_context *context,
+			 const struct ibv_query_device_ex_input *input,
+			 struct ibv_device_attr_ex *attr, size_t attr_size);
+int ferrule_query_port(struct ibv_context *context, uint8_t port,
+		       struct ibv_port_attr *attr);
+int ferrule_query_rt_values(struct ibv_context *context,
+			    struct ibv_values_ex *values);
+struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);
+int ferrule_dealloc_pd(struct ibv_pd *pd);
+struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
+			      uint64_t hca_va, int access);
+int ferrule_dereg_mr(struct verbs_mr *mr);
+
+/* Address handles: ah.c */
+struct ibv_ah *ferrule_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int ferrule_destroy_ah(struct ibv_ah *ah);
+
+/* Completion queues: cq.c */
+struct ibv_cq *ferrule_create_cq(struct ibv_context *context, int cqe,
+				 struct ibv_comp_channel *channel,
+				 int comp_vector);
+struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
+				       struct ibv_cq_init_attr_ex *attr);
+int ferrule_destroy_cq(struct ibv_cq *cq);
+int ferrule_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
+int ferrule_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+void ferrule_cq_event(struct ibv_cq *cq);
+uint64_t ferrule_cq_end(const struct ferrule_cq *cq);
+
+/* Queue pairs: qp.c */
+struct ibv_qp *ferrule_create_qp(struct ibv_pd *pd,
+				 struct ibv_qp_init_attr *attr);
+struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
+				    struct ibv_qp_init_attr_ex *attr);
+int ferrule_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		      int attr_mask);
+int ferrule_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+		     struct ibv_qp_init_attr *init_attr);
+int ferrule_destroy_qp(struct ibv_qp *qp);
+
+/* Posting: send.c, recv.c */
+int ferrule_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		      struct ibv_send_wr **bad_wr);
+int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
+			 uint64_t ops);
+int ferrule_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		      struct ibv_recv_wr **bad_wr);
+
+#endif

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Queue pairs: creating, changing state, destroying. */
+
+#include <config.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <ccan/minmax.h>
+
+#include "abi.h"
+#include "ferrule.h"
+
+/*
+ * With both locks held, no completion of this queue pair is being taken.
+ */
+static void lock_cqs(struct ferrule_qp *qp)
+{
+	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
+	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+
+	ferrule_lock(a < b ? &a->lock : &b->lock);
+	if (a != b)
+		ferrule_lock(a < b ? &b->lock : &a->lock);
+}
+
+static void unlock_cqs(struct ferrule_qp *qp)
+{
+	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
+	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+
+	ferrule_unlock(&a->lock);
+	if (a != b)
+		ferrule_unlock(&b->lock);
+}
+
+static void init_queue(struct ferrule_queue *queue, void *slots, uint32_t depth,
+		       uint32_t stride, __le32 *producer_word, uint32_t max_wr,
+		       uint32_t max_sge)
+{
+	ferrule_lock_init(&queue->lock, false);
+	atomic_init(&queue->consumer, 0);
+	queue->slots = slots;
+	queue->mask = depth - 1;
+	queue->stride = stride;
+	queue->producer_word = producer_word;
+	/*
+	 * A program may rely on what it was told at creation, even if the ring
+	 * has more slots than that.
+	 */
+	queue->max_wr = min(max_wr, depth);
+	queue->max_sge = max_sge;
+}
+
+static int map_qp(struct ferrule_qp *qp, int cmd_fd,
+		  const struct ferrule_create_qp_resp *resp,
+		  const struct ibv_qp_cap *cap)
+{
+	struct ferrule_qp_ctrl *ctrl;
+	void *buf;
+
+	buf = mmap(NULL, resp->buf_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+		   cmd_fd, resp->buf_offset);
+	if (buf == MAP_FAILED)
+		return errno;
+
+	qp->buf = buf;
+	qp->buf_size = resp->buf_size;
+	ctrl = buf + resp->ctrl_offset;
+	qp->ctrl = ctrl;
+	init_queue(&qp->sq, buf + resp->sq_offset, resp->sq_depth,
+		   resp->sq_stride, &ctrl->sq_producer, cap->max_send_wr,
+		   cap->max_send_sge);
+	init_queue(&qp->rq, buf + resp->rq_offset, resp->rq_depth,
+		   resp->rq_stride, &ctrl->rq_producer, cap->max_recv_wr,
+		   cap->max_recv_sge);
+
+	return 0;
+}
+
+static void unmap_qp(struct ferrule_qp *qp)
+{
+	ferrule_lock_destroy(&qp->sq.lock);
+	ferrule_lock_destroy(&qp->rq.lock);
+	munmap(qp->buf, qp->buf_size);
+}
+
+#define SUPPORTED_COMP_MASK                                                    \
+	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |                 \
+	 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+
+struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
+				    struct ibv_qp_init_attr_ex *attr)
+{
+	struct ferrule_context *ctx = to_fctx(context);
+	struct ibv_create_qp_ex cmd = {};
+	struct create_qp_resp resp = {};
+	struct ferrule_qp *qp;
+	int err;
+
+	if (!check_comp_mask(attr->comp_mask, SUPPORTED_COMP_MASK) ||
+	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+	     attr->create_flags)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return NULL;
+
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+		err = ferrule_set_send_ops(qp, attr->qp_type,
+					   attr->send_ops_flags);
+		if (err)
+			goto err_free;
+	}
+
+	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd,
+				    sizeof(cmd), &resp.core, sizeof(resp));
+	if (err)
+		goto err_free;
+
+	err = map_qp(qp, context->cmd_fd, &resp.drv, &attr->cap);
+	if (err)
+		goto err_destroy;
+
+	qp->gen = resp.drv.qp_gen;
+	qp->max_inline = attr->cap.max_inline_data;
+	qp->sq_sig_all = attr->sq_sig_all;
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		qp->verbs.comp_mask |= VERBS_QP_EX;
+
+	err = ferrule_qp_table_insert(&ctx->qps, qp->verbs.qp.qp_num, qp->gen,
+				      qp);
+	if (err)
+		goto err_unmap;
+
+	return &qp->verbs.qp;
+
+err_unmap:
+	unmap_qp(qp);
+err_destroy:
+	ibv_cmd_destroy_qp(&qp->verbs.qp);
+err_free:
+	free(qp);
+	errno = err;
+	return NULL;
+}
+
+struct ibv_qp *ferrule_create_qp(struct ibv_pd *pd,
+				 struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex attr_ex = {
+		.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_qp *qp;
+
+	qp = ferrule_create_qp_ex(pd->context, &attr_ex);
+	if (qp)
+		attr->cap = attr_ex.cap;
+
+	return qp;
+}
+
+/* An empty queue: index 0 at both sides, as at creation. */
+static void empty_queue(struct ferrule_queue *queue)
+{
+	ferrule_lock(&queue->lock);
+	queue->producer = 0;
+	atomic_store_explicit(&queue->consumer, 0, memory_order_relaxed);
+	shared_store32(queue->producer_word, 0, memory_order_relaxed);
+	ferrule_unlock(&queue->lock);
+}
+
+/*
+ * In RESET the requests are gone without a completion (IBA volume 1, section
+ * 10.3.1), and the engine counts from 0 again. Completions that were written
+ * before must neither be seen in the new life nor give back slots of it, so
+ * where they end is kept.
+ */
+static void reset_qp(struct ferrule_qp *qp)
+{
+	struct ferrule_cq *send_cq = to_fcq(qp->verbs.qp.send_cq);
+	struct ferrule_cq *recv_cq = to_fcq(qp->verbs.qp.recv_cq);
+
+	lock_cqs(qp);
+	/* Now, so that no thread posts into the queues behind our back. */
+	qp->verbs.qp.state = IBV_QPS_RESET;
+	empty_queue(&qp->sq);
+	empty_queue(&qp->rq);
+	qp->sq.first_cqe = ferrule_cq_end(send_cq);
+	qp->rq.first_cqe = ferrule_cq_end(recv_cq);
+	unlock_cqs(qp);
+}
+
+int ferrule_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
+		      int attr_mask)
+{
+	struct ibv_modify_qp cmd = {};
+	int ret;
+
+	ret = ibv_cmd_modify_qp(ibqp, attr, attr_mask, &cmd, sizeof(cmd));
+	if (ret)
+		return ret;
+
+	if ((attr_mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
+		reset_qp(to_fqp(ibqp));
+
+	return 0;
+}
+
+int ferrule_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
+		     int attr_mask, struct ibv_qp_init_attr *init_attr)
+{
+	struct ibv_query_qp cmd = {};
+
+	return ibv_cmd_query_qp(ibqp, attr, attr_mask, init_attr, &cmd,
+				sizeof(cmd));
+}
+
+/*
+ * Completions of this queue pair may stand in its completion queues still; who
+ * polls finds no owner for them and drops them.
+ */
+int ferrule_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct ferrule_context *ctx = to_fctx(ibqp->context);
+	struct ferrule_qp *qp = to_fqp(ibqp);
+	int ret;
+
+	ret = ibv_cmd_destroy_qp(ibqp);
+	if (ret)
+		return ret;
+
+	lock_cqs(qp);
+	ferrule_qp_table_remove(&ctx->qps, ibqp->qp_num, qp->gen);
+	unlock_cqs(qp);
+
+	unmap_qp(qp);
+	free(qp);
+
+	return 0;
+}
