@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the verbs tests share: cases and their TAP lines, a device, memory with
+ * canaries, and one end of a reliable connection.
+ *
+ * Every case runs in a process of its own with a time limit, so a hang or a
+ * crash costs one case and the kernel's clean-up after a dead process is
+ * exercised throughout. A case fails by FAIL() or REQUIRE() from any function
+ * and any process; nothing here returns an error that a test could overlook.
+ */
+#ifndef TESTS_COMMON_H
+#define TESTS_COMMON_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <infiniband/verbs.h>
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Cases */
+
+struct test_case {
+	const char *name;
+	void (*run)(void);
+	unsigned int seconds;	/* time limit on the stock kernel; 0: 30 */
+};
+
+/* The command line: PROGRAM [--type TYPE] [--rounds N] [--only CASE] DEVICE */
+struct test_options {
+	const char *device;	/* such as "ferrule0" */
+	const char *type;	/* what `rdma link add … type` wants */
+	unsigned long rounds;	/* 0: the case's own number */
+	unsigned int slow;	/* factor on every time limit */
+};
+
+extern struct test_options opt;
+
+/*
+ * Runs the cases (the last has no name) and prints TAP. Returns the exit
+ * status of the program.
+ */
+int test_main(int argc, char **argv, const struct test_case *cases);
+
+/* The end of a case, from whatever process of it. */
+void test_fail(const char *file, int line, const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+void test_skip(const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 1, 2)));
+/* A line of explanation in the output. */
+void test_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define REQUIRE(cond) \
+	do { \
+		if (!(cond)) \
+			FAIL("not true: %s", #cond); \
+	} while (0)
+#define REQUIRE_EQ(got, want) \
+	do { \
+		long long got_ = (long long)(got), want_ = (long long)(want); \
+		if (got_ != want_) \
+			FAIL("%s is %lld (%#llx), expected %s = %lld (%#llx)", \
+			     #got, got_, got_, #want, want_, want_); \
+	} while (0)
+/* For calls that answer 0 or an errno value. */
+#define REQUIRE_ERRNO(got, want) \
+	do { \
+		int got_ = (got), want_ = (want); \
+		if (got_ != want_) \
+			FAIL("%s answered %d (%s), expected %d (%s)", #got, \
+			     got_, strerror(got_), want_, strerror(want_)); \
+	} while (0)
+/* For calls that answer NULL and set errno. */
+#define REQUIRE_NULL_ERRNO(call, want) \
+	do { \
+		int want_ = (want); \
+		errno = 0; \
+		if ((call) != NULL) \
+			FAIL("%s succeeded, expected %s", #call, \
+			     strerror(want_)); \
+		if (errno != want_) \
+			FAIL("%s set errno %d (%s), expected %d (%s)", #call, \
+			     errno, strerror(errno), want_, strerror(want_)); \
+	} while (0)
+
+/* A second process of the case. */
+pid_t fork_process(void (*run)(void *), void *arg);
+/* Waits for it and fails the case if it failed. */
+void join_process(pid_t pid);
+/* Whole transfers over a pipe or socket; a closed peer fails the case. */
+void put_bytes(int fd, const void *data, size_t len);
+void get_bytes(int fd, void *data, size_t len);
+
+/* Time, in microseconds of CLOCK_MONOTONIC. */
+uint64_t now_us(void);
+void sleep_us(uint64_t us);
+/* How long to wait for what must come: 10 s times the slowness. */
+#define PATIENCE_US (10000000ull * opt.slow)
+
+/* A device and a protection domain on it. */
+struct device {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	int gid_index;		/* the first RoCEv2 GID, IPv4 if there is one */
+};
+
+void device_open(struct device *d);
+void device_close(struct device *d);
+struct ibv_context *open_by_name(const char *name);
+
+/*
+ * A device that a case has for itself, on a dummy netdev of its own, made with
+ * `rdma link add` (needs --type). The number tells several apart.
+ */
+struct own_device {
+	char netdev[16];	/* such as "test0" */
+	char device[32];	/* such as "ferrule_test0" */
+};
+
+void own_device_make(struct own_device *o, unsigned int number, int mtu);
+void own_device_remove(struct own_device *o);
+/* Runs a shell command; returns its exit status. */
+int run_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Fails unless this asynchronous event is the next, and takes it. */
+void expect_async(struct ibv_context *ctx, enum ibv_event_type type,
+		  const void *element);
+/* Fails if an asynchronous event is waiting; waits a little for it. */
+void expect_no_async(struct ibv_context *ctx);
+
+/* Memory that is registered to the byte, with canaries around it. */
+struct region {
+	uint8_t *data;		/* the registered bytes */
+	size_t len;
+	struct ibv_mr *mr;
+	uint8_t *map;
+	size_t map_len;
+	size_t head;		/* bytes of canary before data */
+};
+
+#define ACCESS_ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+
+/* misalign is the offset of data within its page, 0 to 4095. */
+void region_make(struct region *r, struct device *d, size_t len,
+		 size_t misalign, int access);
+void region_check(const struct region *r, const char *file, int line);
+void region_free(struct region *r);
+#define REGION_CHECK(r) region_check(r, __FILE__, __LINE__)
+
+/* A stream of bytes given by its seed; byte i does not depend on the length. */
+void fill(void *buf, size_t len, uint64_t seed);
+void verify_at(const void *buf, size_t len, uint64_t seed, const char *file,
+	       int line);
+#define VERIFY(buf, len, seed) verify_at(buf, len, seed, __FILE__, __LINE__)
+void verify_byte_at(const void *buf, size_t len, uint8_t byte,
+		    const char *file, int line);
+#define VERIFY_BYTE(buf, len, byte) \
+	verify_byte_at(buf, len, byte, __FILE__, __LINE__)
+
+/* One end of a reliable connection. */
+struct end_config {		/* 0 means the value behind it */
+	uint32_t send_wr;	/* 64 */
+	uint32_t recv_wr;	/* 64 */
+	uint32_t send_sge;	/* 1 */
+	uint32_t recv_sge;	/* 1 */
+	uint32_t inline_data;
+	int cqe;		/* send_wr + recv_wr */
+	bool signal_all;
+	struct ibv_cq *cq;	/* one of the caller's for both directions;
+				 * else one for each is made */
+	struct ibv_comp_channel *channel;
+	int access;		/* of the QP; local and remote write */
+	uint8_t timeout;	/* local ACK timeout; 14: 67 ms */
+	uint8_t retry;		/* 7 */
+	bool rnr_none;		/* RNR retry count 0, which 0 cannot ask for */
+	uint8_t rnr_retry;	/* 7: without end */
+	uint8_t rnr_timer;	/* 12: 0.64 ms */
+};
+
+struct end {
+	struct device *d;
+	struct ibv_cq *scq, *rcq;
+	bool own_cq;
+	struct ibv_qp *qp;
+	struct ibv_qp_cap cap;	/* as granted */
+	struct end_config config;
+	uint32_t psn;
+};
+
+/* What one end tells the other. */
+struct peer {
+	uint32_t qpn, psn;
+	union ibv_gid gid;
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+void end_make(struct end *e, struct device *d, const struct end_config *c);
+void end_free(struct end *e);
+struct peer end_address(const struct end *e, const struct region *r);
+void end_to_init(struct end *e);
+void end_to_rtr(struct end *e, const struct peer *peer);
+void end_to_rts(struct end *e);
+void end_connect(struct end *e, const struct peer *peer);
+/* Two ends of one process, connected to each other. */
+void pair_make(struct end *a, struct end *b, struct device *d,
+	       const struct end_config *c);
+void end_to_state(struct end *e, enum ibv_qp_state state);
+enum ibv_qp_state end_state(struct end *e);
+/* Waits until the QP is in this state. */
+void end_await_state(struct end *e, enum ibv_qp_state state);
+
+struct ibv_sge sge_of(const struct region *r, size_t offset, size_t len);
+int try_send(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
+	     unsigned int flags, struct ibv_sge *sge, int num_sge,
+	     const struct peer *to, uint64_t offset, uint32_t imm);
+void send_sges(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
+	       unsigned int flags, struct ibv_sge *sge, int num_sge,
+	       const struct peer *to, uint64_t offset, uint32_t imm);
+/* A signalled SEND of part of a region. */
+void send_region(struct end *e, uint64_t wr_id, const struct region *r,
+		 size_t offset, size_t len);
+int try_recv(struct end *e, uint64_t wr_id, struct ibv_sge *sge, int num_sge);
+void recv_region(struct end *e, uint64_t wr_id, const struct region *r,
+		 size_t offset, size_t len);
+
+/* Completions. */
+void next_wc(struct ibv_cq *cq, struct ibv_wc *wc);
+bool next_wc_within(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t us);
+/* Fails unless the next completion has this request and status. */
+struct ibv_wc expect_wc_at(struct ibv_cq *cq, uint64_t wr_id,
+			   enum ibv_wc_status status, const char *file,
+			   int line);
+#define EXPECT_WC(cq, wr_id, status) \
+	expect_wc_at(cq, wr_id, status, __FILE__, __LINE__)
+#define EXPECT_OK(cq, wr_id) EXPECT_WC(cq, wr_id, IBV_WC_SUCCESS)
+/* Fails if a completion is there, or comes within a moment. */
+void expect_no_wc_at(struct ibv_cq *cq, const char *file, int line);
+#define EXPECT_NO_WC(cq) expect_no_wc_at(cq, __FILE__, __LINE__)
+
+#endif /* TESTS_COMMON_H */

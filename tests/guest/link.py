@@ -1,0 +1,235 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Making, finding and removing devices: `rdma link`, the netdev's fortunes, sysfs.
+
+usage: link.py TYPE
+
+Works on dummy netdevs of its own and leaves other devices alone.
+"""
+
+import json
+import os
+import sys
+
+from guestlib import Tap, check, gid_index, must, read, run, server_and_client, wait_for
+
+TYPE = sys.argv[1]
+CLASS = "/sys/class/infiniband"
+
+
+def netdev_add(name, address=None, mtu=9000):
+    must("ip", "link", "add", name, "type", "dummy")
+    must("ip", "link", "set", name, "mtu", mtu, "up")
+    if address:
+        must("ip", "address", "add", f"{address}/24", "dev", name)
+
+
+def link_add(device, netdev):
+    must("rdma", "link", "add", device, "type", TYPE, "netdev", netdev)
+
+
+def exists(device):
+    return os.path.exists(f"{CLASS}/{device}")
+
+
+def clear():
+    """Remove what a case may have left."""
+    for device in os.listdir(CLASS):
+        if device.startswith("lt"):
+            run("rdma", "link", "delete", device)
+    for netdev in os.listdir("/sys/class/net"):
+        if netdev.startswith("lt"):
+            run("ip", "link", "delete", netdev)
+
+
+def refused(words, *texts):
+    """A command that has to fail with one of the texts in a line, and to leave nothing."""
+    before = sorted(os.listdir(CLASS))
+    status, output = run(*words)
+    check(status != 0, f"{' '.join(words)} succeeded")
+    check(any(text in output for text in texts), f"{' '.join(words)} says: {output}")
+    check(sorted(os.listdir(CLASS)) == before, f"{' '.join(words)} has left a device")
+
+
+def port_state(device):
+    return read(f"{CLASS}/{device}/ports/1/state").split(": ")[1]
+
+
+def active_mtu(device):
+    for line in must("ibv_devinfo", "-d", device).splitlines():
+        if "active_mtu" in line:
+            return int(line.split()[1])
+    return None
+
+
+def traffic(device):
+    gid = gid_index(device)
+    command = ["ibv_rc_pingpong", "-d", device, "-g", gid, "-s", 1000, "-n", 50, "-c"]
+    server_and_client(command, command)
+
+
+def add_and_delete():
+    netdev_add("lt0", "10.79.0.1")
+    for _ in range(10):
+        link_add("ltdev0", "lt0")
+        check(exists("ltdev0"), "there is no ltdev0")
+        link = json.loads(must("rdma", "-j", "link", "show", "ltdev0/1"))[0]
+        check(link["netdev"] == "lt0" and link["state"] == "ACTIVE", str(link))
+        must("rdma", "link", "delete", "ltdev0")
+        check(not exists("ltdev0"), "ltdev0 is still there")
+
+
+def wrong_netdev():
+    refused(["rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "ltnone"],
+            "No such device", "Cannot find device", "ltnone")
+
+
+def wrong_type():
+    netdev_add("lt0")
+    refused(["rdma", "link", "add", "ltdev0", "type", "nosuchtype", "netdev", "lt0"], "")
+
+
+def name_in_use():
+    netdev_add("lt0")
+    netdev_add("lt1")
+    link_add("ltdev0", "lt0")
+    refused(["rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "lt1"], "File exists")
+    # The netdev is free for another name.
+    link_add("ltdev1", "lt1")
+
+
+def netdev_in_use():
+    netdev_add("lt0")
+    link_add("ltdev0", "lt0")
+    refused(["rdma", "link", "add", "ltdev1", "type", TYPE, "netdev", "lt0"], "File exists", "Device or resource busy")
+
+
+def delete_twice():
+    netdev_add("lt0")
+    link_add("ltdev0", "lt0")
+    must("rdma", "link", "delete", "ltdev0")
+    refused(["rdma", "link", "delete", "ltdev0"], "")
+
+
+def several():
+    count = 6
+    for number in range(count):
+        netdev_add(f"lt{number}", f"10.79.{number}.1")
+        link_add(f"ltdev{number}", f"lt{number}")
+    guids = {read(f"{CLASS}/ltdev{number}/node_guid") for number in range(count)}
+    check(len(guids) == count, f"node GUIDs are not distinct: {guids}")
+    listed = must("ibv_devices")
+    for number in range(count):
+        check(f"ltdev{number} " in listed, listed)
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev5/ports/1/gids/1"), "ltdev5 has its IPv4 GID")
+    traffic("ltdev5")
+    for number in (3, 0, 5, 1, 4, 2):
+        must("rdma", "link", "delete", f"ltdev{number}")
+    check(not any(exists(f"ltdev{number}") for number in range(count)), "a device is left")
+
+
+def guid_is_the_netdevs():
+    netdev_add("lt0")
+    link_add("ltdev0", "lt0")
+    first = read(f"{CLASS}/ltdev0/node_guid")
+    must("rdma", "link", "delete", "ltdev0")
+    link_add("ltdev1", "lt0")
+    check(read(f"{CLASS}/ltdev1/node_guid") == first, "the same netdev gave another node GUID")
+    check(first != "0000:0000:0000:0000", "the node GUID is zero")
+    mac = read("/sys/class/net/lt0/address").split(":")
+    check(first.replace(":", "")[6:].startswith("fffe") or mac[-1] in first, f"node GUID {first}, MAC address {mac}")
+
+
+def sysfs():
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    check(read(f"{CLASS}/ltdev0/fw_ver"), "fw_ver is empty")
+    check(read(f"{CLASS}/ltdev0/node_type") == "1: CA", read(f"{CLASS}/ltdev0/node_type"))
+    port = f"{CLASS}/ltdev0/ports/1"
+    check(read(f"{port}/link_layer") == "Ethernet", read(f"{port}/link_layer"))
+    check(port_state("ltdev0") == "ACTIVE", port_state("ltdev0"))
+    check(read(f"{port}/phys_state") == "5: LinkUp", read(f"{port}/phys_state"))
+    check(read(f"{port}/pkeys/0") == "0xffff", read(f"{port}/pkeys/0"))
+    check(read(f"{port}/rate"), "rate is empty")
+    uverbs = [name for name in os.listdir("/sys/class/infiniband_verbs") if name.startswith("uverbs")
+              and read(f"/sys/class/infiniband_verbs/{name}/ibdev") == "ltdev0"]
+    check(len(uverbs) == 1, f"uverbs devices of ltdev0: {uverbs}")
+    check(int(read(f"/sys/class/infiniband_verbs/{uverbs[0]}/abi_version")) > 0, "abi_version")
+
+
+def gids_follow_addresses():
+    netdev_add("lt0")
+    link_add("ltdev0", "lt0")
+    gids = f"{CLASS}/ltdev0/ports/1/gids"
+
+    def known():
+        return {read(f"{gids}/{name}") for name in os.listdir(gids)}
+
+    wanted = "0000:0000:0000:0000:0000:ffff:0a4f:0709"
+    check(wanted not in known(), "the GID is there before the address")
+    must("ip", "address", "add", "10.79.7.9/24", "dev", "lt0")
+    wait_for(lambda: wanted in known(), "the address has become a GID")
+    must("ip", "address", "delete", "10.79.7.9/24", "dev", "lt0")
+    wait_for(lambda: wanted not in known(), "the GID has gone with the address")
+
+
+def netdev_down_and_up():
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    must("ip", "link", "set", "lt0", "down")
+    wait_for(lambda: port_state("ltdev0") == "DOWN", "the port is down")
+    must("ip", "link", "set", "lt0", "up")
+    wait_for(lambda: port_state("ltdev0") == "ACTIVE", "the port is active")
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    traffic("ltdev0")
+
+
+def netdev_mtu():
+    netdev_add("lt0", mtu=1500)
+    link_add("ltdev0", "lt0")
+    check(active_mtu("ltdev0") == 1024, f"active_mtu {active_mtu('ltdev0')} at MTU 1500")
+    for mtu, expected in ((9000, 4096), (2200, 2048), (600, 512), (4200, 4096)):
+        must("ip", "link", "set", "lt0", "mtu", mtu)
+        wait_for(lambda want=expected: active_mtu("ltdev0") == want, f"active_mtu {expected} at MTU {mtu}")
+
+
+def netdev_renamed():
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    must("ip", "link", "set", "lt0", "name", "ltnew")
+    link = json.loads(must("rdma", "-j", "link", "show", "ltdev0/1"))[0]
+    check(link["netdev"] == "ltnew", str(link))
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    traffic("ltdev0")
+
+
+def netdev_deleted():
+    for _ in range(5):
+        netdev_add("lt0", "10.79.0.1")
+        link_add("ltdev0", "lt0")
+        must("ip", "link", "delete", "lt0")
+        wait_for(lambda: not exists("ltdev0"), "the device has gone with its netdev")
+
+
+def device_renamed():
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    must("rdma", "dev", "set", "ltdev0", "name", "ltother")
+    check(exists("ltother") and not exists("ltdev0"), "the name has not changed")
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltother/ports/1/gids/1"), "the IPv4 GID is there")
+    traffic("ltother")
+
+
+def main():
+    tap = Tap()
+    for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, delete_twice, several,
+                 guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu, netdev_renamed,
+                 netdev_deleted, device_renamed):
+        clear()
+        tap.case(case.__name__, case)
+    clear()
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Unmodified programs over a device: ibv_rc_pingpong and perftest, with polling and with events.
+
+usage: programs.py DEVICE
+"""
+
+import re
+import sys
+
+from guestlib import Tap, check, gid_index, must, server_and_client
+
+
+def devinfo(device):
+    text = must("ibv_devinfo", "-v", "-d", device)
+    for pattern in (r"fw_ver:\s+\S", r"state:\s+PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[",
+                    r"node_guid:\s+(?!0000:0000:0000:0000)"):
+        check(re.search(pattern, text), f"ibv_devinfo tells no {pattern}:\n{text}")
+
+
+def pingpong(device, gid, size, count, *more):
+    command = ["ibv_rc_pingpong", "-d", device, "-g", gid, "-s", size, "-n", count, *more]
+    for text in server_and_client(command, command, seconds=60):
+        check(re.search(rf"{2 * size * count} bytes in ", text), f"not all bytes were counted:\n{text}")
+        check("invalid data" not in text, text)
+
+
+def perftest(device, gid, program, size, count, *more):
+    command = [program, "-d", device, "-x", gid, "-s", size, "-n", count, "-F", *more]
+    _, text = server_and_client(command, command, seconds=60)
+    # With several connections the iterations are those of all together.
+    row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
+    check(row, f"no row of results:\n{text}")
+    check(float(row[1].split()[0]) >= 0 and any(float(number) > 0 for number in row[1].split()),
+          f"the row has no figure:\n{text}")
+
+
+def main():
+    device = sys.argv[1]
+    gid = gid_index(device)
+    tap = Tap()
+    tap.case("ibv_devinfo", devinfo, device)
+    for size, count in ((1, 500), (64, 1000), (4096, 1000), (65536, 200), (1 << 20, 20)):
+        tap.case(f"ibv_rc_pingpong, {size} bytes", pingpong, device, gid, size, count, "-c")
+        tap.case(f"ibv_rc_pingpong with events, {size} bytes", pingpong, device, gid, size, count, "-c", "-e")
+    tap.case("ibv_rc_pingpong, receive depth 1", pingpong, device, gid, 256, 500, "-c", "-r", 1)
+    for program, size, count in (("ib_send_lat", 2, 500), ("ib_write_lat", 2, 500), ("ib_send_lat", 4096, 500),
+                                 ("ib_write_lat", 4096, 500), ("ib_send_bw", 65536, 500), ("ib_write_bw", 65536, 500),
+                                 ("ib_write_bw", 8, 5000), ("ib_send_bw", 8, 5000), ("ib_write_bw", 1 << 20, 50)):
+        tap.case(f"{program}, {size} bytes", perftest, device, gid, program, size, count)
+    tap.case("ib_send_lat with events", perftest, device, gid, "ib_send_lat", 64, 500, "-e")
+    tap.case("ib_send_bw with events", perftest, device, gid, "ib_send_bw", 4096, 500, "-e")
+    tap.case("ib_send_bw, both ways", perftest, device, gid, "ib_send_bw", 16384, 300, "-b")
+    tap.case("ib_write_bw, both ways", perftest, device, gid, "ib_write_bw", 16384, 300, "-b")
+    tap.case("ib_write_bw, 4 connections", perftest, device, gid, "ib_write_bw", 16384, 300, "-q", 4)
+    tap.case("ib_send_bw, 4 connections", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4)
+    tap.case("ib_write_bw, inline", perftest, device, gid, "ib_write_bw", 64, 2000, "-I", 64)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Runs modules of rdma-core's own tests (pyverbs) on a device, and judges the skips by a list.
+
+usage: run_pyverbs.py [--skips FILE] [--seconds N] DEVICE MODULE...
+
+Prints TAP. A skip that is in the list is a skip; one that is not has failed, and so has an entry of the list whose
+test was not skipped, or is not there any more. The list has a line for each expected skip: module.Class.method and
+the reason, behind a '#'. Each module runs in a process of its own, which tells each result before it goes on: if it
+crashes or hangs, it is known where.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.environ.get("RDMA_CORE_TESTS", "/usr/lib/rdma-core-tests")
+
+
+def run_module(device, module, pipe):
+    """In the process for one module: runs it as rdma-core's run_tests.py does, and tells the results in the pipe."""
+    import importlib
+    import types
+    import unittest
+
+    tests = os.path.join(TESTS, "tests")
+    sys.path[0] = tests
+    os.chdir(TESTS)
+    # The package's own __init__ loads every module there is, and with them what is not installed.
+    package = types.ModuleType("tests")
+    package.__path__ = [tests]
+    sys.modules["tests"] = package
+    sys.argv = ["run_tests.py", "--dev", device]
+    from args_parser import parser
+    parser.parse_args()
+
+    def tell(kind, test, more=""):
+        name = test.id() if hasattr(test, "id") else str(test)
+        name = name.removeprefix("tests.")
+        more = " ".join(str(more).split())
+        os.write(pipe, f"{kind}\t{name}\t{more}\n".encode())
+
+    class Results(unittest.TestResult):
+        def startTest(self, test):
+            super().startTest(test)
+            tell("begin", test)
+
+        def addSuccess(self, test):
+            tell("pass", test)
+
+        def addSkip(self, test, reason):
+            tell("skip", test, reason)
+
+        def addFailure(self, test, err):
+            super().addFailure(test, err)
+            self.explain(test)
+
+        def addError(self, test, err):
+            super().addError(test, err)
+            self.explain(test)
+
+        def addExpectedFailure(self, test, err):
+            tell("pass", test)
+
+        def addUnexpectedSuccess(self, test):
+            tell("fail", test, "an unexpected success")
+
+        def addSubTest(self, test, subtest, err):
+            super().addSubTest(test, subtest, err)
+            if err:
+                self.explain(test)
+
+        def explain(self, test):
+            text = (self.failures + self.errors)[-1][1] if self.failures or self.errors else ""
+            for line in text.splitlines()[-12:]:
+                print(f"# {line}", flush=True)
+            tell("fail", test, text.strip().splitlines()[-1] if text.strip() else "")
+
+    suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(f"tests.{module}"))
+    suite.run(Results())
+    tell("end", module)
+
+
+def read_skips(path, modules):
+    """The list, as far as these modules go: test → reason."""
+    skips = {}
+    with open(path) as file:
+        for number, line in enumerate(file, 1):
+            entry, _, reason = line.partition("#")
+            entry, reason = entry.strip(), reason.strip()
+            if not entry:
+                continue
+            if not reason:
+                sys.exit(f"{path}:{number}: {entry} has no reason")
+            if entry in skips:
+                sys.exit(f"{path}:{number}: {entry} stands there twice")
+            if entry.split(".")[0] in modules:
+                skips[entry] = reason
+    return skips
+
+
+class Tap:
+    def __init__(self):
+        self.count = 0
+        self.failed = False
+
+    def tell(self, good, name, more=""):
+        self.count += 1
+        self.failed |= not good
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name}{more}", flush=True)
+
+
+def judge(tap, skips, seen, kind, name, more):
+    """One result of one test."""
+    seen.add(name)
+    if kind == "pass" and name in skips:
+        print(f"# stale entry in the list of skips: {name} passes")
+        tap.tell(False, name)
+    elif kind == "pass":
+        tap.tell(True, name)
+    elif kind == "skip" and name in skips:
+        tap.tell(True, name, f" # SKIP {skips[name]}")
+    elif kind == "skip":
+        print(f"# a skip that is not in the list: {more}")
+        tap.tell(False, name)
+    else:
+        print(f"# {more}")
+        tap.tell(False, name)
+
+
+def watch_module(tap, skips, device, module, seconds):
+    """Run a module in its own process and judge what it tells."""
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--in", str(write_end), device, module],
+                               pass_fds=[write_end], stdin=subprocess.DEVNULL, start_new_session=True)
+    os.close(write_end)
+
+    def give_up(_signal, _frame):
+        os.killpg(process.pid, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    begin, current, ended, seen = time.monotonic(), None, False, set()
+    with open(read_end, errors="replace") as results:
+        for line in results:
+            kind, name, more = line.rstrip("\n").split("\t", 2)
+            if kind == "begin":
+                current = name
+            elif kind == "end":
+                ended = True
+            else:
+                judge(tap, skips, seen, kind, name, more)
+                current = None
+    status = process.wait()
+    signal.alarm(0)
+    late = time.monotonic() - begin >= seconds
+    # A child that a test left behind must not outlive its module.
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if not ended:
+        print(f"# {module} " + ("was not done within its time" if late else f"ended with status {status}"))
+        seen.add(current)
+        tap.tell(False, current or f"{module} (before its first test)")
+    elif status:
+        # All tests were told, and then the interpreter crashed.
+        print(f"# {module} ended with status {status} after its last test")
+        tap.tell(False, f"{module} (its end)")
+    for name in sorted(set(skips) - seen):
+        if name.split(".")[0] == module and ended:
+            print(f"# stale entry in the list of skips: there is no {name}")
+            tap.tell(False, name)
+
+
+def main():
+    if len(sys.argv) == 5 and sys.argv[1] == "--in":
+        run_module(sys.argv[3], sys.argv[4], int(sys.argv[2]))
+        return 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--skips", default=os.path.join(HERE, "..", "pyverbs-skips.txt"))
+    parser.add_argument("--seconds", type=int, default=120, help="time limit of a module")
+    parser.add_argument("device")
+    parser.add_argument("modules", nargs="+")
+    options = parser.parse_args()
+    if not os.path.isdir(os.path.join(TESTS, "tests")):
+        sys.exit(f"run_pyverbs.py: rdma-core's tests are not in {TESTS}")
+    slow = int(os.environ.get("TEST_SLOW", "1"))
+    skips = read_skips(options.skips, options.modules)
+    tap = Tap()
+    for module in options.modules:
+        watch_module(tap, skips, options.device, module, options.seconds * slow)
+    print(f"1..{tap.count}")
+    return 1 if tap.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

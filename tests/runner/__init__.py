@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What tests/run is made of.
+
+suite.py      what a suite is, read from tests/suites/
+counting.py   results out of what a program prints
+host.py       suites that run on this machine
+guest.py      suites that run in a virtual machine, several in one boot
+table.py      the table at the end
+"""

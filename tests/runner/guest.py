@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Suites that run in a virtual machine, several in one boot where that is safe.
+
+The guest runs one shell script, which prints a line before and after each suite and writes the first also to the
+kernel's log. So when the kernel reports something, or goes down, it is known under which suite; those that had no
+turn yet get it in another boot.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from .counting import READERS, Result, ended
+from .host import CHECKOUT
+from .suite import SLOW, Suite
+
+sys.path.insert(0, str(CHECKOUT / "qemu"))
+
+from labkit import kernlog  # noqa: E402  (the lab knows what a kernel's report looks like)
+
+BEGIN = "@@ begin "
+END = "@@ end "
+BOOT_SECONDS = 180
+_LOG = re.compile(r"its whole log is (\S+)")
+
+
+def boots(suites: list[Suite]) -> list[list[Suite]]:
+    """The suites, each list of them for one boot."""
+    shared: dict[tuple, list[Suite]] = {}
+    alone = []
+    for suite in suites:
+        if suite.own_boot:
+            alone.append([suite])
+        else:
+            shared.setdefault((suite.device, suite.lab), []).append(suite)
+    return [*shared.values(), *alone]
+
+
+class Boot:
+    """One boot and the suites that are to run in it."""
+
+    def __init__(self, suites: list[Suite], kernel: str, long: bool, driver: str, log, show, done):
+        self.waiting = list(suites)
+        self.kernel, self.long, self.driver = kernel, long, driver
+        self.log, self.show, self.done = log, show, done
+        self.results: list[Result] = []
+        self.suite: Suite | None = None
+        self.reader = None
+        self.since = 0.0
+        self.console: Path | None = None
+
+    def run(self) -> tuple[list[Result], list[Suite]]:
+        """Boot and run; returns the results, and the suites that had no turn."""
+        first = self.waiting[0]
+        device = first.device if first.device == "none" else self.driver
+        seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
+        lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--kernel", self.kernel, "--timeout", seconds,
+               *first.lab, "--", "sh", "-c", self.script()]
+        with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+            messages = threading.Thread(target=self.read_messages, args=(process.stderr,))
+            messages.start()
+            try:
+                for line in process.stdout:
+                    self.take(line.rstrip("\r\n"))
+                status = process.wait()
+            except BaseException:
+                process.terminate()
+                raise
+            messages.join()
+        if self.suite:
+            self.end_suite(f"the guest ended under it: the lab {ended(status)}")
+        elif not self.results:
+            # Nothing had a turn, and another boot would fare no better.
+            for suite in self.waiting:
+                result = Result(suite.name, self.kernel)
+                result.fail(f"the guest did not come up: the lab {ended(status)}")
+                self.results.append(result)
+            self.waiting = []
+            for result in self.results:
+                self.done(result)
+        self.attribute_reports()
+        return self.results, self.waiting
+
+    def seconds(self, suite: Suite) -> int:
+        return suite.seconds(self.kernel, self.long)
+
+    def script(self) -> str:
+        lines = [f"export TEST_SLOW={SLOW[self.kernel]}" + (" TEST_LONG=1" if self.long else ""), "cd /tmp"]
+        for suite in self.waiting:
+            command = suite.command_line(self.kernel, self.long, self.driver)
+            lines += [f"echo 'ferrule-suite: begin {suite.name}' >/dev/kmsg",
+                      f"echo; echo '{BEGIN}{suite.name}'",
+                      f"timeout -k 10 {self.seconds(suite)} sh -c {shlex.quote(command)} </dev/null 2>&1",
+                      f"status=$?; echo; echo '{END}{suite.name}' $status"]
+        return "\n".join([*lines, "exit 0"])
+
+    def take(self, line: str) -> None:
+        if line.startswith(BEGIN):
+            name = line[len(BEGIN):]
+            self.suite = next(suite for suite in self.waiting if suite.name == name)
+            self.waiting.remove(self.suite)
+            self.reader = READERS[self.suite.format](name, self.kernel)
+            self.since = time.monotonic()
+            self.show(f"{name} …")
+        elif line.startswith(END) and self.suite:
+            self.end_suite(None, int(line.split()[-1]))
+        elif self.suite:
+            self.log(self.suite.name, line)
+            for shown in self.reader.line(line):
+                self.show(f"  {shown}")
+
+    def end_suite(self, failure: str | None, status: int = 1) -> None:
+        if failure:
+            result = self.reader.result
+            result.fail(failure)
+        else:
+            result = self.reader.end(status)
+        result.seconds = time.monotonic() - self.since
+        self.results.append(result)
+        self.suite = None
+        self.done(result)
+
+    def read_messages(self, stream) -> None:
+        for line in stream:
+            line = line.rstrip("\r\n")
+            if found := _LOG.search(line):
+                self.console = Path(found[1])
+            if line.startswith(("lab: ", "  |")) and "running under" not in line:
+                self.show(line)
+
+    def attribute_reports(self) -> None:
+        """Each report of the kernel is a failure of the suite that ran."""
+        if not self.console or not self.results:
+            return
+        parts = re.split(r"ferrule-suite: begin (\S+)", self.console.read_text(errors="replace"))
+        names = [self.results[0].suite, *parts[1::2]]
+        for name, text in zip(names, parts[0::2]):
+            result = next(result for result in self.results if result.suite == name)
+            for report in kernlog.scan(text):
+                result.fail(f"the kernel reported ({report.kind}): {report.title}")
+                self.show(f"FAILED  {name} ({self.kernel}): {result.failures[-1]}")
+
+
+def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, done) -> list[Result]:
+    """Run the suites, in as many boots as it takes."""
+    results = []
+    for waiting in boots(suites):
+        while waiting:
+            told, waiting = Boot(waiting, kernel, long, driver, log, show, done).run()
+            results += told
+            if waiting:
+                show("another boot for the suites that had no turn")
+    return results

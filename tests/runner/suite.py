@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a suite is: one file in tests/suites/, its name that of the file."""
+
+import fnmatch
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+DIRECTORY = Path(__file__).resolve().parents[1] / "suites"
+KERNELS = ("stock", "debug")
+FORMATS = ("tap", "unittest", "cargo", "exit")
+
+# How much slower the debug kernel is: time limits are so many times as long.
+SLOW = {"stock": 1, "debug": 6}
+
+
+class SuiteError(Exception):
+    """A suite's file is wrong; the message is for a person."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite, as its file says."""
+
+    name: str
+    about: str
+    where: str
+    command: str
+    format: str
+    timeout: object
+    rounds: object
+    kernels: tuple[str, ...]
+    device: str
+    own_boot: bool
+    lab: tuple[str, ...]
+
+    @property
+    def on_host(self) -> bool:
+        return self.where == "host"
+
+    def seconds(self, kernel: str, long: bool) -> int:
+        """The time limit; one that is given for every case alike grows with the kernel's slowness."""
+        if isinstance(self.timeout, dict):
+            return _pick(self.timeout, kernel, long)
+        return self.timeout * SLOW.get(kernel, 1)
+
+    def command_line(self, kernel: str, long: bool, driver: str) -> str:
+        """The shell command, with {type}, {device} and {rounds} filled in."""
+        rounds = _pick(self.rounds, kernel, long) if isinstance(self.rounds, dict) else self.rounds
+        return self.command.format(type=driver, device=f"{driver}0", rounds=rounds)
+
+
+def _pick(table: dict, kernel: str, long: bool):
+    if long and "long" in table:
+        return table["long"]
+    return table.get(kernel, table["stock"])
+
+
+# Each key with its type and its default; None: it has to be there.
+_KEYS = {
+    "about": (str, None),
+    "where": (str, None),
+    "command": (str, None),
+    "timeout": ((int, dict), None),
+    "format": (str, "tap"),
+    "rounds": ((int, dict), 0),
+    "kernels": (list, list(KERNELS)),
+    "device": (str, "ferrule"),
+    "boot": (str, "shared"),
+    "lab": (list, []),
+}
+
+
+def read(path: Path) -> Suite:
+    """A suite from its file."""
+
+    def wrong(what: str) -> SuiteError:
+        return SuiteError(f"{path}: {what}")
+
+    try:
+        content = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise wrong(str(error)) from None
+    for key in content:
+        if key not in _KEYS:
+            raise wrong(f"no such key: {key}")
+    value = {}
+    for key, (kind, default) in _KEYS.items():
+        value[key] = content.get(key, default)
+        if value[key] is None:
+            raise wrong(f"{key} is missing")
+        if not isinstance(value[key], kind):
+            raise wrong(f"{key} has the wrong type")
+    for key, allowed in (("where", ("host", "guest")), ("format", FORMATS), ("boot", ("shared", "own")),
+                         ("device", ("ferrule", "none"))):
+        if value[key] not in allowed:
+            raise wrong(f"{key} is one of {', '.join(allowed)}")
+    for key in ("timeout", "rounds"):
+        if isinstance(value[key], dict) and "stock" not in value[key]:
+            raise wrong(f"{key} needs a value for stock")
+    return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
+                 format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
+                 kernels=tuple(value["kernels"]), device=value["device"], own_boot=value["boot"] == "own",
+                 lab=tuple(value["lab"]))
+
+
+def read_all(directory: Path = DIRECTORY) -> list[Suite]:
+    """All suites: the host's first, since they are quick to tell a mistake, then by name."""
+    suites = [read(path) for path in sorted(directory.glob("*.toml"))]
+    return sorted(suites, key=lambda suite: (not suite.on_host, suite.own_boot, suite.name))
+
+
+def choose(suites: list[Suite], patterns: list[str], kernel: str) -> list[Suite]:
+    """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock."""
+    chosen = []
+    for pattern in patterns:
+        if not any(fnmatch.fnmatch(suite.name, pattern) for suite in suites):
+            raise SuiteError(f"no suite is named {pattern}; --list shows them")
+    for suite in suites:
+        if patterns and not any(fnmatch.fnmatch(suite.name, pattern) for pattern in patterns):
+            continue
+        if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
+            chosen.append(suite)
+    return chosen
