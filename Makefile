@@ -35,10 +35,8 @@ all:
 module:
 	$(LAB) build --kernel $(KERNEL) module
 
-modules_install: module
-	release=$$(/sbin/modinfo -F vermagic build/ferrule.ko | cut -d' ' -f1) && \
-	install -D -m 644 build/ferrule.ko "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates/ferrule.ko" && \
-	/sbin/depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) "$$release"
+modules_install:
+	$(LAB) install --kernel $(KERNEL) $(INSTALL_MOD_PATH)
 
 clippy:
 	$(LAB) build --clippy module
@@ -85,13 +83,13 @@ run:
 shell:
 	$(LAB) shell --device $(DEVICE) --kernel $(KERNEL)
 
-test:
+test: programs
 	tests/run $(TESTFLAGS)
 
-test-debug:
+test-debug: programs
 	tests/run --kernel debug $(TESTFLAGS)
 
-test-long:
+test-long: programs
 	tests/run --long $(TESTFLAGS)
 
 bench: programs

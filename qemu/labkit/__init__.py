@@ -3,18 +3,20 @@
 
 errors    the errors that a person may meet, and their exit status
 ui        the lines that say what takes long, and their log files
-cache     entries outside the checkout, keyed by what went into them
-debian    the archive, and the trees and packages that come from it
-tree      the build tree, and running a program inside it
-kernel    which kernel, its image and modules, and KDIR
+cache     entries outside the checkout, named by what went into them
+debian    which mirror, and the trees that come from it
+tree      the build tree, and the one way to run a program inside it
+archive   single packages
+kernel    which kernel, its image and modules, its source, and KDIR
 debug     the kernel that watches
-module    ferrule.ko
+module    ferrule.ko and the other modules of the checkout
 provider  libferrule, inside an rdma-core tree
-tests     the programs of tests/
+programs  the programs of tests/ that run in guests
+rust      rustfmt, rustdoc, rust-analyzer
 image     what a guest boots: its root image and its initramfs
 accel     KVM or TCG, and the CPU model
 channel   the lab's end of the line to a guest's agent
-kernlog   what the kernel reported
-guest     nodes: starting, talking to, and ending QEMU
+kernlog   what a kernel reported against itself
+guest     nodes: starting QEMU, talking to the agents, ending it all
 cli       the commands
 """

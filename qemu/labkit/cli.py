@@ -20,6 +20,8 @@ SYNOPSIS
     qemu/lab run   [OPTION…] -- CMD [ARG…]   run a program in a guest
     qemu/lab shell [OPTION…]                 a shell in a guest, on this terminal
     qemu/lab build [OPTION…] [WHAT…]         build the module, the provider, the test programs
+    qemu/lab install [--kernel KERNEL] [ROOT]
+                                             install the module
     qemu/lab exec  [OPTION…] -- CMD [ARG…]   run a program in the build tree, at the checkout
     qemu/lab rust  fmt|doc|analyzer          rustfmt, rustdoc, and rust-analyzer's project file
     qemu/lab setup [--refresh]               make all that the other commands need
@@ -82,6 +84,11 @@ def parser() -> Parser:
     sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock",
                      help="the kernel that the module is for; `next` is the series after the stock one")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
+
+    sub = commands.add_parser("install", help="install the module", allow_abbrev=False,
+                              description="Installs ferrule.ko into ROOT/lib/modules/RELEASE/updates of its kernel.")
+    sub.add_argument("root", nargs="?", metavar="ROOT", type=Path, default=Path("/"), help="default: /")
+    sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock", help="the kernel that the module is for")
 
     sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
                               description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
@@ -267,6 +274,11 @@ def _publish(made: Path, below: str) -> None:
             shutil.copy(file, directory)
 
 
+def install(options: argparse.Namespace) -> int:
+    say(f"installed {module.install(the_kernel(options.kernel), options.root)}")
+    return 0
+
+
 def execute(options: argparse.Namespace) -> int:
     binds = [] if options.kernel == "none" else the_kernel(options.kernel).binds
     words = tree.command(options.argv, binds, tree.CHECKOUT)
@@ -303,5 +315,5 @@ def rust_tools(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "shell": run, "build": build, "exec": execute, "rust": rust_tools, "setup": setup,
+COMMANDS = {"run": run, "shell": run, "build": build, "install": install, "exec": execute, "rust": rust_tools, "setup": setup,
             "clean": clean}

@@ -154,43 +154,44 @@ def finish_image(step: Step, directory: Path, release: str) -> None:
 def stock() -> Kernel:
     """The newest 7.2.y whose image, headers and source are all in the archive, else the newest of any series that has
     them; $FERRULE_KERNEL chooses another, by series (7.3) or version (7.2.11)."""
-    return _choose("stock", os.environ.get("FERRULE_KERNEL", ""), SERIES)
+    return _choose("stock", SERIES, os.environ.get("FERRULE_KERNEL", ""))
 
 
 def following() -> Kernel:
     """The newest 7.3.y, for which the module is compiled but which no guest boots."""
-    return _choose("next", "", NEXT_SERIES)
+    return _choose("next", NEXT_SERIES, "", boots=False)
 
 
-def _choose(name: str, wanted: str, series: str) -> Kernel:
+def _choose(name: str, series: str, wanted: str, boots: bool = True) -> Kernel:
     if wanted and not re.fullmatch(r"\d+\.\d+(\.\d+)?", wanted):
         raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.3 or a version such as 7.2.11 is needed")
 
     def build(directory: Path, step: Step) -> None:
-        found = complete(archive.packages("linux-"))
-        if wanted:
-            fitting = [kernel for kernel in found if (kernel.upstream + ".").startswith(wanted + ".")]
-        else:
-            fitting = [kernel for kernel in found if kernel.series == series] or found
+        parts = ("image", "headers", "source") if boots else ("headers", "source")
+        found = complete(archive.packages("linux-"), parts)
+        fitting = [kernel for kernel in found if (kernel.upstream + ".").startswith((wanted or series) + ".")]
+        if boots and not wanted:
+            fitting = fitting or found
         if not fitting:
-            raise LabError(f"the archive has no image, headers and source together of Linux {wanted or series}; it has "
+            raise LabError(f"the archive has no {' and '.join(parts)} together of Linux {wanted or series}; it has "
                            + (", ".join(kernel.upstream for kernel in found) or "none at all"))
         best = max(fitting, key=lambda kernel: _numbers(kernel.upstream))
         (directory / "kernel.json").write_text(json.dumps([best.release, best.version]))
 
-    inputs = {"wanted": wanted, "series": series, "indexes": archive.stamp()}
+    inputs = {"wanted": wanted, "series": series, "boots": boots, "indexes": archive.stamp()}
     choice = cache.entry("choice", inputs, "choosing the kernel", build) / "kernel.json"
     return Kernel(*json.loads(choice.read_text()), name)
 
 
-def complete(packages: list[Package]) -> list[Kernel]:
-    """The kernels of which image, headers and source are there in one version."""
+def complete(packages: list[Package], parts: tuple[str, ...]) -> list[Kernel]:
+    """The kernels of which these parts (image, headers, source) are there in one version."""
     have = {(package.name, package.version) for package in packages}
     found = []
     for name, version in have:
-        match = re.fullmatch(r"linux-image-((\d+\.\d+)[\d.]*\+deb\d+-amd64)", name)
-        if match and (f"linux-headers-{match[1]}", version) in have and (f"linux-source-{match[2]}", version) in have:
-            found.append(Kernel(match[1], version))
+        if match := re.fullmatch(r"linux-headers-((\d+\.\d+)[\d.]*\+deb\d+-amd64)", name):
+            names = {"image": match[1], "headers": match[1], "source": match[2]}
+            if all((f"linux-{part}-{names[part]}", version) in have for part in parts):
+                found.append(Kernel(match[1], version))
     return sorted(found, key=lambda kernel: _numbers(kernel.upstream))
 
 

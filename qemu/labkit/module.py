@@ -63,6 +63,19 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     return cache.entry(flavour, inputs, f"{what} for Linux {target.release}", build, keep=10)
 
 
+def install(target: kernel.Kernel, root: Path) -> Path:
+    """Install ferrule.ko for this kernel below `root`, where depmod then finds it; returns its path."""
+    made = build(target)
+    modules = root / "lib/modules" / target.release
+    (modules / "updates").mkdir(parents=True, exist_ok=True)
+    shutil.copy(made / "ferrule.ko", modules / "updates")
+    # Where the kernel itself is not installed there is nothing to index.
+    if (modules / "modules.order").exists():
+        with Step(f"depmod {target.release}", cache.log_file("depmod")) as step:
+            tree.run(step, ["depmod", "-b", "/mnt", target.release], [(modules, f"/mnt/lib/modules/{target.release}")])
+    return modules / "updates/ferrule.ko"
+
+
 def work_name(flavour: str) -> str:
     """The name of the directory, and of its lock, where this checkout's modules of a flavour are compiled."""
     return f"{flavour}-{cache.digest(str(tree.CHECKOUT))}"

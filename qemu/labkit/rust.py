@@ -72,7 +72,7 @@ def format(check: bool) -> None:
     target = kernel.stock()
     with Step("checking the format" if check else "formatting", cache.log_file("rustfmt")) as step:
         if files:
-            tree.compile(step, ["rustfmt", "--config-path", "/kernel/src/.rustfmt.toml", *(["--check"] if check else []),
+            tree.compile(step, ["rustfmt", "--color=never", "--config-path", "/kernel/src/.rustfmt.toml", *(["--check"] if check else []),
                                 *files], [(target.source, kernel.SOURCE)], tree.CHECKOUT)
 
 
@@ -87,7 +87,8 @@ def document(target: kernel.Kernel) -> Path:
         work = cache.work(name)
         binds = [*target.binds, (work, tree.CHECKOUT), (out, "/rustdoc")]
         for crate in crates(work):
-            if crate.root.parts[0] != "rust":
+            # The bindings are what bindgen made of C headers: half a minute of work that nobody reads.
+            if crate.root.parts[0] != "rust" or crate.root.parts[1] == "bindings":
                 continue
             settings = [f"{key}={value}" for key, value in (ENVIRONMENT | crate.environment).items()]
             tree.compile(step, ["env", *settings, "rustdoc", *_for_rustdoc(crate), "--output=/rustdoc"], binds,

@@ -3,6 +3,7 @@
  * Helpers for the crate rdma.
  */
 
+#include <linux/ethtool.h>
 #include <linux/netdevice.h>
 
 #include "rdma.h"
@@ -47,6 +48,12 @@ ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr)
 struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info)
 {
 	return netdev_notifier_info_to_dev(info);
+}
+
+/* Whether the device knows a speed: dummy, bridge and the like have none. */
+bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev)
+{
+	return dev->ethtool_ops && dev->ethtool_ops->get_link_ksettings;
 }
 
 /* Whether no NETDEV_UNREGISTER was sent yet; it is sent after the state changes. */

@@ -145,8 +145,20 @@ impl SharedArea {
         Ok(())
     }
 
-    words!(u32, load_u32, load_u32_acquire, store_u32, store_u32_release);
-    words!(u64, load_u64, load_u64_acquire, store_u64, store_u64_release);
+    words!(
+        u32,
+        load_u32,
+        load_u32_acquire,
+        store_u32,
+        store_u32_release
+    );
+    words!(
+        u64,
+        load_u64,
+        load_u64_acquire,
+        store_u64,
+        store_u64_release
+    );
 }
 
 /// Copies `len` bytes, loading and storing each once, in words where both sides are aligned.

@@ -55,11 +55,7 @@ unsafe impl lock::Backend for SpinLockIrqBackend {
     type State = bindings::spinlock_t;
     type GuardState = c_ulong;
 
-    unsafe fn init(
-        ptr: *mut Self::State,
-        name: *const c_char,
-        key: *mut bindings::lock_class_key,
-    ) {
+    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
         // SAFETY: The caller ensures that `ptr` is valid for writes and that the others are valid
         // for ever.
         unsafe { bindings::spin_lock_init_irq(ptr, name, key) }

@@ -91,7 +91,7 @@ impl<T: TimerCallback> WithTimer<T> {
                     bindings::hrtimer_setup(
                         slot,
                         Some(Self::run),
-                        bindings::CLOCK_MONOTONIC as _,
+                        bindings::CLOCK_MONOTONIC as i32,
                         bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
                     )
                 }

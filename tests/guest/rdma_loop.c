@@ -44,9 +44,10 @@ struct completion {
 	uint32_t qp_num, byte_len, status, opcode, reserved, number;
 };
 
-struct map_response {
-	uint64_t offset, length;
-};
+/* Whole pages. */
+enum { CQ_SIZE = 4096 };
+_Static_assert(DEPTH * sizeof(struct completion) <= CQ_SIZE, "");
+_Static_assert(sizeof(struct queues) % 4096 == 0, "");
 
 #define NETDEV "loop_test"
 #define DEVICE "loop_test0"
@@ -55,7 +56,7 @@ struct map_response {
 struct loop {
 	int fd, channel;
 	uint32_t pd, mr, lkey, cq, qp, qp_num, consumer;
-	struct map_response cq_map;
+	uint64_t cq_offset;
 	const struct completion *cqe;
 	struct queues *q;
 	uint8_t *mem;		/* LEN bytes to send, LEN to receive */
@@ -172,9 +173,9 @@ static int open_uverbs(void)
 	FAIL("%s has no device file", DEVICE);
 }
 
-static void *map(struct loop *l, const struct map_response *where, int prot)
+static void *map(struct loop *l, uint64_t offset, size_t len, int prot)
 {
-	return mmap(NULL, where->length, prot, MAP_SHARED, l->fd, where->offset);
+	return mmap(NULL, len, prot, MAP_SHARED, l->fd, offset);
 }
 
 static int modify(struct loop *l, enum ibv_qp_state state)
@@ -235,12 +236,12 @@ static void make_objects(struct loop *l)
 	struct ib_uverbs_create_cq create_cq = { };
 	struct {
 		struct ib_uverbs_create_cq_resp core;
-		struct map_response driver;
+		uint64_t offset;
 	} cq;
 	struct ib_uverbs_create_qp create_qp = { };
 	struct {
 		struct ib_uverbs_create_qp_resp core;
-		struct map_response driver;
+		uint64_t offset;
 	} qp;
 
 	REQUIRE_ERRNO(COMMAND(l, CREATE_COMP_CHANNEL, &create_channel, &channel), 0);
@@ -263,8 +264,8 @@ static void make_objects(struct loop *l)
 	REQUIRE_ERRNO(COMMAND(l, CREATE_CQ, &create_cq, &cq), 0);
 	REQUIRE_EQ(cq.core.cqe, DEPTH);
 	l->cq = cq.core.cq_handle;
-	l->cq_map = cq.driver;
-	l->cqe = map(l, &cq.driver, PROT_READ);
+	l->cq_offset = cq.offset;
+	l->cqe = map(l, cq.offset, CQ_SIZE, PROT_READ);
 	REQUIRE(l->cqe != MAP_FAILED);
 
 	create_qp.pd_handle = l->pd;
@@ -276,7 +277,7 @@ static void make_objects(struct loop *l)
 	REQUIRE_EQ(qp.core.max_send_wr, DEPTH);
 	l->qp = qp.core.qp_handle;
 	l->qp_num = qp.core.qpn;
-	l->q = map(l, &qp.driver, PROT_READ | PROT_WRITE);
+	l->q = map(l, qp.offset, sizeof(*l->q), PROT_READ | PROT_WRITE);
 	REQUIRE(l->q != MAP_FAILED);
 
 	REQUIRE_ERRNO(modify(l, IBV_QPS_RTR), EINVAL);
@@ -395,37 +396,48 @@ static void wrong_key(void)
 	close_device(&l);
 }
 
+static void child(void *arg)
+{
+	struct loop *l = arg;
+	unsigned char present;
+
+	REQUIRE(mincore((void *)l->cqe, CQ_SIZE, &present));
+	REQUIRE_EQ(errno, ENOMEM);
+	REQUIRE(mincore(l->q, 4096, &present));
+	REQUIRE_EQ(errno, ENOMEM);
+}
+
 static void mappings(void)
 {
 	struct loop l;
-	struct map_response where;
 	void *p;
 
 	open_device(&l);
 	make_objects(&l);
 
-	/* Read-only means it: now, later, and by way of a fork. */
-	p = map(&l, &l.cq_map, PROT_READ | PROT_WRITE);
+	/* Read-only means it, now and later. */
+	p = map(&l, l.cq_offset, CQ_SIZE, PROT_READ | PROT_WRITE);
 	REQUIRE(p == MAP_FAILED && errno == EPERM);
-	REQUIRE(mprotect((void *)l.cqe, l.cq_map.length, PROT_READ | PROT_WRITE));
+	REQUIRE(mprotect((void *)l.cqe, CQ_SIZE, PROT_READ | PROT_WRITE));
 	REQUIRE_EQ(errno, EACCES);
 	/* The whole and nothing else, and no copy of it. */
-	where = l.cq_map;
-	where.length *= 2;
-	p = map(&l, &where, PROT_READ);
+	p = map(&l, l.cq_offset, 2 * CQ_SIZE, PROT_READ);
 	REQUIRE(p == MAP_FAILED && errno == EINVAL);
-	where = l.cq_map;
-	where.offset += 1ul << 40;
-	p = map(&l, &where, PROT_READ);
+	p = map(&l, l.cq_offset + (1ul << 40), CQ_SIZE, PROT_READ);
 	REQUIRE(p == MAP_FAILED && errno == EINVAL);
-	p = mmap(NULL, l.cq_map.length, PROT_READ, MAP_PRIVATE, l.fd, l.cq_map.offset);
+	p = mmap(NULL, CQ_SIZE, PROT_READ, MAP_PRIVATE, l.fd, l.cq_offset);
 	REQUIRE(p == MAP_FAILED && errno == EINVAL);
-	p = mremap((void *)l.cqe, l.cq_map.length, 2 * l.cq_map.length, MREMAP_MAYMOVE);
+	p = mremap((void *)l.cqe, CQ_SIZE, 2 * CQ_SIZE, MREMAP_MAYMOVE);
 	REQUIRE(p == MAP_FAILED);
+	/* Twice is fine. */
+	p = map(&l, l.cq_offset, CQ_SIZE, PROT_READ);
+	REQUIRE(p != MAP_FAILED);
+	/* A child has none of it. */
+	join_process(fork_process(child, &l));
 
 	destroy_objects(&l);
 	/* What was destroyed cannot be mapped. */
-	p = map(&l, &l.cq_map, PROT_READ);
+	p = map(&l, l.cq_offset, CQ_SIZE, PROT_READ);
 	REQUIRE(p == MAP_FAILED && errno == EINVAL);
 	close_device(&l);
 }
@@ -454,18 +466,25 @@ static void udata(void)
 	remove_device();
 }
 
-/* The device goes while its rings are mapped. */
-static void removal(void)
+/* The device goes while its rings are mapped, and nobody waits for the program. */
+static void removal_by(const char *how)
 {
 	struct ib_uverbs_alloc_pd alloc_pd = { };
 	struct ib_uverbs_alloc_pd_resp pd;
 	struct loop l;
+	uint64_t end;
 
 	open_device(&l);
 	make_objects(&l);
 	post(&l, 1, l.lkey);
 	REQUIRE_ERRNO(kick(&l), 0);
-	remove_device();
+	REQUIRE_EQ(run_command("%s", how), 0);
+	/* A netdev does not wait for the device. */
+	end = now_us() + PATIENCE_US;
+	while (!access("/sys/class/infiniband/" DEVICE, F_OK)) {
+		REQUIRE(now_us() < end);
+		sleep_us(1000);
+	}
 	expect(&l, 1, IBV_WC_RECV, IBV_WC_SUCCESS);
 	post(&l, 2, l.lkey);
 	REQUIRE_ERRNO(kick(&l), EIO);
@@ -475,6 +494,35 @@ static void removal(void)
 	/* The memory is still ours. */
 	REQUIRE_EQ(l.q->sq_producer, 2);
 	REQUIRE_EQ(l.cqe[0].wr_id, 1);
+}
+
+static void link_deleted(void)
+{
+	removal_by("rdma link delete " DEVICE);
+}
+
+static void netdev_gone(void)
+{
+	removal_by("ip link delete " NETDEV);
+}
+
+static void module_gone(void)
+{
+	removal_by("rmmod rdma_loop");
+	run_command("ip link delete " NETDEV);
+}
+
+/* Links that cannot be made. */
+static void links(void)
+{
+	make_device();
+	REQUIRE(run_command("rdma link add " DEVICE " type loop netdev lo 2>/dev/null"));
+	REQUIRE(run_command("rdma link add other type loop netdev nosuch 2>/dev/null"));
+	remove_device();
+	for (int i = 0; i < 20; i++) {
+		make_device();
+		remove_device();
+	}
 }
 
 /* A program that dies leaves everything to the kernel. */
@@ -504,8 +552,12 @@ int main(int argc, char **argv)
 		{ "wrong_key", wrong_key },
 		{ "mappings", mappings },
 		{ "udata", udata },
-		{ "removal", removal },
+		{ "links", links, 90 },
+		{ "link_deleted", link_deleted },
+		{ "netdev_gone", netdev_gone },
 		{ "death", death },
+		/* The last: the driver is gone after it. */
+		{ "module_gone", module_gone },
 		{ }
 	};
 

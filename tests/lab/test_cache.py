@@ -123,8 +123,13 @@ class Choices(unittest.TestCase):
         packages = [*all_of("7.2.9", "7.2.9-1"), *all_of("7.2.12", "7.2.12-1"), *all_of("7.2.13", "7.2.13-1"),
                     Package("linux-source-7.2", "7.2.9-1"), Package("linux-source-7.2", "7.2.12-1"),
                     Package("linux-image-7.2.12+deb13-amd64-dbg", "7.2.12-1")]
-        found = kernel.complete(packages)
+        found = kernel.complete(packages, ("image", "headers", "source"))
         self.assertEqual([one.release for one in found], ["7.2.9+deb13-amd64", "7.2.12+deb13-amd64"])
+        packages.append(Package("linux-headers-7.3.1+deb13-amd64", "7.3.1-1"))
+        packages.append(Package("linux-source-7.3", "7.3.1-1"))
+        self.assertEqual([one.release for one in kernel.complete(packages, ("image", "headers", "source"))],
+                         [one.release for one in found])
+        self.assertEqual(kernel.complete(packages, ("headers", "source"))[-1].release, "7.3.1+deb13-amd64")
         self.assertEqual((found[1].upstream, found[1].series, found[1].local), ("7.2.12", "7.2", "+deb13-amd64"))
 
     def test_the_compiler_of_a_configuration(self):

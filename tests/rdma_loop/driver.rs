@@ -23,55 +23,34 @@ use kernel_ext::{
     },
 };
 use rdma::{
-    cq,
-    device,
     mmap::{
         Entry,
         Protection, //
     },
-    mr,
-    pd,
-    port,
-    qp,
-    ucontext,
     umem::Umem,
-    Device,
-    Ucontext,
-    Udata,
-    UnregisteredDevice,
-    Unsupported,
-    UserCall, //
-};
-use zerocopy_derive::{
-    Immutable,
-    IntoBytes, //
+    *, //
 };
 
 /// Slots of each ring, and bytes of each slot.
 const DEPTH: u32 = 64;
 const SLOT: usize = 32;
+const RING: usize = DEPTH as usize * SLOT;
 
 /// A queue pair's memory: the producer indices, then the send ring, then the receive ring.
 const SQ_PRODUCER: usize = 0;
 const RQ_PRODUCER: usize = 64;
 const SQ: usize = 4096;
-const RQ: usize = SQ + DEPTH as usize * SLOT;
-const QP_SIZE: usize = RQ + DEPTH as usize * SLOT;
+const RQ: usize = SQ + RING;
 
-/// `enum ibv_wc_status`: success, and a key that does not cover the memory.
+/// `enum ibv_wc_status` and `enum ibv_wc_opcode`.
 const SUCCESS: u32 = 0;
 const PROTECTION_ERROR: u32 = 4;
-
-/// `enum ibv_wc_opcode`.
 const SEND: u32 = 0;
 const RECV: u32 = 128;
 
-/// Where to map something: the driver's answer to the creation of a queue pair or completion queue.
-#[derive(Immutable, IntoBytes)]
-#[repr(C)]
-struct MapResponse {
-    offset: u64,
-    length: u64,
+/// The place of the slot `index` in a ring.
+fn slot(index: u32) -> usize {
+    (index % DEPTH) as usize * SLOT
 }
 
 /// A request in a ring: `u64 wr_id, addr; u32 length, lkey`.
@@ -83,8 +62,7 @@ struct Request {
 }
 
 impl Request {
-    fn read(area: &SharedArea, ring: usize, index: u32) -> Result<Self> {
-        let at = ring + (index % DEPTH) as usize * SLOT;
+    fn read(area: &SharedArea, at: usize) -> Result<Self> {
         Ok(Request {
             wr_id: area.load_u64(at)?,
             addr: area.load_u64(at + 8)?,
@@ -94,34 +72,7 @@ impl Request {
     }
 }
 
-/// A completion queue's ring: `u64 wr_id; u32 qp_num, byte_len, status, opcode, 0, number`, where
-/// the number, written last, is that of the completion, from 1.
-#[pin_data]
-struct Completions {
-    area: Arc<SharedArea>,
-    notifier: Arc<cq::Notifier>,
-    #[pin]
-    producer: Mutex<u32>,
-}
-
-impl Completions {
-    fn write(&self, qp_num: u32, request: &Request, status: u32, opcode: u32) -> Result {
-        let mut producer = self.producer.lock();
-        let at = (*producer % DEPTH) as usize * SLOT;
-        *producer = producer.wrapping_add(1);
-        self.area.store_u64(at, request.wr_id)?;
-        self.area.store_u32(at + 8, qp_num)?;
-        self.area.store_u32(at + 12, request.length)?;
-        self.area.store_u32(at + 16, status)?;
-        self.area.store_u32(at + 20, opcode)?;
-        self.area.store_u32_release(at + 28, *producer)?;
-        drop(producer);
-        self.notifier.complete();
-        Ok(())
-    }
-}
-
-/// A memory region, as requests find it.
+/// A memory region as requests name it.
 struct Region {
     key: u32,
     iova: u64,
@@ -158,6 +109,33 @@ impl Table {
     }
 }
 
+/// A completion queue's ring: `u64 wr_id; u32 qp_num, byte_len, status, opcode, 0, number`, where
+/// the number, written last, is that of the completion, from 1.
+#[pin_data]
+struct Completions {
+    area: Arc<SharedArea>,
+    notifier: Arc<cq::Notifier>,
+    #[pin]
+    producer: Mutex<u32>,
+}
+
+impl Completions {
+    fn write(&self, qp_num: u32, wr_id: u64, length: u32, status: u32, opcode: u32) -> Result {
+        let mut producer = self.producer.lock();
+        let at = slot(*producer);
+        *producer = producer.wrapping_add(1);
+        self.area.store_u64(at, wr_id)?;
+        self.area.store_u32(at + 8, qp_num)?;
+        self.area.store_u32(at + 12, length)?;
+        self.area.store_u32(at + 16, status)?;
+        self.area.store_u32(at + 20, opcode)?;
+        self.area.store_u32_release(at + 28, *producer)?;
+        drop(producer);
+        self.notifier.complete();
+        Ok(())
+    }
+}
+
 /// A queue pair as its context serves it.
 #[pin_data]
 struct Queue {
@@ -165,41 +143,34 @@ struct Queue {
     area: Arc<SharedArea>,
     send_cq: Arc<Completions>,
     recv_cq: Arc<Completions>,
+    /// The state and the next request. Each send takes one receive, so one index does for both.
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<(qp::State, u32)>,
 }
 
-struct State {
-    state: qp::State,
-    sq_consumer: u32,
-    rq_consumer: u32,
-}
+type Queues = Arc<Mutex<KVec<Arc<Queue>>>>;
 
 impl Queue {
     /// Does what is posted, at most one ring of it.
     fn serve(&self, table: &Table) -> Result {
-        let mut state = self.state.lock();
-        if state.state != qp::State::Rts {
-            return Ok(());
-        }
+        let mut guard = self.state.lock();
+        let (state, next) = &mut *guard;
         for _ in 0..DEPTH {
-            if state.sq_consumer == self.area.load_u32_acquire(SQ_PRODUCER)?
-                || state.rq_consumer == self.area.load_u32_acquire(RQ_PRODUCER)?
+            if *state != qp::State::Rts
+                || *next == self.area.load_u32_acquire(SQ_PRODUCER)?
+                || *next == self.area.load_u32_acquire(RQ_PRODUCER)?
             {
                 break;
             }
-            let send = Request::read(&self.area, SQ, state.sq_consumer)?;
-            let mut recv = Request::read(&self.area, RQ, state.rq_consumer)?;
-            state.sq_consumer = state.sq_consumer.wrapping_add(1);
-            state.rq_consumer = state.rq_consumer.wrapping_add(1);
-
+            let send = Request::read(&self.area, SQ + slot(*next))?;
+            let recv = Request::read(&self.area, RQ + slot(*next))?;
+            *next = next.wrapping_add(1);
             let status = match table.copy(&send, &recv) {
                 Ok(()) => SUCCESS,
                 Err(_) => PROTECTION_ERROR,
             };
-            recv.length = send.length;
-            self.recv_cq.write(self.qp_num, &recv, status, RECV)?;
-            self.send_cq.write(self.qp_num, &send, status, SEND)?;
+            (self.recv_cq).write(self.qp_num, recv.wr_id, send.length, status, RECV)?;
+            (self.send_cq).write(self.qp_num, send.wr_id, send.length, status, SEND)?;
         }
         Ok(())
     }
@@ -209,7 +180,7 @@ impl Queue {
 pub(super) struct Loop;
 
 #[vtable]
-impl rdma::Driver for Loop {
+impl Driver for Loop {
     const MODULE: &'static ThisModule = &crate::THIS_MODULE;
     const ID: u32 = 0x4c4f_4f50; // "LOOP"
     const NAME: &'static CStr = c"loop";
@@ -226,18 +197,13 @@ impl rdma::Driver for Loop {
     type Srq = Unsupported<Self>;
     type Mw = Unsupported<Self>;
 
-    fn query_device(dev: &Device<Self>) -> Result<device::Attr> {
+    fn query_device(_dev: &Device<Self>) -> Result<device::Attr> {
         Ok(device::Attr {
-            sys_image_guid: dev.node_guid(),
-            max_mr_size: u64::MAX,
             max_qp: 1024,
             max_qp_wr: DEPTH,
             max_send_sge: 1,
             max_recv_sge: 1,
-            max_cq: 1024,
             max_cqe: DEPTH,
-            max_mr: 1024,
-            max_pd: 1024,
             ..Default::default()
         })
     }
@@ -267,22 +233,21 @@ impl rdma::Driver for Loop {
 }
 
 /// A user context, with the queue pairs that its kick serves.
-pub(super) struct Context {
-    queues: Arc<Mutex<KVec<Arc<Queue>>>>,
-}
+pub(super) struct Context(Queues);
 
 #[vtable]
 impl ucontext::Operations for Context {
     type Driver = Loop;
 
     fn alloc(_new: &ucontext::New<'_, Loop>, _udata: Udata<'_>) -> Result<Self> {
-        let queues = Arc::pin_init(new_mutex!(KVec::new(), "Context::queues"), GFP_KERNEL)?;
-        Ok(Context { queues })
+        let queues = new_mutex!(KVec::new(), "Context");
+        Ok(Context(Arc::pin_init(queues, GFP_KERNEL)?))
     }
 
-    fn kick(ctx: &Ucontext<Loop>) -> Result {
-        let queues = ctx.queues.lock();
-        queues.iter().try_for_each(|queue| queue.serve(ctx.device()))
+    fn kick(ctx: &rdma::Ucontext<Loop>) -> Result {
+        let queues = ctx.0.lock();
+        let mut queues = queues.iter();
+        queues.try_for_each(|queue| queue.serve(ctx.device()))
     }
 }
 
@@ -298,12 +263,8 @@ impl pd::Operations for Pd {
     }
 }
 
-/// A memory region. Dropping it takes it from the table; a kick that copies finishes first, since
-/// the table's last reference is gone only then.
-pub(super) struct Mr {
-    table: Arc<Table>,
-    key: u32,
-}
+/// A memory region. Dropping it takes it from the table, and waits for a copy that is under way.
+pub(super) struct Mr(Arc<Table>, u32);
 
 #[vtable]
 impl mr::Operations for Mr {
@@ -314,30 +275,25 @@ impl mr::Operations for Mr {
         region: &mr::UserRegion,
         _user: UserCall<'_, Loop>,
     ) -> Result<Self> {
-        let table: Arc<Table> = (**new.device()).clone();
+        let table = Arc::clone(new.device());
         let key = table.number();
-        let region = Region {
-            key,
-            iova: region.iova,
-            umem: Umem::pin(new.device(), region.start, region.length, region.access)?,
-        };
-        table.regions.lock().push(region, GFP_KERNEL)?;
+        let umem = Umem::pin(new.device(), region.start, region.length, region.access)?;
+        let iova = region.iova;
+        (table.regions.lock()).push(Region { key, iova, umem }, GFP_KERNEL)?;
         new.set_keys(key, key);
-        Ok(Mr { table, key })
+        Ok(Mr(table, key))
     }
 }
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        self.table.regions.lock().retain(|region| region.key != self.key);
+        let Mr(table, key) = self;
+        table.regions.lock().retain(|region| region.key != *key);
     }
 }
 
 /// A completion queue.
-pub(super) struct Cq {
-    completions: Arc<Completions>,
-    _entry: Entry,
-}
+pub(super) struct Cq(Arc<Completions>, #[expect(dead_code)] Entry);
 
 #[vtable]
 impl cq::Operations for Cq {
@@ -352,33 +308,24 @@ impl cq::Operations for Cq {
         if attr.cqe > DEPTH {
             return Err(EINVAL);
         }
-        let area = Arc::new(SharedArea::new(DEPTH as usize * SLOT)?, GFP_KERNEL)?;
+        let area = Arc::new(SharedArea::new(RING)?, GFP_KERNEL)?;
         let entry = user.ucontext().map(area.clone(), Protection::ReadOnly)?;
         let notifier = new.notifier()?;
-        let completions = Arc::pin_init(
-            pin_init!(Completions {
-                area,
-                notifier,
-                producer <- new_mutex!(0, "Completions::producer"),
-            }),
-            GFP_KERNEL,
-        )?;
+        let completions = pin_init!(Completions {
+            area,
+            notifier,
+            producer <- new_mutex!(0, "Completions::producer"),
+        });
         new.set_cqe(DEPTH);
-        user.respond(&MapResponse {
-            offset: entry.offset(),
-            length: entry.len() as u64,
-        })?;
-        Ok(Cq {
-            completions,
-            _entry: entry,
-        })
+        user.respond(&entry.offset())?;
+        Ok(Cq(Arc::pin_init(completions, GFP_KERNEL)?, entry))
     }
 }
 
 /// A queue pair. Dropping it takes it from its context's list.
 pub(super) struct Qp {
     queue: Arc<Queue>,
-    siblings: Arc<Mutex<KVec<Arc<Queue>>>>,
+    queues: Queues,
     _entry: Entry,
 }
 
@@ -392,6 +339,9 @@ impl qp::Operations for Qp {
         user: Option<UserCall<'_, Loop>>,
     ) -> Result<Self> {
         let user = user.ok_or(EOPNOTSUPP)?;
+        if attr.qp_type != qp::Type::Rc {
+            return Err(EOPNOTSUPP);
+        }
         let cap = qp::Cap {
             max_send_wr: DEPTH,
             max_recv_wr: DEPTH,
@@ -399,48 +349,29 @@ impl qp::Operations for Qp {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        if attr.qp_type != qp::Type::Rc {
-            return Err(EOPNOTSUPP);
-        }
-        if attr.cap.max_send_wr > cap.max_send_wr || attr.cap.max_recv_wr > cap.max_recv_wr {
-            return Err(EINVAL);
-        }
-        let area = Arc::new(SharedArea::new(QP_SIZE)?, GFP_KERNEL)?;
+        let area = Arc::new(SharedArea::new(RQ + RING)?, GFP_KERNEL)?;
         let entry = user.ucontext().map(area.clone(), Protection::ReadWrite)?;
+        user.respond(&entry.offset())?;
         let qp_num = new.device().number();
-        let send_cq = new.send_cq().ok_or(EINVAL)?.completions.clone();
-        let recv_cq = new.recv_cq().ok_or(EINVAL)?.completions.clone();
-        let queue = Arc::pin_init(
-            pin_init!(Queue {
-                qp_num,
-                area,
-                send_cq,
-                recv_cq,
-                state <- new_mutex!(
-                    State {
-                        state: qp::State::Reset,
-                        sq_consumer: 0,
-                        rq_consumer: 0,
-                    },
-                    "Queue::state"
-                ),
-            }),
-            GFP_KERNEL,
-        )?;
-        let siblings = user.ucontext().queues.clone();
-        siblings.lock().push(queue.clone(), GFP_KERNEL)?;
-        let qp = Qp {
-            queue,
-            siblings,
-            _entry: entry,
-        };
+        let send_cq = new.send_cq().ok_or(EINVAL)?.0.clone();
+        let recv_cq = new.recv_cq().ok_or(EINVAL)?.0.clone();
+        let queue = pin_init!(Queue {
+            qp_num,
+            area,
+            send_cq,
+            recv_cq,
+            state <- new_mutex!((qp::State::Reset, 0), "Queue::state"),
+        });
+        let queue = Arc::pin_init(queue, GFP_KERNEL)?;
+        let queues = user.ucontext().0.clone();
+        queues.lock().push(queue.clone(), GFP_KERNEL)?;
         new.set_qp_num(qp_num);
         new.set_cap(cap);
-        user.respond(&MapResponse {
-            offset: qp._entry.offset(),
-            length: qp._entry.len() as u64,
-        })?;
-        Ok(qp)
+        Ok(Qp {
+            queue,
+            queues,
+            _entry: entry,
+        })
     }
 
     fn modify(
@@ -448,26 +379,24 @@ impl qp::Operations for Qp {
         attr: &qp::ModifyAttr<'_>,
         _user: Option<UserCall<'_, Loop>>,
     ) -> Result {
-        let mut state = qp.queue.state.lock();
-        let next = attr.state.unwrap_or(state.state);
-        if !qp::modify_is_ok(state.state, next, qp.qp_type(), attr.mask()) {
+        let mut guard = qp.queue.state.lock();
+        let next = attr.state.unwrap_or(guard.0);
+        if !qp::modify_is_ok(guard.0, next, qp.qp_type(), attr.mask()) {
             return Err(EINVAL);
         }
-        state.state = next;
+        guard.0 = next;
         Ok(())
     }
 
     fn query(qp: &rdma::Qp<Loop>, out: &mut qp::QueryAttr) -> Result {
-        out.state = qp.queue.state.lock().state;
-        out.cur_state = out.state;
-        out.dest_qp_num = qp.queue.qp_num;
+        out.state = qp.queue.state.lock().0;
         Ok(())
     }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        let mut siblings = self.siblings.lock();
-        siblings.retain(|queue| queue.qp_num != self.queue.qp_num);
+        let mut queues = self.queues.lock();
+        queues.retain(|queue| queue.qp_num != self.queue.qp_num);
     }
 }

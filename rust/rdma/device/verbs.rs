@@ -10,6 +10,7 @@ use kernel::{
     fmt,
     prelude::*, //
 };
+use kernel_ext::net::NetDevice;
 
 use super::{
     AtomicCap,
@@ -104,18 +105,36 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
     })
 }
 
+/// The speed of a lane and the number of lanes, coded as `enum ib_port_speed` and `ib_port_width`.
+///
+/// The RTNL must not be held.
+fn speed<D: Driver>(dev: &Device<D>, netdev: &NetDevice) -> Result<(u16, u8)> {
+    let mut speed = bindings::ib_port_speed_IB_SPEED_SDR as u16;
+    let mut width = bindings::ib_port_width_IB_WIDTH_1X as u8;
+    // For a device that knows no speed, the function says in the log that it answers with what is
+    // set here already. A program would fill the log with that, for each of its queries gets here.
+    //
+    // SAFETY: Both devices are valid.
+    unsafe {
+        if bindings::netdev_has_link_ksettings(netdev.as_raw()) {
+            to_result(bindings::ib_get_eth_speed(
+                dev.as_raw(),
+                PORT,
+                &mut speed,
+                &mut width,
+            ))?;
+        }
+    }
+    Ok((speed, width))
+}
+
 /// What there is to say of the port.
 fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
     if port != PORT {
         return Err(EINVAL);
     }
     let netdev = dev.netdev().ok_or(ENODEV)?;
-    let (mut active_speed, mut active_width) = (0, 0);
-    // SAFETY: The device is valid. The RTNL, which the function takes, is not held by callers of
-    // this operation.
-    to_result(unsafe {
-        bindings::ib_get_eth_speed(dev.as_raw(), port, &mut active_speed, &mut active_width)
-    })?;
+    let (active_speed, active_width) = speed(dev, &netdev)?;
     // SAFETY: The network device is valid.
     let active = unsafe { bindings::ib_get_curr_port_state(netdev.as_raw()) }
         == bindings::ib_port_state_IB_PORT_ACTIVE;

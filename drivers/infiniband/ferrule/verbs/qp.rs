@@ -199,6 +199,12 @@ impl qp::Operations for Qp {
             Some(av) => Some(path(qp.device(), av, attr)?),
             None => None,
         };
+        // A path cannot carry more than the port does.
+        if let (Some(mtu), Some(netdev)) = (attr.path_mtu, qp.device().netdev()) {
+            if mtu.bytes() > port::Mtu::for_ethernet(netdev.mtu()).bytes() {
+                return Err(EINVAL);
+            }
+        }
         qp.soft.modify_qp(
             qp.qpn,
             &Modify {

@@ -244,9 +244,9 @@ pub struct Modify {
     pub alt_path: bool,
     /// `IB_QP_PATH_MIG_STATE` is in the mask: not supported.
     pub path_mig_state: bool,
-    /// `IB_QP_CAP` is in the mask: queues are not resized, so not supported.
+    /// `IB_QP_CAP` is in the mask: queues are not resized, so not valid in any transition.
     pub cap: bool,
-    /// `IB_QP_RATE_LIMIT` is in the mask: not supported.
+    /// `IB_QP_RATE_LIMIT` is in the mask: not valid for these transport services.
     pub rate_limit: bool,
 }
 

@@ -190,11 +190,13 @@ fn judge(qp_type: QpType, current: State, modify: &Modify) -> Result<State, Erro
     let given = given(modify);
     if given & rule.required != rule.required
         || given & !(rule.required | rule.optional) != 0
+        || modify.cap
+        || modify.rate_limit
         || !in_range(modify)
     {
         return Err(Error::Invalid);
     }
-    if modify.alt_path || modify.path_mig_state || modify.cap || modify.rate_limit {
+    if modify.alt_path || modify.path_mig_state {
         return Err(Error::NotSupported);
     }
     Ok(next)
@@ -208,7 +210,10 @@ fn apply(attr: &mut Attributes, modify: &Modify) {
         }
     }
 
-    set(&mut attr.en_sqd_async_notify, modify.en_sqd_async_notify);
+    // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2).
+    if modify.state == Some(State::Sqd) {
+        attr.en_sqd_async_notify = modify.en_sqd_async_notify.unwrap_or(false);
+    }
     set(&mut attr.access, modify.access);
     set(&mut attr.pkey_index, modify.pkey_index);
     set(&mut attr.port, modify.port);

@@ -382,7 +382,8 @@ fn values_out_of_range_are_invalid() {
         },
     )
     .unwrap();
-    let not_supported = [
+    // Queues are not resized, and only raw packets have a rate: no transition takes these.
+    for modify in [
         Modify {
             cap: true,
             ..Modify::default()
@@ -391,6 +392,10 @@ fn values_out_of_range_are_invalid() {
             rate_limit: true,
             ..Modify::default()
         },
+    ] {
+        assert_eq!(w.modify(&qp, &modify), Err(Error::Invalid));
+    }
+    let not_supported = [
         Modify {
             path_mig_state: true,
             ..Modify::default()
