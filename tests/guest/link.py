@@ -188,7 +188,7 @@ def netdev_mtu():
     netdev_add("lt0", mtu=1500)
     link_add("ltdev0", "lt0")
     check(active_mtu("ltdev0") == 1024, f"active_mtu {active_mtu('ltdev0')} at MTU 1500")
-    for mtu, expected in ((9000, 4096), (2200, 2048), (600, 512), (4200, 4096)):
+    for mtu, expected in ((9000, 4096), (2200, 2048), (700, 512), (4200, 4096)):
         must("ip", "link", "set", "lt0", "mtu", mtu)
         wait_for(lambda want=expected: active_mtu("ltdev0") == want, f"active_mtu {expected} at MTU {mtu}")
 

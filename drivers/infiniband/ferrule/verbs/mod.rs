@@ -37,7 +37,6 @@ pub(crate) struct Ferrule;
 
 #[vtable]
 impl rdma::Driver for Ferrule {
-    const MODULE: &'static ThisModule = &crate::THIS_MODULE;
     const ID: u32 = abi::DRIVER_ID;
     const NAME: &'static CStr = c"ferrule";
     const ABI_VERSION: u32 = abi::ABI_VERSION;
@@ -89,6 +88,14 @@ impl rdma::Driver for Ferrule {
         };
         let mut dev = UnregisteredDevice::<Self>::new(info, Soft::new(name)?)?;
         dev.set_netdev(netdev)?;
-        dev.register(name)
+        dev.register(name).map_err(|error| {
+            // The core says that its table is full when what it means is this.
+            if error == ENFILE {
+                pr_err!("{}: there is an RDMA device of this name\n", name);
+                EEXIST
+            } else {
+                error
+            }
+        })
     }
 }

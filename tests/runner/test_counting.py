@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of the runner: what it counts, and that nothing passes by saying nothing."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from runner import guest, suite, table
+from runner.counting import READERS, Result
+
+
+def count(form: str, text: str, status: int = 0) -> Result:
+    reader = READERS[form]("suite", "stock")
+    for line in text.splitlines():
+        reader.line(line)
+    return reader.end(status)
+
+
+def numbers(result: Result) -> tuple[int, int, int]:
+    return result.passed, result.failed, result.skipped
+
+
+class Tap(unittest.TestCase):
+    def test_counts(self):
+        result = count("tap", "ok 1 - a # 0.1 s\n# why\nnot ok 2 - b\nok 3 - c # SKIP no such thing\n1..3\n", 1)
+        self.assertEqual(numbers(result), (1, 1, 1))
+        self.assertEqual(result.reasons, {"no such thing": 1})
+        self.assertEqual(result.failures, ["b"])
+
+    def test_notes_are_shown_with_the_failure(self):
+        reader = READERS["tap"]("suite", "stock")
+        self.assertEqual(reader.line("# 1 is not 2"), [])
+        self.assertEqual(reader.line("not ok 1 - a"), ["# 1 is not 2", "not ok 1 - a"])
+
+    def test_no_plan_fails(self):
+        self.assertEqual(numbers(count("tap", "ok 1 - a\n", 139)), (1, 1, 0))
+
+    def test_wrong_plan_fails(self):
+        self.assertEqual(numbers(count("tap", "1..2\nok 1 - a\n")), (1, 1, 0))
+
+    def test_nothing_fails(self):
+        self.assertEqual(count("tap", "1..0\n").failed, 1)
+        self.assertEqual(count("tap", "").failed, 1)
+
+    def test_status_fails(self):
+        self.assertEqual(numbers(count("tap", "ok 1 - a\n1..1\n", 1)), (1, 1, 0))
+
+    def test_bail_out_fails(self):
+        self.assertGreater(count("tap", "1..1\nok 1 - a\nBail out! no device\n").failed, 0)
+
+    def test_other_output_is_no_result(self):
+        self.assertEqual(numbers(count("tap", "okay\nnot okay\nok 1 - a\n1..1\n")), (1, 0, 0))
+
+
+class Unittest(unittest.TestCase):
+    TEXT = """test_a (m.C.test_a) ... ok
+test_b (m.C.test_b)
+A doc string ... skipped 'no device'
+test_c (m.C.test_c) ... FAIL
+
+======================================================================
+FAIL: test_c (m.C.test_c)
+----------------------------------------------------------------------
+Ran 3 tests in 0.1s
+
+FAILED (failures=1, skipped=1)
+"""
+
+    def test_counts(self):
+        result = count("unittest", self.TEXT, 1)
+        self.assertEqual(numbers(result), (1, 1, 1))
+        self.assertEqual(result.reasons, {"no device": 1})
+        self.assertEqual(result.failures, ["test_c (m.C.test_c)"])
+
+    def test_crash_fails(self):
+        self.assertEqual(numbers(count("unittest", "test_a (m.C.test_a) ... ", 139)), (0, 1, 0))
+
+    def test_crash_after_the_summary_fails(self):
+        self.assertEqual(count("unittest", "Ran 1 test in 0.1s\n\nOK\n", 139).failed, 1)
+
+    def test_nothing_fails(self):
+        self.assertGreater(count("unittest", "Ran 0 tests in 0.0s\n\nNO TESTS RAN\n", 5).failed, 0)
+
+
+class Cargo(unittest.TestCase):
+    def test_counts(self):
+        result = count("cargo", "test a ... ok\ntest b ... FAILED\ntest c ... ignored, slow\n"
+                                "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out\n", 101)
+        self.assertEqual(numbers(result), (1, 1, 1))
+        self.assertEqual(result.reasons, {"slow": 1})
+
+    def test_does_not_build(self):
+        self.assertEqual(numbers(count("cargo", "error[E0308]: mismatched types\n", 101)), (0, 1, 0))
+
+
+class Kernel(unittest.TestCase):
+    """What a guest's kernel reports is laid to the suite that ran."""
+
+    def boot(self, console: str) -> guest.Boot:
+        boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, None)
+        boot.results = [Result("a", "stock", passed=1), Result("b", "stock", passed=1)]
+        with tempfile.NamedTemporaryFile("w", suffix=".log", delete=False) as file:
+            file.write(console)
+        boot.console = Path(file.name)
+        self.addCleanup(boot.console.unlink)
+        boot.attribute_reports()
+        return boot
+
+    def test_attribution(self):
+        boot = self.boot("[    1.0] ferrule-suite: begin a\n[    2.0] quiet\n[    3.0] ferrule-suite: begin b\n"
+                         "[    4.0] WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\n")
+        self.assertEqual([result.failed for result in boot.results], [0, 1])
+
+    def test_quiet(self):
+        boot = self.boot("[    1.0] ferrule-suite: begin a\n[    3.0] ferrule-suite: begin b\n")
+        self.assertEqual([result.failed for result in boot.results], [0, 0])
+
+
+class Suites(unittest.TestCase):
+    def read(self, text: str) -> suite.Suite:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "a.toml"
+            path.write_text(text)
+            return suite.read(path)
+
+    def test_all_suites_can_be_read(self):
+        for one in suite.read_all():
+            for kernel in suite.KERNELS:
+                self.assertTrue(one.command_line(kernel, False, "ferrule"))
+                self.assertGreater(one.seconds(kernel, True), 0)
+
+    def test_rounds(self):
+        one = self.read('about = "a"\nwhere = "guest"\ncommand = "x {device} {rounds}"\ntimeout = 10\n'
+                        'rounds = { stock = 1, debug = 2, long = 3 }\n')
+        self.assertEqual([one.command_line(kernel, long, "rxe") for kernel, long in
+                          (("stock", False), ("debug", False), ("debug", True))], ["x rxe0 1", "x rxe0 2", "x rxe0 3"])
+        self.assertEqual(one.seconds("debug", False), 10 * suite.SLOW["debug"])
+
+    def test_mistakes(self):
+        for text in ("about = 1", 'about = "a"', 'about = "a"\nwhere = "moon"\ncommand = "x"\ntimeout = 1',
+                     'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about ="):
+            with self.assertRaises(suite.SuiteError):
+                self.read(text)
+
+    def test_unknown_pattern(self):
+        with self.assertRaises(suite.SuiteError):
+            suite.choose(suite.read_all(), ["nosuch*"], "stock")
+
+
+class Table(unittest.TestCase):
+    def test_totals_are_the_last_line(self):
+        results = [Result("a", "stock", passed=2, skipped=1, reasons={"why": 1}), Result("b", "debug", failed=1)]
+        self.assertEqual(table.draw(results).splitlines()[-1], "2 passed, 1 failed, 1 skipped")
+
+    def test_results_survive_a_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "r.json"
+            results = [Result("a", "stock", passed=2, skipped=1, reasons={"why": 1}, failures=["x"])]
+            table.save(path, results)
+            self.assertEqual(table.load(path), results)
