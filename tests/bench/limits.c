@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the machine itself can do, as the limits that figures of RDMA are held
+ * against: a bare system call, a cache line from one core to another and back,
+ * and memcpy. Prints "name value unit", one a line; each value is the median
+ * of several runs.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RUNS = 7 };
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(double (*run)(void *), void *arg)
+{
+	double value[RUNS];
+
+	for (int i = 0; i < RUNS; i++)
+		value[i] = run(arg);
+	qsort(value, RUNS, sizeof(value[0]), compare);
+	return value[RUNS / 2];
+}
+
+/* Microseconds of a call that does nothing. */
+static double system_call(void *arg)
+{
+	const int calls = 100000;
+	double begin = now();
+
+	(void)arg;
+	for (int i = 0; i < calls; i++)
+		syscall(SYS_getppid);
+	return (now() - begin) / calls * 1e6;
+}
+
+/* Two words in cache lines of their own. */
+static struct {
+	_Alignas(128) atomic_uint ping;
+	_Alignas(128) atomic_uint pong;
+} line;
+
+enum { TRIPS = 200000 };
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set)) {
+		perror("sched_setaffinity");
+		exit(1);
+	}
+}
+
+static void *answer(void *arg)
+{
+	(void)arg;
+	pin(1);
+	for (unsigned int i = 1; i <= TRIPS; i++) {
+		while (atomic_load_explicit(&line.ping, memory_order_acquire) != i)
+			;
+		atomic_store_explicit(&line.pong, i, memory_order_release);
+	}
+	return NULL;
+}
+
+/* Microseconds of a round trip between two cores. */
+static double round_trip(void *arg)
+{
+	pthread_t thread;
+	double begin;
+
+	(void)arg;
+	line.ping = line.pong = 0;
+	pin(0);
+	pthread_create(&thread, NULL, answer, NULL);
+	/* The first trip begins when both are there. */
+	atomic_store(&line.ping, 1);
+	while (atomic_load(&line.pong) != 1)
+		;
+	begin = now();
+	for (unsigned int i = 2; i <= TRIPS; i++) {
+		atomic_store_explicit(&line.ping, i, memory_order_release);
+		while (atomic_load_explicit(&line.pong, memory_order_acquire) != i)
+			;
+	}
+	begin = now() - begin;
+	pthread_join(thread, NULL);
+	return begin / (TRIPS - 1) * 1e6;
+}
+
+/* MiB a second, copying blocks of so many bytes from one place to another. */
+static double copying(void *arg)
+{
+	size_t len = *(size_t *)arg;
+	unsigned int copies = (256u << 20) / len;
+	char *from = malloc(len), *to = malloc(len);
+	double begin, seconds;
+
+	memset(from, 1, len);
+	memset(to, 2, len);
+	begin = now();
+	for (unsigned int i = 0; i < copies; i++) {
+		memcpy(to, from, len);
+		/* The compiler must believe that somebody looks. */
+		__asm__ volatile("" : : "r"(to) : "memory");
+	}
+	seconds = now() - begin;
+	free(from);
+	free(to);
+	return (double)copies * len / (1 << 20) / seconds;
+}
+
+int main(void)
+{
+	size_t small = 64 << 10, large = 1 << 20;
+
+	printf("system_call %.3f us\n", median(system_call, NULL));
+	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
+		printf("core_to_core %.3f us\n", median(round_trip, NULL));
+	printf("memcpy_64KiB %.0f MiB/s\n", median(copying, &small));
+	printf("memcpy_1MiB %.0f MiB/s\n", median(copying, &large));
+	return 0;
+}
