@@ -162,12 +162,19 @@ def _by_age(directory: Path, pattern: str) -> list[Path]:
 
 
 def _drop(path: Path) -> bool:
-    """Remove an entry that no lab is using at this moment; returns whether it is gone."""
+    """Remove an entry that no lab is using at this moment; returns whether it is gone.
+
+    It first loses its name, so that no half of it is taken for an entry where this is interrupted.
+    """
     with lock(path.name):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove(path)
+            doomed = root() / "tmp" / path.name
+            doomed.parent.mkdir(exist_ok=True)
+            remove(doomed)
+            path.rename(doomed)
+            remove(doomed)
             return True
         except BlockingIOError:
             return False

@@ -4,17 +4,18 @@
 //!
 //! C header: `include/linux/vmalloc.h`.
 
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicU32,
+        AtomicU64,
+        Ordering, //
+    },
+};
 
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Relaxed,
-        Release, //
-    },
+    prelude::*, //
 };
 
 use crate::bindings;
@@ -26,6 +27,10 @@ use crate::bindings;
 /// each once, and words are loaded and stored whole. Words are little-endian in memory and in CPU
 /// order in the caller's hand. What is out of range or misaligned fails with `EFAULT`, and nothing
 /// is done.
+///
+/// The words are those of `core::sync::atomic` and not of `kernel::sync::atomic`: on the other side
+/// is a program, which knows the memory model of C and not that of the kernel. And each of them is
+/// an instruction or two, where the kernel's are calls unless it was built by LLVM.
 ///
 /// # Invariants
 ///
@@ -43,34 +48,54 @@ unsafe impl Send for SharedArea {}
 unsafe impl Sync for SharedArea {}
 
 macro_rules! words {
-    ($word:ident, $load:ident, $load_acquire:ident, $store:ident, $store_release:ident) => {
+    (
+        $word:ident, $atomic:ident,
+        $load:ident, $load_acquire:ident, $store:ident, $store_release:ident
+    ) => {
         /// Loads the word at `off` bytes.
         #[inline]
         pub fn $load(&self, off: usize) -> Result<$word> {
-            Ok($word::from_le(self.word::<$word>(off)?.load(Relaxed)))
+            let word = self.word::<$atomic>(off)?;
+            Ok($word::from_le(word.load(Ordering::Relaxed)))
         }
 
         /// Loads the word at `off` bytes: no later access is done before.
         #[inline]
         pub fn $load_acquire(&self, off: usize) -> Result<$word> {
-            Ok($word::from_le(self.word::<$word>(off)?.load(Acquire)))
+            let word = self.word::<$atomic>(off)?;
+            Ok($word::from_le(word.load(Ordering::Acquire)))
         }
 
         /// Stores the word at `off` bytes.
         #[inline]
         pub fn $store(&self, off: usize, value: $word) -> Result {
-            self.word::<$word>(off)?.store(value.to_le(), Relaxed);
+            let word = self.word::<$atomic>(off)?;
+            word.store(value.to_le(), Ordering::Relaxed);
             Ok(())
         }
 
         /// Stores the word at `off` bytes: all earlier accesses are done before.
         #[inline]
         pub fn $store_release(&self, off: usize, value: $word) -> Result {
-            self.word::<$word>(off)?.store(value.to_le(), Release);
+            let word = self.word::<$atomic>(off)?;
+            word.store(value.to_le(), Ordering::Release);
             Ok(())
         }
     };
 }
+
+/// The atomic words that may be anywhere in an area.
+///
+/// # Safety
+///
+/// All bytes are a valid value.
+unsafe trait Word {}
+
+// SAFETY: It is an integer.
+unsafe impl Word for AtomicU32 {}
+
+// SAFETY: It is an integer.
+unsafe impl Word for AtomicU64 {}
 
 impl SharedArea {
     /// Allocates at least `len` bytes, rounded up to pages.
@@ -118,7 +143,7 @@ impl SharedArea {
 
     /// The word at `off`.
     #[inline]
-    fn word<T: kernel::sync::atomic::AtomicType>(&self, off: usize) -> Result<&Atomic<T>> {
+    fn word<T: Word>(&self, off: usize) -> Result<&T> {
         let ptr = self.at(off, size_of::<T>())?.cast::<T>();
         if !ptr.is_aligned() {
             return Err(EFAULT);
@@ -126,7 +151,7 @@ impl SharedArea {
         // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
         // borrowed. The kernel accesses it by this function alone, or by volatile copies, and
         // whatever user space stores is a valid value.
-        Ok(unsafe { Atomic::from_ptr(ptr) })
+        Ok(unsafe { &*ptr })
     }
 
     /// Copies bytes at `off` out of the area, loading each once.
@@ -147,6 +172,7 @@ impl SharedArea {
 
     words!(
         u32,
+        AtomicU32,
         load_u32,
         load_u32_acquire,
         store_u32,
@@ -154,6 +180,7 @@ impl SharedArea {
     );
     words!(
         u64,
+        AtomicU64,
         load_u64,
         load_u64_acquire,
         store_u64,

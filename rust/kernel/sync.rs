@@ -18,7 +18,13 @@ use kernel::{
 
 use crate::bindings;
 
-pub use kernel::sync::barrier::smp_mb;
+/// A full memory barrier between processors, and towards programs. Any context.
+///
+/// It orders as the kernel's `smp_mb()` does, and is an instruction where that is a call.
+#[inline(always)]
+pub fn smp_mb() {
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+}
 
 /// Creates a [`SpinLockIrq`] initialiser with the given name and a lock class of its own.
 #[macro_export]

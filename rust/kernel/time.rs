@@ -108,7 +108,10 @@ impl<T: TimerCallback> WithTimer<T> {
         // alive, for its drop cancels the timer first and waits for us.
         let this = unsafe { &*container_of!(timer, Self, timer) };
         T::expired(this);
-        bindings::hrtimer_restart_HRTIMER_NORESTART
+        // The type is an integer before Linux 7.3, and a structure around one from then on.
+        //
+        // SAFETY: 0 is `HRTIMER_NORESTART` in both.
+        unsafe { core::mem::zeroed() }
     }
 
     /// Arms the timer, or moves it, to the time `ns` of [`monotonic_ns`]. Any context.

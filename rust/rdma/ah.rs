@@ -3,10 +3,7 @@
 //! Address handles, and the address vectors that they stand for.
 
 use kernel::{
-    error::{
-        from_result,
-        VTABLE_DEFAULT_ERROR, //
-    },
+    error::from_result,
     prelude::*, //
 };
 
@@ -106,10 +103,12 @@ pub struct InitAttr<'a> {
 }
 
 /// What a driver does with address handles. The value is dropped when the handle goes.
-#[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Ah = Self>;
+
+    /// Whether there are any. See [`Unsupported`](crate::Unsupported).
+    const SUPPORTED: bool = true;
 
     /// Makes an address handle. `user` is none if the kernel asks.
     ///
@@ -117,21 +116,17 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the caller's answer.
     fn create(
-        _new: &New<'_, Self::Driver>,
-        _attr: &InitAttr<'_>,
-        _user: Option<UserCall<'_, Self::Driver>>,
-    ) -> Result<Self> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+        new: &New<'_, Self::Driver>,
+        attr: &InitAttr<'_>,
+        user: Option<UserCall<'_, Self::Driver>>,
+    ) -> Result<Self>;
 
     /// Tells the address vector.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
-    fn query(_ah: &Ah<Self::Driver>) -> Result<AhAttr> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn query(ah: &Ah<Self::Driver>) -> Result<AhAttr>;
 }
 
 /// An address handle: `struct ib_ah`.

@@ -29,7 +29,10 @@ use crate::{
         impl_object,
         Object, //
     },
-    ops::device_ops,
+    ops::{
+        device_ops,
+        this_module, //
+    },
     registration::link_ops,
     Driver,
     Gid,
@@ -117,7 +120,7 @@ impl<D: Driver> Device<D> {
         let held = Held(raw, PhantomData);
         // Drivers choose their numbers themselves. It is ours if it calls us.
         // SAFETY: `held` keeps the device.
-        if unsafe { (*raw.as_ptr()).ops.owner } != D::MODULE.as_ptr() {
+        if unsafe { (*raw.as_ptr()).ops.owner } != this_module() {
             // The device is given back; nothing else is done with it.
             return None;
         }

@@ -12,7 +12,10 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-use kernel_ext::net::NetDevice;
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    net::NetDevice, //
+};
 
 use crate::{
     ah,
@@ -25,19 +28,85 @@ use crate::{
     qp,
     srq,
     ucontext,
+    Ah,
+    AhAttr,
     Device,
-    GidAttr, //
+    GidAttr,
+    UserCall, //
 };
 
 /// A provider driver, whose devices have one port each, which is that of a network device.
 ///
 /// # Examples
 ///
-/// See `drivers/infiniband/ferrule/verbs/`.
+/// The parts of a driver that make its devices. `tests/rdma_loop/` is a whole one.
+///
+/// ```ignore
+/// struct Loop;
+///
+/// #[vtable]
+/// impl rdma::Driver for Loop {
+///     const ID: u32 = 0x4c4f_4f50;
+///     const NAME: &'static CStr = c"loop";
+///     const ABI_VERSION: u32 = 1;
+///
+///     type Data = Mutex<KVec<Region>>;
+///     type Ucontext = Context;
+///     type Pd = Pd;
+///     type Mr = Mr;
+///     type Cq = Cq;
+///     type Qp = Qp;
+///     type Ah = rdma::Unsupported<Self>;
+///     type Srq = rdma::Unsupported<Self>;
+///     type Mw = rdma::Unsupported<Self>;
+///
+///     fn query_device(_dev: &rdma::Device<Self>) -> Result<rdma::device::Attr> {
+///         Ok(rdma::device::Attr { max_qp: 1024, max_qp_wr: 64, ..Default::default() })
+///     }
+///
+///     fn query_port(
+///         _dev: &rdma::Device<Self>,
+///         _netdev: &NetDevice,
+///         attr: &mut rdma::port::Attr,
+///     ) -> Result {
+///         attr.gid_tbl_len = 16;
+///         attr.max_msg_sz = 1 << 20;
+///         Ok(())
+///     }
+///
+///     fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+///         let info = rdma::device::Info {
+///             node_guid: eui64_from_mac(netdev.address()),
+///             num_comp_vectors: 1,
+///         };
+///         let data = new_mutex!(KVec::new(), "regions");
+///         let mut dev = rdma::UnregisteredDevice::<Self>::new(info, data)?;
+///         dev.set_netdev(netdev)?;
+///         dev.register(name)
+///     }
+/// }
+///
+/// #[vtable]
+/// impl rdma::pd::Operations for Pd {
+///     type Driver = Loop;
+///
+///     fn alloc(
+///         _new: &rdma::pd::New<'_, Loop>,
+///         _user: Option<rdma::UserCall<'_, Loop>>,
+///     ) -> Result<Self> {
+///         Ok(Pd)
+///     }
+/// }
+///
+/// #[pin_data]
+/// struct Module {
+///     // The link type is there as long as this is; dropping it removes the devices.
+///     #[pin]
+///     registration: rdma::Registration<Loop>,
+/// }
+/// ```
 #[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
-    /// The module: `&crate::THIS_MODULE`.
-    const MODULE: &'static ThisModule;
     /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`), which
     /// no other driver may have. Not 0, which the core takes for any.
     const ID: u32;
@@ -50,7 +119,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     const KICK_METHOD: Option<u16> = None;
 
     /// The driver's part of a device. It is dropped when the device goes and no verb runs any more.
-    type Data: Send + Sync;
+    type Data: Send + Sync + 'static;
     /// User contexts.
     type Ucontext: ucontext::Operations<Driver = Self>;
     /// Protection domains.
@@ -141,9 +210,22 @@ pub trait Driver: Sized + Send + Sync + 'static {
 /// A kind of object that a driver does not have. No value of it exists.
 pub struct Unsupported<D>(Infallible, PhantomData<fn() -> D>);
 
-#[vtable]
 impl<D: Driver<Ah = Self>> ah::Operations for Unsupported<D> {
     type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn create(
+        _new: &ah::New<'_, D>,
+        _attr: &ah::InitAttr<'_>,
+        _user: Option<UserCall<'_, D>>,
+    ) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
+
+    fn query(ah: &Ah<D>) -> Result<AhAttr> {
+        match (**ah).0 {}
+    }
 }
 
 impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {

@@ -9,7 +9,10 @@
 use core::mem::MaybeUninit;
 
 use kernel::types::Opaque;
-use pin_init::PinInit;
+use pin_init::{
+    InPlaceWrite,
+    PinInit, //
+};
 
 /// An object of the core (`R`), what this crate needs beside it (`X`), and the driver's value (`T`).
 ///
@@ -91,9 +94,15 @@ impl<R, X, T> Object<R, X, T> {
     /// # Safety
     ///
     /// `this` is in stage 1, nobody else uses it, and it stays in place. Any bytes are a valid `X`.
-    pub(crate) unsafe fn init_data<E>(this: *mut Self, data: impl PinInit<T, E>) -> Result<(), E> {
-        // SAFETY: By the requirements of this function.
-        unsafe { data.__pinned_init((&raw mut (*this).data).cast::<T>()) }
+    pub(crate) unsafe fn init_data<E>(this: *mut Self, data: impl PinInit<T, E>) -> Result<(), E>
+    where
+        T: 'static,
+    {
+        // SAFETY: By the requirements of this function, the memory is valid until the object is
+        // freed, and that is later than the reference is used.
+        let slot: &'static mut MaybeUninit<T> = unsafe { &mut (*this).data };
+        slot.write_pin_init(data)?;
+        Ok(())
     }
 
     /// This crate's part.

@@ -2,6 +2,8 @@
 
 //! The table by which the core calls a driver.
 
+use kernel::types::Opaque;
+
 use crate::{
     ah,
     ah::Operations as _,
@@ -18,13 +20,23 @@ use crate::{
     Driver, //
 };
 
+/// The module that this crate is linked into, which is the driver's.
+pub(crate) fn this_module() -> *mut bindings::module {
+    #[allow(improper_ctypes, reason = "only its address is used")]
+    extern "C" {
+        static __this_module: Opaque<bindings::module>;
+    }
+    // SAFETY: Every module has it.
+    unsafe { __this_module.get() }
+}
+
 /// The core's operations on devices of the driver `D`.
 ///
 /// What the driver does not implement is left out, so that the core knows.
 pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     let mut ops: bindings::ib_device_ops = pin_init::zeroed();
 
-    ops.owner = D::MODULE.as_ptr();
+    ops.owner = this_module();
     ops.driver_id = D::ID;
     ops.uverbs_abi_ver = D::ABI_VERSION;
     ops.set_uverbs_robust_udata(1);
@@ -71,12 +83,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.query_qp = Some(qp::query_callback::<D>);
     ops.destroy_qp = Some(qp::destroy_callback::<D>);
 
-    if D::Ah::HAS_CREATE {
+    if D::Ah::SUPPORTED {
         ops.create_ah = Some(ah::create_callback::<D>);
         ops.create_user_ah = Some(ah::create_callback::<D>);
         ops.destroy_ah = Some(ah::destroy_callback::<D>);
-    }
-    if D::Ah::HAS_QUERY {
         ops.query_ah = Some(ah::query_callback::<D>);
     }
 

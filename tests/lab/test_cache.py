@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
@@ -101,6 +102,15 @@ class Cached(unittest.TestCase):
         self.assertTrue(used.exists() and new.exists() and not old.exists())
         cache.clean(0)
         self.assertTrue(used.exists() and not new.exists())
+
+    def test_an_interrupted_removal_leaves_no_entry(self):
+        made = cache.entry("kind", {}, "building", lambda directory, _: (directory / "file").write_text("x"))
+        os.close(cache._held.pop())
+        with unittest.mock.patch("shutil.rmtree", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            cache.clean(0)
+        self.assertFalse(made.exists())
+        cache.clean(0)
+        self.assertEqual(self.left(), [])
 
     def test_the_hash_of_files_sees_content_names_and_absence(self):
         (self.root / "a").write_text("1")

@@ -181,7 +181,6 @@ pub(super) struct Loop;
 
 #[vtable]
 impl Driver for Loop {
-    const MODULE: &'static ThisModule = &crate::THIS_MODULE;
     const ID: u32 = 0x4c4f_4f50; // "LOOP"
     const NAME: &'static CStr = c"loop";
     const ABI_VERSION: u32 = 1;

@@ -147,8 +147,15 @@ class Boot:
 
 
 def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, done) -> list[Result]:
-    """Run the suites, in as many boots as it takes."""
+    """Compile the test programs and run the suites, in as many boots as it takes."""
     results = []
+    built = subprocess.run([CHECKOUT / "qemu/lab", "build", "tests"], cwd=CHECKOUT, stdin=subprocess.DEVNULL)
+    if built.returncode:
+        for suite in suites:
+            results.append(Result(suite.name, kernel))
+            results[-1].fail("the test programs do not compile")
+            done(results[-1])
+        return results
     for waiting in boots(suites):
         while waiting:
             told, waiting = Boot(waiting, kernel, long, driver, log, show, done).run()

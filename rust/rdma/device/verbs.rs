@@ -36,9 +36,9 @@ const FW_VERSION_LEN: usize = bindings::ETHTOOL_FWVERS_LEN as usize;
 impl Attr {
     /// Copies this to where the core reads it.
     fn write_to(&self, raw: &mut bindings::ib_device_attr) {
-        /// Limits are signed for no reason; none of them is meant to be negative.
-        fn int(limit: u32) -> c_int {
-            c_int::try_from(limit).unwrap_or(c_int::MAX)
+        /// Most limits are signed before Linux 7.3, though none of them is meant to be negative.
+        fn int<T: TryFrom<u32> + Default>(limit: u32) -> T {
+            T::try_from(limit.min(c_int::MAX as u32)).unwrap_or_default()
         }
 
         raw.fw_ver = self.fw_ver;

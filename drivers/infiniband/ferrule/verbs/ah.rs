@@ -24,7 +24,6 @@ pub(crate) struct Ah {
     av: AhAttr,
 }
 
-#[vtable]
 impl ah::Operations for Ah {
     type Driver = Ferrule;
 
