@@ -21,7 +21,8 @@ use ferrule_engine::{
     Budget,
     Config,
     ContextId,
-    Engine, //
+    Engine,
+    Outcome, //
 };
 use kernel::{
     prelude::*,
@@ -54,7 +55,10 @@ use kernel_ext::{
 
 use super::{
     host::Kernel,
-    shard::Shard, //
+    shard::{
+        Owner,
+        Shard, //
+    },
 };
 
 /// What a program may do at once with a kick: some hundred microseconds of copying. A program that
@@ -78,6 +82,10 @@ const WORKER: Budget = Budget {
     requests: 4096,
     bytes: 16 << 20,
 };
+
+/// How many times the worker's budget the end of a context may take: a million flushes, about a
+/// second, and more than honest programs have outstanding.
+const FINISH_ROUNDS: u32 = 256;
 
 /// How long the worker stays awake without finding work.
 const SPIN_NS: u64 = 50_000;
@@ -124,30 +132,48 @@ impl Core {
     }
 }
 
+/// Runs the engine as the shard's owner, sees to the timer, and leaves.
+///
+/// Answers what the engine did, and whether a message was left meanwhile.
+fn turn(
+    core: &WithTimer<Core>,
+    mut owner: Owner<'_, State>,
+    budget: Budget,
+    first: Option<ContextId>,
+) -> (Outcome, bool) {
+    owner.take_messages();
+    let outcome = owner.engine.run(&mut Kernel, budget, first);
+    if let Some(deadline) = outcome.deadline {
+        // The engine counts time by another clock than the timer. They part by some microseconds a
+        // second; if the timer is early, the engine asks for the rest of the time again.
+        let wait = deadline.saturating_sub(monotonic_raw_ns());
+        core.arm_at(monotonic_ns().saturating_add(wait));
+    }
+    (outcome, owner.leave())
+}
+
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
 /// If another caller owns the shard, that one does the work. Any context.
 fn serve(core: &WithTimer<Core>, budget: Budget, first: Option<ContextId>) -> bool {
+    let mut left = budget;
     loop {
-        let Some(mut owner) = core.shard.try_enter() else {
+        let Some(owner) = core.shard.try_enter() else {
             return false;
         };
-        owner.take_messages();
-        let outcome = owner.engine.run(&mut Kernel, budget, first);
-        if let Some(deadline) = outcome.deadline {
-            // The engine counts time by another clock than the timer. They part by some microseconds
-            // a second; if the timer is early, the engine asks for the rest of the time again.
-            let wait = deadline.saturating_sub(monotonic_raw_ns());
-            core.arm_at(monotonic_ns().saturating_add(wait));
-        }
-        let message = owner.leave();
+        let (outcome, message) = turn(core, owner, left, first);
         if outcome.more {
             return true;
         }
-        // A message comes from a caller who met us here: it does not come without end, since each
-        // of them returns to its program after having left one.
         if !message {
             return false;
+        }
+        // Somebody met us here, and what it came for is ours to do. A look counts as a request, so
+        // that programs which kick without end cannot keep us for ever.
+        left.requests = left.requests.saturating_sub(outcome.used.requests + 1);
+        left.bytes = left.bytes.saturating_sub(outcome.used.bytes);
+        if left.requests == 0 || left.bytes == 0 {
+            return true;
         }
     }
 }
@@ -174,18 +200,18 @@ pub(super) fn command<R>(
     result
 }
 
-/// Does all queued work, however long it takes, with a pause for others after each budget. Process
-/// context.
+/// Does all queued work, with a pause for others after each budget. Process context.
+///
+/// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
 pub(super) fn finish(core: &WithTimer<Core>) {
-    loop {
-        let mut owner = core.shard.enter();
-        let outcome = owner.engine.run(&mut Kernel, WORKER, None);
-        drop(owner);
-        if !outcome.more {
-            break;
+    for _ in 0..FINISH_ROUNDS {
+        let (outcome, message) = turn(core, core.shard.enter(), WORKER, None);
+        if !outcome.more && !message {
+            return;
         }
         kernel_ext::task::cond_resched();
     }
+    core.wake_worker();
 }
 
 impl TimerCallback for Core {
