@@ -122,9 +122,7 @@ impl Region for Pinned {
 
     #[inline]
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.0
-            .cmpxchg_u64(offset, compare, swap)
-            .map_err(|_| Fault)
+        self.0.cmpxchg_u64(offset, compare, swap).map_err(|_| Fault)
     }
 
     #[inline]

@@ -30,8 +30,7 @@ use kernel::{
     debugfs,
     error::Error,
     id_pool::IdPool,
-    new_mutex,
-    pr_warn_once,
+    new_mutex, pr_warn_once,
     prelude::*,
     sync::{
         Arc,
@@ -230,12 +229,7 @@ impl Shared {
     }
 
     /// Makes a completion queue of `depth` slots, a power of two, and returns its number.
-    pub(crate) fn add_cq(
-        &self,
-        depth: u32,
-        ring: Ring,
-        handle: Arc<cq::Notifier>,
-    ) -> Result<u32> {
+    pub(crate) fn add_cq(&self, depth: u32, ring: Ring, handle: Arc<cq::Notifier>) -> Result<u32> {
         let cq = Cq::new(CqInit {
             depth,
             ring,
@@ -278,10 +272,7 @@ impl Shared {
     ///
     /// The core destroys a thing only when nothing uses it any more, so a refusal is a fault of
     /// ours. It is told once, and the object stays with the engine.
-    fn removed<T>(
-        &self,
-        remove: impl FnOnce(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>,
-    ) {
+    fn removed<T>(&self, remove: impl FnOnce(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>) {
         if let Err(refusal) = policy::command(&self.core, |engine, _| remove(engine)) {
             pr_warn_once!("an object could not be destroyed: {:?}\n", refusal);
         }

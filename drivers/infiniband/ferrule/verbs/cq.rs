@@ -70,12 +70,8 @@ impl cq::Operations for Cq {
 
         let slots = Arc::new(SharedArea::new(ring_size)?, GFP_KERNEL)?;
         let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
-        let ring_entry = user
-            .ucontext()
-            .map(slots.clone(), Protection::ReadOnly)?;
-        let ctrl_entry = user
-            .ucontext()
-            .map(ctrl.clone(), Protection::ReadWrite)?;
+        let ring_entry = user.ucontext().map(slots.clone(), Protection::ReadOnly)?;
+        let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
 
         let soft = new.device().shared();
         let cqn = soft.add_cq(depth, Ring { slots, ctrl }, new.notifier()?)?;

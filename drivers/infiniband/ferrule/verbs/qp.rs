@@ -141,9 +141,7 @@ impl qp::Operations for Qp {
 
         let layout = Layout::new(&attr.cap)?;
         let buffer = Arc::new(SharedArea::new(layout.size)?, GFP_KERNEL)?;
-        let entry = user
-            .ucontext()
-            .map(buffer.clone(), Protection::ReadWrite)?;
+        let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
 
         let soft = new.device().shared();
         let id = soft.add_qp(QpInit {

@@ -62,7 +62,14 @@ fn layouts() -> Vec<Layout> {
                 extra = "zero"
             }
         ),
-        layout!("ferrule_recv_wqe", abi::RecvWqe { wr_id, num_sge, reserved }),
+        layout!(
+            "ferrule_recv_wqe",
+            abi::RecvWqe {
+                wr_id,
+                num_sge,
+                reserved
+            }
+        ),
         layout!(
             "ferrule_cqe",
             abi::Cqe {
@@ -94,9 +101,25 @@ fn layouts() -> Vec<Layout> {
                 reserved1
             }
         ),
-        layout!("ferrule_cq_ctrl", abi::CqCtrl { consumer, reserved0, arm, reserved1 }),
+        layout!(
+            "ferrule_cq_ctrl",
+            abi::CqCtrl {
+                consumer,
+                reserved0,
+                arm,
+                reserved1
+            }
+        ),
         layout!("ferrule_db", abi::Db { seq, reserved, top }),
-        layout!("ferrule_status", abi::Status { sleeping, dead, reserved, top }),
+        layout!(
+            "ferrule_status",
+            abi::Status {
+                sleeping,
+                dead,
+                reserved,
+                top
+            }
+        ),
         layout!(
             "ferrule_alloc_ucontext_resp",
             command::AllocUcontextResp {
@@ -133,7 +156,10 @@ fn layouts() -> Vec<Layout> {
                 reserved
             }
         ),
-        layout!("ferrule_create_ah_resp", command::CreateAhResp { ah, reserved }),
+        layout!(
+            "ferrule_create_ah_resp",
+            command::CreateAhResp { ah, reserved }
+        ),
     ]
 }
 
@@ -160,10 +186,19 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WR_SEND", wr_opcode::SEND.into()),
         ("FERRULE_WR_SEND_WITH_IMM", wr_opcode::SEND_WITH_IMM.into()),
         ("FERRULE_WR_RDMA_WRITE", wr_opcode::RDMA_WRITE.into()),
-        ("FERRULE_WR_RDMA_WRITE_WITH_IMM", wr_opcode::RDMA_WRITE_WITH_IMM.into()),
+        (
+            "FERRULE_WR_RDMA_WRITE_WITH_IMM",
+            wr_opcode::RDMA_WRITE_WITH_IMM.into(),
+        ),
         ("FERRULE_WR_RDMA_READ", wr_opcode::RDMA_READ.into()),
-        ("FERRULE_WR_ATOMIC_CMP_AND_SWP", wr_opcode::ATOMIC_CMP_AND_SWP.into()),
-        ("FERRULE_WR_ATOMIC_FETCH_AND_ADD", wr_opcode::ATOMIC_FETCH_AND_ADD.into()),
+        (
+            "FERRULE_WR_ATOMIC_CMP_AND_SWP",
+            wr_opcode::ATOMIC_CMP_AND_SWP.into(),
+        ),
+        (
+            "FERRULE_WR_ATOMIC_FETCH_AND_ADD",
+            wr_opcode::ATOMIC_FETCH_AND_ADD.into(),
+        ),
         ("FERRULE_WR_SEND_WITH_INV", wr_opcode::SEND_WITH_INV.into()),
         ("FERRULE_WR_LOCAL_INV", wr_opcode::LOCAL_INV.into()),
         ("FERRULE_WR_BIND_MW", wr_opcode::BIND_MW.into()),
@@ -179,11 +214,17 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WC_MW_BIND_ERR", Status::WindowBind as u64),
         ("FERRULE_WC_BAD_RESP_ERR", Status::BadResponse as u64),
         ("FERRULE_WC_LOC_ACCESS_ERR", Status::LocalAccess as u64),
-        ("FERRULE_WC_REM_INV_REQ_ERR", Status::RemoteInvalidRequest as u64),
+        (
+            "FERRULE_WC_REM_INV_REQ_ERR",
+            Status::RemoteInvalidRequest as u64,
+        ),
         ("FERRULE_WC_REM_ACCESS_ERR", Status::RemoteAccess as u64),
         ("FERRULE_WC_REM_OP_ERR", Status::RemoteOperation as u64),
         ("FERRULE_WC_RETRY_EXC_ERR", Status::RetryExceeded as u64),
-        ("FERRULE_WC_RNR_RETRY_EXC_ERR", Status::RnrRetryExceeded as u64),
+        (
+            "FERRULE_WC_RNR_RETRY_EXC_ERR",
+            Status::RnrRetryExceeded as u64,
+        ),
         ("FERRULE_WC_REM_ABORT_ERR", Status::RemoteAbort as u64),
         ("FERRULE_WC_FATAL_ERR", Status::Fatal as u64),
         ("FERRULE_WC_GENERAL_ERR", Status::General as u64),
@@ -195,7 +236,10 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WC_BIND_MW", wc_opcode::BIND_MW.into()),
         ("FERRULE_WC_LOCAL_INV", wc_opcode::LOCAL_INV.into()),
         ("FERRULE_WC_RECV", wc_opcode::RECV.into()),
-        ("FERRULE_WC_RECV_RDMA_WITH_IMM", wc_opcode::RECV_RDMA_WITH_IMM.into()),
+        (
+            "FERRULE_WC_RECV_RDMA_WITH_IMM",
+            wc_opcode::RECV_RDMA_WITH_IMM.into(),
+        ),
         ("FERRULE_WC_GRH", wc_flags::GRH.into()),
         ("FERRULE_WC_WITH_IMM", wc_flags::WITH_IMM.into()),
         ("FERRULE_WC_WITH_INV", wc_flags::WITH_INV.into()),
@@ -214,7 +258,11 @@ fn ask_c(name: &str, expressions: &[String]) -> Vec<u64> {
         "#include <stdio.h>\n#include <stddef.h>\n#include \"ferrule-abi.h\"\nint main(void)\n{\n",
     );
     for expression in expressions {
-        writeln!(text, "\tprintf(\"%llu\\n\", (unsigned long long)({expression}));").unwrap();
+        writeln!(
+            text,
+            "\tprintf(\"%llu\\n\", (unsigned long long)({expression}));"
+        )
+        .unwrap();
     }
     text.push_str("\treturn 0;\n}\n");
     std::fs::write(&source, text).unwrap();
@@ -243,7 +291,9 @@ fn structures_are_as_in_the_header() {
             expressions.push(format!("sizeof(((struct {name} *)0)->{field})"));
         }
     }
-    let mut c = ask_c("abi-structures", &expressions).into_iter().map(|value| value as usize);
+    let mut c = ask_c("abi-structures", &expressions)
+        .into_iter()
+        .map(|value| value as usize);
     for Layout { name, size, fields } in layouts() {
         assert_eq!(c.next(), Some(size), "size of {name}");
         let mut end = 0;
@@ -300,7 +350,10 @@ fn nothing_in_the_header_is_left_out() {
     }
     let structures: BTreeSet<String> = layouts().iter().map(|layout| layout.name.into()).collect();
     for line in code.lines() {
-        if let Some(name) = line.strip_prefix("struct ").and_then(|line| line.strip_suffix(" {")) {
+        if let Some(name) = line
+            .strip_prefix("struct ")
+            .and_then(|line| line.strip_suffix(" {"))
+        {
             assert!(structures.contains(name), "struct {name}");
         }
     }

@@ -343,7 +343,11 @@ impl World {
         let mut engine = Engine::new(Config { random: 1 });
         let mut host = Loom::default();
         let doorbells = LoomDoorbells::new();
-        let context = add(&mut engine, Context::new(doorbells.clone()), Engine::add_context);
+        let context = add(
+            &mut engine,
+            Context::new(doorbells.clone()),
+            Engine::add_context,
+        );
         let ring = LoomRing::new();
         let cq = Cq::new(CqInit {
             depth: 4,

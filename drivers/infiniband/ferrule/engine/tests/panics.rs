@@ -30,7 +30,14 @@ fn compile() -> [PathBuf; 2] {
     let _ = std::fs::remove_dir_all(dir.join("release"));
     let status = Command::new(env!("CARGO"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["rustc", "--quiet", "--locked", "--release", "--lib", "--target-dir"])
+        .args([
+            "rustc",
+            "--quiet",
+            "--locked",
+            "--release",
+            "--lib",
+            "--target-dir",
+        ])
         .arg(&dir)
         .arg("--")
         .args(OPTIONS)
@@ -44,10 +51,16 @@ fn compile() -> [PathBuf; 2] {
         .args(OPTIONS)
         .arg(format!("--emit=obj={}", object.display()))
         .arg("--extern")
-        .arg(format!("ferrule_engine={}", dir.join("release/libferrule_engine.rlib").display()))
+        .arg(format!(
+            "ferrule_engine={}",
+            dir.join("release/libferrule_engine.rlib").display()
+        ))
         .arg("-L")
         .arg(format!("dependency={}", dir.join("release/deps").display()))
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/panics/object.rs"))
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/panics/object.rs"
+        ))
         .status()
         .unwrap();
     assert!(status.success());

@@ -125,8 +125,14 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
         sges.push(side.source.sge(at, piece));
         at += u64::from(piece) + 3;
     }
-    let write = matches!(send.opcode, wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM);
-    let with_imm = matches!(send.opcode, wr_opcode::SEND_WITH_IMM | wr_opcode::RDMA_WRITE_WITH_IMM);
+    let write = matches!(
+        send.opcode,
+        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM
+    );
+    let with_imm = matches!(
+        send.opcode,
+        wr_opcode::SEND_WITH_IMM | wr_opcode::RDMA_WRITE_WITH_IMM
+    );
     // Before a request that would find the ring full of unsignalled ones, one is signalled.
     let signaled = send.signaled || side.outstanding.len() as u64 == DEPTH - 2;
     let wr_id = side.sent << 8 | index as u64;
@@ -164,7 +170,11 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
     side.sent += 1;
     side.outstanding.push_back(wr_id);
     if signaled {
-        let opcode = if write { wc_opcode::RDMA_WRITE } else { wc_opcode::SEND };
+        let opcode = if write {
+            wc_opcode::RDMA_WRITE
+        } else {
+            wc_opcode::SEND
+        };
         side.due.push_back((wr_id, opcode, total));
     }
 }
@@ -179,14 +189,21 @@ fn post_recv(side: &mut Side, cuts: &[u8]) -> bool {
     let mut left = ROOM;
     for (i, &cut) in cuts.iter().enumerate() {
         let last = i == cuts.len() - 1;
-        let length = if last { left } else { (u32::from(cut) * 37).min(left) };
+        let length = if last {
+            left
+        } else {
+            (u32::from(cut) * 37).min(left)
+        };
         pieces.push((at, length));
         at += u64::from(length);
         left -= length;
     }
     side.used = at;
     let wr_id = side.posted + 1000;
-    let sges: Vec<_> = pieces.iter().map(|&(at, length)| side.target.sge(at, length)).collect();
+    let sges: Vec<_> = pieces
+        .iter()
+        .map(|&(at, length)| side.target.sge(at, length))
+        .collect();
     side.qp.post_recv(wr_id, &sges);
     side.posted += 1;
     side.buffers.push_back(Buffer { wr_id, pieces });
@@ -197,7 +214,10 @@ fn post_recv(side: &mut Side, cuts: &[u8]) -> bool {
 fn poll(side: &mut Side) -> Result<(), TestCaseError> {
     while let Some(wc) = side.cq.poll() {
         prop_assert_eq!(wc.status, Status::Success as u8);
-        prop_assert_eq!((wc.qp_num, wc.qp_gen), (side.qp.id.number, side.qp.id.generation));
+        prop_assert_eq!(
+            (wc.qp_num, wc.qp_gen),
+            (side.qp.id.number, side.qp.id.generation)
+        );
         if wc.opcode & wc_opcode::RECV == 0 {
             let (wr_id, opcode, length) = side.due.pop_front().unwrap();
             prop_assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (wr_id, opcode, length));

@@ -396,7 +396,11 @@ impl TestCq {
         for slot in 0..self.depth {
             // What was written last, of this lap or the one before, has another phase than what
             // is written next.
-            let lap = if slot < index % self.depth { index } else { index.wrapping_sub(self.depth) };
+            let lap = if slot < index % self.depth {
+                index
+            } else {
+                index.wrapping_sub(self.depth)
+            };
             let phase = u32::from(lap & self.depth == 0);
             let start = slot as usize * 64 + 60;
             self.ring.0.ring.borrow_mut()[start..start + 4].copy_from_slice(&phase.to_le_bytes());
