@@ -19,7 +19,7 @@ module:
 	$(KBUILD) modules
 
 modules_install:
-	$(KBUILD) modules_install
+	$(KBUILD) FERRULE_TESTS=n modules_install
 
 clippy:
 	$(KBUILD) CLIPPY=1 modules

@@ -34,6 +34,7 @@ void layout(void)
 	SIZE(ib_device);
 	FIELD(ib_device, ops);
 	FIELD(ib_device, name);
+	FIELD(ib_device, port_data);
 	FIELD(ib_device, num_comp_vectors);
 	FIELD_AS(ib_device, coredev, __bindgen_anon_1);
 	FIELD(ib_device, uverbs_cmd_mask);
@@ -159,6 +160,10 @@ void layout(void)
 	FIELD(ib_port_immutable, gid_tbl_len);
 	FIELD(ib_port_immutable, core_cap_flags);
 	FIELD(ib_port_immutable, max_mad_size);
+
+	SIZE(ib_port_data);
+	FIELD(ib_port_data, cache);
+	FIELD(ib_port_data, cache.gid);
 
 	SIZE(ib_event);
 	FIELD(ib_event, device);

@@ -29,6 +29,11 @@ int ferrule_helper_ib_no_udata_io(struct ib_udata *udata)
 	return ib_no_udata_io(udata);
 }
 
+bool ferrule_helper_ib_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
 enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev)
 {
 	return ib_get_curr_port_state(dev);

@@ -15,6 +15,7 @@ struct ib_ucontext *ferrule_helper_rdma_udata_to_ucontext(struct ib_udata *udata
 int ferrule_helper_ib_is_udata_in_empty(struct ib_udata *udata);
 int ferrule_helper_ib_respond_empty_udata(struct ib_udata *udata);
 int ferrule_helper_ib_no_udata_io(struct ib_udata *udata);
+bool ferrule_helper_ib_device_try_get(struct ib_device *dev);
 enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev);
 enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);
 enum rdma_network_type

@@ -4,7 +4,6 @@
 
 use core::{
     marker::PhantomData,
-    mem::ManuallyDrop,
     ops::{
         BitOr,
         Deref, //
@@ -14,10 +13,8 @@ use core::{
 
 use kernel::{
     device,
-    error::to_result,
     prelude::*,
-    sync::aref::ARef,
-    types::ScopeGuard, //
+    sync::aref::ARef, //
 };
 use kernel_ext::net::NetDevice;
 
@@ -25,24 +22,18 @@ use crate::{
     bindings,
     gid::GidType,
     kick::Kick,
+    module::this_module,
     object::{
         impl_object,
         Object, //
     },
-    ops::{
-        device_ops,
-        this_module, //
-    },
-    registration::link_ops,
+    port::PORT,
     Driver,
     Gid,
     GidAttr, //
 };
 
 pub(crate) mod verbs;
-
-/// The number of the port. Ports are counted from 1, and our devices have one.
-pub(crate) const PORT: u32 = 1;
 
 /// A device: `struct ib_device`.
 #[repr(transparent)]
@@ -91,15 +82,21 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the table is shorter, `ENODATA` if the entry is empty.
+    /// `EINVAL` if the table is shorter, `ENODATA` if the entry is empty, `ENOENT` if there is no table
+    /// yet.
     pub fn gid_attr(&self, index: u8) -> Result<ARef<GidAttr>> {
         // SAFETY: The device is valid.
         unsafe { GidAttr::at(self.as_raw(), index) }
     }
 
-    /// Tells all users of the device of an event. Any context.
+    /// Tells all users of the device of an event. Any context. There are none before the device is
+    /// registered, nor after.
     pub fn dispatch_event(&self, event: Event) {
-        // SAFETY: The device is valid.
+        // The event is told later, which the core's removal of the device waits for.
+        let Some(_held) = Held::<D>::new(self) else {
+            return;
+        };
+        // SAFETY: The device is valid, and registered.
         unsafe {
             let mut raw = bindings::ib_event {
                 device: self.as_raw(),
@@ -135,6 +132,18 @@ impl<D: Driver> Device<D> {
 /// The device is registered, and this owns a reference that keeps it so.
 pub struct Held<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
 
+impl<D: Driver> Held<D> {
+    /// Keeps `device` from going, if it is registered.
+    fn new(device: &Device<D>) -> Option<Self> {
+        // SAFETY: The device is valid.
+        if !unsafe { bindings::ib_device_try_get(device.as_raw()) } {
+            return None;
+        }
+        // INVARIANT: The reference was just taken.
+        Some(Held(NonNull::new(device.as_raw())?, PhantomData))
+    }
+}
+
 impl<D: Driver> Deref for Held<D> {
     type Target = Device<D>;
 
@@ -159,126 +168,12 @@ pub struct Info {
     pub num_comp_vectors: u32,
 }
 
-/// A device that nobody sees yet. Dropping it frees it.
-///
-/// # Invariants
-///
-/// The device is not registered, its data and operations are set, and nobody else has it.
-pub struct UnregisteredDevice<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
-
-impl<D: Driver> UnregisteredDevice<D> {
-    /// Makes a device with the driver's `data`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or the error of `data`.
-    pub fn new<E>(info: Info, data: impl PinInit<D::Data, E>) -> Result<Self>
-    where
-        Error: From<E>,
-    {
-        let size = Object::<bindings::ib_device, Kick, D::Data>::SIZE;
-        // SAFETY: The size is at least that of `struct ib_device`. In the mode in which devices
-        // belong to network namespaces, this one belongs to the first.
-        let raw = unsafe { bindings::_ib_alloc_device(size, &raw mut bindings::init_net) };
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        let unfinished = ScopeGuard::new(|| {
-            // SAFETY: The device has no operations yet, so the driver's data are left alone.
-            unsafe { bindings::ib_dealloc_device(raw.as_ptr()) }
-        });
-
-        let this = raw
-            .as_ptr()
-            .cast::<Object<bindings::ib_device, Kick, D::Data>>();
-        // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it.
-        unsafe { Object::init_data(this, data) }?;
-        unfinished.dismiss();
-
-        let ops = device_ops::<D>();
-        // SAFETY: The device is ours. The operations fit to what is in the memory behind it; they
-        // are copied.
-        unsafe {
-            let dev = raw.as_ptr();
-            bindings::ib_set_device_ops(dev, &ops);
-
-            (*dev).node_type = bindings::RDMA_NODE_IB_CA as u8;
-            (*dev).phys_port_cnt = PORT;
-            (*dev).num_comp_vectors = info.num_comp_vectors as c_int;
-            (*dev).node_guid = info.node_guid.to_be();
-            let name = D::NAME.to_bytes();
-            for (to, from) in (*dev).node_desc.iter_mut().zip(name) {
-                *to = *from;
-            }
-            (*dev).link_ops = link_ops::<D>();
-            // Whoever has asked for a name shall keep it (`ib_mark_name_assigned_by_user()`).
-            (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
-            if let Some(method) = D::KICK_METHOD {
-                (*dev).driver_def = Kick::describe::<D>(Object::extra_ptr(this), method);
-            }
-        }
-        // INVARIANT: All is set, and the device is in no list.
-        Ok(UnregisteredDevice(raw, PhantomData))
-    }
-
-    /// Sets the network device of the port.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub fn set_netdev(&mut self, netdev: &NetDevice) -> Result {
-        // SAFETY: Both devices are valid. The function takes a reference of its own.
-        to_result(unsafe { bindings::ib_device_set_netdev(self.0.as_ptr(), netdev.as_raw(), PORT) })
-    }
-
-    /// Makes the device known to all. From then on it belongs to the core, and may be gone again when
-    /// this returns.
-    ///
-    /// `name` may have one `%d`, which becomes a number.
-    ///
-    /// # Errors
-    ///
-    /// `ENFILE` if the name is in use, and those of the driver's `query_device` and `query_port`.
-    pub fn register(self, name: &CStr) -> Result {
-        let netdev = self.netdev();
-        // SAFETY: The device is ours, and complete. Without a DMA device, the core takes the
-        // processor for it.
-        to_result(unsafe {
-            bindings::ib_register_device(self.0.as_ptr(), name.as_char_ptr(), core::ptr::null_mut())
-        })?;
-        let _ = ManuallyDrop::new(self);
-
-        // If the network device went before the device was known, the notifier has missed it.
-        if let Some(netdev) = netdev {
-            // SAFETY: The network device is valid.
-            if !unsafe { bindings::netdev_is_registered(netdev.as_raw()) } {
-                unregister_for::<D>(&netdev);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Removes the device that belongs to `netdev`, if there is one, some time later.
 pub(crate) fn unregister_for<D: Driver>(netdev: &NetDevice) {
     if let Some(device) = Device::<D>::lookup(netdev) {
         // SAFETY: The device is registered, and `device` keeps it so during the call. The module
         // waits for the work when it goes (`ib_unregister_driver()`).
         unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };
-    }
-}
-
-impl<D: Driver> Deref for UnregisteredDevice<D> {
-    type Target = Device<D>;
-
-    fn deref(&self) -> &Device<D> {
-        // SAFETY: By the type invariants.
-        unsafe { Device::from_raw(self.0.as_ptr()) }
-    }
-}
-
-impl<D: Driver> Drop for UnregisteredDevice<D> {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants. This drops the driver's data, too (`dealloc_driver`).
-        unsafe { bindings::ib_dealloc_device(self.0.as_ptr()) };
     }
 }
 

@@ -20,7 +20,10 @@ use kernel::{
 };
 use kernel_ext::net::NetDevice;
 
-use crate::bindings;
+use crate::{
+    bindings,
+    port::PORT, //
+};
 
 /// A GID, in network order: `union ib_gid`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,24 +139,41 @@ impl GidAttr {
         unsafe { &*raw.cast() }
     }
 
+    /// Whether a device has a table: it gets one while it is being registered.
+    ///
+    /// # Safety
+    ///
+    /// `device` is valid.
+    unsafe fn has_table(device: *mut bindings::ib_device) -> bool {
+        // SAFETY: By the requirements of this function. Ports are counted from 1.
+        unsafe {
+            let ports = (*device).port_data;
+            !ports.is_null() && !(*ports.add(PORT as usize)).cache.gid.is_null()
+        }
+    }
+
     /// Looks an entry up.
     ///
     /// # Safety
     ///
-    /// `device` is a registered device.
+    /// `device` is valid.
     pub(crate) unsafe fn find(
         device: *mut bindings::ib_device,
         gid: &Gid,
         kind: GidType,
     ) -> Result<ARef<Self>> {
-        let gid = gid.to_raw();
         // SAFETY: By the requirements of this function.
+        if !unsafe { Self::has_table(device) } {
+            return Err(ENOENT);
+        }
+        let gid = gid.to_raw();
+        // SAFETY: By the requirements of this function, and there is a table.
         let attr = unsafe {
             bindings::rdma_find_gid_by_port(
                 device,
                 &gid,
                 kind.to_raw(),
-                super::device::PORT,
+                PORT,
                 core::ptr::null_mut(),
             )
         };
@@ -165,11 +185,14 @@ impl GidAttr {
     ///
     /// # Safety
     ///
-    /// `device` is a registered device.
+    /// `device` is valid.
     pub(crate) unsafe fn at(device: *mut bindings::ib_device, index: u8) -> Result<ARef<Self>> {
         // SAFETY: By the requirements of this function.
-        let attr =
-            unsafe { bindings::rdma_get_gid_attr(device, super::device::PORT, index.into()) };
+        if !unsafe { Self::has_table(device) } {
+            return Err(ENOENT);
+        }
+        // SAFETY: By the requirements of this function, and there is a table.
+        let attr = unsafe { bindings::rdma_get_gid_attr(device, PORT, index.into()) };
         // SAFETY: The function has returned an entry with a reference, or an error.
         unsafe { Self::adopt(attr) }
     }

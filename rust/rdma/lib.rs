@@ -26,7 +26,9 @@ mod driver;
 mod gate;
 pub mod gid;
 mod kick;
+mod link;
 pub mod mmap;
+mod module;
 pub mod mr;
 pub mod mw;
 mod object;
@@ -39,6 +41,7 @@ pub mod srq;
 pub mod ucontext;
 mod udata;
 pub mod umem;
+mod unregistered;
 
 pub(crate) use bindings_ext as bindings;
 
@@ -48,10 +51,7 @@ pub use ah::{
     AhAttr, //
 };
 pub use cq::Cq;
-pub use device::{
-    Device,
-    UnregisteredDevice, //
-};
+pub use device::Device;
 pub use driver::{
     Driver,
     Unsupported, //
@@ -71,3 +71,4 @@ pub use udata::{
     Udata,
     UserCall, //
 };
+pub use unregistered::UnregisteredDevice;

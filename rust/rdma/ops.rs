@@ -2,8 +2,6 @@
 
 //! The table by which the core calls a driver.
 
-use kernel::types::Opaque;
-
 use crate::{
     ah,
     ah::Operations as _,
@@ -11,6 +9,7 @@ use crate::{
     cq,
     device,
     mmap,
+    module::this_module,
     mr,
     object::Object,
     pd,
@@ -19,16 +18,6 @@ use crate::{
     ucontext::Operations as _,
     Driver, //
 };
-
-/// The module that this crate is linked into, which is the driver's.
-pub(crate) fn this_module() -> *mut bindings::module {
-    #[allow(improper_ctypes, reason = "only its address is used")]
-    extern "C" {
-        static __this_module: Opaque<bindings::module>;
-    }
-    // SAFETY: Every module has it.
-    unsafe { __this_module.get() }
-}
 
 /// The core's operations on devices of the driver `D`.
 ///

@@ -4,6 +4,9 @@
 
 use crate::bindings;
 
+/// The number of the port. Ports are counted from 1, and our devices have one.
+pub(crate) const PORT: u32 = 1;
+
 /// The largest payload of a packet: `enum ib_mtu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mtu {

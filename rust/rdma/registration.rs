@@ -2,15 +2,12 @@
 
 //! The driver as long as its module is loaded.
 //!
-//! C headers: `include/rdma/rdma_netlink.h`, `include/linux/notifier.h`.
+//! C header: `include/linux/notifier.h`.
 
 use core::marker::PhantomData;
 
 use kernel::{
-    error::{
-        from_result,
-        to_result, //
-    },
+    error::to_result,
     prelude::*,
     types::Opaque, //
 };
@@ -19,33 +16,10 @@ use kernel_ext::net::NetDevice;
 use crate::{
     bindings,
     device::unregister_for,
+    link::make_link_ops,
     Device,
     Driver, //
 };
-
-/// The operations on links, as devices refer to them; the core only reads these.
-pub(crate) fn link_ops<D: Driver>() -> *const bindings::rdma_link_ops {
-    struct Ops<D>(PhantomData<D>);
-
-    impl<D: Driver> Ops<D> {
-        const OPS: &'static bindings::rdma_link_ops = &make_link_ops::<D>();
-    }
-
-    Ops::<D>::OPS
-}
-
-const fn make_link_ops<D: Driver>() -> bindings::rdma_link_ops {
-    bindings::rdma_link_ops {
-        type_: kernel::str::as_char_ptr_in_const_context(D::NAME),
-        newlink: Some(newlink::<D>),
-        dellink: if D::HAS_DEL_LINK {
-            Some(dellink::<D>)
-        } else {
-            None
-        },
-        ..pin_init::zeroed()
-    }
-}
 
 /// A driver that is ready to make devices.
 ///
@@ -118,35 +92,6 @@ impl<D: Driver> PinnedDrop for Registration<D> {
             bindings::unregister_netdevice_notifier(self.notifier.get());
         }
     }
-}
-
-/// `newlink` of `struct rdma_link_ops`.
-///
-/// # Safety
-///
-/// `name` is a string, and the caller holds a reference to `netdev`.
-unsafe extern "C" fn newlink<D: Driver>(
-    name: *const c_char,
-    netdev: *mut bindings::net_device,
-) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        let (name, netdev) = unsafe { (CStr::from_char_ptr(name), NetDevice::from_raw(netdev)) };
-        D::new_link(name, netdev)?;
-        Ok(0)
-    })
-}
-
-/// `dellink` of `struct rdma_link_ops`. It never fails, for the core would keep its reference to the
-/// device if it did.
-///
-/// # Safety
-///
-/// `dev` is a device of the driver `D`, and the caller keeps it from going.
-unsafe extern "C" fn dellink<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
-    // SAFETY: By the requirements of this function.
-    D::del_link(unsafe { Device::from_raw(dev) });
-    0
 }
 
 /// `notifier_call` for network devices. The RTNL is held.

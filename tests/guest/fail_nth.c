@@ -89,10 +89,13 @@ static bool disarm(void)
 	return atoi(text) == 0;
 }
 
-/* An errno value that a failed allocation or copy may come out as. */
+/*
+ * An errno value that a failed allocation or copy may come out as; the look-up
+ * of a route turns ENOMEM into ENOBUFS.
+ */
 static bool expected_error(int error)
 {
-	return error == ENOMEM || error == EFAULT;
+	return error == ENOMEM || error == EFAULT || error == ENOBUFS;
 }
 
 /* ---- What must be as before ---- */
@@ -497,7 +500,7 @@ static void destroy_again(void)
 	} objects[] = {
 		{ "ibv_dealloc_pd", alloc_pd, (int (*)(void *))ibv_dealloc_pd },
 		{ "ibv_dereg_mr", reg_mr_small, (int (*)(void *))ibv_dereg_mr },
-		{ "ibv_destroy_cq", create_cq_small,
+		{ "ibv_destroy_cq", create_cq_large,
 		  (int (*)(void *))ibv_destroy_cq },
 		{ "ibv_destroy_qp", create_qp_small,
 		  (int (*)(void *))ibv_destroy_qp },
@@ -522,8 +525,13 @@ static void destroy_again(void)
 			if (ret && (!expected_error(ret) || !injected))
 				FAIL("%s: %s, when allocation %u failed",
 				     objects[i].name, strerror(ret), n);
-			if (ret)
-				REQUIRE_ERRNO(objects[i].destroy(st.made), 0);
+			/* The answer may be what could not be copied. */
+			if (ret) {
+				int again = objects[i].destroy(st.made);
+
+				REQUIRE(!again || (again == ENOENT &&
+						   ret == EFAULT));
+			}
 			if (!injected)
 				break;
 		}
@@ -605,7 +613,7 @@ static void each_link_add(void)
 		if (ret && !injected)
 			FAIL("link add: %s, and nothing had failed",
 			     strerror(ret));
-		if (ret && !expected_error(ret) && ret != ENOBUFS)
+		if (ret && !expected_error(ret))
 			FAIL("link add: %s, when allocation %u failed",
 			     strerror(ret), n);
 		refused += ret != 0;

@@ -519,7 +519,7 @@ static void links(void)
 	REQUIRE(run_command("rdma link add " DEVICE " type loop netdev lo 2>/dev/null"));
 	REQUIRE(run_command("rdma link add other type loop netdev nosuch 2>/dev/null"));
 	remove_device();
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 8; i++) {
 		make_device();
 		remove_device();
 	}
@@ -552,7 +552,7 @@ int main(int argc, char **argv)
 		{ "wrong_key", wrong_key },
 		{ "mappings", mappings },
 		{ "udata", udata },
-		{ "links", links, 90 },
+		{ "links", links, 60 },
 		{ "link_deleted", link_deleted },
 		{ "netdev_gone", netdev_gone },
 		{ "death", death },

@@ -15,13 +15,15 @@ use kernel_ext::net::NetDevice;
 use super::{
     AtomicCap,
     Attr,
-    Device,
-    PORT, //
+    Device, //
 };
 use crate::{
     bindings,
     object::Object,
-    port,
+    port::{
+        self,
+        PORT, //
+    },
     udata::no_udata,
     Driver,
     GidAttr, //
