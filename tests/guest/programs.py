@@ -46,12 +46,18 @@ def main():
     tap.case("ibv_rc_pingpong, receive depth 1", pingpong, device, gid, 256, 500, "-c", "-r", 1)
     for program, size, count in (("ib_send_lat", 2, 500), ("ib_write_lat", 2, 500), ("ib_send_lat", 4096, 500),
                                  ("ib_write_lat", 4096, 500), ("ib_send_bw", 65536, 500), ("ib_write_bw", 65536, 500),
-                                 ("ib_write_bw", 8, 5000), ("ib_send_bw", 8, 5000), ("ib_write_bw", 1 << 20, 50)):
+                                 ("ib_write_bw", 8, 5000), ("ib_send_bw", 8, 5000), ("ib_write_bw", 1 << 20, 50),
+                                 ("ib_read_lat", 2, 500), ("ib_read_lat", 4096, 500), ("ib_read_bw", 8, 5000),
+                                 ("ib_read_bw", 65536, 500), ("ib_read_bw", 1 << 20, 50)):
         tap.case(f"{program}, {size} bytes", perftest, device, gid, program, size, count)
     tap.case("ib_send_lat with events", perftest, device, gid, "ib_send_lat", 64, 500, "-e")
     tap.case("ib_send_bw with events", perftest, device, gid, "ib_send_bw", 4096, 500, "-e")
     tap.case("ib_send_bw, both ways", perftest, device, gid, "ib_send_bw", 16384, 300, "-b")
     tap.case("ib_write_bw, both ways", perftest, device, gid, "ib_write_bw", 16384, 300, "-b")
+    tap.case("ib_read_bw, both ways", perftest, device, gid, "ib_read_bw", 16384, 300, "-b")
+    for operation in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
+        for program in ("ib_atomic_lat", "ib_atomic_bw"):
+            tap.case(f"{program}, {operation}", perftest, device, gid, program, 8, 1000, "-A", operation)
     tap.case("ib_write_bw, 4 connections", perftest, device, gid, "ib_write_bw", 16384, 300, "-q", 4)
     tap.case("ib_send_bw, 4 connections", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4)
     tap.case("ib_write_bw, inline", perftest, device, gid, "ib_write_bw", 64, 2000, "-I", 64)

@@ -5,7 +5,8 @@
 use ferrule_engine::{
     abi,
     MAX_CQ,
-    MAX_MR, //
+    MAX_MR,
+    MAX_RD_ATOMIC, //
 };
 use kernel::prelude::*;
 use rdma::{
@@ -46,12 +47,13 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_cqe: abi::MAX_CQ_DEPTH,
         max_mr: MAX_MR,
         max_pd: crate::soft::MAX_PD,
-        max_qp_rd_atom: 16,
-        max_res_rd_atom: 16 * (abi::MAX_QP - 2),
-        max_qp_init_rd_atom: 16,
+        max_qp_rd_atom: MAX_RD_ATOMIC.into(),
+        max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),
+        max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
         max_ah: crate::soft::MAX_AH,
         max_pkeys: 1,
-        atomic_cap: AtomicCap::None,
+        // Atomic operations are the processor's own.
+        atomic_cap: AtomicCap::Glob,
         caps: Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD,
         timestamp_mask: u64::MAX,
         hca_core_clock: 1_000_000,

@@ -118,6 +118,16 @@ pub struct SendWqe {
     pub extra: [u8; 16],
 }
 
+/// The part of [`SendWqe::extra`] that atomic operations have.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct AtomicWords {
+    /// What to add, or what to compare with.
+    pub compare_add: U64,
+    /// What to swap in.
+    pub swap: U64,
+}
+
 /// `struct ferrule_recv_wqe`: the head of a slot of a receive queue.
 #[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -269,6 +279,7 @@ const _: () = {
     assert!(size_of::<SendWqe>() == 48);
     assert!(offset_of!(SendWqe, remote_addr) == 16);
     assert!(offset_of!(SendWqe, extra) == 32);
+    assert!(size_of::<AtomicWords>() == 16);
     assert!(size_of::<RecvWqe>() == 16);
     assert!(size_of::<Cqe>() == 64);
     assert!(offset_of!(Cqe, status) == 32);

@@ -29,6 +29,7 @@
 extern crate self as ferrule_engine;
 
 pub mod abi;
+mod atomic;
 mod attr;
 mod completer;
 mod context;
@@ -44,6 +45,7 @@ mod list;
 mod local;
 mod psn;
 mod qp;
+mod read;
 mod request;
 mod requester;
 mod responder;

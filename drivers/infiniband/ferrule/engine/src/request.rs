@@ -10,7 +10,9 @@ use crate::{
         wr_flags,
         wr_opcode, //
     },
+    atomic,
     attr::{
+        Access,
         Capabilities,
         QpType, //
     },
@@ -66,6 +68,9 @@ pub(crate) enum Opcode {
     SendWithImm,
     Write,
     WriteWithImm,
+    Read,
+    CompareSwap,
+    FetchAdd,
 }
 
 impl Opcode {
@@ -77,11 +82,39 @@ impl Opcode {
             wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
             wr_opcode::RDMA_WRITE => Opcode::Write,
             wr_opcode::RDMA_WRITE_WITH_IMM => Opcode::WriteWithImm,
+            wr_opcode::RDMA_READ => Opcode::Read,
+            wr_opcode::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
+            wr_opcode::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
             _ => return None,
         };
         match (qp_type, opcode) {
             (QpType::Rc, _) => Some(opcode),
             (QpType::Uc | QpType::Ud, _) => None,
+        }
+    }
+
+    /// Data come back from the responder, and take one of its resources for reads and atomics.
+    #[inline]
+    pub(crate) fn is_answered_with_data(self) -> bool {
+        match self {
+            Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm => false,
+            Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => true,
+        }
+    }
+
+    /// An operation on [`atomic::WORD`] bytes of the peer's memory.
+    #[inline]
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Opcode::CompareSwap | Opcode::FetchAdd)
+    }
+
+    /// The right to its own memory that the requester needs.
+    #[inline]
+    pub(crate) fn local_need(self) -> Access {
+        if self.is_answered_with_data() {
+            Access::LOCAL_WRITE
+        } else {
+            Access::NONE
         }
     }
 }
@@ -197,7 +230,7 @@ impl SendRequest {
         self.read_head(queue, ring, index);
         let head = &self.head;
         self.opcode = Opcode::parse(head.opcode, qp_type).ok_or(Status::LocalOperation)?;
-        if head.flags & !KNOWN != 0 || head.extra != [0; 16] {
+        if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !self.opcode.is_atomic()) {
             return Err(Status::LocalOperation);
         }
         let count = head.num_sge.get();
@@ -206,7 +239,7 @@ impl SendRequest {
             .slot(index)
             .wrapping_add(size_of::<abi::SendWqe>() as u32);
         if self.is_inline() {
-            if count != 0 {
+            if count != 0 || self.opcode.is_answered_with_data() {
                 return Err(Status::LocalOperation);
             }
             if inline > cap.max_inline {
@@ -220,6 +253,13 @@ impl SendRequest {
             }
             self.payload.read_entries(queue, body, usize::from(count));
             self.length = total_length(self.entries()).ok_or(Status::LocalLength)?;
+        }
+        if self.opcode.is_atomic() {
+            // What was there comes back whole; room for more than that is left alone.
+            if self.length < atomic::WORD {
+                return Err(Status::LocalLength);
+            }
+            self.length = atomic::WORD;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! The requester: takes send requests in order, sends each in pieces, and waits for the answer.
 
 use crate::{
+    abi,
     attr::{
         Access,
         Attributes,
@@ -16,6 +17,7 @@ use crate::{
         Trace, //
     },
     host::Host,
+    key::KeyUse,
     local, psn,
     qp::{
         Core,
@@ -33,7 +35,8 @@ use crate::{
     },
     sgl::{
         check_list,
-        Cursor, //
+        Cursor,
+        Side, //
     },
 };
 
@@ -135,6 +138,35 @@ impl Message<'_> {
     /// The piece ends the message.
     pub(crate) fn is_last(&self) -> bool {
         self.offset.wrapping_add(self.length) == self.request.length
+    }
+
+    /// The bytes of the peer's memory that the whole message names.
+    pub(crate) fn remote<H: Host>(&self, core: &Core<H>, need: Access) -> KeyUse {
+        let head = &self.request.head;
+        KeyUse {
+            pd: core.init.pd,
+            key: head.rkey.get(),
+            need,
+            addr: head.remote_addr.get(),
+            length: u64::from(self.request.length),
+        }
+    }
+
+    /// The requester's side of the copy: where the bytes of the piece lie, or where they belong.
+    pub(crate) fn local(&mut self) -> Side<'_> {
+        let request = self.request;
+        if request.is_inline() {
+            let bytes: &[u8] = request.payload.inline(request.length as usize);
+            Side::Inline(bytes.get(self.offset as usize..).unwrap_or(&[]))
+        } else {
+            let entries: &[abi::Sge] = request.entries();
+            Side::List {
+                pd: self.pd,
+                need: request.opcode.local_need(),
+                entries,
+                cursor: self.cursor,
+            }
+        }
     }
 }
 
@@ -262,10 +294,19 @@ impl Requester {
         if let Err(status) = judged {
             return Taken::Malformed(status);
         }
+        // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
+        if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
+            return Taken::Malformed(Status::LocalOperation);
+        }
         // Local keys are checked before anything is sent, so that a request which names memory
         // that it must not is never begun (C10-57).
         if !self.request.is_inline()
-            && !check_list(bus.keys, init.pd, Access::NONE, self.request.entries())
+            && !check_list(
+                bus.keys,
+                init.pd,
+                self.request.opcode.local_need(),
+                self.request.entries(),
+            )
         {
             return Taken::Malformed(Status::LocalProtection);
         }
@@ -382,7 +423,7 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
             }
         }
         Reply::Refuse(status) => fail(qps, bus, qp, status),
-        Reply::SourceLost => fail(qps, bus, qp, Status::LocalProtection),
+        Reply::LocalLost => fail(qps, bus, qp, Status::LocalProtection),
     }
 }
 

@@ -4,10 +4,10 @@
 
 use crate::{
     abi::{
-        self,
         wc_flags,
         wc_opcode, //
     },
+    atomic,
     attr::{
         Access,
         PathKind,
@@ -20,9 +20,9 @@ use crate::{
     counters::Count,
     event::QpEvent,
     host::Host,
-    key::KeyUse,
     psn,
     qp::Core,
+    read,
     request::{
         total_length,
         Opcode,
@@ -52,8 +52,8 @@ pub(crate) enum Reply {
     Refuse(Status),
     /// Nobody answers.
     Silence,
-    /// The requester's own memory could not be read.
-    SourceLost,
+    /// The requester's own memory could not be reached.
+    LocalLost,
 }
 
 /// What the responder is in the middle of.
@@ -94,7 +94,7 @@ enum NoReceive {
 }
 
 /// Why a message is refused.
-enum Refusal {
+pub(crate) enum Refusal {
     /// The request is not one that this queue pair takes (NAK Invalid Request).
     InvalidRequest,
     /// The peer may not access the memory (NAK Remote Access Error).
@@ -284,6 +284,8 @@ fn accept<H: Host>(
     let kind = match opcode {
         Opcode::Send | Opcode::SendWithImm => Inbound::Send,
         Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
+        // A single packet asks for all of these, so that this side is never in the middle of one.
+        Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Inbound::Nothing,
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
     let expected = if message.is_first() {
@@ -294,14 +296,51 @@ fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
+    let reply = match opcode {
+        Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm => {
+            place(bus, core, rq, message, kind)?
+        }
+        Opcode::Read => read::answer(bus, core, message)?,
+        Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(bus, core, message)?,
+    };
+    if reply != Reply::Acknowledge {
+        return Ok(reply);
+    }
+    rq.psn = psn::advance(rq.psn, message.packets);
+    bus.counters.bytes.count(u64::from(message.length));
+    if !message.is_last() {
+        rq.inbound = kind;
+        return Ok(reply);
+    }
+    rq.inbound = Inbound::Nothing;
+    bus.counters.messages.count(1);
+    if rq.busy {
+        let told = complete_receive(bus, core, rq, message);
+        rq.finish();
+        if !told {
+            return Err(Refusal::Broken);
+        }
+    }
+    Ok(reply)
+}
+
+/// Places the bytes of a piece of a SEND or an RDMA WRITE.
+fn place<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    message: &mut Message<'_>,
+    kind: Inbound,
+) -> Result<Reply, Refusal> {
+    let opcode = message.request.opcode;
     let length = message.request.length;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
     let takes_receive = match opcode {
         Opcode::Send | Opcode::SendWithImm => message.is_first(),
-        Opcode::Write => false,
         Opcode::WriteWithImm => message.is_last(),
+        _ => false,
     };
     if takes_receive {
         match rq.take(core) {
@@ -338,14 +377,7 @@ fn accept<H: Host>(
             }
         }
         _ => {
-            let head = &message.request.head;
-            let whole = KeyUse {
-                pd: core.init.pd,
-                key: head.rkey.get(),
-                need: Access::REMOTE_WRITE,
-                addr: head.remote_addr.get(),
-                length: u64::from(length),
-            };
+            let whole = message.remote(core, Access::REMOTE_WRITE);
             // A write without data checks no key (C9-88). All others are checked for the whole
             // range before a byte is placed, and again with every piece, for the region may have
             // been deregistered since.
@@ -359,34 +391,18 @@ fn accept<H: Host>(
         }
     };
     let piece = message.length;
-    match sgl::copy(bus.keys, &mut message.source(), &mut target, piece) {
-        Ok(()) => (),
-        Err(Unreachable::Source) => return Ok(Reply::SourceLost),
+    match sgl::copy(bus.keys, &mut message.local(), &mut target, piece) {
+        Ok(()) => Ok(Reply::Acknowledge),
+        Err(Unreachable::Source) => Ok(Reply::LocalLost),
         Err(Unreachable::Target) if kind == Inbound::Send => {
             // The buffer of the receive request is not what it should be (C9-99, class A).
-            return Err(Refusal::Receive {
+            Err(Refusal::Receive {
                 local: Status::LocalProtection,
                 remote: Status::RemoteOperation,
-            });
+            })
         }
-        Err(Unreachable::Target) => return Err(Refusal::Access),
+        Err(Unreachable::Target) => Err(Refusal::Access),
     }
-    rq.psn = psn::advance(rq.psn, message.packets);
-    bus.counters.bytes.count(u64::from(message.length));
-    if !message.is_last() {
-        rq.inbound = kind;
-        return Ok(Reply::Acknowledge);
-    }
-    rq.inbound = Inbound::Nothing;
-    bus.counters.messages.count(1);
-    if rq.busy {
-        let told = complete_receive(bus, core, rq, message);
-        rq.finish();
-        if !told {
-            return Err(Refusal::Broken);
-        }
-    }
-    Ok(Reply::Acknowledge)
 }
 
 /// Completes the receive request that the message took; answers whether that could be told.
@@ -402,8 +418,8 @@ fn complete_receive<H: Host>(
         wr_id: rq.request.head.wr_id.get(),
         status: Status::Success,
         opcode: match request.opcode {
-            Opcode::Send | Opcode::SendWithImm => wc_opcode::RECV,
-            Opcode::Write | Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
+            Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
+            _ => wc_opcode::RECV,
         },
         length: request.length,
         data: if with_imm {
@@ -418,23 +434,4 @@ fn complete_receive<H: Host>(
     }
     .write(bus, core, core.init.recv_cq)
     .is_ok()
-}
-
-impl Message<'_> {
-    /// Where the bytes of the piece lie.
-    fn source(&mut self) -> Side<'_> {
-        let request = self.request;
-        if request.is_inline() {
-            let bytes: &[u8] = request.payload.inline(request.length as usize);
-            Side::Inline(bytes.get(self.offset as usize..).unwrap_or(&[]))
-        } else {
-            let entries: &[abi::Sge] = request.entries();
-            Side::List {
-                pd: self.pd,
-                need: Access::NONE,
-                entries,
-                cursor: self.cursor,
-            }
-        }
-    }
 }

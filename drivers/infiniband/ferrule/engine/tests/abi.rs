@@ -163,6 +163,19 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
+/// The words of the union in the head of a send request, which have no structure of their own in C.
+fn union_words() -> Vec<(&'static str, usize)> {
+    use std::mem::offset_of;
+
+    vec![
+        (
+            "atomic.compare_add",
+            offset_of!(abi::AtomicWords, compare_add),
+        ),
+        ("atomic.swap", offset_of!(abi::AtomicWords, swap)),
+    ]
+}
+
 fn values() -> BTreeMap<&'static str, u64> {
     use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
 
@@ -304,6 +317,19 @@ fn structures_are_as_in_the_header() {
             end = offset + length;
         }
         assert_eq!(end, size, "every field of {name}");
+    }
+}
+
+#[test]
+fn words_of_the_union_are_as_in_the_header() {
+    let expressions: Vec<_> = union_words()
+        .iter()
+        .map(|(name, _)| format!("offsetof(struct ferrule_send_wqe, {name})"))
+        .collect();
+    let c = ask_c("abi-union", &expressions);
+    for ((name, rust), c) in union_words().iter().zip(c) {
+        let rust = std::mem::offset_of!(abi::SendWqe, extra) + rust;
+        assert_eq!(rust as u64, c, "{name}");
     }
 }
 

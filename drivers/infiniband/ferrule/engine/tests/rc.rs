@@ -517,32 +517,6 @@ fn sequence_numbers_have_to_fit() {
     }
 }
 
-/// Posts a write or send that the responder refuses, and checks how each side ends.
-#[track_caller]
-fn refused(prepare: impl Fn(&mut World, &End, &End) -> Wr, status: Status, event: Option<QpEvent>) {
-    let mut w = World::new();
-    let (a, b) = w.pair();
-    let wr = prepare(&mut w, &a, &b);
-    let posted = b.qp.rq_producer.get();
-    a.qp.post_send(&Wr { wr_id: 1, ..wr }.with_flags(0));
-    a.qp.post_send(&Wr::send(2, &[]).with_flags(0));
-    w.run();
-    a.cq.expect(1, status);
-    a.cq.expect(2, Status::Flushed);
-    a.cq.expect_none();
-    w.state(&a.qp, State::Err);
-    w.state(&b.qp, State::Err);
-    for _ in 0..posted {
-        b.cq.poll().expect("all receive requests end");
-    }
-    b.cq.expect_none();
-    let events: Vec<_> = event
-        .into_iter()
-        .map(|event| Event::Qp(b.qp.name, event))
-        .collect();
-    assert_eq!(w.events(), events);
-}
-
 #[test]
 fn remote_access_is_refused() {
     let access = Some(QpEvent::AccessError);

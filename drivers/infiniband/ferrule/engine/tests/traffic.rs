@@ -47,7 +47,7 @@ fn length() -> impl Strategy<Value = u32> {
 
 fn step(ends: usize) -> impl Strategy<Value = Step> {
     let send = (
-        0..4u8,
+        0..5u8,
         prop::collection::vec(length(), 0..=4),
         0..50_000u32,
         any::<bool>(),
@@ -129,6 +129,9 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
         sges.push(side.source.sge(at, piece));
         at += u64::from(piece) + 3;
     }
+    if send.opcode == wr_opcode::RDMA_READ {
+        return post_read(sides, index, send);
+    }
     let write = matches!(
         send.opcode,
         wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM
@@ -180,6 +183,36 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
             wc_opcode::SEND
         };
         side.due.push_back((wr_id, opcode, total));
+    }
+}
+
+/// Reads what the peer sends from, which does not change, into the memory for what arrives.
+fn post_read(sides: &mut [Side], index: usize, send: &Send) {
+    let total: u32 = send.pieces.iter().sum();
+    let source = sides[sides[index].peer].source.clone();
+    let side = &mut sides[index];
+    if side.used + u64::from(total) > MEMORY as u64 {
+        return;
+    }
+    let signaled = send.signaled || side.outstanding.len() as u64 == DEPTH - 2;
+    let mut sges = Vec::new();
+    let mut at = side.used;
+    for &piece in &send.pieces {
+        sges.push(side.target.sge(at, piece));
+        at += u64::from(piece);
+    }
+    let wr_id = side.sent << 8 | index as u64;
+    let flags = if signaled { wr_flags::SIGNALED } else { 0 };
+    let wr = Wr::read(wr_id, &sges, source.remote(send.start.into())).with_flags(flags);
+    let start = side.used as usize;
+    let bytes = source.bytes(send.start as usize, total as usize);
+    side.model[start..start + bytes.len()].copy_from_slice(&bytes);
+    side.used = at;
+    side.qp.post_send(&wr);
+    side.sent += 1;
+    side.outstanding.push_back(wr_id);
+    if signaled {
+        side.due.push_back((wr_id, wc_opcode::RDMA_READ, total));
     }
 }
 

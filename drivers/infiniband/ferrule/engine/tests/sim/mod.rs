@@ -232,6 +232,39 @@ impl Wr {
         }
     }
 
+    pub fn read(wr_id: u64, sges: &[(u64, u32, u32)], remote: (u64, u32)) -> Self {
+        Self {
+            opcode: abi::wr_opcode::RDMA_READ,
+            remote,
+            ..Self::send(wr_id, sges)
+        }
+    }
+
+    pub fn compare_swap(
+        wr_id: u64,
+        sge: (u64, u32, u32),
+        remote: (u64, u32),
+        compare: u64,
+        swap: u64,
+    ) -> Self {
+        let words = abi::AtomicWords {
+            compare_add: compare.into(),
+            swap: swap.into(),
+        };
+        Self {
+            opcode: abi::wr_opcode::ATOMIC_CMP_AND_SWP,
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::read(wr_id, &[sge], remote)
+        }
+    }
+
+    pub fn fetch_add(wr_id: u64, sge: (u64, u32, u32), remote: (u64, u32), add: u64) -> Self {
+        Self {
+            opcode: abi::wr_opcode::ATOMIC_FETCH_AND_ADD,
+            ..Self::compare_swap(wr_id, sge, remote, add, 0)
+        }
+    }
+
     pub fn with_opcode(self, opcode: u8) -> Self {
         Self { opcode, ..self }
     }
@@ -680,6 +713,36 @@ impl World {
 pub struct End {
     pub qp: TestQp,
     pub cq: TestCq,
+}
+
+/// Posts a request that the responder refuses, and checks how each side ends.
+#[track_caller]
+pub fn refused(
+    prepare: impl Fn(&mut World, &End, &End) -> Wr,
+    status: Status,
+    event: Option<QpEvent>,
+) {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let wr = prepare(&mut w, &a, &b);
+    let posted = b.qp.rq_producer.get();
+    a.qp.post_send(&Wr { wr_id: 1, ..wr }.with_flags(0));
+    a.qp.post_send(&Wr::send(2, &[]).with_flags(0));
+    w.run();
+    a.cq.expect(1, status);
+    a.cq.expect(2, Status::Flushed);
+    a.cq.expect_none();
+    w.state(&a.qp, State::Err);
+    w.state(&b.qp, State::Err);
+    for _ in 0..posted {
+        b.cq.poll().expect("all receive requests end");
+    }
+    b.cq.expect_none();
+    let events: Vec<_> = event
+        .into_iter()
+        .map(|event| Event::Qp(b.qp.name, event))
+        .collect();
+    assert_eq!(w.events(), events);
 }
 
 pub const SQ_PSN: u32 = 0x00ff_fff0;

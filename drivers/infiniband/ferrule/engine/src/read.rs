@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA READ at the responder: bytes of this side's memory for the peer.
+
+use crate::{
+    attr::Access,
+    host::Host,
+    qp::Core,
+    requester::Message,
+    responder::{
+        Refusal,
+        Reply, //
+    },
+    schedule::Bus,
+    sgl::{
+        self,
+        Side,
+        Unreachable, //
+    },
+};
+
+/// Hands a piece of what the peer asks for to it.
+pub(crate) fn answer<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    message: &mut Message<'_>,
+) -> Result<Reply, Refusal> {
+    // A queue pair that promised no resource for reads has none to answer from (IBA volume 1, 9.4.4).
+    if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    let whole = message.remote(core, Access::REMOTE_READ);
+    // A read of nothing checks no key (C9-88). All others are checked for the whole range before
+    // a byte is handed out, and again with every piece.
+    if whole.length != 0 && bus.keys.check(&whole).is_err() {
+        return Err(Refusal::Access);
+    }
+    let mut source = Side::Range {
+        whole,
+        offset: u64::from(message.offset),
+    };
+    let piece = message.length;
+    match sgl::copy(bus.keys, &mut source, &mut message.local(), piece) {
+        Ok(()) => Ok(Reply::Acknowledge),
+        Err(Unreachable::Source) => Err(Refusal::Access),
+        Err(Unreachable::Target) => Ok(Reply::LocalLost),
+    }
+}
