@@ -4,15 +4,24 @@
  * not have. Sorted.
  */
 
+#include <linux/crc32.h>
 #include <linux/etherdevice.h>
 #include <linux/hrtimer.h>
+#include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
 #include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/random.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
+#include <linux/skbuff.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
+#include <net/dst.h>
+#include <net/if_inet6.h>
+#include <net/ip.h>
+#include <net/net_namespace.h>
+#include <net/udp_tunnel.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_umem.h>
@@ -21,4 +30,5 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "../helpers/helpers.h"
+#include "../helpers/net.h"
 #include "../helpers/rdma.h"

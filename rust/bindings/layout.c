@@ -374,4 +374,27 @@ void layout(void)
 	FIELD(ib_gid_attr, gid_type);
 	FIELD(ib_gid_attr, index);
 	FIELD(ib_gid_attr, port_num);
+
+	/* Networking. */
+	FIELD(sk_buff, head);
+	FIELD(sk_buff, data);
+	FIELD(sk_buff, len);
+	FIELD(sk_buff, data_len);
+	FIELD(socket, sk);
+	SIZE(in6_addr);
+	SIZE(notifier_block);
+	FIELD(notifier_block, notifier_call);
+
+	SIZE(pernet_operations);
+	FIELD(pernet_operations, init);
+	FIELD(pernet_operations, exit);
+	FIELD(pernet_operations, id);
+	FIELD(pernet_operations, size);
+
+	SIZE(udp_port_cfg);
+
+	SIZE(udp_tunnel_sock_cfg);
+	FIELD(udp_tunnel_sock_cfg, sk_user_data);
+	FIELD(udp_tunnel_sock_cfg, encap_type);
+	FIELD(udp_tunnel_sock_cfg, encap_rcv);
 }

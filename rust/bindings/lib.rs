@@ -3,8 +3,8 @@
 //! Bindings for what the kernel's own do not have: the RDMA core, and some helpers.
 //!
 //! `bindgen` makes them in the build from `bindings_helper.h`. Types that the kernel's bindings do
-//! have are theirs, so that both can be mixed. Only `kernel_ext` and `rdma` use this crate; a driver
-//! uses those.
+//! have are theirs, so that both can be mixed. Only `kernel_ext`, `net_ext` and `rdma` use this
+//! crate; a driver uses those.
 
 #![allow(
     clippy::all,

@@ -7,7 +7,6 @@
 #define FERRULE_HELPERS_H
 
 #include <linux/hrtimer.h>
-#include <linux/netdevice.h>
 #include <linux/spinlock.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
@@ -25,14 +24,5 @@ bool ferrule_helper_single_task_running(void);
 void ferrule_helper_cond_resched(void);
 struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
 						  const char *name);
-u32 ferrule_helper_netdev_mtu(const struct net_device *dev);
-int ferrule_helper_netdev_ifindex(const struct net_device *dev);
-unsigned short ferrule_helper_netdev_type(const struct net_device *dev);
-unsigned char ferrule_helper_netdev_addr_len(const struct net_device *dev);
-const unsigned char *ferrule_helper_netdev_dev_addr(const struct net_device *dev);
-const char *ferrule_helper_netdev_name(const struct net_device *dev);
-bool ferrule_helper_netif_running(const struct net_device *dev);
-void ferrule_helper_dev_hold(struct net_device *dev);
-void ferrule_helper_dev_put(struct net_device *dev);
 
 #endif /* FERRULE_HELPERS_H */

@@ -50,29 +50,8 @@ ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr)
 	return rdma_gid_attr_network_type(attr);
 }
 
-struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info)
-{
-	return netdev_notifier_info_to_dev(info);
-}
-
 /* Whether the device knows a speed: dummy, bridge and the like have none. */
 bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev)
 {
 	return dev->ethtool_ops && dev->ethtool_ops->get_link_ksettings;
-}
-
-/* Whether no NETDEV_UNREGISTER was sent yet; it is sent after the state changes. */
-bool ferrule_helper_netdev_is_registered(const struct net_device *dev)
-{
-	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
-}
-
-int ferrule_helper_register_netdevice_notifier(struct notifier_block *nb)
-{
-	return register_netdevice_notifier(nb);
-}
-
-int ferrule_helper_unregister_netdevice_notifier(struct notifier_block *nb)
-{
-	return unregister_netdevice_notifier(nb);
 }

@@ -20,10 +20,6 @@ enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev)
 enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);
 enum rdma_network_type
 ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr);
-struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info);
 bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev);
-bool ferrule_helper_netdev_is_registered(const struct net_device *dev);
-int ferrule_helper_register_netdevice_notifier(struct notifier_block *nb);
-int ferrule_helper_unregister_netdevice_notifier(struct notifier_block *nb);
 
 #endif /* FERRULE_HELPERS_RDMA_H */

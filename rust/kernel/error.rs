@@ -30,7 +30,12 @@ pub mod code {
 
     declare_errno! {
         EOPNOTSUPP: "Operation not supported.";
+        EAFNOSUPPORT: "Address family not supported by protocol.";
         EADDRINUSE: "Address already in use.";
+        ENETUNREACH: "Network is unreachable.";
         EHOSTUNREACH: "No route to host.";
+        ENOBUFS: "No buffer space available.";
+        EMSGSIZE: "Message too long.";
+        ESTALE: "Stale file handle.";
     }
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the `kernel` crate lacks and an RDMA driver needs.
+//! What the `kernel` crate lacks and an RDMA driver needs. Networking is in the crate `net_ext`.
 //!
 //! The modules are named and laid out as those of `kernel`, so that each could move there.
 
 pub mod error;
 pub mod mm;
-pub mod net;
 pub mod random;
 pub mod sync;
 pub mod task;

@@ -16,7 +16,7 @@ use kernel::{
     prelude::*,
     sync::aref::ARef, //
 };
-use kernel_ext::net::NetDevice;
+use net_ext::NetDevice;
 
 use crate::{
     bindings,

@@ -12,10 +12,8 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-use kernel_ext::{
-    error::code::EOPNOTSUPP,
-    net::NetDevice, //
-};
+use kernel_ext::error::code::EOPNOTSUPP;
+use net_ext::NetDevice;
 
 use crate::{
     ah,

@@ -18,7 +18,7 @@ use kernel::{
     },
     types::Opaque, //
 };
-use kernel_ext::net::NetDevice;
+use net_ext::NetDevice;
 
 use crate::{
     bindings,

@@ -10,7 +10,7 @@ use kernel::{
     error::from_result,
     prelude::*, //
 };
-use kernel_ext::net::NetDevice;
+use net_ext::NetDevice;
 
 use crate::{
     bindings,

@@ -13,7 +13,7 @@ use kernel::{
     prelude::*,
     types::ScopeGuard, //
 };
-use kernel_ext::net::NetDevice;
+use net_ext::NetDevice;
 
 use crate::{
     bindings,
@@ -120,8 +120,7 @@ impl<D: Driver> UnregisteredDevice<D> {
 
         // If the network device went before the device was known, the notifier has missed it.
         if let Some(netdev) = netdev {
-            // SAFETY: The network device is valid.
-            if !unsafe { bindings::netdev_is_registered(netdev.as_raw()) } {
+            if !netdev.is_registered() {
                 unregister_for::<D>(&netdev);
             }
         }

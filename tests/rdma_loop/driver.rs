@@ -16,11 +16,11 @@ use kernel::{
 };
 use kernel_ext::{
     error::code::EOPNOTSUPP,
-    mm::SharedArea,
-    net::{
-        eui64_from_mac,
-        NetDevice, //
-    },
+    mm::SharedArea, //
+};
+use net_ext::{
+    eui64_from_mac,
+    NetDevice, //
 };
 use rdma::{
     mmap::{

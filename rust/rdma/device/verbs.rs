@@ -10,7 +10,7 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-use kernel_ext::net::NetDevice;
+use net_ext::NetDevice;
 
 use super::{
     AtomicCap,

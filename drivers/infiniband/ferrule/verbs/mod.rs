@@ -19,7 +19,7 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-use kernel_ext::net::{
+use net_ext::{
     eui64_from_mac,
     NetDevice, //
 };

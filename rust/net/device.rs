@@ -4,27 +4,49 @@
 //!
 //! C header: `include/linux/netdevice.h`.
 
-use core::ptr::NonNull;
+use core::{
+    net::IpAddr,
+    ptr::NonNull, //
+};
 
 use kernel::{
     prelude::*,
     str::CStr,
-    sync::aref::{
-        ARef,
-        AlwaysRefCounted, //
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        rcu, //
     },
     types::Opaque, //
 };
 
-use crate::bindings;
+use crate::{
+    bindings,
+    HeldNamespace,
+    Namespace, //
+};
 
 /// `ARPHRD_ETHER`.
 const ARPHRD_ETHER: u16 = 1;
 
-/// `ETH_ALEN`: the length of an Ethernet address.
-const ETH_ALEN: usize = 6;
+/// The length of an Ethernet address.
+pub const ETH_ALEN: usize = 6;
+
+/// A VLAN, of which a device of its own sends and receives the packets.
+#[derive(Clone)]
+pub struct Vlan {
+    /// The VLAN identifier, 0 to 4094.
+    pub id: u16,
+    /// The device that carries the packets: never one of a VLAN.
+    pub real_device: ARef<NetDevice>,
+}
 
 /// A network device: `struct net_device`.
+///
+/// Where a device is taken away, its removal waits for all references to be dropped: so who holds
+/// one follows [`notifier::DeviceEvent::Unregister`](crate::notifier::DeviceEvent::Unregister).
 ///
 /// # Invariants
 ///
@@ -117,6 +139,72 @@ impl NetDevice {
                 .cast::<[u8; ETH_ALEN]>()
                 .read_volatile()
         }
+    }
+
+    /// The network namespace that it is in, unless that one is on its way out. A device that moves
+    /// to another namespace is unregistered first. Any context.
+    pub fn namespace(&self) -> Option<HeldNamespace> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is valid by the type invariants, and RCU keeps the namespace.
+        unsafe { Namespace::from_raw(bindings::dev_net_rcu(self.as_raw())) }.try_hold()
+    }
+
+    /// Whether it is there for all, and no `Unregister` has been told of it yet. Any context.
+    pub fn is_registered(&self) -> bool {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::netdev_is_registered(self.as_raw()) }
+    }
+
+    /// Whether it is a loopback device. Any context.
+    pub fn is_loopback(&self) -> bool {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::netdev_is_loopback(self.as_raw()) }
+    }
+
+    /// The device in the same namespace, of which there may be several, that has this address. Any
+    /// context.
+    pub fn sibling_with(&self, address: IpAddr) -> Option<ARef<NetDevice>> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked: it keeps the
+        // namespace, and what is found until there is a reference. Addresses of IPv6 are 16 bytes.
+        unsafe {
+            let net = bindings::dev_net_rcu(self.as_raw());
+            let found = match address {
+                IpAddr::V4(v4) => {
+                    bindings::__ip_dev_find(net, u32::from_ne_bytes(v4.octets()), false)
+                }
+                IpAddr::V6(v6) => bindings::ipv6_dev_find_rcu(net, v6.octets().as_ptr().cast()),
+            };
+            (!found.is_null()).then(|| Self::from_raw(found).hold())
+        }
+    }
+
+    /// Whether it is the device of a VLAN. Any context.
+    pub fn is_vlan(&self) -> bool {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::is_vlan_dev(self.as_raw()) }
+    }
+
+    /// The VLAN that it is the device of, if it is one. Any context.
+    pub fn vlan(&self) -> Option<Vlan> {
+        if !self.is_vlan() {
+            return None;
+        }
+        // SAFETY: `self` is the valid device of a VLAN, which holds the real device.
+        unsafe {
+            Some(Vlan {
+                id: bindings::vlan_dev_vlan_id(self.as_raw()),
+                real_device: Self::from_raw(bindings::vlan_dev_real_dev(self.as_raw())).hold(),
+            })
+        }
+    }
+
+    /// Whether `upper` is stacked on this device, directly or over others: as a VLAN, a bond, a
+    /// bridge. Any context.
+    pub fn has_upper(&self, upper: &NetDevice) -> bool {
+        let _rcu = rcu::read_lock();
+        // SAFETY: Both are valid by the type invariants, and RCU is read-locked.
+        unsafe { bindings::netdev_has_upper(self.as_raw(), upper.as_raw()) }
     }
 
     /// Whether it has an Ethernet address.

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Networking, for drivers that speak a protocol of their own on UDP.
+//!
+//! | what | where |
+//! |---|---|
+//! | network devices, namespaces, data of each namespace | [`NetDevice`], [`Namespace`], [`pernet`] |
+//! | what happens to devices and addresses | [`notifier`] |
+//! | packets | [`skb`], and the headers of IP and UDP in [`ip`] |
+//! | receiving: a UDP port in a namespace | [`udp`] |
+//! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`] |
+//!
+//! A driver receives in softirq context and may send from there, too. What may be called where is
+//! said with each method; "any context" excludes hard interrupts and code with interrupts disabled
+//! everywhere in this crate, for the network stack is not made for those.
+//!
+//! Nothing here writes to the kernel log: whatever comes from the wire is answered by an error or
+//! dropped, and it is for the driver to count.
+
+mod batch;
+mod device;
+pub mod ip;
+mod namespace;
+pub mod notifier;
+pub mod pernet;
+pub mod route;
+pub mod skb;
+pub mod udp;
+
+pub(crate) use bindings_ext as bindings;
+
+pub use batch::Batch;
+pub use device::{
+    eui64_from_mac,
+    NetDevice,
+    Vlan,
+    ETH_ALEN, //
+};
+pub use namespace::{
+    HeldNamespace,
+    Namespace, //
+};

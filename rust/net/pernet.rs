@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Data of each network namespace.
+//!
+//! C headers: `include/net/net_namespace.h`, `include/net/netns/generic.h`.
+
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ptr::addr_of_mut, //
+};
+
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Relaxed,
+        Release, //
+    },
+    types::{
+        Opaque,
+        ScopeGuard, //
+    },
+};
+
+use crate::{
+    bindings,
+    HeldNamespace,
+    Namespace, //
+};
+
+/// The number by which namespaces know a kind of data. Each kind has a `static` of its own.
+pub struct Id {
+    number: Opaque<c_uint>,
+    taken: Atomic<u32>,
+}
+
+// SAFETY: The number is written while its data is registered, which one caller at a time can do, and
+// read only as long as that lasts.
+unsafe impl Sync for Id {}
+
+impl Id {
+    /// A number that is not given yet.
+    #[allow(clippy::new_without_default, reason = "it is for statics")]
+    pub const fn new() -> Self {
+        Id {
+            number: Opaque::new(0),
+            taken: Atomic::new(0),
+        }
+    }
+}
+
+/// What each namespace has one of.
+pub trait PerNet: Send + Sync + Sized + 'static {
+    /// The number of this kind of data, always the same.
+    fn id() -> &'static Id;
+
+    /// The data of a namespace. Process context.
+    ///
+    /// Called for those that there are when the kind is registered, and for each new one. The
+    /// namespace must not be held from here on.
+    ///
+    /// # Errors
+    ///
+    /// If this fails, so does the registration, or the making of the namespace.
+    fn new(net: &Namespace) -> impl PinInit<Self, Error>;
+}
+
+/// The data as it lies in the memory that comes with the namespace, zeroed.
+///
+/// # Invariants
+///
+/// `value` is initialised if `ready` is not 0.
+struct Slot<T> {
+    ready: Atomic<u32>,
+    value: MaybeUninit<T>,
+}
+
+/// A kind of data that each namespace has.
+///
+/// The data is dropped when its namespace ends, after the namespace's devices have gone, or with the
+/// registration. Process context in both cases.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::prelude::*;
+/// use net_ext::{pernet::{Id, PerNet, Registration}, NetDevice, Namespace};
+///
+/// struct Cookie(u64);
+///
+/// impl PerNet for Cookie {
+///     fn id() -> &'static Id {
+///         static ID: Id = Id::new();
+///         &ID
+///     }
+///
+///     fn new(net: &Namespace) -> impl PinInit<Self, Error> {
+///         Ok::<_, Error>(Cookie(net.cookie()))
+///     }
+/// }
+///
+/// fn cookie(cookies: &Registration<Cookie>, device: &NetDevice) -> Option<u64> {
+///     let net = device.namespace()?;
+///     Some(cookies.get(&net)?.0)
+/// }
+/// ```
+///
+/// # Invariants
+///
+/// `ops` is registered, with the number of `T::id()`, which is taken.
+#[pin_data(PinnedDrop)]
+pub struct Registration<T: PerNet> {
+    #[pin]
+    ops: Opaque<bindings::pernet_operations>,
+    _data: PhantomData<T>,
+}
+
+// SAFETY: It may be unregistered by any thread, which drops data that is `Send`.
+unsafe impl<T: PerNet> Send for Registration<T> {}
+
+// SAFETY: By a shared reference the data alone can be reached, and that is `Sync`.
+unsafe impl<T: PerNet> Sync for Registration<T> {}
+
+impl<T: PerNet> Registration<T> {
+    /// Gives data to all namespaces. Process context, without the RTNL.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`.
+    /// - `EBUSY` if the kind is registered.
+    /// - What [`PerNet::new`] says of a namespace.
+    pub fn new() -> impl PinInit<Self, Error> {
+        // The memory of a namespace's data has the alignment of the smallest allocation.
+        const { assert!(align_of::<Slot<T>>() <= 8) };
+        try_pin_init!(Self {
+            ops <- Opaque::try_ffi_init(|slot: *mut bindings::pernet_operations| {
+                let id = T::id();
+                if id.taken.cmpxchg(0, 1, Full).is_err() {
+                    return Err(EBUSY);
+                }
+                let taken = ScopeGuard::new(|| id.taken.store(0, Release));
+                // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop`
+                // unregisters it. The number is ours alone. What is not set is zero, as it should
+                // be: so the constant fields are not written one by one.
+                unsafe {
+                    slot.write(bindings::pernet_operations {
+                        init: Some(Self::init),
+                        exit: Some(Self::exit),
+                        id: id.number.get(),
+                        size: size_of::<Slot<T>>(),
+                        ..pin_init::zeroed()
+                    });
+                    to_result(bindings::register_pernet_subsys(slot))?;
+                }
+                taken.dismiss();
+                Ok(())
+            }),
+            _data: PhantomData,
+        })
+    }
+
+    /// The data of a namespace; none if that is still in the making. Any context.
+    #[inline]
+    pub fn get<'a>(&'a self, net: &'a HeldNamespace) -> Option<&'a T> {
+        // SAFETY: By the type invariants, the number is one of a registered kind. The namespace is
+        // held, so it has not come to its end.
+        let slot = unsafe { Self::slot(net.as_raw()) };
+        // SAFETY: The slot is there as long as the namespace and the registration are. The place is
+        // taken by itself, for the value may be in the making.
+        let ready = unsafe { &(*slot).ready };
+        if ready.load(Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: By the invariants of the slot; and the value is not dropped before the namespace
+        // or the registration, which are both borrowed.
+        Some(unsafe { &*(&raw const (*slot).value).cast::<T>() })
+    }
+
+    /// # Safety
+    ///
+    /// The number is registered, and the namespace is valid.
+    unsafe fn slot(net: *mut bindings::net) -> *mut Slot<T> {
+        // SAFETY: By the requirements of this function. The number does not change as long as it is
+        // registered.
+        unsafe { bindings::net_generic(net, *T::id().number.get()) }.cast()
+    }
+
+    /// `init` of `struct pernet_operations`.
+    ///
+    /// # Safety
+    ///
+    /// To be called by the core only, once for each namespace.
+    unsafe extern "C" fn init(net: *mut bindings::net) -> c_int {
+        kernel::error::from_result(|| {
+            // SAFETY: By the requirements of this function. The memory is there, and is zero.
+            let (net, slot) = unsafe { (Namespace::from_raw(net), Self::slot(net)) };
+            // SAFETY: The place is valid for writing and stays where it is, and nobody else looks
+            // at it before it is ready.
+            unsafe { T::new(net).__pinned_init(addr_of_mut!((*slot).value).cast::<T>())? };
+            // INVARIANT: As just done.
+            //
+            // SAFETY: The place is valid, and zero is a value of it.
+            unsafe { &(*slot).ready }.store(1, Release);
+            Ok(0)
+        })
+    }
+
+    /// `exit` of `struct pernet_operations`.
+    ///
+    /// # Safety
+    ///
+    /// To be called by the core only, once for each namespace for which `init` has been called;
+    /// nobody holds the namespace any more, or the registration is being dropped.
+    unsafe extern "C" fn exit(net: *mut bindings::net) {
+        // SAFETY: By the requirements of this function.
+        let slot = unsafe { Self::slot(net) };
+        // SAFETY: As in `get`.
+        if unsafe { &(*slot).ready }.load(Relaxed) != 0 {
+            // SAFETY: By the invariants of the slot. Nobody borrows the value, for that needs a
+            // held namespace and the registration. The memory is freed after this.
+            unsafe { core::ptr::drop_in_place(addr_of_mut!((*slot).value).cast::<T>()) };
+        }
+    }
+}
+
+#[pinned_drop]
+impl<T: PerNet> PinnedDrop for Registration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: By the type invariants.
+        unsafe { bindings::unregister_pernet_subsys(self.ops.get()) };
+        T::id().taken.store(0, Release);
+    }
+}

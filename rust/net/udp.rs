@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! UDP ports of protocols in the kernel.
+//!
+//! C headers: `include/net/udp_tunnel.h`, `include/net/udp.h`.
+
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::{
+        ForeignOwnable,
+        Opaque, //
+    },
+};
+
+use crate::{
+    bindings,
+    ip::{
+        UdpHeaders,
+        UDP_LEN, //
+    },
+    route::Route,
+    skb::{
+        NewSkBuff,
+        OwnedSkBuff, //
+    },
+    Namespace, //
+    NetDevice,
+};
+
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A packet that was received.
+///
+/// The stack has found its lengths and checksums right. The checksum of UDP may have been missing.
+pub struct Packet<'a> {
+    /// The payload of UDP; the headers are in front ([`SkBuff::headers`](crate::skb::SkBuff::headers)).
+    pub skb: OwnedSkBuff,
+    /// What the headers say.
+    pub headers: UdpHeaders,
+    /// The device that it was received by: of packets in a VLAN, the VLAN's; of packets to a member
+    /// of a bond, the bond's.
+    pub device: &'a NetDevice,
+}
+
+/// A port to send from.
+///
+/// # Invariants
+///
+/// It is the socket of a [`UdpSocket`], which lives while this is borrowed.
+#[repr(transparent)]
+pub struct Port(Opaque<bindings::sock>);
+
+// SAFETY: Sending takes no more than a shared reference in C.
+unsafe impl Sync for Port {}
+
+impl Port {
+    /// # Safety
+    ///
+    /// `sk` is the socket of a `UdpSocket`, and is valid for the lifetime `'a`.
+    #[inline]
+    unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
+        // SAFETY: By the requirements of this function; the type is transparent over `Opaque`.
+        unsafe { &*sk.cast() }
+    }
+
+    /// Sends a packet, which begins with its IP header, by a route. Any context; RCU need not be
+    /// locked. See [`UdpHeaders::write`] for the headers.
+    ///
+    /// The stack fills in the length of the packet as it is, and the checksum of an IPv4 header; it
+    /// sends as for any socket, through filters and the queueing discipline of the device.
+    /// `priority` is what those go by; the device of a VLAN makes the priority in the packet's tag
+    /// of it.
+    ///
+    /// # Errors
+    ///
+    /// What is said of the packet's further fate is all that is known at once; it may be lost later.
+    ///
+    /// - `ESTALE`: the route is no longer current; find another.
+    /// - `EINVAL`: the packet does not begin with a header of the route's family.
+    /// - `EMSGSIZE`: it is longer than the route's MTU.
+    /// - `ENOBUFS`: the device's queue is full.
+    /// - What a filter says, `EPERM` as a rule.
+    #[inline]
+    pub fn send(&self, packet: NewSkBuff, route: &Route, priority: u32) -> Result {
+        let (dst, cookie, ipv6) = route.raw();
+        let header = packet.linear();
+        // The version, and for IPv4 the length of the header: no options.
+        let (len, right) = match header.first() {
+            Some(first) if ipv6 => (40, first >> 4 == 6),
+            Some(first) => (20, *first == 0x45),
+            None => (0, false),
+        };
+        if !right || header.len() < len + UDP_LEN {
+            return Err(EINVAL);
+        }
+        let skb = OwnedSkBuff::from(packet).into_raw();
+        // SAFETY: The buffer is ours alone and is given up; it begins with a header as it should.
+        // Socket and route are valid by their invariants.
+        to_result(unsafe {
+            bindings::ip_xmit(skb.as_ptr(), self.0.get(), dst, cookie, ipv6, priority)
+        })
+    }
+
+    /// The memory, in bytes, of packets that were sent and are not gone yet: they wait in the queue
+    /// of a device, for a neighbour, or to be received on this machine. Any context.
+    #[inline]
+    pub fn queued(&self) -> usize {
+        // SAFETY: The socket is valid by the type invariants.
+        usize::try_from(unsafe { bindings::sk_wmem_alloc_get(self.0.get()) }).unwrap_or(0)
+    }
+}
+
+/// Who receives the packets of a port.
+pub trait Receive: Send + Sync + 'static {
+    /// A packet has come. Softirq context; RCU is read-locked. Several processors may call at once.
+    ///
+    /// The packet may be kept, the device may not. An answer may be sent at once, from `port`.
+    fn receive(&self, port: &Port, packet: Packet<'_>);
+}
+
+/// A port of a namespace, by one version of IP, at all addresses.
+///
+/// Dropping it frees the port and waits until nobody receives from it any more (for a grace period
+/// of RCU); process context. Packets that were sent may still be on their way: no code of ours is
+/// reached from them. The namespace is not held, so the socket must go before it: keep it in
+/// [`pernet`](crate::pernet) data.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::{prelude::*, sync::Arc};
+/// use net_ext::{udp::{Family, Packet, Port, Receive, UdpSocket}, Namespace};
+///
+/// /// Takes packets and does nothing about them.
+/// struct Sink;
+///
+/// impl Receive for Sink {
+///     fn receive(&self, _port: &Port, _packet: Packet<'_>) {}
+/// }
+///
+/// fn discard(net: &Namespace) -> Result<UdpSocket<Sink>> {
+///     UdpSocket::new(net, Family::V4, 9, Arc::new(Sink, GFP_KERNEL)?)
+/// }
+/// ```
+///
+/// # Invariants
+///
+/// `sk` is the socket of the port, which we own. Its user data is that of `receiver`.
+pub struct UdpSocket<R: Receive> {
+    sk: NonNull<bindings::sock>,
+    receiver: NonNull<c_void>,
+    _receiver: PhantomData<Arc<R>>,
+}
+
+// SAFETY: A socket belongs to no thread, and the receiver is `Send`.
+unsafe impl<R: Receive> Send for UdpSocket<R> {}
+
+// SAFETY: By a shared reference the port alone can be reached, which is `Sync`.
+unsafe impl<R: Receive> Sync for UdpSocket<R> {}
+
+impl<R: Receive> UdpSocket<R> {
+    /// Takes the port and begins to receive. Process context.
+    ///
+    /// Packets without a checksum are received, for IPv6, too.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE`: somebody else has the port.
+    /// - `EAFNOSUPPORT`: the kernel has no IPv6, or it is disabled.
+    /// - `ENOMEM`.
+    pub fn new(net: &Namespace, family: Family, port: u16, receiver: Arc<R>) -> Result<Self> {
+        // The stack keeps flags in the lowest three bits of the pointer.
+        const { assert!(<Arc<R> as ForeignOwnable>::FOREIGN_ALIGN >= 8) };
+
+        let ipv6 = family == Family::V6;
+        let config = Opaque::<bindings::udp_port_cfg>::uninit();
+        // SAFETY: The function initialises what it is given.
+        to_result(unsafe { bindings::udp_any_port_cfg(config.get(), ipv6, port.to_be()) })?;
+        let mut socket = core::ptr::null_mut();
+        // SAFETY: The namespace is valid, and the description is complete.
+        to_result(unsafe {
+            if ipv6 {
+                bindings::udp_sock_create6(net.as_raw(), config.get(), &mut socket)
+            } else {
+                bindings::udp_sock_create4(net.as_raw(), config.get(), &mut socket)
+            }
+        })?;
+        // SAFETY: The function has made a socket.
+        let sk = NonNull::new(unsafe { (*socket).sk }).ok_or(ENOMEM)?;
+
+        let receiver = NonNull::new(receiver.into_foreign()).ok_or(ENOMEM)?;
+        let mut config = bindings::udp_tunnel_sock_cfg {
+            sk_user_data: receiver.as_ptr(),
+            encap_type: 1, // any but 0; the names of the others are those of protocols
+            encap_rcv: Some(Self::encap_rcv),
+            ..pin_init::zeroed()
+        };
+        // SAFETY: Socket and namespace are valid, and the user data is what `encap_rcv` expects.
+        unsafe { bindings::setup_udp_tunnel_sock(net.as_raw(), sk.as_ptr(), &mut config) };
+        // INVARIANT: As just done.
+        Ok(UdpSocket {
+            sk,
+            receiver,
+            _receiver: PhantomData,
+        })
+    }
+
+    /// `encap_rcv` of the socket.
+    ///
+    /// # Safety
+    ///
+    /// To be called by the stack only, for a socket of [`new`](Self::new), with a packet that it
+    /// gives up, whose start is the UDP header, in one piece. RCU is read-locked.
+    unsafe extern "C" fn encap_rcv(sk: *mut bindings::sock, skb: *mut bindings::sk_buff) -> c_int {
+        // SAFETY: By the requirements of this function; the device is there as long as RCU is
+        // locked, and detaching gives back all else that is.
+        let (user_data, device, skb) = unsafe {
+            let device = bindings::skb_dev(skb);
+            bindings::skb_detach(skb);
+            let skb = OwnedSkBuff::from_raw(NonNull::new_unchecked(skb));
+            let user_data = bindings::rcu_dereference_sk_user_data(sk);
+            (user_data, device, skb)
+        };
+        // The packets of a socket that is being released find no receiver.
+        if user_data.is_null() || device.is_null() {
+            return 0;
+        }
+        // SAFETY: The user data is a foreign `Arc<R>`, which is taken back only after a grace period
+        // of RCU.
+        let receiver = unsafe { <Arc<R> as ForeignOwnable>::borrow(user_data) };
+        // SAFETY: RCU keeps the device.
+        let device = unsafe { NetDevice::from_raw(device) };
+        if let Some(packet) = Self::packet(skb, device) {
+            // SAFETY: The socket is one of `new`, and the caller keeps it.
+            receiver.receive(unsafe { Port::from_raw(sk) }, packet);
+        }
+        0
+    }
+
+    #[inline]
+    fn packet(mut skb: OwnedSkBuff, device: &NetDevice) -> Option<Packet<'_>> {
+        let headers = UdpHeaders::parse(skb.headers(), skb.linear())?;
+        skb.pull(UDP_LEN).ok()?;
+        Some(Packet {
+            skb,
+            headers,
+            device,
+        })
+    }
+}
+
+impl<R: Receive> Deref for UdpSocket<R> {
+    type Target = Port;
+
+    #[inline]
+    fn deref(&self) -> &Port {
+        // SAFETY: By the type invariants, the socket is valid as long as `self` is.
+        unsafe { Port::from_raw(self.sk.as_ptr()) }
+    }
+}
+
+impl<R: Receive> Drop for UdpSocket<R> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants, the socket is ours. When the grace period is over, nobody
+        // is in `encap_rcv` who has seen the user data, and the reference that it stood for is ours
+        // again.
+        unsafe {
+            bindings::udp_tunnel_sock_release(self.sk.as_ptr());
+            bindings::synchronize_rcu();
+            drop(<Arc<R> as ForeignOwnable>::from_foreign(
+                self.receiver.as_ptr(),
+            ));
+        }
+    }
+}

@@ -1,0 +1,470 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""The abstractions of rust/net as the module net_echo uses them: two namespaces joined by a veth pair.
+
+usage: net_echo.py
+
+The asking side is a program with ordinary sockets; the answering side is the module, in the namespace `ec`. The head
+comment of tests/net_echo/echo.rs has the questions.
+"""
+
+import contextlib
+import errno
+import os
+import random
+import socket
+import struct
+import threading
+import time
+import zlib
+
+from guestlib import SLOW, Tap, check, must, run, wait_for
+
+MODULE = "/ferrule/module/net_echo.ko"
+PORT = 4799
+V4 = {"as": "10.81.0.1", "ec": "10.81.0.2"}
+V6 = {"as": "fd81::1", "ec": "fd81::2"}
+CLONE_NEWNET = 0x40000000
+IPV6_FLOWINFO_SEND, IPV6_FLOWLABEL_MGR, IPV6_FLOWINFO = 33, 32, 11
+UDP_NO_CHECK6_RX = 102
+SOL_PACKET, PACKET_AUXDATA = 263, 8
+FACTS = struct.Struct(">11I6s2x7I")
+NAMES = ("interface vlan traffic_class hop_limit flow_label checksum length linear crc mtu resolved mac "
+         "up unregistered added removed unanswered last_error routes").split()
+
+
+@contextlib.contextmanager
+def inside(name):
+    """What is opened meanwhile belongs to the network namespace. For one thread."""
+    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{name}") as other:
+        os.setns(other.fileno(), CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(before.fileno(), CLONE_NEWNET)
+
+
+def ip(name, *words):
+    return must("ip", "-n", name, *words)
+
+
+def join(mtu=9000):
+    """Both namespaces, and the veth pair with its addresses."""
+    for name in ("as", "ec"):
+        must("ip", "netns", "add", name)
+        ip(name, "link", "set", "lo", "up")
+    connect(mtu)
+
+
+def connect(mtu=9000):
+    must("ip", "link", "add", "va", "netns", "as", "type", "veth", "peer", "name", "ve", "netns", "ec")
+    for name, device in (("as", "va"), ("ec", "ve")):
+        ip(name, "link", "set", device, "mtu", mtu, "up")
+        ip(name, "address", "add", f"{V4[name]}/24", "dev", device)
+        ip(name, "address", "add", f"{V6[name]}/64", "dev", device, "nodad")
+
+
+def part():
+    for name in ("as", "ec"):
+        if os.path.exists(f"/run/netns/{name}"):
+            must("ip", "netns", "delete", name)
+
+
+class Asker:
+    """A socket in the namespace `as` that asks the module."""
+
+    def __init__(self, family, namespace="as", where=None):
+        self.v6 = family == socket.AF_INET6
+        with inside(namespace):
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.settimeout(2 * SLOW)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            self.socket.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
+        if self.v6:
+            self.socket.setsockopt(socket.IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
+            self.socket.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWINFO, 1)
+        else:
+            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+            self.socket.setsockopt(socket.IPPROTO_IP, 12, 1)  # IP_RECVTTL
+        self.to = (where or (V6 if self.v6 else V4)["ec"], PORT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def header(self, level, option):
+        """A number of the header of the last answer."""
+        for found in self.ancillary:
+            if found[:2] == (level, option):
+                return found[2]
+        return None
+
+    def hear(self):
+        answer, self.ancillary, flags, self.sender = self.socket.recvmsg(65536, 512)
+        check(not flags & socket.MSG_TRUNC, "an answer was cut")
+        check(self.sender[:2] == self.to, f"an answer from {self.sender}")
+        return answer
+
+    def ask(self, question):
+        self.socket.sendto(question, self.to)
+        return self.hear()
+
+    def facts(self, question=b"i"):
+        answer = self.ask(question)
+        check(len(answer) == FACTS.size, f"{len(answer)} bytes of facts")
+        return dict(zip(NAMES, FACTS.unpack(answer)))
+
+    def silence(self, question, seconds=0.3):
+        """Asks what must not be answered."""
+        self.socket.settimeout(seconds * SLOW)
+        try:
+            self.socket.sendto(question, self.to)
+            answer = self.hear()
+            check(False, f"{question[:8]} was answered by {len(answer)} bytes")
+        except TimeoutError:
+            pass
+        except OSError as error:
+            # The way there is gone, too.
+            check(error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED), str(error))
+        finally:
+            self.socket.settimeout(2 * SLOW)
+
+    def lives(self, seconds=5):
+        """Waits until there are answers."""
+        def answered():
+            self.socket.settimeout(0.3 * SLOW)
+            try:
+                return self.ask(b"e?") == b"e?"
+            except OSError:
+                return False
+            finally:
+                self.socket.settimeout(2 * SLOW)
+        wait_for(answered, "there are answers", seconds)
+        # Late answers to what was asked on the way.
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.recv(65536)
+        self.socket.settimeout(2 * SLOW)
+
+
+FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
+@contextlib.contextmanager
+def traffic(size=3000):
+    """Questions of both families without a pause, whether they are answered or not."""
+    stop = threading.Event()
+
+    def flood(family):
+        with Asker(family) as asker:
+            asker.socket.setblocking(False)
+            question = b"b\x04" + bytes(size)
+            while not stop.is_set():
+                with contextlib.suppress(OSError):
+                    asker.socket.sendto(question, asker.to)
+                with contextlib.suppress(OSError):
+                    while True:
+                        asker.socket.recv(65536)
+                time.sleep(0)
+
+    threads = [threading.Thread(target=flood, args=(family,)) for family in FAMILIES]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def loaded():
+    return os.path.isdir("/sys/module/net_echo")
+
+
+def port_taken():
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        with socket.socket(family, socket.SOCK_DGRAM) as holder:
+            if family == socket.AF_INET6:
+                holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            holder.bind((address, PORT))
+            status, output = run("insmod", MODULE)
+            check(status != 0, "the module was loaded though its port is taken")
+            check("in use" in output, output)
+            check(not loaded(), "the module is there all the same")
+
+
+def load():
+    must("insmod", MODULE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        try:
+            other.bind(("0.0.0.0", PORT))
+            check(False, "the port of a loaded module is free")
+        except OSError as error:
+            check(error.errno == errno.EADDRINUSE, str(error))
+
+
+def sizes():
+    for family in FAMILIES:
+        most = 9000 - 8 - (20 if family == socket.AF_INET else 40)
+        with Asker(family) as asker:
+            for size in (1, 2, 3, 63, 64, 65, 1000, 1472, 1500, 4095, 4096, 4097, 8191, 8192, most - 1, most,
+                         *(random.randrange(1, most) for _ in range(40))):
+                question = b"e" + random.randbytes(size - 1)
+                check(asker.ask(question) == question, f"{size} bytes came back otherwise")
+
+
+def pages():
+    """A packet whose payload is in pages of a file: read where it is, summed up where it is."""
+    for family in FAMILIES:
+        with Asker(family) as asker, open("/tmp/net_echo", "w+b") as file:
+            content = b"i" + random.randbytes(6999)
+            file.write(content)
+            file.flush()
+            asker.socket.connect(asker.to)
+            check(os.sendfile(asker.socket.fileno(), file.fileno(), 0, len(content)) == len(content), "sendfile")
+            facts = dict(zip(NAMES, FACTS.unpack(asker.hear())))
+            check(facts["length"] == len(content), f"{facts['length']} bytes")
+            check(facts["crc"] == zlib.crc32(content), "the checksum of the packet's bytes is wrong")
+            check(facts["linear"] < len(content), "the packet was in one piece: this tests nothing")
+
+
+def headers():
+    with Asker(socket.AF_INET) as asker:
+        asker.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0xb9)
+        asker.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 33)
+        facts = asker.facts()
+        # The kernel lets no program set ECN's bits but in part.
+        check(facts["traffic_class"] & 0xfc == 0xb8, f"traffic class {facts['traffic_class']:#x}")
+        check(facts["hop_limit"] == 33, f"TTL {facts['hop_limit']}")
+        check(asker.header(socket.IPPROTO_IP, socket.IP_TOS)[0] == facts["traffic_class"], "the answer's TOS")
+        check(asker.header(socket.IPPROTO_IP, socket.IP_TTL)[:1] == b"\x4d", "the answer's TTL")
+    with Asker(socket.AF_INET6) as asker:
+        # A label has to be taken before it is sent: struct in6_flowlabel_req.
+        label = 0xabcde
+        request = struct.pack("=16sIBBHHH4x", socket.inet_pton(socket.AF_INET6, V6["ec"]), socket.htonl(label), 0, 1, 1,
+                              0, 0)
+        asker.socket.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, request)
+        asker.socket.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1)
+        asker.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x48)
+        asker.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 44)
+        asker.to = (*asker.to, label, 0)
+        asker.socket.sendto(b"i", asker.to)
+        asker.to = asker.to[:2]
+        facts = dict(zip(NAMES, FACTS.unpack(asker.hear())))
+        check(facts["traffic_class"] == 0x48, f"traffic class {facts['traffic_class']:#x}")
+        check(facts["hop_limit"] == 44, f"hop limit {facts['hop_limit']}")
+        check(facts["flow_label"] == label, f"flow label {facts['flow_label']:#x}")
+        flow = asker.header(socket.IPPROTO_IPV6, IPV6_FLOWINFO)
+        check(flow and int.from_bytes(flow, "big") & 0xfffff == label, f"the answer's flow label: {flow}")
+        tclass = asker.header(socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
+        check(int.from_bytes(tclass, "little") == 0x48, "the answer's traffic class")
+        hops = asker.header(socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT)
+        check(int.from_bytes(hops, "little") == 77, "the answer's hop limit")
+
+
+def batches():
+    for family in FAMILIES:
+        with Asker(family) as asker:
+            question = b"b\x40" + random.randbytes(500)
+            asker.socket.sendto(question, asker.to)
+            for number in range(0x40):
+                check(asker.hear() == question, f"answer {number} of a batch")
+
+
+def route_kept():
+    with Asker(socket.AF_INET) as asker:
+        before = asker.facts()["routes"]
+        for _ in range(50):
+            asker.ask(b"e")
+        check(asker.facts()["routes"] - before <= 1, "a route was looked for although there was one")
+        ip("ec", "route", "add", "10.99.0.0/16", "via", V4["as"])
+        asker.ask(b"e")
+        check(asker.facts()["routes"] > before, "a changed route was not looked for")
+
+
+def neighbour():
+    mac = bytes.fromhex(ip("as", "-br", "link", "show", "va").split()[2].replace(":", ""))
+    for family in FAMILIES:
+        with Asker(family) as asker:
+            asker.ask(b"e")
+            facts = asker.facts()
+            check(facts["resolved"] == 0, f"the neighbour's address: error {facts['resolved'] - (1 << 32)}")
+            check(facts["mac"] == mac, f"the neighbour is {facts['mac'].hex()}, not {mac.hex()}")
+
+
+def mtu():
+    for family in FAMILIES:
+        head = 28 if family == socket.AF_INET else 48
+        with Asker(family) as asker:
+            check(asker.facts()["mtu"] == 9000, f"path MTU {asker.facts()['mtu']}")
+            most = 9000 - head - 5
+            check(len(asker.ask(b"l" + struct.pack(">H", most))) == 9000 - head, "the longest packet")
+            before = asker.facts()["unanswered"]
+            asker.silence(b"l" + struct.pack(">H", most + 1))
+            facts = asker.facts()
+            check(facts["unanswered"] == before + 1, f"{facts['unanswered'] - before} questions unanswered")
+            check(facts["last_error"] == (1 << 32) - errno.EMSGSIZE, f"error {facts['last_error'] - (1 << 32)}")
+            ip("ec", "link", "set", "ve", "mtu", 1500)
+            wait_for(lambda: asker.facts()["mtu"] == 1500, "the path MTU is the device's")
+            asker.silence(b"l" + struct.pack(">H", 1500 - head - 4))
+            check(len(asker.ask(b"l" + struct.pack(">H", 1500 - head - 5))) == 1500 - head, "the longest packet")
+            ip("ec", "link", "set", "ve", "mtu", 9000)
+            wait_for(lambda: asker.facts()["mtu"] == 9000, "the path MTU is the device's")
+
+
+def vlan():
+    for name, device in (("as", "va"), ("ec", "ve")):
+        ip(name, "link", "add", "link", device, "name", f"{device}.7", "type", "vlan", "id", 7, "egress-qos-map",
+           *(f"{priority}:{priority}" for priority in range(8)))
+        ip(name, "link", "set", f"{device}.7", "mtu", 8900, "up")
+    for family, addresses in ((socket.AF_INET, {"as": "10.82.0.1", "ec": "10.82.0.2"}),
+                              (socket.AF_INET6, {"as": "fd82::1", "ec": "fd82::2"})):
+        for name, device in (("as", "va.7"), ("ec", "ve.7")):
+            length, more = (24, []) if family == socket.AF_INET else (64, ["nodad"])
+            ip(name, "address", "add", f"{addresses[name]}/{length}", "dev", device, *more)
+        with Asker(family, where=addresses["ec"]) as asker, inside("as"), \
+                socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+            tap.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+            tap.bind(("va", 3))
+            tap.settimeout(2 * SLOW)
+            if asker.v6:
+                asker.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 5 << 5)
+            else:
+                asker.socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 5 << 5)
+            facts = asker.facts()
+            check(facts["vlan"] == 7, f"VLAN {facts['vlan']}")
+            index = int(ip("ec", "-o", "link", "show", "ve.7").split(":")[0])
+            check(facts["interface"] == index, f"received by the device {facts['interface']}, not {index}")
+            # The answer as it was on the wire: its tag is beside it (struct tpacket_auxdata) or in it.
+            tags = []
+            source = struct.pack(">H", PORT)
+            while not tags:
+                frame, ancillary, _, address = tap.recvmsg(9100, 512)
+                if source not in frame[34:70] or address[2] == socket.PACKET_OUTGOING:
+                    continue
+                tags += [struct.unpack("=IIIHHHH", data[:20])[5] for level, kind, data in ancillary
+                         if (level, kind) == (SOL_PACKET, PACKET_AUXDATA) and data[0] & 0x10]
+                if frame[12:14] == b"\x81\x00":
+                    tags.append(int.from_bytes(frame[14:16], "big"))
+            check(tags[0] == 5 << 13 | 7, f"the answer's tag is {tags[0]:#x}")
+    for name, device in (("as", "va.7"), ("ec", "ve.7")):
+        ip(name, "link", "delete", device)
+
+
+def addresses_removed():
+    for family in FAMILIES:
+        length, more = (24, []) if family == socket.AF_INET else (64, ["nodad"])
+        address = (V4 if family == socket.AF_INET else V6)["ec"]
+        with Asker(family) as asker:
+            asker.lives()
+            before = asker.facts()
+            with traffic():
+                for _ in range(5):
+                    ip("ec", "address", "delete", f"{address}/{length}", "dev", "ve")
+                    asker.silence(b"e")
+                    ip("ec", "address", "add", f"{address}/{length}", "dev", "ve", *more)
+            asker.lives()
+            after = asker.facts()
+            check(after["removed"] >= before["removed"] + 5 and after["added"] >= before["added"] + 5,
+                  f"removals {before['removed']} to {after['removed']}, additions {before['added']} to {after['added']}")
+
+
+def down_and_up():
+    with Asker(socket.AF_INET) as asker:
+        before = asker.facts()["up"]
+        with traffic():
+            for _ in range(5):
+                ip("ec", "link", "set", "ve", "down")
+                asker.silence(b"e", 0.1)
+                ip("ec", "link", "set", "ve", "up")
+        asker.lives()
+        check(asker.facts()["up"] >= before + 5, "the notifier has not told of a device that is up")
+    # Setting a device down takes its IPv6 addresses away.
+    ip("ec", "address", "add", f"{V6['ec']}/64", "dev", "ve", "nodad")
+
+
+def device_removed():
+    with Asker(socket.AF_INET) as asker:
+        before = asker.facts()["unregistered"]
+    for _ in range(5):
+        with traffic():
+            time.sleep(0.1)
+            ip("ec", "link", "delete", "ve")
+        connect()
+    with Asker(socket.AF_INET) as asker:
+        asker.lives()
+        check(asker.facts()["unregistered"] >= before + 10, "the notifier has not told of devices that went")
+
+
+def namespace_removed():
+    for _ in range(10):
+        with traffic():
+            time.sleep(0.1)
+            must("ip", "netns", "delete", "ec")
+        part()
+        # The end of a namespace comes later, and with it that of its devices.
+        wait_for(lambda: "va" not in must("ip", "-br", "link"), "the pair has gone")
+        join()
+    with Asker(socket.AF_INET) as asker:
+        asker.lives()
+
+
+def many_namespaces():
+    names = [f"ns{number}" for number in range(40)]
+    for name in names:
+        must("ip", "netns", "add", name)
+        ip(name, "link", "set", "lo", "up")
+    for name in names:
+        for family, where in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            with Asker(family, name, where) as asker:
+                check(asker.ask(b"e" + name.encode()) == b"e" + name.encode(), f"no answer in {name}")
+    for name in names:
+        must("ip", "netns", "delete", name)
+
+
+def nonsense():
+    """What no question is leaves no trace but a count; the log stays quiet, as every case checks."""
+    for family in FAMILIES:
+        with Asker(family) as asker:
+            before = asker.facts()["unanswered"]
+            for _ in range(500):
+                asker.socket.sendto(b"\0" + random.randbytes(random.randrange(300)), asker.to)
+            asker.socket.sendto(b"", asker.to)
+            wait_for(lambda: asker.facts()["unanswered"] == before + 501, "all were counted")
+
+
+def unload():
+    with traffic():
+        time.sleep(0.2)
+        must("rmmod", "net_echo")
+    check(not loaded(), "the module is still there")
+    with Asker(socket.AF_INET) as asker:
+        asker.silence(b"e")
+    for _ in range(5):
+        load()
+        with Asker(socket.AF_INET) as asker:
+            asker.lives()
+        must("rmmod", "net_echo")
+
+
+def main():
+    must("modprobe", "-a", "udp_tunnel", "ip6_udp_tunnel", "veth", "8021q")
+    tap = Tap()
+    tap.case("port_taken", port_taken)
+    tap.case("load", load)
+    join()
+    for case in (sizes, pages, headers, batches, route_kept, neighbour, mtu, vlan, addresses_removed, down_and_up,
+                 device_removed, namespace_removed, many_namespaces, nonsense, unload):
+        tap.case(case.__name__, case)
+    part()
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

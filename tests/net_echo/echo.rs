@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The port and its answers.
+//!
+//! The first byte of a packet says what is asked:
+//!
+//! | byte | then | answer |
+//! |---|---|---|
+//! | `e` | anything | the packet |
+//! | `b` | a count | the packet, that many times, as a batch |
+//! | `l` | `u16`, a length | a packet of that many zeroes behind the question's five first bytes |
+//! | `i` | anything | what is known of the packet, its sender and the machine ([`Echo::tell`]) |
+//!
+//! An answer has the traffic class and the flow label of its question, the hop limit 77, and the
+//! priority that stands in the upper three bits of the traffic class. Numbers are big-endian.
+
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        SpinLock, //
+    },
+};
+use kernel_ext::error::code::EAFNOSUPPORT;
+use net_ext::{
+    ip::UdpHeaders,
+    notifier::{
+        AddressEvent,
+        AddressNotice,
+        DeviceEvent,
+        DeviceNotice,
+        Devices,
+        Ipv4Addresses,
+        Ipv6Addresses,
+        Watch, //
+    },
+    pernet::{
+        Id,
+        PerNet, //
+    },
+    route::Route,
+    skb::{
+        Checksum,
+        NewSkBuff, //
+    },
+    udp::{
+        Family,
+        Packet,
+        Port,
+        Receive,
+        UdpSocket, //
+    },
+    Batch,
+    Namespace,
+    NetDevice, //
+};
+
+/// The port in each namespace.
+const PORT: u16 = 4799;
+
+const HOP_LIMIT: u8 = 77;
+
+/// What has happened since the module was loaded.
+static UP: Atomic<u32> = Atomic::new(0);
+static UNREGISTERED: Atomic<u32> = Atomic::new(0);
+static ADDED: Atomic<u32> = Atomic::new(0);
+static REMOVED: Atomic<u32> = Atomic::new(0);
+/// Questions that got no answer, and the error of the last of them.
+static UNANSWERED: Atomic<u32> = Atomic::new(0);
+static LAST_ERROR: Atomic<i32> = Atomic::new(0);
+/// Routes that were looked for.
+static ROUTES: Atomic<u32> = Atomic::new(0);
+
+/// Counts what the notifiers tell.
+pub(super) struct Count;
+
+impl Watch<Devices> for Count {
+    fn notify(&self, notice: DeviceNotice<'_>) {
+        match notice.event {
+            DeviceEvent::Up => UP.fetch_add(1, Relaxed),
+            DeviceEvent::Unregister => UNREGISTERED.fetch_add(1, Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+fn count_address(notice: AddressNotice<'_>) {
+    match notice.event {
+        AddressEvent::Added => ADDED.fetch_add(1, Relaxed),
+        AddressEvent::Removed => REMOVED.fetch_add(1, Relaxed),
+    };
+}
+
+impl Watch<Ipv4Addresses> for Count {
+    fn notify(&self, notice: AddressNotice<'_>) {
+        count_address(notice);
+    }
+}
+
+impl Watch<Ipv6Addresses> for Count {
+    fn notify(&self, notice: AddressNotice<'_>) {
+        count_address(notice);
+    }
+}
+
+/// The sockets of a namespace.
+pub(super) struct Ports {
+    _v4: UdpSocket<Echo>,
+    _v6: Option<UdpSocket<Echo>>,
+}
+
+impl PerNet for Ports {
+    fn id() -> &'static Id {
+        static ID: Id = Id::new();
+        &ID
+    }
+
+    fn new(net: &Namespace) -> impl PinInit<Self, Error> {
+        Self::open(net)
+    }
+}
+
+impl Ports {
+    fn open(net: &Namespace) -> Result<Self> {
+        let open = |family| UdpSocket::new(net, family, PORT, Echo::new()?);
+        Ok(Ports {
+            _v4: open(Family::V4)?,
+            _v6: match open(Family::V6) {
+                Err(error) if error == EAFNOSUPPORT => None,
+                other => Some(other?),
+            },
+        })
+    }
+}
+
+/// The route of the last answer, with the headers that it is for.
+type Kept = Option<(UdpHeaders, Route)>;
+
+/// Who answers.
+#[pin_data]
+pub(super) struct Echo {
+    #[pin]
+    kept: SpinLock<Kept>,
+}
+
+impl Echo {
+    fn new() -> Result<Arc<Self>> {
+        let echo = pin_init!(Echo {
+            kept <- new_spinlock!(None, "Echo::kept"),
+        });
+        Arc::pin_init(echo, GFP_KERNEL)
+    }
+
+    /// The way to where `headers` say, which is that of the last answer as a rule.
+    fn route(&self, device: &NetDevice, headers: &UdpHeaders) -> Result<Route> {
+        let mut kept = self.kept.lock();
+        if let Some((old, route)) = &*kept {
+            if old == headers && route.is_current() {
+                return Ok(route.clone());
+            }
+        }
+        ROUTES.fetch_add(1, Relaxed);
+        let net = device.namespace().ok_or(ENODEV)?;
+        let route = Route::find(&net, headers, 0)?;
+        *kept = Some((*headers, route.clone()));
+        Ok(route)
+    }
+
+    fn answer(&self, port: &Port, packet: &mut Packet<'_>) -> Result {
+        let mut question = [0; 5];
+        let asked = packet.skb.len().min(question.len());
+        packet.skb.copy_bits(0, &mut question[..asked])?;
+
+        let asked = packet.headers;
+        let headers = UdpHeaders {
+            addresses: asked.addresses.reversed(),
+            hop_limit: HOP_LIMIT,
+            source_port: asked.destination_port,
+            destination_port: asked.source_port,
+            ..asked
+        };
+        let route = self.route(packet.device, &headers)?;
+        let send = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| {
+            let room = route.headroom() + headers.len();
+            let mut answer = NewSkBuff::new(room, len)?;
+            answer.append_with(len, fill)?;
+            headers.write(len, answer.prepend(headers.len())?)?;
+            port.send(answer, &route, (asked.traffic_class >> 5).into())
+        };
+        let skb = &packet.skb;
+        match question {
+            [b'e', ..] => send(skb.len(), &|to| skb.copy_bits(0, to)),
+            [b'b', count, ..] => {
+                let _batch = Batch::new();
+                (0..count).try_for_each(|_| send(skb.len(), &|to| skb.copy_bits(0, to)))
+            }
+            [b'l', high, low, ..] => {
+                let len = question.len() + usize::from(u16::from_be_bytes([high, low]));
+                send(len, &|to| {
+                    to.fill(0);
+                    to[..question.len()].copy_from_slice(&question);
+                    Ok(())
+                })
+            }
+            [b'i', ..] => {
+                let facts = Self::tell(packet, &route)?;
+                send(facts.len(), &|to| {
+                    to.copy_from_slice(&facts);
+                    Ok(())
+                })
+            }
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// What is known: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length,
+    /// linear, crc, mtu, resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered,
+    /// last_error, routes`.
+    ///
+    /// No VLAN is 0xffffffff; what is resolved is 0 or an error.
+    fn tell(packet: &mut Packet<'_>, route: &Route) -> Result<KVec<u8>> {
+        let (skb, headers) = (&mut packet.skb, &packet.headers);
+        let linear = skb.linear().len();
+        let whole = skb.crc32(!0, 0, skb.len())?;
+        // The same bytes in two other ways: by halves, and in one piece.
+        let half = skb.len() / 2;
+        let halves = skb.crc32(skb.crc32(!0, 0, half)?, half, skb.len() - half)?;
+        skb.make_linear(skb.len())?;
+        if halves != whole || skb.crc32(!0, 0, skb.len())? != whole {
+            return Err(EIO);
+        }
+        // And what was pulled can be had back.
+        let len = skb.len();
+        skb.unpull(8)?;
+        skb.pull(8)?;
+        if skb.len() != len || skb.unpull(1 << 16).is_ok() || skb.pull(len + 1).is_ok() {
+            return Err(EIO);
+        }
+        let (resolved, mac) = match route.resolve(headers.addresses.source()) {
+            Ok(mac) => (0, mac),
+            Err(error) => (error.to_errno(), [0; 6]),
+        };
+        let vlan = packet.device.vlan();
+        let below = vlan.as_ref().map(|vlan| &vlan.real_device);
+        if below.is_some_and(|below| !below.has_upper(packet.device) || below.is_vlan()) {
+            return Err(EIO);
+        }
+        let checksum = match skb.checksum() {
+            Checksum::None => 0,
+            Checksum::Unnecessary => 1,
+            Checksum::Complete => 2,
+            Checksum::Partial => 3,
+        };
+        let mut facts = KVec::new();
+        let mut add = |bytes: [u8; 4]| facts.extend_from_slice(&bytes, GFP_ATOMIC);
+        for number in [
+            packet.device.ifindex(),
+            vlan.map_or(!0, |vlan| vlan.id.into()),
+            headers.traffic_class.into(),
+            headers.hop_limit.into(),
+            headers.flow_label,
+            checksum,
+            len as u32,
+            linear as u32,
+            !whole,
+            route.mtu() as u32,
+            resolved as u32,
+        ] {
+            add(number.to_be_bytes())?;
+        }
+        let [a, b, c, d, e, f] = mac;
+        add([a, b, c, d])?;
+        add([e, f, 0, 0])?;
+        for number in [&UP, &UNREGISTERED, &ADDED, &REMOVED, &UNANSWERED] {
+            add(number.load(Relaxed).to_be_bytes())?;
+        }
+        add(LAST_ERROR.load(Relaxed).to_be_bytes())?;
+        add(ROUTES.load(Relaxed).to_be_bytes())?;
+        Ok(facts)
+    }
+}
+
+impl Receive for Echo {
+    fn receive(&self, port: &Port, mut packet: Packet<'_>) {
+        if let Err(error) = self.answer(port, &mut packet) {
+            UNANSWERED.fetch_add(1, Relaxed);
+            LAST_ERROR.store(error.to_errno(), Relaxed);
+        }
+    }
+}
