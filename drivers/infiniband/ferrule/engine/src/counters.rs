@@ -23,10 +23,15 @@ pub struct Counters {
     pub doorbells: u64,
     /// Doorbells of queue pairs that do not exist or belong to another context.
     pub stray_doorbells: u64,
-    /// Contexts whose words were looked at because something was rung there.
+    /// Contexts that were asked whether anything was rung there.
+    pub contexts: u64,
+    /// Contexts whose words were looked at because something was.
     pub context_scans: u64,
-    /// Turns that queue pairs had.
+    /// Turns that queue pairs had. These, the doorbells and the timers are all the slots of queue
+    /// pairs that a run visits: it never looks at one that has nothing to do.
     pub turns: u64,
+    /// Timers that fired.
+    pub timers: u64,
     /// Send requests taken from rings.
     pub requests: u64,
     /// Messages delivered to a local peer.

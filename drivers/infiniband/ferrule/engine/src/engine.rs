@@ -351,6 +351,7 @@ impl<H: Host> Engine<H> {
         let rung = contexts.scan(context, |doorbell| {
             qps.ring(&mut list, counters, context, doorbell);
         });
+        counters.contexts.count(1);
         if rung {
             counters.context_scans.count(1);
         }
@@ -412,6 +413,7 @@ impl<H: Host> Engine<H> {
     /// Lets all timers fire that are due.
     fn fire_timers(&mut self, host: &mut H, now: u64) {
         while let Some(mut qp) = self.qps.take_due(now) {
+            self.counters.timers.count(1);
             let Self {
                 keys,
                 cqs,
