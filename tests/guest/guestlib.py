@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the guest's Python tests share: TAP, commands, a device's GID, a server and its client."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from dataclasses import dataclass
 
 SLOW = int(os.environ.get("TEST_SLOW", "1"))
 
@@ -116,29 +120,73 @@ def listens(port):
 _port = 18600
 
 
-def server_and_client(server, client, seconds=30):
+@dataclass
+class Ended:
+    """A process that has ended."""
+
+    pid: int
+    status: int         # as subprocess has it: negative where a signal ended it
+    output: str
+    usage: object       # as resource.getrusage() has it
+
+
+def _has_ended(process):
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill(process):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _ended(process, output, seconds):
+    """Wait for a process, and kill it and its children when it takes longer."""
+    late = threading.Timer(seconds, _kill, (process,))
+    late.start()
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        late.cancel()
+        late.join()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    output.seek(0)
+    return Ended(process.pid, process.returncode, output.read().decode(errors="replace"), usage)
+
+
+def pair(server, client, seconds=30):
     """Run a server with -p PORT and, once it listens, its client with the server's address; both have to succeed.
 
-    Returns what both printed.
+    Returns what became of both. Nothing of this process runs while they do.
     """
     global _port
     _port += 1
     server = [*(str(word) for word in server), "-p", str(_port)]
     client = [*(str(word) for word in client), "-p", str(_port), "127.0.0.1"]
-    with subprocess.Popen(server, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", start_new_session=True) as process:
+    started = []
+
+    def start(command, output):
+        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                        start_new_session=True))
+        return started[-1]
+
+    with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         try:
-            wait_for(lambda: listens(_port) or process.poll() is not None, f"{server[0]} listens")
-            status, told = run(*client, seconds=seconds)
-            try:
-                answer, _ = process.communicate(timeout=10 * SLOW if status == 0 else 2)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                answer, _ = process.communicate()
-                check(status != 0, f"{' '.join(server)}: did not end\n{answer}")
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    check(status == 0, f"{' '.join(client)}: status {status}\n{told}\nits server:\n{answer}")
-    check(process.returncode == 0, f"{' '.join(server)}: status {process.returncode}\n{answer}")
-    return answer, told
+            serving = start(server, heard)
+            wait_for(lambda: listens(_port) or _has_ended(serving), f"{server[0]} listens")
+            asked = _ended(start(client, told), told, seconds * SLOW)
+            answered = _ended(serving, heard, (10 if asked.status == 0 else 2) * SLOW)
+        finally:
+            for process in started:
+                if process.returncode is None:
+                    _kill(process)
+                    process.wait()
+    for command, one in ((client, asked), (server, answered)):
+        why = f"not done within {seconds * SLOW} s" if one.status == -signal.SIGKILL else f"status {one.status}"
+        check(one.status == 0, f"{' '.join(command)}: {why}\n{asked.output}\nits server:\n{answered.output}")
+    return answered, asked
+
+
+def server_and_client(server, client, seconds=30):
+    """The same; returns what both printed."""
+    answered, asked = pair(server, client, seconds)
+    return answered.output, asked.output
