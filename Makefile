@@ -5,7 +5,7 @@ LAB := qemu/lab
 DEVICE ?= ferrule
 KERNEL ?= stock
 
-.PHONY: all help module provider programs run shell test test-debug test-long bench \
+.PHONY: all help module provider programs run shell test test-debug test-long bench study \
 	clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
 
 ifdef KDIR
@@ -63,7 +63,8 @@ help:
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
 	@echo '  test-debug       the same on a kernel with lockdep, KASAN and their like'
 	@echo '  test-long        both with their full numbers of rounds'
-	@echo '  bench            ferrule against rxe'
+	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
+	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
 	@echo
 	@echo 'Rust'
 	@echo '  clippy           lint the module'
@@ -94,6 +95,9 @@ test-long: programs
 
 bench: programs
 	tests/bench/bench $(BENCHFLAGS)
+
+study: programs
+	tests/bench/study $(BENCHFLAGS)
 
 rustfmt:
 	$(LAB) rust fmt

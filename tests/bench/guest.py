@@ -1,23 +1,24 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's part of the benchmark: each driver in turn, with the other unloaded.
+"""The guest's part of `make bench` and `make study`: each driver in turn, with the other unloaded.
 
-usage: guest.py ROUNDS DRIVER...
+usage: guest.py SCENARIO OPTIONS (JSON: rounds, drivers, only, sizes)
 
-Prints a line for each figure: "= round driver measure value", or "! round driver measure reason" where there is none.
+Prints a line of JSON for each thing measured: {"done": 3, "total": 80, "round": 1, "driver": "rxe", "measure": …} and
+the "figures", each [measure, value, series, x], or the "reason" why there are none.
 """
 
-import os
+import json
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "guest"))
+from scenarios import SCENARIOS
+from ways import Failure, Late
 
-from guestlib import Failure, gid_index, must, read, server_and_client, wait_for  # noqa: E402
-from measures import MEASURES  # noqa: E402
+from guestlib import must, read, wait_for  # its directory is known since ways was imported
 
-TRIES = 3
+TRIES = 2
 
 
 def load(driver):
@@ -35,42 +36,48 @@ def unload(driver):
     must("rmmod", "ferrule" if driver == "ferrule" else f"rdma_{driver}")
 
 
-def measure(driver, one):
-    """One figure; perftest hangs at times, so that it may try again."""
-    command = [one.program, "-d", f"{driver}0", "-x", gid_index(f"{driver}0"), "-s", one.size, "-n", one.count, "-F"]
+def measure(way, driver):
+    """The figures of one way of measuring, or the reason why there are none."""
     for attempt in range(TRIES):
         try:
-            _, text = server_and_client(command, command, seconds=40)
-            for line in text.splitlines():
-                words = line.split()
-                if words[:1] == [str(one.size)] and len(words) > 4:
-                    return one.figure(words)
-            raise Failure(f"no row of results:\n{text}")
-        except Failure as failure:
-            if attempt == TRIES - 1:
-                raise
-            print(f"{one.name} with {driver}, try {attempt + 1}: {str(failure).splitlines()[0]}", file=sys.stderr,
-                  flush=True)
-            subprocess.run(["pkill", "-9", one.program], check=False)
+            return {"figures": list(way.run(driver))}
+        except Late as late:
+            reason = str(late)
             time.sleep(1)
-    return None
+        except (Failure, OSError, subprocess.SubprocessError) as failure:
+            reason = str(failure)
+            break
+    return {"reason": reason}
 
 
 def main():
-    rounds, drivers = int(sys.argv[1]), sys.argv[2:]
+    options = json.loads(sys.argv[2])
+    ways = SCENARIOS[sys.argv[1]].chosen(options["only"], options["sizes"])
+    turns = [(number, driver, way)
+             for number in range(1, options["rounds"] + 1)
+             for driver in ["guest", *options["drivers"]]
+             for way in ways
+             if driver in way.drivers and number <= way.rounds]
     must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
-    for line in must("/ferrule/build/tests/limits", seconds=60).splitlines():
-        name, value, unit = line.split()
-        print(f"= 0 limits {name} {value} {unit}", flush=True)
-    for number in range(1, rounds + 1):
-        for driver in drivers:
-            load(driver)
-            for index, one in enumerate(MEASURES):
-                try:
-                    print(f"= {number} {driver} {index} {measure(driver, one)}", flush=True)
-                except Failure as failure:
-                    print(f"! {number} {driver} {index} {' '.join(str(failure).split())[:300]}", flush=True)
-            unload(driver)
+    loaded = None
+    # What has failed will fail again.
+    failed = set()
+    for done, (number, driver, way) in enumerate(turns, 1):
+        if driver != loaded:
+            if loaded:
+                unload(loaded)
+            loaded = None if driver == "guest" else driver
+            if loaded:
+                load(loaded)
+        if (way, driver) in failed:
+            continue
+        result = measure(way, driver)
+        if "reason" in result:
+            failed.add((way, driver))
+        print(json.dumps({"done": done, "total": len(turns), "round": number, "driver": driver,
+                          "measure": way.measure, "series": way.series, "x": way.x, **result}), flush=True)
+    if loaded:
+        unload(loaded)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 /*
  * What the machine itself can do, as the limits that figures of RDMA are held
  * against: a bare system call, a cache line from one core to another and back,
- * and memcpy. Prints "name value unit", one a line; each value is the median
- * of several runs.
+ * memcpy, and what the kernel copies when a cached file of a tmpfs is read.
+ * Prints "name value unit", one a line; each value is the median of several
+ * runs.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -135,6 +137,34 @@ static double copying(void *arg)
 	return (double)copies * len / (1 << 20) / seconds;
 }
 
+/* MiB a second, reading so many bytes of a tmpfs file again and again. */
+static double reading(void *arg)
+{
+	size_t len = *(size_t *)arg;
+	unsigned int reads = (256u << 20) / len;
+	char *buffer = malloc(len);
+	/* What memfd_create() makes is a file of a tmpfs. */
+	int file = memfd_create("limits", 0);
+	double begin, seconds;
+
+	memset(buffer, 1, len);
+	if (file < 0 || write(file, buffer, len) != (ssize_t)len) {
+		perror("memfd_create");
+		exit(1);
+	}
+	begin = now();
+	for (unsigned int i = 0; i < reads; i++) {
+		if (pread(file, buffer, len, 0) != (ssize_t)len) {
+			perror("pread");
+			exit(1);
+		}
+	}
+	seconds = now() - begin;
+	close(file);
+	free(buffer);
+	return (double)reads * len / (1 << 20) / seconds;
+}
+
 int main(void)
 {
 	size_t small = 64 << 10, large = 1 << 20;
@@ -144,5 +174,7 @@ int main(void)
 		printf("core_to_core %.3f us\n", median(round_trip, NULL));
 	printf("memcpy_64KiB %.0f MiB/s\n", median(copying, &small));
 	printf("memcpy_1MiB %.0f MiB/s\n", median(copying, &large));
+	printf("tmpfs_64KiB %.0f MiB/s\n", median(reading, &small));
+	printf("tmpfs_1MiB %.0f MiB/s\n", median(reading, &large));
 	return 0;
 }

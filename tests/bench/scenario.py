@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a run of the benchmarks consists of."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from ways import Limits, Way
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the figures of one name are."""
+
+    title: str
+    unit: str
+    x: str = ""                     # what they are drawn over, where they make a curve
+    less_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A kind of run: a guest, the program in it, what it measures, and what that is called."""
+
+    about: str
+    lab: tuple[str, ...]            # options of `qemu/lab run`
+    program: str                    # in the guest; guest.py tells what it is given and what it prints
+    ways: tuple[Way, ...]
+    measures: dict[str, Measure]
+    drawn: tuple[str, ...] = ()     # the measures of its picture, where not all
+
+    def chosen(self, patterns: list[str], sizes: list[int]) -> list[Way]:
+        """The ways whose measures match one of the patterns, and for curves over bytes only these sizes; empty: all.
+
+        The limits are always there: other figures are held against them.
+        """
+        return [way for way in self.ways
+                if isinstance(way, Limits)
+                or (not patterns or any(fnmatch(way.measure, pattern) for pattern in patterns))
+                and (not sizes or self.measures[way.measure].x != "bytes" or way.x in sizes)]

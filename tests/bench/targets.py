@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What ferrule has to reach, and how a run is judged by it."""
+
+from dataclasses import dataclass
+
+from host import Missing, Run
+from scenario import KIB, MIB
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound for one figure."""
+
+    measure: str
+    x: int | None = None
+    series: str = ""
+
+    def asked(self, run: Run) -> str:
+        """The bound, in words."""
+        raise NotImplementedError
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        """The figure in the bound's terms, and whether it is reached.
+
+        Raises Missing when there is no figure.
+        """
+        raise NotImplementedError
+
+    def ours(self, run: Run) -> float:
+        return run.median("ferrule", self.measure, self.series, self.x)
+
+
+@dataclass(frozen=True)
+class TimesRxe(Target):
+    """So many times better than rdma_rxe."""
+
+    factor: float = 1
+
+    def asked(self, run: Run) -> str:
+        return f"{self.factor:g} times better than rxe"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        better = run.better(self.measure, self.series, self.x)
+        return f"{better:.1f} times", better >= self.factor
+
+
+@dataclass(frozen=True)
+class TimesLimit(Target):
+    """At most so many times what the guest itself does, or, where more is better, at least."""
+
+    limit: str = ""
+    factor: float = 1
+
+    def asked(self, run: Run) -> str:
+        bound = "at most" if run.measures[self.measure].less_is_better else "at least"
+        return f"{bound} {self.factor:g} × {run.measures[self.limit].title}"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        ratio = self.ours(run) / run.median("guest", self.limit)
+        less = run.measures[self.measure].less_is_better
+        return f"{ratio:.2f} ×", ratio <= self.factor if less else ratio >= self.factor
+
+
+@dataclass(frozen=True)
+class AtMost(Target):
+    """Not more than so much, or less. A thousandth does not count: set-up, too, takes longer for longer runs."""
+
+    most: float = 0
+    below: bool = False
+
+    def asked(self, run: Run) -> str:
+        return f"{'below' if self.below else 'at most'} {self.most:g} {run.measures[self.measure].unit}"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        value = self.ours(run)
+        return f"{value:.4g} {run.measures[self.measure].unit}", value < self.most if self.below else round(value, 3) <= self.most
+
+
+@dataclass(frozen=True)
+class NotAbove(Target):
+    """Not more than so many per cent above another series."""
+
+    base: str = ""
+    percent: float = 0
+
+    def asked(self, run: Run) -> str:
+        return f"as {self.base}, and {self.percent:g} % at most"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        value, base = self.ours(run), run.median("ferrule", self.measure, self.base)
+        more = (value / base - 1) * 100
+        return f"{value:.4g} after {base:.4g}: {more:+.1f} %", more <= self.percent
+
+
+TARGETS = (
+    TimesRxe("send_lat", factor=10),
+    TimesLimit("send_lat", limit="system_call", factor=12),
+    TimesRxe("write_lat", factor=10),
+    TimesLimit("write_lat", limit="system_call", factor=12),
+    TimesRxe("read_lat", factor=5),
+    TimesRxe("atomic_lat", factor=5),
+    TimesRxe("write_bw", 64 * KIB, factor=5),
+    TimesRxe("read_bw", 64 * KIB, factor=5),
+    TimesRxe("send_bw", 64 * KIB, factor=5),
+    TimesRxe("write_bw", MIB, factor=6),
+    TimesLimit("write_bw", MIB, limit="tmpfs_1MiB", factor=0.6),
+    TimesRxe("read_bw", MIB, factor=6),
+    TimesLimit("read_bw", MIB, limit="tmpfs_1MiB", factor=0.6),
+    TimesRxe("write_rate", factor=8),
+    TimesRxe("write_rate_list", factor=20),
+    AtMost("calls_write_bw", most=0.01, below=True),
+    AtMost("calls_read_bw", most=0.01, below=True),
+    AtMost("calls_write_rate", most=0.01, below=True),
+    AtMost("calls_send_bw", most=1),
+    AtMost("calls_send_lat", most=1),
+    AtMost("calls_write_lat", most=1),
+    AtMost("calls_read_lat", most=1),
+    AtMost("calls_atomic_lat", most=1),
+    # A slot more in a thousand messages is no other behaviour: the report itself enters the engine.
+    NotAbove("idle_slots", series="own process", base="alone", percent=0.1),
+    NotAbove("idle_slots", series="others", base="alone", percent=0.1),
+    NotAbove("idle_time", series="own process", base="alone", percent=15),
+    NotAbove("idle_time", series="others", base="alone", percent=15),
+    AtMost("qp_memory", most=16),
+)
+
+
+def judged(run: Run) -> list[tuple]:
+    """The targets of what was to be measured, as rows of a table with a head."""
+    rows = [("what has to be reached", "target", "is", "")]
+    # Some ways of measuring tell several measures.
+    wanted = {way.measure for way in run.scenario.chosen(run.options.only, run.options.sizes)}
+    told = {row[2] for row in run.rows}
+    for target in TARGETS:
+        if target.measure not in wanted | told:
+            continue
+        if run.options.sizes and target.x and target.x not in run.options.sizes:
+            continue
+        try:
+            found, reached = target.found(run)
+            verdict = "reached" if reached else "NOT reached"
+        except Missing as missing:
+            found, verdict = "no figure", f"not measured: {missing}"
+        rows.append((run.label(target.measure, target.series, target.x), target.asked(run), found, verdict))
+    return rows
