@@ -43,6 +43,7 @@ pub mod host;
 mod key;
 mod list;
 mod local;
+pub mod packet;
 mod psn;
 mod qp;
 mod read;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The XRC extended transport header (IBA volume 1, annex A14).
+
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned, //
+};
+
+use super::U24;
+
+/// The shared receive queue that a request over XRC is for: 4 bytes.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct XrcEth {
+    /// Reserved.
+    pub reserved: u8,
+    /// The shared receive queue.
+    pub srq: U24,
+}
