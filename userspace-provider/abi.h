@@ -30,6 +30,8 @@ FERRULE_RESP(create_cq_resp, ib_uverbs_ex_create_cq_resp,
 	     ferrule_create_cq_resp);
 FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
 	     ferrule_create_qp_resp);
+FERRULE_RESP(create_srq_resp, ib_uverbs_create_srq_resp,
+	     ferrule_create_srq_resp);
 FERRULE_RESP(create_ah_resp, ib_uverbs_create_ah_resp, ferrule_create_ah_resp);
 
 /* The layouts of mapped memory, as the engine has them. */
@@ -50,6 +52,9 @@ static_assert(offsetof(struct ferrule_qp_ctrl, rq_producer) == 64,
 	      "ferrule_qp_ctrl");
 static_assert(offsetof(struct ferrule_qp_ctrl, rq_doorbell) == 68,
 	      "ferrule_qp_ctrl");
+static_assert(sizeof(struct ferrule_srq_ctrl) == 128, "ferrule_srq_ctrl");
+static_assert(offsetof(struct ferrule_srq_ctrl, consumer) == 64,
+	      "ferrule_srq_ctrl");
 static_assert(sizeof(struct ferrule_cq_ctrl) == 128, "ferrule_cq_ctrl");
 static_assert(offsetof(struct ferrule_cq_ctrl, arm) == 64, "ferrule_cq_ctrl");
 static_assert(offsetof(struct ferrule_db, top) == 64, "ferrule_db");

@@ -73,8 +73,8 @@ static bool is_valid(const struct ferrule_cq *cq, uint64_t index)
 /*
  * Gives back to its queue pair the slots that a completion retires, and says
  * whether the program shall see it: not if its queue pair has been destroyed,
- * or reset, since. (With a shared receive queue the index says nothing, and
- * nobody reads what is stored here: posting to such a queue pair is refused.)
+ * or reset, since. (With a shared receive queue the index says nothing here, and
+ * nobody reads what is stored: posting to such a queue pair is refused.)
  */
 static bool retire(struct ferrule_cq *cq, const struct ferrule_cqe *cqe,
 		   uint64_t index)

@@ -38,7 +38,7 @@ struct ferrule_cq {
 	struct ferrule_cqe cqe;
 };
 
-/* A send or a receive queue. */
+/* A send, a receive or a shared receive queue. */
 struct ferrule_queue {
 	struct ferrule_lock lock;
 	uint8_t *slots;
@@ -51,7 +51,8 @@ struct ferrule_queue {
 	/*
 	 * All slots before this index are free. Polling stores it, under the
 	 * lock of the completion queue, and posting reads it, under the lock
-	 * of this one.
+	 * of this one. Of a shared receive queue the engine tells it, and
+	 * posting stores it, too.
 	 */
 	atomic_uint consumer;
 	/*
@@ -78,6 +79,14 @@ struct ferrule_qp {
 		uint32_t next;
 		int err;
 	} wr;
+};
+
+struct ferrule_srq {
+	struct verbs_srq verbs;
+	struct ferrule_queue rq;
+	const struct ferrule_srq_ctrl *ctrl;
+	void *buf;
+	size_t buf_size;	/* bytes */
 };
 
 struct ferrule_ah {
@@ -108,6 +117,11 @@ static inline struct ferrule_qp *to_fqp(struct ibv_qp *qp)
 static inline struct ferrule_qp *to_fqp_ex(struct ibv_qp_ex *qp)
 {
 	return container_of(qp, struct ferrule_qp, verbs.qp_ex);
+}
+
+static inline struct ferrule_srq *to_fsrq(struct ibv_srq *srq)
+{
+	return container_of(srq, struct ferrule_srq, verbs.srq);
 }
 
 static inline struct ferrule_ah *to_fah(struct ibv_ah *ah)
@@ -163,7 +177,18 @@ int ferrule_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void ferrule_cq_event(struct ibv_cq *cq);
 uint64_t ferrule_cq_end(const struct ferrule_cq *cq);
 
+/* Shared receive queues: srq.c */
+struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
+				   struct ibv_srq_init_attr *attr);
+int ferrule_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr,
+		       int attr_mask);
+int ferrule_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int ferrule_destroy_srq(struct ibv_srq *srq);
+
 /* Queue pairs: qp.c */
+void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
+			uint32_t depth, uint32_t stride, __le32 *producer_word,
+			uint32_t max_wr, uint32_t max_sge);
 struct ibv_qp *ferrule_create_qp(struct ibv_pd *pd,
 				 struct ibv_qp_init_attr *attr);
 struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
@@ -181,5 +206,7 @@ int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 			 uint64_t ops);
 int ferrule_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad_wr);
+int ferrule_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			  struct ibv_recv_wr **bad_wr);
 
 #endif

@@ -35,9 +35,9 @@ static void unlock_cqs(struct ferrule_qp *qp)
 		ferrule_unlock(&b->lock);
 }
 
-static void init_queue(struct ferrule_queue *queue, void *slots, uint32_t depth,
-		       uint32_t stride, __le32 *producer_word, uint32_t max_wr,
-		       uint32_t max_sge)
+void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
+			uint32_t depth, uint32_t stride, __le32 *producer_word,
+			uint32_t max_wr, uint32_t max_sge)
 {
 	ferrule_lock_init(&queue->lock, false);
 	atomic_init(&queue->consumer, 0);
@@ -69,12 +69,12 @@ static int map_qp(struct ferrule_qp *qp, int cmd_fd,
 	qp->buf_size = resp->buf_size;
 	ctrl = buf + resp->ctrl_offset;
 	qp->ctrl = ctrl;
-	init_queue(&qp->sq, buf + resp->sq_offset, resp->sq_depth,
-		   resp->sq_stride, &ctrl->sq_producer, cap->max_send_wr,
-		   cap->max_send_sge);
-	init_queue(&qp->rq, buf + resp->rq_offset, resp->rq_depth,
-		   resp->rq_stride, &ctrl->rq_producer, cap->max_recv_wr,
-		   cap->max_recv_sge);
+	ferrule_queue_init(&qp->sq, buf + resp->sq_offset, resp->sq_depth,
+			   resp->sq_stride, &ctrl->sq_producer,
+			   cap->max_send_wr, cap->max_send_sge);
+	ferrule_queue_init(&qp->rq, buf + resp->rq_offset, resp->rq_depth,
+			   resp->rq_stride, &ctrl->rq_producer,
+			   cap->max_recv_wr, cap->max_recv_sge);
 
 	return 0;
 }

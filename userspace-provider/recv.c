@@ -95,3 +95,44 @@ int ferrule_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 
 	return ret;
 }
+
+/*
+ * There is no doorbell: the engine reads the index when a message arrives. A
+ * request that a queue pair has taken frees its slot, whatever becomes of it.
+ */
+int ferrule_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr,
+			  struct ibv_recv_wr **bad_wr)
+{
+	struct ferrule_srq *srq = to_fsrq(ibsrq);
+	struct ferrule_queue *rq = &srq->rq;
+	uint32_t index;
+	int ret = 0;
+
+	ferrule_lock(&rq->lock);
+	index = rq->producer;
+	/* Acquire: the engine has read the slots that it gives back. */
+	atomic_store_explicit(&rq->consumer,
+			      shared_load32(&srq->ctrl->consumer,
+					    memory_order_acquire),
+			      memory_order_relaxed);
+
+	if (unlikely(ferrule_device_is_dead(&to_fctx(ibsrq->context)->db)))
+		ret = EIO;
+
+	while (wr && !ret) {
+		ret = post_one(rq, index, wr);
+		if (likely(!ret)) {
+			index++;
+			wr = wr->next;
+		}
+	}
+	if (unlikely(ret))
+		*bad_wr = wr;
+
+	rq->producer = index;
+	/* Release: who sees the index sees the slots before it. */
+	shared_store32(rq->producer_word, index, memory_order_release);
+	ferrule_unlock(&rq->lock);
+
+	return ret;
+}

@@ -30,6 +30,7 @@ use crate::{
     AhAttr,
     Device,
     GidAttr,
+    Srq,
     UserCall, //
 };
 
@@ -228,6 +229,24 @@ impl<D: Driver<Ah = Self>> ah::Operations for Unsupported<D> {
 
 impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {
     type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn create(
+        _new: &mut srq::New<'_, D>,
+        _attr: &srq::Attr,
+        _user: Option<UserCall<'_, D>>,
+    ) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
+
+    fn modify(srq: &Srq<D>, _attr: &srq::ModifyAttr) -> Result {
+        match (**srq).0 {}
+    }
+
+    fn query(srq: &Srq<D>) -> Result<srq::Attr> {
+        match (**srq).0 {}
+    }
 }
 
 impl<D: Driver<Mw = Self>> mw::Operations for Unsupported<D> {

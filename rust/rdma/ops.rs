@@ -14,6 +14,8 @@ use crate::{
     object::Object,
     pd,
     qp,
+    srq,
+    srq::Operations as _,
     ucontext,
     ucontext::Operations as _,
     Driver, //
@@ -79,11 +81,19 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.query_ah = Some(ah::query_callback::<D>);
     }
 
+    if D::Srq::SUPPORTED {
+        ops.create_srq = Some(srq::create_callback::<D>);
+        ops.modify_srq = Some(srq::modify_callback::<D>);
+        ops.query_srq = Some(srq::query_callback::<D>);
+        ops.destroy_srq = Some(srq::destroy_callback::<D>);
+    }
+
     ops.size_ib_ucontext =
         Object::<bindings::ib_ucontext, kernel::sync::Arc<mmap::Entries>, D::Ucontext>::SIZE;
     ops.size_ib_pd = Object::<bindings::ib_pd, (), D::Pd>::SIZE;
     ops.size_ib_cq = Object::<bindings::ib_cq, kernel::sync::Arc<cq::Notifier>, D::Cq>::SIZE;
     ops.size_ib_qp = Object::<bindings::ib_qp, qp::Extra, D::Qp>::SIZE;
+    ops.size_ib_srq = Object::<bindings::ib_srq, kernel::sync::Arc<srq::Notifier>, D::Srq>::SIZE;
     ops.size_ib_ah = Object::<bindings::ib_ah, (), D::Ah>::SIZE;
 
     ops

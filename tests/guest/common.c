@@ -594,6 +594,7 @@ void end_make(struct end *e, struct device *d, const struct end_config *config)
 
 	init.send_cq = e->scq;
 	init.recv_cq = e->rcq;
+	init.srq = c->srq;
 	init.sq_sig_all = c->signal_all;
 	init.cap.max_send_wr = c->send_wr;
 	init.cap.max_recv_wr = c->recv_wr;

@@ -176,6 +176,7 @@ struct end_config {		/* 0 means the value behind it */
 	bool signal_all;
 	struct ibv_cq *cq;	/* one of the caller's for both directions;
 				 * else one for each is made */
+	struct ibv_srq *srq;	/* to receive from; none */
 	struct ibv_comp_channel *channel;
 	int access;		/* of the QP; local and remote write */
 	uint8_t timeout;	/* local ACK timeout; 14: 67 ms */

@@ -18,8 +18,8 @@ def devinfo(device):
         check(re.search(pattern, text), f"ibv_devinfo tells no {pattern}:\n{text}")
 
 
-def pingpong(device, gid, size, count, *more):
-    command = ["ibv_rc_pingpong", "-d", device, "-g", gid, "-s", size, "-n", count, *more]
+def pingpong(program, device, gid, size, count, *more):
+    command = [program, "-d", device, "-g", gid, "-s", size, "-n", count, *more]
     for text in server_and_client(command, command, seconds=60):
         check(re.search(rf"{2 * size * count} bytes in ", text), f"not all bytes were counted:\n{text}")
         check("invalid data" not in text, text)
@@ -41,9 +41,13 @@ def main():
     tap = Tap()
     tap.case("ibv_devinfo", devinfo, device)
     for size, count in ((1, 500), (64, 1000), (4096, 1000), (65536, 200), (1 << 20, 20)):
-        tap.case(f"ibv_rc_pingpong, {size} bytes", pingpong, device, gid, size, count, "-c")
-        tap.case(f"ibv_rc_pingpong with events, {size} bytes", pingpong, device, gid, size, count, "-c", "-e")
-    tap.case("ibv_rc_pingpong, receive depth 1", pingpong, device, gid, 256, 500, "-c", "-r", 1)
+        tap.case(f"ibv_rc_pingpong, {size} bytes", pingpong, "ibv_rc_pingpong", device, gid, size, count, "-c")
+        tap.case(f"ibv_rc_pingpong with events, {size} bytes", pingpong, "ibv_rc_pingpong", device, gid, size, count,
+                 "-c", "-e")
+    tap.case("ibv_rc_pingpong, receive depth 1", pingpong, "ibv_rc_pingpong", device, gid, 256, 500, "-c", "-r", 1)
+    for size, count in ((64, 1000), (4096, 1000), (65536, 200)):
+        tap.case(f"ibv_srq_pingpong, {size} bytes", pingpong, "ibv_srq_pingpong", device, gid, size, count)
+    tap.case("ibv_srq_pingpong with events", pingpong, "ibv_srq_pingpong", device, gid, 1024, 500, "-e")
     for program, size, count in (("ib_send_lat", 2, 500), ("ib_write_lat", 2, 500), ("ib_send_lat", 4096, 500),
                                  ("ib_write_lat", 4096, 500), ("ib_send_bw", 65536, 500), ("ib_write_bw", 65536, 500),
                                  ("ib_write_bw", 8, 5000), ("ib_send_bw", 8, 5000), ("ib_write_bw", 1 << 20, 50),
@@ -60,6 +64,9 @@ def main():
             tap.case(f"{program}, {operation}", perftest, device, gid, program, 8, 1000, "-A", operation)
     tap.case("ib_write_bw, 4 connections", perftest, device, gid, "ib_write_bw", 16384, 300, "-q", 4)
     tap.case("ib_send_bw, 4 connections", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4)
+    tap.case("ib_send_bw, a shared receive queue", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4,
+             "--use-srq")
+    tap.case("ib_send_lat, a shared receive queue", perftest, device, gid, "ib_send_lat", 64, 500, "--use-srq")
     tap.case("ib_write_bw, inline", perftest, device, gid, "ib_write_bw", 64, 2000, "-I", 64)
     tap.end()
 

@@ -308,6 +308,41 @@ int ibv_cmd_destroy_qp(struct ibv_qp *qp)
 	return 0;
 }
 
+int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
+		       struct ibv_srq_init_attr *attr,
+		       struct ibv_create_srq *cmd, size_t cmd_size,
+		       struct ib_uverbs_create_srq_resp *resp, size_t resp_size)
+{
+	struct fake_srq *fsrq = &fake.srqs[fake.num_srqs];
+	struct create_srq_resp *r = (void *)resp;
+	struct ferrule_create_srq_resp *l = &r->drv;
+
+	CHECK(resp_size == sizeof(*r));
+	CHECK(fake.num_srqs < FAKE_MAX_SRQ);
+	attr->attr.max_sge = 3;
+	l->stride = 64;
+	l->depth = 1;
+	while (l->depth < attr->attr.max_wr)
+		l->depth *= 2;
+	l->ctrl_offset = 0;
+	l->ring_offset = sizeof(struct ferrule_srq_ctrl);
+	l->buf_size = l->ring_offset + l->depth * l->stride;
+	fsrq->buf = new_pages(l->buf_size, &l->buf_offset);
+	memset(fsrq->buf + l->ring_offset, 0xa5, l->depth * l->stride);
+	fsrq->layout = *l;
+	fsrq->ctrl = (void *)(fsrq->buf + l->ctrl_offset);
+
+	srq->context = pd->context;
+	srq->handle = fake.num_srqs++;
+
+	return 0;
+}
+
+int ibv_cmd_destroy_srq(struct ibv_srq *srq)
+{
+	return 0;
+}
+
 int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		      int attr_mask, struct ibv_modify_qp *cmd, size_t cmd_size)
 {
@@ -381,6 +416,10 @@ NOT_CALLED(ibv_cmd_dereg_mr, struct verbs_mr *vmr)
 NOT_CALLED(ibv_cmd_query_qp, struct ibv_qp *qp, struct ibv_qp_attr *qp_attr,
 	   int attr_mask, struct ibv_qp_init_attr *qp_init_attr,
 	   struct ibv_query_qp *cmd, size_t cmd_size)
+NOT_CALLED(ibv_cmd_modify_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr,
+	   int attr_mask, struct ibv_modify_srq *cmd, size_t cmd_size)
+NOT_CALLED(ibv_cmd_query_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr,
+	   struct ibv_query_srq *cmd, size_t cmd_size)
 NOT_CALLED(ibv_cmd_attach_mcast, struct ibv_qp *qp, const union ibv_gid *gid,
 	   uint16_t lid)
 NOT_CALLED(ibv_cmd_detach_mcast, struct ibv_qp *qp, const union ibv_gid *gid,

@@ -30,6 +30,7 @@
 
 #define FAKE_MAX_CQ 8
 #define FAKE_MAX_QP 16
+#define FAKE_MAX_SRQ 4
 
 struct fake_cq {
 	struct ferrule_cqe *ring;
@@ -52,6 +53,12 @@ struct fake_qp {
 	uint64_t next_wr_id;	/* that the test expects */
 };
 
+struct fake_srq {
+	uint8_t *buf;
+	struct ferrule_create_srq_resp layout;
+	struct ferrule_srq_ctrl *ctrl;
+};
+
 struct fake_kernel {
 	const struct verbs_context_ops *ops;
 	struct ibv_context *context;
@@ -61,8 +68,10 @@ struct fake_kernel {
 	uint64_t *leaf_ack;
 	struct fake_cq cqs[FAKE_MAX_CQ];
 	struct fake_qp qps[FAKE_MAX_QP];
+	struct fake_srq srqs[FAKE_MAX_SRQ];
 	unsigned int num_cqs;
 	unsigned int num_qps;
+	unsigned int num_srqs;
 	uint32_t next_qp_num;	/* that the next queue pair gets */
 	uint32_t next_gen;
 	unsigned int kicks;
@@ -97,6 +106,18 @@ static inline struct ferrule_recv_wqe *fake_recv_slot(struct fake_qp *qp,
 {
 	return (void *)(qp->buf + qp->layout.rq_offset +
 			index % qp->layout.rq_depth * qp->layout.rq_stride);
+}
+
+static inline struct fake_srq *fake_srq(struct ibv_srq *srq)
+{
+	return &fake.srqs[srq->handle];
+}
+
+static inline struct ferrule_recv_wqe *fake_srq_slot(struct fake_srq *srq,
+						     uint32_t index)
+{
+	return (void *)(srq->buf + srq->layout.ring_offset +
+			index % srq->layout.depth * srq->layout.stride);
 }
 
 /* Writes a completion; the phase is this function's to set. */

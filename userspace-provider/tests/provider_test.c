@@ -251,6 +251,60 @@ static void count_visit(struct fake_qp *qp)
 	visits++;
 }
 
+static int post_srq(struct ibv_srq *srq, struct ibv_recv_wr *wr)
+{
+	struct ibv_recv_wr *bad = NULL;
+	int ret = fake.ops->post_srq_recv(srq, wr, &bad);
+
+	CHECK(!ret == !bad);
+	return ret;
+}
+
+/* A shared receive queue: slots are free when the engine says so. */
+static void test_srq(void)
+{
+	struct ibv_sge sges[4] = { { .addr = 1, .length = 2, .lkey = 3 } };
+	struct ibv_pd pd = { .context = fake.context };
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 3 } };
+	struct ibv_srq *srq = fake.ops->create_srq(&pd, &attr);
+	struct ibv_recv_wr wr = { .wr_id = 7, .sg_list = sges, .num_sge = 1 };
+	struct ferrule_recv_wqe *wqe;
+	struct fake_srq *fsrq;
+
+	CHECK(srq);
+	fsrq = fake_srq(srq);
+	CHECK(fsrq->layout.depth == 4);
+	CHECK(!post_srq(srq, &wr));
+	wqe = fake_srq_slot(fsrq, 0);
+	CHECK(le64toh(wqe->wr_id) == 7 && le16toh(wqe->num_sge) == 1);
+	CHECK(!memcmp(wqe->reserved, "\0\0\0\0\0\0", 6));
+	CHECK(le64toh(((struct ferrule_sge *)(wqe + 1))->addr) == 1);
+	CHECK(le32toh(fsrq->ctrl->producer) == 1);
+
+	wr.num_sge = 4;
+	CHECK(post_srq(srq, &wr) == EINVAL);
+	wr.num_sge = -1;
+	CHECK(post_srq(srq, &wr) == EINVAL);
+	wr.num_sge = 3;
+	CHECK(!post_srq(srq, &wr));
+	CHECK(!post_srq(srq, &wr));
+	/* Three were asked for, though there are four slots. */
+	CHECK(post_srq(srq, &wr) == ENOMEM);
+	CHECK(le32toh(fsrq->ctrl->producer) == 3);
+	fsrq->ctrl->consumer = htole32(2);
+	CHECK(!post_srq(srq, &wr));
+	CHECK(!post_srq(srq, &wr));
+	CHECK(post_srq(srq, &wr) == ENOMEM);
+	CHECK(le32toh(fsrq->ctrl->producer) == 5);
+	/* Nothing of this rings or kicks. */
+	CHECK(!fake.db->seq && !fake.kicks);
+
+	fake.status->dead = htole32(1);
+	fsrq->ctrl->consumer = htole32(5);
+	CHECK(post_srq(srq, &wr) == EIO);
+	CHECK(!fake.ops->destroy_srq(srq));
+}
+
 static void test_doorbell(void)
 {
 	struct ibv_cq *cq = new_cq(64);
@@ -739,6 +793,7 @@ int main(void)
 		{ "send_wqe", test_send_wqe },
 		{ "send_errors", test_send_errors },
 		{ "recv", test_recv },
+		{ "srq", test_srq },
 		{ "doorbell", test_doorbell },
 		{ "credit", test_credit },
 		{ "stale", test_stale },

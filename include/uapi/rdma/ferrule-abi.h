@@ -18,6 +18,8 @@
  *
  *  Each queue pair has one buffer, mapped readable and writable: the slots of
  *  the send queue, the slots of the receive queue and struct ferrule_qp_ctrl.
+ *  Each shared receive queue has one likewise: its slots and struct
+ *  ferrule_srq_ctrl.
  *  Each completion queue has its slots, mapped read-only, and a page with
  *  struct ferrule_cq_ctrl. Each user context has a doorbell area, which it
  *  writes, and a status area of the same layout, which the engine writes and
@@ -30,7 +32,10 @@
  *  release semantics, then ring the doorbell (below). To post a receive
  *  request: fill the slot, store the producer index, and after a full fence
  *  ring the doorbell only if ferrule_qp_ctrl.rq_doorbell is not 0; otherwise
- *  the engine reads the index when a message arrives.
+ *  the engine reads the index when a message arrives. A shared receive queue
+ *  has no doorbell: to post there, fill the slot and store the producer index.
+ *  Several queue pairs take from it and complete in any order, so completions
+ *  do not tell which of its slots are free; ferrule_srq_ctrl.consumer does.
  *
  *  To ring doorbell d, where d = qp_num & FERRULE_DB_INDEX_MASK, two bits are
  *  toggled at most: first the leaf's, then the top's.
@@ -79,7 +84,7 @@
 /* Limits that the layouts below fix. */
 #define FERRULE_MAX_SGE			32
 #define FERRULE_MAX_INLINE		464	/* a slot of 512 less the header */
-#define FERRULE_MAX_QP_DEPTH		32768
+#define FERRULE_MAX_QP_DEPTH		32768	/* of shared receive queues, too */
 #define FERRULE_MAX_CQ_DEPTH		(1 << 20)
 #define FERRULE_MAX_QP			65536
 #define FERRULE_DB_INDEX_MASK		(FERRULE_MAX_QP - 1)
@@ -244,6 +249,17 @@ struct ferrule_qp_ctrl {
 };
 
 /*
+ * The words of a shared receive queue. The engine stores consumer and never
+ * reads it: all slots before this index have been copied and are free again.
+ */
+struct ferrule_srq_ctrl {
+	__le32	producer;
+	__u8	reserved0[60];
+	__le32	consumer;
+	__u8	reserved1[60];
+};
+
+/*
  * The arm word: a sequence number in the bits above FERRULE_CQ_ARM_SN_SHIFT
  * and a command below. The queue is armed while the sequence number differs
  * from that of the last event that the engine raised, which begins as 0. User
@@ -313,6 +329,17 @@ struct ferrule_create_qp_resp {
 	__u32	rq_stride;
 	__u32	ctrl_offset;		/* struct ferrule_qp_ctrl */
 	__u32	qp_gen;
+	__u32	reserved;
+};
+
+/* Offsets ring and ctrl are bytes from the start of the mapping. */
+struct ferrule_create_srq_resp {
+	__aligned_u64	buf_offset;	/* for mmap, read/write */
+	__u32	buf_size;		/* bytes to map */
+	__u32	ring_offset;
+	__u32	depth;			/* slots; a power of two */
+	__u32	stride;			/* bytes a slot; slots as in a receive queue */
+	__u32	ctrl_offset;		/* struct ferrule_srq_ctrl */
 	__u32	reserved;
 };
 

@@ -32,6 +32,7 @@ use kernel_ext::{
 use rdma::{
     cq,
     qp,
+    srq,
     umem::Umem, //
 };
 use zerocopy::IntoBytes;
@@ -49,7 +50,7 @@ impl Host for Kernel {
     type Doorbells = Areas;
     type CqHandle = Arc<cq::Notifier>;
     type QpHandle = Arc<qp::Notifier>;
-    type SrqHandle = ();
+    type SrqHandle = Arc<srq::Notifier>;
 
     fn boxed<T>(value: T) -> Option<KBox<T>> {
         KBox::new(value, GFP_KERNEL_ACCOUNT).ok()
@@ -87,7 +88,12 @@ impl Host for Kernel {
         });
     }
 
-    fn srq_event(&mut self, (): &(), _event: SrqEvent) {}
+    fn srq_event(&mut self, srq: &Arc<srq::Notifier>, event: SrqEvent) {
+        srq.event(match event {
+            SrqEvent::LimitReached => srq::Event::LimitReached,
+            SrqEvent::Error => srq::Event::Error,
+        });
+    }
 
     #[inline]
     fn trace(&mut self, step: &Trace) {
@@ -131,7 +137,7 @@ impl Region for Pinned {
     }
 }
 
-/// The buffer of a queue pair: both rings and the producer indices.
+/// The buffer of a queue pair or a shared receive queue: the rings and the indices.
 pub(crate) struct Buffer(pub(crate) Arc<SharedArea>);
 
 impl Queue for Buffer {

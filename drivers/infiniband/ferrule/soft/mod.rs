@@ -24,7 +24,10 @@ use ferrule_engine::{
     QpId,
     QpInfo,
     QpInit,
-    Refused, //
+    Refused,
+    Srq,
+    SrqInfo,
+    SrqInit, //
 };
 use kernel::{
     debugfs,
@@ -242,6 +245,30 @@ impl Shared {
     /// Destroys a completion queue, which no queue pair uses any more.
     pub(crate) fn remove_cq(&self, cqn: u32) {
         self.removed(|engine| engine.remove_cq(cqn));
+    }
+
+    /// Makes a shared receive queue and returns its number.
+    pub(crate) fn add_srq(&self, init: SrqInit<Kernel>) -> Result<u32> {
+        let srq = Srq::new(init).map_err(errno)?;
+        self.add(srq, Engine::add_srq)
+    }
+
+    /// Sets the number of requests below which a shared receive queue tells, once.
+    pub(crate) fn set_srq_limit(&self, number: u32, limit: u32) -> Result {
+        policy::command(&self.core, |engine, host| {
+            engine.set_srq_limit(host, number, limit)
+        })
+        .map_err(errno)
+    }
+
+    /// The sizes and the limit of a shared receive queue.
+    pub(crate) fn query_srq(&self, number: u32) -> Result<SrqInfo> {
+        policy::command(&self.core, |engine, _| engine.query_srq(number)).map_err(errno)
+    }
+
+    /// Destroys a shared receive queue, which no queue pair uses any more.
+    pub(crate) fn remove_srq(&self, number: u32) {
+        self.removed(|engine| engine.remove_srq(number));
     }
 
     /// Makes a queue pair in state RESET.

@@ -58,6 +58,19 @@ pub(crate) struct CreateQpResp {
     pub(crate) reserved: u32,
 }
 
+/// `struct ferrule_create_srq_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct CreateSrqResp {
+    pub(crate) buf_offset: u64,
+    pub(crate) buf_size: u32,
+    pub(crate) ring_offset: u32,
+    pub(crate) depth: u32,
+    pub(crate) stride: u32,
+    pub(crate) ctrl_offset: u32,
+    pub(crate) reserved: u32,
+}
+
 /// `struct ferrule_create_ah_resp`.
 #[derive(Default, Immutable, IntoBytes)]
 #[repr(C)]

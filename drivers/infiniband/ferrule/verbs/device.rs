@@ -6,7 +6,8 @@ use ferrule_engine::{
     abi,
     MAX_CQ,
     MAX_MR,
-    MAX_RD_ATOMIC, //
+    MAX_RD_ATOMIC,
+    MAX_SRQ, //
 };
 use kernel::prelude::*;
 use rdma::{
@@ -51,6 +52,9 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),
         max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
         max_ah: crate::soft::MAX_AH,
+        max_srq: MAX_SRQ,
+        max_srq_wr: abi::MAX_QP_DEPTH,
+        max_srq_sge: abi::MAX_SGE as u32,
         max_pkeys: 1,
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,

@@ -13,6 +13,7 @@ mod device;
 mod mr;
 mod pd;
 mod qp;
+mod srq;
 
 use kernel::{
     cpu::nr_cpu_ids,
@@ -49,7 +50,7 @@ impl rdma::Driver for Ferrule {
     type Cq = cq::Cq;
     type Qp = qp::Qp;
     type Ah = ah::Ah;
-    type Srq = Unsupported<Self>;
+    type Srq = srq::Srq;
     type Mw = Unsupported<Self>;
 
     fn query_device(dev: &Device<Self>) -> Result<rdma::device::Attr> {

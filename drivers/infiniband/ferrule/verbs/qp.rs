@@ -63,8 +63,13 @@ struct Layout {
 }
 
 impl Layout {
-    /// Lays the rings out for at least what was asked for.
-    fn new(asked: &qp::Cap) -> Result<Self> {
+    /// Lays the rings out for at least what was asked for. With a shared receive queue there is no
+    /// receive ring, whatever was asked for.
+    fn new(asked: &qp::Cap, shared: bool) -> Result<Self> {
+        let mut asked = *asked;
+        if shared {
+            (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
+        }
         if asked.max_send_wr > abi::MAX_QP_DEPTH
             || asked.max_recv_wr > abi::MAX_QP_DEPTH
             || asked.max_send_sge > abi::MAX_SGE as u32
@@ -75,20 +80,15 @@ impl Layout {
         }
         let sge = size_of::<abi::Sge>() as u32;
         let send_head = size_of::<abi::SendWqe>() as u32;
-        let recv_head = size_of::<abi::RecvWqe>() as u32;
 
         let send_body = (asked.max_send_sge * sge).max(asked.max_inline_data);
-        let sq = Self::ring(0, asked.max_send_wr, send_head + send_body);
-        let rq = Self::ring(
-            sq.depth * sq.stride,
-            asked.max_recv_wr,
-            recv_head + asked.max_recv_sge * sge,
-        );
+        let sq = ring(0, asked.max_send_wr, send_head + send_body);
+        let (rq, max_recv_sge) =
+            receive_ring(sq.depth * sq.stride, asked.max_recv_wr, asked.max_recv_sge);
         let ctrl = rq.offset + rq.depth * rq.stride;
 
         // What the rounding up leaves room for is granted.
         let send_body = sq.stride - send_head;
-        let recv_body = rq.stride - recv_head;
         Ok(Layout {
             ctrl,
             size: ctrl as usize + size_of::<abi::QpCtrl>(),
@@ -96,26 +96,35 @@ impl Layout {
                 max_send_wr: sq.depth,
                 max_recv_wr: rq.depth,
                 max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
-                max_recv_sge: (recv_body / sge).min(abi::MAX_SGE as u32),
+                max_recv_sge: if shared { 0 } else { max_recv_sge },
                 max_inline: send_body.min(abi::MAX_INLINE as u32),
             },
             sq,
             rq,
         })
     }
+}
 
-    /// A ring of at least `depth` slots of at least `slot` bytes.
-    fn ring(offset: u32, depth: u32, slot: u32) -> RingLayout {
-        RingLayout {
-            offset,
-            depth: if depth == 0 {
-                0
-            } else {
-                depth.next_power_of_two()
-            },
-            stride: slot.next_power_of_two().max(64),
-        }
+/// A ring of at least `depth` slots of at least `slot` bytes.
+fn ring(offset: u32, depth: u32, slot: u32) -> RingLayout {
+    RingLayout {
+        offset,
+        depth: if depth == 0 {
+            0
+        } else {
+            depth.next_power_of_two()
+        },
+        stride: slot.next_power_of_two().max(64),
     }
+}
+
+/// A ring of at least `depth` receive requests with at least `max_sge` entries each, and the
+/// entries that there is room for.
+pub(super) fn receive_ring(offset: u32, depth: u32, max_sge: u32) -> (RingLayout, u32) {
+    let sge = size_of::<abi::Sge>() as u32;
+    let head = size_of::<abi::RecvWqe>() as u32;
+    let ring = ring(offset, depth, head + max_sge * sge);
+    (ring, ((ring.stride - head) / sge).min(abi::MAX_SGE as u32))
 }
 
 #[vtable]
@@ -132,14 +141,16 @@ impl qp::Operations for Qp {
             qp::Type::Rc => QpType::Rc,
             _ => return Err(EOPNOTSUPP),
         };
-        if attr.create_flags != 0 || new.srq().is_some() {
+        if attr.create_flags != 0 {
             return Err(EOPNOTSUPP);
         }
         let pd = new.pd().ok_or(EINVAL)?.id();
         let send_cq = new.send_cq().ok_or(EINVAL)?.cqn();
         let recv_cq = new.recv_cq().ok_or(EINVAL)?.cqn();
 
-        let layout = Layout::new(&attr.cap)?;
+        let srq = new.srq().map(|srq| srq.number());
+
+        let layout = Layout::new(&attr.cap, srq.is_some())?;
         let buffer = Arc::new(SharedArea::new(layout.size)?, GFP_KERNEL)?;
         let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
 
@@ -150,7 +161,7 @@ impl qp::Operations for Qp {
             qp_type,
             send_cq,
             recv_cq,
-            srq: None,
+            srq,
             cap: layout.cap,
             sq_sig_all: attr.sq_sig_all,
             sq: layout.sq,

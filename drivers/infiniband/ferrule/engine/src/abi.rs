@@ -28,7 +28,7 @@ use zerocopy_derive::{
 pub const MAX_SGE: usize = 32;
 /// The most bytes of inline data in a request.
 pub const MAX_INLINE: usize = 464;
-/// The most slots of a send or receive queue.
+/// The most slots of a send or receive queue, or of a shared receive queue.
 pub const MAX_QP_DEPTH: u32 = 32768;
 /// The most slots of a completion queue.
 pub const MAX_CQ_DEPTH: u32 = 1 << 20;
@@ -229,6 +229,20 @@ pub struct QpCtrl {
     pub reserved1: [u8; 56],
 }
 
+/// `struct ferrule_srq_ctrl`: the words beside the ring of a shared receive queue.
+#[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SrqCtrl {
+    /// Producer index.
+    pub producer: U32,
+    /// Zero.
+    pub reserved0: [u8; 60],
+    /// Written by the engine: all slots before this index are free again.
+    pub consumer: U32,
+    /// Zero.
+    pub reserved1: [u8; 60],
+}
+
 /// `FERRULE_CQ_ARM_SOLICITED`: only solicited and failed completions raise an event.
 pub const CQ_ARM_SOLICITED: u32 = 1;
 /// `FERRULE_CQ_ARM_SN_SHIFT`: where the sequence number of the arm word begins.
@@ -287,6 +301,8 @@ const _: () = {
     assert!(offset_of!(Cqe, phase) == 60);
     assert!(size_of::<QpCtrl>() == 128);
     assert!(offset_of!(QpCtrl, rq_producer) == 64);
+    assert!(size_of::<SrqCtrl>() == 128);
+    assert!(offset_of!(SrqCtrl, consumer) == 64);
     assert!(size_of::<CqCtrl>() == 128);
     assert!(offset_of!(CqCtrl, arm) == 64);
     assert!(size_of::<Db>() == 192);

@@ -12,7 +12,10 @@ use crate::{
     abi,
     counters::Count,
     cq::Overrun,
-    event::Trace,
+    event::{
+        QpEvent,
+        Trace, //
+    },
     host::Host,
     qp::{
         Core,
@@ -168,6 +171,13 @@ pub(crate) fn flush_receive_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>)
     H::fence();
     while !bus.allowance.is_spent() {
         if !rq.take_for_flush(core) {
+            // What stands in a shared receive queue is for others to take. That this queue pair
+            // takes no more, and that its completions are all written, is told by an event (IBA
+            // volume 1, 11.6.3.4).
+            if core.init.srq.is_some() && rq.is_last_to_be_told() {
+                let handle = &core.init.handle;
+                bus.host.qp_event(handle, QpEvent::LastRequestReached);
+            }
             return Next::Idle;
         }
         bus.allowance.take_request();

@@ -48,6 +48,11 @@ use crate::{
         Next,
         Qps, //
     },
+    srq::{
+        Srq,
+        SrqInfo,
+        Srqs, //
+    },
     state,
     table::{
         Chunk,
@@ -81,6 +86,7 @@ pub struct Engine<H: Host> {
     contexts: Contexts<H>,
     keys: Keys<H>,
     cqs: Cqs<H>,
+    srqs: Srqs<H>,
     qps: Qps<H>,
     counters: Counters,
 }
@@ -92,6 +98,7 @@ impl<H: Host> Engine<H> {
             contexts: Contexts::new(),
             keys: Keys::new(config.random),
             cqs: Cqs::new(),
+            srqs: Srqs::new(),
             qps: Qps::new(),
             counters: Counters::default(),
         }
@@ -106,6 +113,7 @@ impl<H: Host> Engine<H> {
             Kind::Keys(chunk) => Kind::Keys(self.keys.grow(chunk)?),
             Kind::Cqs(chunk) => Kind::Cqs(self.cqs.grow(chunk)?),
             Kind::Qps(chunk) => Kind::Qps(self.qps.grow(chunk)?),
+            Kind::Srqs(chunk) => Kind::Srqs(self.srqs.grow(chunk)?),
         };
         Some(Chunk(left))
     }
@@ -191,18 +199,57 @@ impl<H: Host> Engine<H> {
         self.cqs.query(cqn)
     }
 
+    /// Adds a shared receive queue and answers its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_srq(&mut self, srq: H::Box<Srq<H>>) -> Result<u32, Refused<H::Box<Srq<H>>>> {
+        self.srqs.add(srq)
+    }
+
+    /// Removes a shared receive queue. The requests in it are gone, without completions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while a queue pair takes from it, [`Error::NotFound`].
+    pub fn remove_srq(&mut self, number: u32) -> Result<H::Box<Srq<H>>, Error> {
+        self.srqs.remove(number)
+    }
+
+    /// Sets the limit of a shared receive queue: as soon as it holds fewer requests, be that now,
+    /// an event is raised, once, and the limit is 0 again. 0 raises none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a limit above what the queue can hold, [`Error::NotFound`].
+    pub fn set_srq_limit(&mut self, host: &mut H, number: u32, limit: u32) -> Result<(), Error> {
+        self.srqs.set_limit(host, &mut self.counters, number, limit)
+    }
+
+    /// Tells how a shared receive queue stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_srq(&self, number: u32) -> Result<SrqInfo, Error> {
+        self.srqs.query(number)
+    }
+
     /// Adds a queue pair, in state RESET, and answers its number and generation.
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if its context or one of its completion queues does not exist,
-    /// [`Error::NeedChunk`], [`Error::Full`].
+    /// [`Error::NotFound`] if its context, one of its completion queues or its shared receive queue
+    /// does not exist, [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let init = &qp.core.init;
         let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
+        let srq = init.srq;
         let known = context.is_none_or(|context| self.contexts.exists(context))
             && self.cqs.exists(send_cq)
-            && self.cqs.exists(recv_cq);
+            && self.cqs.exists(recv_cq)
+            && srq.is_none_or(|srq| self.srqs.exists(srq));
         if !known {
             return Err(Refused {
                 error: Error::NotFound,
@@ -212,6 +259,9 @@ impl<H: Host> Engine<H> {
         let id = self.qps.add(qp)?;
         self.cqs.add_user(send_cq);
         self.cqs.add_user(recv_cq);
+        if let Some(srq) = srq {
+            self.srqs.add_user(srq);
+        }
         if let Some(context) = context {
             self.contexts.add_user(context);
         }
@@ -229,6 +279,9 @@ impl<H: Host> Engine<H> {
         let init = &qp.core.init;
         self.cqs.remove_user(init.send_cq);
         self.cqs.remove_user(init.recv_cq);
+        if let Some(srq) = init.srq {
+            self.srqs.remove_user(srq);
+        }
         if let Some(context) = init.context {
             self.contexts.remove_user(context);
         }
@@ -333,6 +386,12 @@ impl<H: Host> Engine<H> {
         &mut self.qps
     }
 
+    /// All shared receive queues.
+    #[cfg(test)]
+    pub(crate) fn srqs_mut(&mut self) -> &mut Srqs<H> {
+        &mut self.srqs
+    }
+
     /// All completion queues.
     #[cfg(test)]
     pub(crate) fn cqs_mut(&mut self) -> &mut Cqs<H> {
@@ -380,6 +439,7 @@ impl<H: Host> Engine<H> {
         let Self {
             keys,
             cqs,
+            srqs,
             qps,
             counters,
             ..
@@ -388,6 +448,7 @@ impl<H: Host> Engine<H> {
             host,
             keys,
             cqs,
+            srqs,
             counters,
             now,
             allowance,
@@ -417,7 +478,7 @@ impl<H: Host> Engine<H> {
             let Self {
                 keys,
                 cqs,
-
+                srqs,
                 qps,
                 counters,
                 ..
@@ -426,7 +487,7 @@ impl<H: Host> Engine<H> {
                 host,
                 keys,
                 cqs,
-
+                srqs,
                 counters,
                 now,
                 allowance: Budget::TURN,

@@ -53,6 +53,7 @@ mod responder;
 mod ring;
 mod schedule;
 mod sgl;
+mod srq;
 mod state;
 mod table;
 mod timer;
@@ -127,6 +128,12 @@ pub use crate::{
     },
     ring::RingLayout,
     schedule::Budget,
+    srq::{
+        Srq,
+        SrqInfo,
+        SrqInit,
+        MAX_SRQ, //
+    },
     state::MAX_RD_ATOMIC,
     table::{
         Chunk,

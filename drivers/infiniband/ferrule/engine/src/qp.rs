@@ -38,7 +38,7 @@ pub struct QpInit<H: Host> {
     pub send_cq: u32,
     /// The completion queue of the receive queue.
     pub recv_cq: u32,
-    /// The shared receive queue, if there is one.
+    /// The shared receive queue, if there is one: then the queue pair has no receive ring.
     pub srq: Option<u32>,
     /// What the queue pair can hold.
     pub cap: Capabilities,

@@ -75,16 +75,20 @@ pub(crate) struct Responder {
     /// A receive request is at hand: `request` is it.
     busy: bool,
     request: ReceiveRequest,
+    /// The protection domain of that request's memory: with a shared receive queue, the queue's.
+    pd: u32,
     cursor: Cursor,
     inbound: Inbound,
     /// A message arrived in state RTR, and that was told.
     established: bool,
+    /// In error, it was told that no more is taken from the shared receive queue.
+    last_told: bool,
     /// The next sequence number that is expected.
     psn: u32,
 }
 
 /// Why a receive request could not be had.
-enum NoReceive {
+pub(crate) enum NoReceive {
     /// None is posted.
     Empty,
     /// It is malformed.
@@ -113,9 +117,11 @@ impl Responder {
             broken: false,
             busy: false,
             request: ReceiveRequest::new(),
+            pd: 0,
             cursor: Cursor::default(),
             inbound: Inbound::Nothing,
             established: false,
+            last_told: false,
             psn: 0,
         }
     }
@@ -127,6 +133,7 @@ impl Responder {
         self.broken = false;
         self.inbound = Inbound::Nothing;
         self.established = false;
+        self.last_told = false;
         self.psn = 0;
         self.finish();
     }
@@ -172,11 +179,21 @@ impl Responder {
         ring.waiting(self.consumer, self.producer)
     }
 
-    /// Takes the next receive request out of the ring, unless one is at hand.
-    fn take<H: Host>(&mut self, core: &Core<H>) -> Result<(), NoReceive> {
+    /// Takes the next receive request, out of the own ring or the shared receive queue.
+    fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), NoReceive> {
+        if let Some(srq) = core.init.srq {
+            let taken = bus
+                .srqs
+                .take(bus.host, bus.counters, srq, &mut self.request);
+            // A malformed request has been taken, too, and ends here.
+            self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
+            self.pd = taken?;
+            return Ok(());
+        }
         match self.waiting(core) {
             None => {
                 self.broken = true;
+                bus.counters.producer_jumps.count(1);
                 return Err(NoReceive::Jump);
             }
             Some(0) => return Err(NoReceive::Empty),
@@ -186,9 +203,15 @@ impl Responder {
         let index = self.consumer;
         self.consumer = index.wrapping_add(1);
         self.busy = true;
+        self.pd = init.pd;
         self.request
             .read(&init.queue, &init.rq, index, init.cap.max_recv_sge)
             .map_err(NoReceive::Malformed)
+    }
+
+    /// Whether it is now to be told that no more is taken from the shared receive queue: once.
+    pub(crate) fn is_last_to_be_told(&mut self) -> bool {
+        !core::mem::replace(&mut self.last_told, true)
     }
 
     /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.
@@ -343,7 +366,7 @@ fn place<H: Host>(
         _ => false,
     };
     if takes_receive {
-        match rq.take(core) {
+        match rq.take(bus, core) {
             Ok(()) => (),
             Err(NoReceive::Empty) => return Ok(Reply::NotReady(core.attr.min_rnr_timer)),
             Err(NoReceive::Malformed(local)) => {
@@ -352,10 +375,7 @@ fn place<H: Host>(
                     remote: Status::RemoteOperation,
                 });
             }
-            Err(NoReceive::Jump) => {
-                bus.counters.producer_jumps.count(1);
-                return Err(Refusal::Broken);
-            }
+            Err(NoReceive::Jump) => return Err(Refusal::Broken),
         }
     }
     let mut target = match kind {
@@ -370,7 +390,7 @@ fn place<H: Host>(
                 });
             }
             Side::List {
-                pd: core.init.pd,
+                pd: rq.pd,
                 need: Access::LOCAL_WRITE,
                 entries: rq.request.entries(),
                 cursor: &mut rq.cursor,

@@ -26,6 +26,7 @@ use crate::{
         QpId,
         QpLink, //
     },
+    srq::Srqs,
     table::{
         Table,
         TableChunk,
@@ -225,6 +226,7 @@ pub(crate) struct Bus<'a, H: Host> {
     pub(crate) host: &'a mut H,
     pub(crate) keys: &'a mut Keys<H>,
     pub(crate) cqs: &'a mut Cqs<H>,
+    pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) counters: &'a mut Counters,
     /// The time at which the turn began.
     pub(crate) now: u64,

@@ -37,6 +37,7 @@ use crate::qp::{
     Qp,
     QpLink, //
 };
+use crate::srq::Srq;
 
 const FANOUT: usize = 64;
 
@@ -54,6 +55,8 @@ pub enum TableKind {
     Cqs,
     /// Queue pairs.
     Qps,
+    /// Shared receive queues.
+    Srqs,
 }
 
 /// A table has no free slot and has to grow.
@@ -68,6 +71,7 @@ impl NeedChunk {
             TableKind::Keys => Kind::Keys(TableChunk::new()?),
             TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
             TableKind::Qps => Kind::Qps(TableChunk::new()?),
+            TableKind::Srqs => Kind::Srqs(TableChunk::new()?),
         }))
     }
 }
@@ -87,6 +91,7 @@ pub(crate) enum Kind<H: Host> {
     Keys(TableChunk<H, Mr<H>, ()>),
     Cqs(TableChunk<H, Cq<H>, CqLink>),
     Qps(TableChunk<H, Qp<H>, QpLink>),
+    Srqs(TableChunk<H, Srq<H>, ()>),
 }
 
 /// Room for one object, `B` being its box, and for what belongs to its number.
@@ -133,8 +138,9 @@ impl<H: Host, T, L: Default> TableChunk<H, T, L> {
 /// - Indices below `capacity`, and no others, have a slot.
 /// - A slot is in the free queue if and only if its number has no object, neither in the table nor
 ///   taken out of it, and is not reserved.
-pub(crate) struct Table<H: Host, T, L> {
-    top: [Option<MiddleBox<H, T, L>>; FANOUT],
+/// - `TOPS` is enough for `limit`: see [`tops`].
+pub(crate) struct Table<H: Host, T, L, const TOPS: usize = FANOUT> {
+    top: [Option<MiddleBox<H, T, L>>; TOPS],
     kind: TableKind,
     limit: u32,
     reserved: u32,
@@ -144,13 +150,18 @@ pub(crate) struct Table<H: Host, T, L> {
     free_tail: u32,
 }
 
-impl<H: Host, T, L: Default> Table<H, T, L> {
+/// The branches that the top of a table for `limit` indices needs.
+pub(crate) const fn tops(limit: u32) -> usize {
+    (limit as usize).div_ceil(FANOUT * FANOUT)
+}
+
+impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     /// Makes an empty table for the indices from `reserved` up to, but not including, `limit`.
     ///
     /// Generations begin at values that depend on `seed`, all at 0 if it is 0.
     pub(crate) fn new(kind: TableKind, reserved: u32, limit: u32, seed: u32) -> Self {
         Self {
-            top: [const { None }; FANOUT],
+            top: [const { None }; TOPS],
             kind,
             limit: limit.min(1 << 18),
             reserved,

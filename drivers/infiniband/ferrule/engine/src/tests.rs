@@ -20,6 +20,7 @@ use crate::{
     sim::{
         cases,
         End,
+        QpSpec,
         Sim,
         World,
         Wr, //
@@ -43,6 +44,7 @@ fn objects_are_small() {
     assert!(size_of::<Engine<Sim>>() <= 3072);
     assert!(size_of::<Cq<Sim>>() <= 128);
     assert!(size_of::<Mr<Sim>>() <= 128);
+    assert!(size_of::<Srq<Sim>>() <= 128);
     assert!(size_of::<Leaf<std::boxed::Box<Qp<Sim>>, qp::QpLink>>() <= 4096);
     assert!(size_of::<Middle<usize>>() <= 1024);
 }
@@ -82,6 +84,23 @@ fn indices_wrap() {
             }
             end.cq.expect_none();
         }
+    }
+    // So do those of a shared receive queue.
+    let srq = w.srq(1, 4, 1);
+    let spec = QpSpec {
+        srq: Some(srq.number),
+        ..QpSpec::default()
+    };
+    let (c, d) = w.pair_with(&spec);
+    w.engine.srqs_mut().set_indices(srq.number, u32::MAX - 5);
+    srq.set_producer(u32::MAX - 5);
+    for i in 0..20 {
+        while srq.post(i, &[mr.sge(0, 8)]) {}
+        c.qp.post_send(&Wr::send(i, &[mr.sge(8, 8)]));
+        w.run();
+        c.cq.expect(i, Status::Success);
+        assert_eq!(d.cq.drain().len(), 1);
+        assert_eq!(srq.consumer(), (u32::MAX - 4).wrapping_add(i as u32));
     }
     // A jump is seen across the wrap, too.
     age(&mut w, &a, u32::MAX - 2);

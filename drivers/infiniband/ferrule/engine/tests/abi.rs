@@ -102,6 +102,15 @@ fn layouts() -> Vec<Layout> {
             }
         ),
         layout!(
+            "ferrule_srq_ctrl",
+            abi::SrqCtrl {
+                producer,
+                reserved0,
+                consumer,
+                reserved1
+            }
+        ),
+        layout!(
             "ferrule_cq_ctrl",
             abi::CqCtrl {
                 consumer,
@@ -153,6 +162,18 @@ fn layouts() -> Vec<Layout> {
                 rq_stride,
                 ctrl_offset,
                 qp_gen,
+                reserved
+            }
+        ),
+        layout!(
+            "ferrule_create_srq_resp",
+            command::CreateSrqResp {
+                buf_offset,
+                buf_size,
+                ring_offset,
+                depth,
+                stride,
+                ctrl_offset,
                 reserved
             }
         ),

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use ferrule_engine::{
     abi, Access, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
     CqInit, Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrInit, Outcome, Qp, QpEvent, QpId,
-    QpInfo, QpInit, Queue, Refused, Region, SrqEvent, Trace,
+    QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -181,6 +181,10 @@ methods! {
     add_cq(cq: Box<Cq<Opaque>>) -> Result<u32, Handed<Cq<Opaque>>>;
     remove_cq(cqn: u32) -> Result<Box<Cq<Opaque>>, Error>;
     query_cq(cqn: u32) -> Result<CqInfo, Error>;
+    add_srq(srq: Box<Srq<Opaque>>) -> Result<u32, Handed<Srq<Opaque>>>;
+    remove_srq(number: u32) -> Result<Box<Srq<Opaque>>, Error>;
+    set_srq_limit(host: &mut Opaque, number: u32, limit: u32) -> Result<(), Error>;
+    query_srq(number: u32) -> Result<SrqInfo, Error>;
     add_qp(qp: Box<Qp<Opaque>>) -> Result<QpId, Handed<Qp<Opaque>>>;
     remove_qp(qpn: u32) -> Result<Box<Qp<Opaque>>, Error>;
     modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify) -> Result<(), Error>;
@@ -214,6 +218,11 @@ pub fn mr(init: MrInit<Opaque>) -> Mr<Opaque> {
 /// Makes a completion queue.
 pub fn cq(init: CqInit<Opaque>) -> Result<Cq<Opaque>, Error> {
     Cq::new(init)
+}
+
+/// Makes a shared receive queue.
+pub fn srq(init: SrqInit<Opaque>) -> Result<Srq<Opaque>, Error> {
+    Srq::new(init)
 }
 
 /// Makes a queue pair.

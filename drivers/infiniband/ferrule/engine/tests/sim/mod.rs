@@ -13,7 +13,7 @@ use std::rc::Rc;
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine,
     Error, Host, Modify, Mr, MrInit, Mtu, Outcome, Path, PathKind, Qp, QpEvent, QpId, QpInfo,
-    QpInit, QpType, Refused, RingLayout, SrqEvent, State, Status, Trace,
+    QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -175,6 +175,17 @@ pub struct TestQp {
     pub rq_producer: Rc<Cell<u32>>,
 }
 
+/// A shared receive queue as a program has it.
+#[derive(Clone)]
+pub struct TestSrq {
+    pub number: u32,
+    pub name: u32,
+    pub queue: SimQueue,
+    pub ring: RingLayout,
+    pub ctrl: u32,
+    pub producer: Rc<Cell<u32>>,
+}
+
 /// How a queue pair is made.
 #[derive(Clone)]
 pub struct QpSpec {
@@ -298,6 +309,48 @@ fn put_sges(slot: &mut Vec<u8>, sges: &[(u64, u32, u32)]) {
     }
 }
 
+/// Writes a slot of a receive queue, or of a shared one.
+fn fill_recv(
+    queue: &SimQueue,
+    ring: &RingLayout,
+    index: u32,
+    wr_id: u64,
+    sges: &[(u64, u32, u32)],
+) {
+    let head = abi::RecvWqe {
+        wr_id: wr_id.into(),
+        num_sge: (sges.len() as u16).into(),
+        reserved: [0; 6],
+    };
+    let mut slot = head.as_bytes().to_vec();
+    put_sges(&mut slot, sges);
+    let offset = ring.offset + index % ring.depth * ring.stride;
+    queue.write(offset as usize, &slot);
+}
+
+impl TestSrq {
+    /// Posts as the provider does: answers whether there was a free slot.
+    pub fn post(&self, wr_id: u64, sges: &[(u64, u32, u32)]) -> bool {
+        let index = self.producer.get();
+        if index.wrapping_sub(self.consumer()) >= self.ring.depth {
+            return false;
+        }
+        fill_recv(&self.queue, &self.ring, index, wr_id, sges);
+        self.set_producer(index.wrapping_add(1));
+        true
+    }
+
+    pub fn set_producer(&self, index: u32) {
+        self.producer.set(index);
+        self.queue.set_word(self.ctrl as usize, index);
+    }
+
+    /// What the engine says is free.
+    pub fn consumer(&self) -> u32 {
+        self.queue.word(self.ctrl as usize + 64)
+    }
+}
+
 impl TestQp {
     /// Writes a slot of the send queue without telling anybody.
     pub fn fill_send(&self, index: u32, wr: &Wr) {
@@ -342,15 +395,7 @@ impl TestQp {
 
     pub fn post_recv(&self, wr_id: u64, sges: &[(u64, u32, u32)]) {
         let index = self.rq_producer.get();
-        let head = abi::RecvWqe {
-            wr_id: wr_id.into(),
-            num_sge: (sges.len() as u16).into(),
-            reserved: [0; 6],
-        };
-        let mut slot = head.as_bytes().to_vec();
-        put_sges(&mut slot, sges);
-        let offset = self.rq.offset + index % self.rq.depth * self.rq.stride;
-        self.queue.write(offset as usize, &slot);
+        fill_recv(&self.queue, &self.rq, index, wr_id, sges);
         self.rq_producer.set(index.wrapping_add(1));
         self.queue
             .set_word(self.ctrl as usize + 64, index.wrapping_add(1));
@@ -630,6 +675,43 @@ impl World {
             sq_producer: Rc::default(),
             rq_producer: Rc::default(),
         }
+    }
+
+    /// A shared receive queue of a protection domain.
+    pub fn srq(&mut self, pd: u32, depth: u32, max_sge: u32) -> TestSrq {
+        let name = self.name();
+        let ring = RingLayout {
+            offset: 0,
+            depth,
+            stride: (16 + max_sge * 16).next_power_of_two().max(64),
+        };
+        let ctrl = ring.depth * ring.stride;
+        let queue = SimQueue::new(ctrl as usize + 128);
+        let srq = Srq::new(SrqInit {
+            pd,
+            max_sge,
+            ring,
+            ctrl,
+            queue: queue.clone(),
+            handle: name,
+        });
+        let number = add(&mut self.engine, srq.unwrap(), Engine::add_srq).unwrap();
+        TestSrq {
+            number,
+            name,
+            queue,
+            ring,
+            ctrl,
+            producer: Rc::default(),
+        }
+    }
+
+    pub fn set_srq_limit(&mut self, srq: &TestSrq, limit: u32) -> Result<(), Error> {
+        self.engine.set_srq_limit(&mut self.host, srq.number, limit)
+    }
+
+    pub fn query_srq(&self, srq: &TestSrq) -> SrqInfo {
+        self.engine.query_srq(srq.number).unwrap()
     }
 
     pub fn modify(&mut self, qp: &TestQp, modify: &Modify) -> Result<(), Error> {
