@@ -15,8 +15,15 @@ PROBE_SECONDS = 15
 SLOW_UNDER_TCG = ("erms", "fsrm", "fsrs", "fzrm")
 
 
+# Under TCG, one processor at a time, with a clock that goes by a nanosecond an instruction: the figures of a run are
+# numbers of instructions, and the same on a busy machine.
+COUNTING = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
+
+
 def choose() -> tuple[list[str], str]:
     """QEMU's words for the accelerator and the CPU; and for a person which it is and why."""
+    if os.environ.get("FERRULE_ACCEL") == "icount":
+        return [*COUNTING, "-cpu", tcg_cpu()], "TCG (FERRULE_ACCEL=icount: a nanosecond is an instruction)"
     usable, why = kvm()
     if usable:
         return ["-accel", "kvm", "-cpu", "host"], "KVM"

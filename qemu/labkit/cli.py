@@ -47,7 +47,8 @@ ENVIRONMENT
     FERRULE_CACHE    directory of the cache (default: ferrule in $XDG_CACHE_HOME or ~/.cache)
     FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.3) or version (7.2.11)
     FERRULE_MIRROR   URI of the Debian mirror (default: the one that this machine's apt uses)
-    FERRULE_ACCEL    kvm or tcg: do not try which one works
+    FERRULE_ACCEL    kvm or tcg: do not try which one works; icount: tcg with a clock that counts instructions, so
+                     that a program measures the same on a busy machine
 
 FILES
     qemu/packages.txt    the Debian packages in a guest
