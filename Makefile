@@ -11,6 +11,9 @@ KERNEL ?= stock
 ifdef KDIR
 
 # A kernel of one's own, with the compilers of this machine: plain kbuild.
+ifeq ($(wildcard $(KDIR)/Makefile),)
+$(error KDIR=$(KDIR) is no kernel's build directory; for the running kernel it is /lib/modules/$(shell uname -r)/build)
+endif
 KBUILD = $(MAKE) -C $(KDIR) M=$(CURDIR)
 
 all: module
