@@ -158,7 +158,7 @@ impl SharedArea {
     #[inline]
     pub fn read_bytes(&self, off: usize, dst: &mut [u8]) -> Result {
         let src = self.at(off, dst.len())?;
-        copy_volatile(src, dst.as_mut_ptr(), dst.len());
+        copy_out(src, dst);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl SharedArea {
     #[inline]
     pub fn write_bytes(&self, off: usize, src: &[u8]) -> Result {
         let dst = self.at(off, src.len())?;
-        copy_volatile(src.as_ptr(), dst, src.len());
+        copy_in(src, dst);
         Ok(())
     }
 
@@ -188,27 +188,62 @@ impl SharedArea {
     );
 }
 
-/// Copies `len` bytes, loading and storing each once, in words where both sides are aligned.
-#[inline]
-fn copy_volatile(src: *const u8, dst: *mut u8, len: usize) {
-    const WORD: usize = size_of::<u64>();
+const WORD: usize = size_of::<u64>();
 
-    let mut done = 0;
-    if src.cast::<u64>().is_aligned() && dst.cast::<u64>().is_aligned() {
-        while len - done >= WORD {
-            // SAFETY: The callers give `len` bytes on both sides, of which `WORD` are left; both
-            // are aligned. Volatile accesses are not split, merged or repeated.
-            unsafe {
-                let word = src.add(done).cast::<u64>().read_volatile();
-                dst.add(done).cast::<u64>().write_volatile(word);
-            }
-            done += WORD;
+/// Copies bytes out of a shared area, loading each once: in words as far as that goes.
+#[inline]
+fn copy_out(src: *const u8, dst: &mut [u8]) {
+    let mut src = src;
+    let mut rest = dst;
+    if src.cast::<u64>().is_aligned() {
+        let mut words = rest.chunks_exact_mut(WORD);
+        for word in &mut words {
+            // SAFETY: The caller gives as many bytes at `src` as `dst` has, and both go on by a
+            // word each time, so that `src` stays aligned. Volatile accesses are not split, merged
+            // or repeated.
+            let value = unsafe {
+                let value = src.cast::<u64>().read_volatile();
+                src = src.add(WORD);
+                value
+            };
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        rest = words.into_remainder();
+    }
+    for byte in rest {
+        // SAFETY: As above, by a byte each time.
+        unsafe {
+            *byte = src.read_volatile();
+            src = src.add(1);
         }
     }
-    while done < len {
-        // SAFETY: As above, with one byte left.
-        unsafe { dst.add(done).write_volatile(src.add(done).read_volatile()) };
-        done += 1;
+}
+
+/// Copies bytes to a shared area, storing each once: in words as far as that goes.
+#[inline]
+fn copy_in(src: &[u8], dst: *mut u8) {
+    let mut dst = dst;
+    let mut rest = src;
+    if dst.cast::<u64>().is_aligned() {
+        let mut words = rest.chunks_exact(WORD);
+        for word in &mut words {
+            let mut value = [0; WORD];
+            value.copy_from_slice(word);
+            // SAFETY: The caller gives as many bytes at `dst` as `src` has, and both go on by a
+            // word each time, so that `dst` stays aligned.
+            unsafe {
+                dst.cast::<u64>().write_volatile(u64::from_ne_bytes(value));
+                dst = dst.add(WORD);
+            }
+        }
+        rest = words.remainder();
+    }
+    for byte in rest {
+        // SAFETY: As above, by a byte each time.
+        unsafe {
+            dst.write_volatile(*byte);
+            dst = dst.add(1);
+        }
     }
 }
 

@@ -10,7 +10,15 @@ use core::{
 };
 
 use kernel::{
-    error::from_err_ptr,
+    cpu::CpuId,
+    cpumask::{
+        Cpumask,
+        CpumaskVar, //
+    },
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     str::CStr,
     types::{
@@ -46,6 +54,28 @@ impl Current {
     pub fn should_stop(&self) -> bool {
         // SAFETY: The current thread is a kthread: a `Current` is only made in one.
         unsafe { bindings::kthread_should_stop() }
+    }
+
+    /// Moves the thread to another processor, which may be any of those that it is allowed.
+    ///
+    /// What an administrator allows it at the very same time may be lost. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINVAL` if there is no other processor.
+    pub fn move_away(&self) -> Result {
+        // SAFETY: The current thread is alive.
+        let task = unsafe { bindings::get_current() };
+        // SAFETY: The mask lives in the task. A change that is under way is no harm: any bits are a
+        // mask.
+        let allowed = unsafe { Cpumask::from_raw(&raw const (*task).cpus_mask) };
+        let allowed = CpumaskVar::try_clone(allowed)?;
+        let mut others = CpumaskVar::try_clone(&allowed)?;
+        others.clear(CpuId::current());
+        // SAFETY: Task and masks are valid.
+        to_result(unsafe { bindings::set_cpus_allowed_ptr(task, others.as_raw()) })?;
+        // SAFETY: As above.
+        to_result(unsafe { bindings::set_cpus_allowed_ptr(task, allowed.as_raw()) })
     }
 }
 

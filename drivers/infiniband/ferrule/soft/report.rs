@@ -21,6 +21,7 @@ impl Writer for Report {
         let core = &self.0.core;
         writeln!(f, "kicks {}", core.kicks.load(Relaxed))?;
         writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
+        writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         inspect(core, |engine| writeln!(f, "{:#?}", engine.counters()))?;
 
         // The shard is entered for each queue pair anew, so that a long list stops nobody.

@@ -7,17 +7,9 @@
 //! is an atomic word instead of a lock: who finds it taken leaves a message and goes.
 //!
 //! What is to be done already stands in doorbells and deadlines, so a mark is all the message that
-//! an owner needs. The two sides are ordered like this, with full barriers between the steps:
-//!
-//! ```text
-//!   who finds the shard owned            the owner
-//!   ─────────────────────────            ─────────────────────────────────
-//!   1. mark := set                       1. owner := free
-//!   2. owner still there? then go;       2. mark set? then somebody has to
-//!      else try to enter again              run the engine: this caller sees to it
-//! ```
-//!
-//! So at least one of the two sees the other, and a message is never lost.
+//! an owner needs. Owner, mark and the callers that wait stand in one word, and each step is one
+//! fully ordered exchange of it: so either the mark is set before the owner leaves, who then sees
+//! it, or the owner has left before, and who came second is the owner. A message is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
 //! give. While it waits, [`Shard::try_enter`] only leaves messages, so that a program which posts
@@ -45,22 +37,24 @@ use kernel_ext::{
     sync::WaitQueue, //
 };
 
-const FREE: u32 = 0;
+/// Somebody owns the state.
 const OWNED: u32 = 1;
+
+/// Somebody came while it was owned or waited for, and went: the engine has to run once more.
+const MESSAGE: u32 = 2;
+
+/// A caller in [`Shard::enter`] that waits for its turn. The bits from here on count them.
+const WAITER: u32 = 4;
 
 /// A value that one owner at a time may use, without any lock.
 ///
 /// # Invariants
 ///
 /// `state` is only accessed through an [`Owner`], and at most one [`Owner`] exists at a time:
-/// `owner` is `OWNED` exactly while one does.
+/// `OWNED` is set in `word` exactly while one does.
 #[pin_data]
 pub(crate) struct Shard<T> {
-    owner: Atomic<u32>,
-    /// Not 0: somebody found the shard owned, and the engine has to run once more.
-    message: Atomic<u32>,
-    /// Callers in [`Shard::enter`] that wait for their turn.
-    waiters: Atomic<u32>,
+    word: Atomic<u32>,
     #[pin]
     freed: WaitQueue,
     state: UnsafeCell<T>,
@@ -74,91 +68,126 @@ impl<T> Shard<T> {
     /// Makes a shard that nobody owns.
     pub(crate) fn new(state: T) -> impl PinInit<Self> {
         pin_init!(Self {
-            owner: Atomic::new(FREE),
-            message: Atomic::new(0),
-            waiters: Atomic::new(0),
+            word: Atomic::new(0),
             freed <- new_waitqueue!("Shard::freed"),
             state: UnsafeCell::new(state),
         })
     }
 
-    /// Takes the word from `FREE` to `OWNED`.
-    fn claim(&self) -> Option<Owner<'_, T>> {
-        match self.owner.cmpxchg(FREE, OWNED, Full) {
-            // INVARIANT: Of all callers, one alone changes the word from `FREE`, and it becomes
-            // `FREE` again only when that caller's `Owner` is gone.
-            Ok(_) => Some(Owner { shard: self }),
-            Err(_) => None,
-        }
-    }
-
     /// Becomes the owner if the shard is free and no command waits for it; else leaves a message.
     ///
-    /// Callable from any context.
+    /// The new owner has taken the messages that were left, and is about to run the engine for all
+    /// of them. Callable from any context.
+    #[inline]
     pub(crate) fn try_enter(&self) -> Option<Owner<'_, T>> {
+        let mut word = 0;
         loop {
-            if self.waiters.load(Relaxed) == 0 {
-                if let Some(owner) = self.claim() {
-                    return Some(owner);
+            let free = word & !MESSAGE == 0;
+            let next = if free { OWNED } else { word | MESSAGE };
+            match self.word.cmpxchg(word, next, Full) {
+                // INVARIANT: Of all callers, one alone sets `OWNED` where it was not.
+                Ok(_) if free => {
+                    return Some(Owner {
+                        shard: self,
+                        messages: word & MESSAGE != 0,
+                    })
                 }
-            }
-            self.message.xchg(1, Full);
-            // Whoever is the owner now, or waits to be, will find the message when it leaves: a
-            // waiter stops being counted only after it has become the owner.
-            if self.waiters.fetch_add(0, Full) != 0 || self.owner.fetch_add(0, Full) != FREE {
-                return None;
+                Ok(_) => return None,
+                Err(now) => word = now,
             }
         }
     }
 
-    /// Becomes the owner, waiting for it where need be.
+    /// Becomes the owner, waiting for it where need be. Messages stay where they are.
     ///
     /// Waits without a time limit, since every owner leaves within its budget. Process context
     /// only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
-        if let Some(owner) = self.claim() {
-            return owner;
-        }
-        self.waiters.fetch_add(1, Full);
-        let owner = loop {
-            self.freed.wait(|| self.owner.load(Relaxed) == FREE);
-            if let Some(owner) = self.claim() {
-                break owner;
+        let mut word = 0;
+        while word & OWNED == 0 {
+            match self.word.cmpxchg(word, word | OWNED, Full) {
+                // INVARIANT: As in `try_enter`.
+                Ok(_) => return Owner::new(self),
+                Err(now) => word = now,
             }
-        };
-        self.waiters.fetch_sub(1, Full);
-        owner
+        }
+        self.word.fetch_add(WAITER, Full);
+        loop {
+            self.freed.wait(|| {
+                word = self.word.load(Relaxed);
+                word & OWNED == 0
+            });
+            let next = word.wrapping_sub(WAITER) | OWNED;
+            if self.word.cmpxchg(word, next, Full).is_ok() {
+                // INVARIANT: As in `try_enter`.
+                return Owner::new(self);
+            }
+        }
     }
 }
 
 /// The right to use what a [`Shard`] holds, until [`Owner::leave`] gives it up.
 pub(crate) struct Owner<'a, T> {
     shard: &'a Shard<T>,
+    /// Messages were taken, and the engine is to run for whoever left them.
+    messages: bool,
 }
 
-impl<T> Owner<'_, T> {
+impl<'a, T> Owner<'a, T> {
+    /// An owner who has taken no messages.
+    fn new(shard: &'a Shard<T>) -> Self {
+        Self {
+            shard,
+            messages: false,
+        }
+    }
+
     /// Takes the messages that were left: the caller is about to run the engine for all of them.
-    pub(crate) fn take_messages(&self) {
-        self.shard.message.xchg(0, Full);
+    #[inline]
+    pub(crate) fn take_messages(&mut self) {
+        let mut word = self.shard.word.load(Relaxed);
+        while word & MESSAGE != 0 {
+            self.messages = true;
+            match self.shard.word.cmpxchg(word, word & !MESSAGE, Full) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether messages were taken: anybody may have rung.
+    #[inline]
+    pub(crate) fn has_messages(&self) -> bool {
+        self.messages
     }
 
     /// Gives the shard up and says whether a message is waiting.
     ///
     /// A caller that hears `true` must see to it that the engine runs again: nobody else will.
     #[must_use]
+    #[inline]
     pub(crate) fn leave(self) -> bool {
-        let shard = self.shard;
-        drop(self);
-        shard.message.fetch_add(0, Full) != 0
+        let owner = core::mem::ManuallyDrop::new(self);
+        owner.release() & MESSAGE != 0
+    }
+
+    /// Clears `OWNED`, wakes who waits, and answers the word as it was.
+    #[inline]
+    fn release(&self) -> u32 {
+        let mut word = OWNED;
+        while let Err(now) = self.shard.word.cmpxchg(word, word & !OWNED, Full) {
+            word = now;
+        }
+        if word >= WAITER {
+            self.shard.freed.wake_up();
+        }
+        word
     }
 }
 
 impl<T> Drop for Owner<'_, T> {
     fn drop(&mut self) {
-        self.shard.owner.xchg(FREE, Full);
-        if self.shard.waiters.fetch_add(0, Full) != 0 {
-            self.shard.freed.wake_up();
-        }
+        self.release();
     }
 }
 

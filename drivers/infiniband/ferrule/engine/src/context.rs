@@ -140,12 +140,16 @@ impl<H: Host> Contexts<H> {
         self.table.get(id.0)?.next.map(ContextId)
     }
 
-    /// Takes the doorbells that were rung in a context and hands each to `rung`.
+    /// Takes the doorbells that were rung in a context, below the first `tops` words of the top, and
+    /// hands each to `rung`.
     ///
     /// Answers whether anything had been rung there.
-    pub(crate) fn scan(&mut self, id: ContextId, rung: impl FnMut(u32)) -> bool {
+    #[inline]
+    pub(crate) fn scan(&mut self, id: ContextId, tops: usize, rung: impl FnMut(u32)) -> bool {
         match self.table.get_mut(id.0) {
-            Some(context) => doorbell::scan(&context.doorbells, &mut context.seq, H::fence, rung),
+            Some(Context { doorbells, seq, .. }) => {
+                doorbell::scan(doorbells, tops, seq, H::fence, rung)
+            }
             None => false,
         }
     }
@@ -166,13 +170,18 @@ impl<H: Host> Contexts<H> {
         }
     }
 
-    /// Tells the contexts that the engine sleeps, unless something is rung by then.
-    pub(crate) fn try_sleep(&mut self) -> bool {
+    /// Tells the contexts that the engine sleeps, whatever is rung by then.
+    pub(crate) fn sleep(&mut self) {
         self.sleeping = true;
         self.for_each(|context| context.doorbells.set_sleeping(true));
         // Who rings fences and then looks whether the engine sleeps; the engine says so, fences
         // and then looks whether anybody rang. So a ring is seen by the one or kicks the other.
         H::fence();
+    }
+
+    /// Tells the contexts that the engine sleeps, unless something is rung by then.
+    pub(crate) fn try_sleep(&mut self) -> bool {
+        self.sleep();
         let mut rung = false;
         self.for_each(|context| rung |= doorbell::is_rung(&context.doorbells, context.seq));
         if rung {

@@ -7,7 +7,6 @@
 //! stored before it found its bit rung already is seen, and what it stores afterwards is rung
 //! anew. This is the code that the model in `tests/loom.rs` runs.
 
-use crate::abi::DB_TOP_WORDS;
 use crate::host::Doorbells;
 
 /// Whether anything was rung since the scan that remembered `seq`.
@@ -16,13 +15,15 @@ pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
     area.seq() != seq
 }
 
-/// Takes all doorbells that are rung and calls `rung` with each.
+/// Takes all doorbells that are rung, below the first `tops` words of the top, and calls `rung` with
+/// each.
 ///
 /// When `rung` is called, everything that was stored before the doorbell was rung can be read.
 /// `seq` remembers the count of the last scan; nothing is looked at while it has not changed.
 /// Answers whether it had.
 pub(crate) fn scan<D: Doorbells>(
     area: &D,
+    tops: usize,
     seq: &mut u32,
     fence: impl Fn(),
     mut rung: impl FnMut(u32),
@@ -33,7 +34,7 @@ pub(crate) fn scan<D: Doorbells>(
         return false;
     }
     *seq = count;
-    for top in 0..DB_TOP_WORDS {
+    for top in 0..tops {
         let acknowledged = area.ack_top(top);
         let words = area.top(top) ^ acknowledged;
         if words == 0 {

@@ -368,6 +368,13 @@ impl<H: Host> Engine<H> {
         self.contexts.wake();
     }
 
+    /// Tells all contexts that the engine sleeps: who rings from now on kicks.
+    ///
+    /// What was rung before is found by the next [`Engine::run`], which the caller owes.
+    pub fn sleep(&mut self) {
+        self.contexts.sleep();
+    }
+
     /// Tells all contexts that the engine sleeps, unless there is something to do.
     ///
     /// Answers whether it sleeps. If it does not, it is awake, and [`Engine::run`] finds the work.
@@ -407,7 +414,7 @@ impl<H: Host> Engine<H> {
             counters,
             ..
         } = self;
-        let rung = contexts.scan(context, |doorbell| {
+        let rung = contexts.scan(context, qps.doorbell_tops(), |doorbell| {
             qps.ring(&mut list, counters, context, doorbell);
         });
         counters.contexts.count(1);
@@ -504,8 +511,22 @@ impl<H: Host> Engine<H> {
     /// then gives queue pairs their turns, each for a bounded part of the budget, until none wants
     /// one or the budget is spent.
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
-        let mut left = budget;
         self.scan_all(first);
+        self.work(host, budget)
+    }
+
+    /// As [`Engine::run`], but takes the doorbells of one context alone, however many are open.
+    ///
+    /// For a caller who knows that whoever else rang came, or comes, to say so.
+    pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
+        let list = self.scan(context);
+        self.qps.activate_first(list);
+        self.work(host, budget)
+    }
+
+    /// Lets timers fire, and gives queue pairs their turns.
+    fn work(&mut self, host: &mut H, budget: Budget) -> Outcome {
+        let mut left = budget;
         if self.qps.deadline().is_some() {
             let now = host.now();
             self.fire_timers(host, now);

@@ -174,6 +174,7 @@ impl Payload {
 }
 
 /// The length of all entries together; `None` if no message can be that long.
+#[inline]
 pub(crate) fn total_length(entries: &[abi::Sge]) -> Option<u32> {
     let mut total = 0u32;
     for entry in entries {

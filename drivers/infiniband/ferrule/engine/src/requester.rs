@@ -336,6 +336,7 @@ impl Requester {
     }
 
     /// The bytes of the next piece: as many as the turn allows, and whole packets but for the last.
+    #[inline]
     fn piece(&self, mtu: Mtu, allowed: u64) -> u32 {
         let rest = self.request.length.wrapping_sub(self.done);
         let allowed = allowed.min(u64::from(PIECE)) as u32;

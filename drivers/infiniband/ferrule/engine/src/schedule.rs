@@ -135,6 +135,12 @@ impl<H: Host> Qps<H> {
         !self.active.is_empty()
     }
 
+    /// The words of a doorbell area's top that stand for queue pairs: 64 times 64 of them a word.
+    #[inline]
+    pub(crate) fn doorbell_tops(&self) -> usize {
+        self.table.capacity().div_ceil(64 * 64) as usize
+    }
+
     /// Takes the doorbell of a queue pair that has to belong to `context`, and appends it to
     /// `list`.
     #[inline]
@@ -257,6 +263,7 @@ impl Budget {
     }
 
     /// The smaller of two budgets.
+    #[inline]
     pub(crate) fn min(self, other: Budget) -> Budget {
         Budget {
             requests: self.requests.min(other.requests),
@@ -265,6 +272,7 @@ impl Budget {
     }
 
     /// What is left after `used`.
+    #[inline]
     pub(crate) fn less(self, used: Budget) -> Budget {
         Budget {
             requests: self.requests.saturating_sub(used.requests),

@@ -172,6 +172,12 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         }
     }
 
+    /// How many indices have a slot.
+    #[inline]
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Where the slot of `index` is: in the top, in the middle and in the leaf.
     #[inline]
     fn position(index: u32) -> (usize, usize, usize) {

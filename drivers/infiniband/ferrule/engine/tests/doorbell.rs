@@ -71,6 +71,8 @@ fn nobody_rings_for_another() {
         other.doorbells.ring(qp.id.number & 0xffff);
     }
     other.doorbells.ring(0);
+    other.doorbells.ring(4095);
+    // Where no queue pair ever was, nobody looks.
     other.doorbells.ring(65535);
     w.run();
     cq.expect_none();
