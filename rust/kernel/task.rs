@@ -81,7 +81,8 @@ impl Current {
 
 /// A kernel thread.
 ///
-/// Dropping it tells the thread to stop, wakes it, and waits for its end. Process context only.
+/// Dropping it tells the thread to stop, wakes it, and waits for its end. Process context only. What a
+/// thread should run is dropped, and never runs, if the thread is told to stop before its first turn.
 ///
 /// # Examples
 ///
@@ -99,12 +100,15 @@ impl Current {
 ///
 /// # Invariants
 ///
-/// `task` is a kthread that was woken, and we hold a reference to it.
+/// `task` is a kthread that was woken, and we hold a reference to it. If it ends without having run,
+/// `data` is still what `discard` takes.
 pub struct Kthread {
     task: NonNull<bindings::task_struct>,
+    data: *mut c_void,
+    discard: unsafe fn(*mut c_void),
 }
 
-// SAFETY: Any thread may stop a kthread.
+// SAFETY: Any thread may stop a kthread, and may drop what it has not run, which is `Send`.
 unsafe impl Send for Kthread {}
 
 // SAFETY: Nothing can be done by a shared reference.
@@ -124,9 +128,20 @@ impl<F: FnOnce(&Current) + Send + 'static> Body<F> {
             _not_send: NotThreadSafe,
         });
         // Whoever stops us holds a reference, so the thread may end before it is told to.
-        0
+        RAN
+    }
+
+    /// # Safety
+    ///
+    /// To be called once, and instead of `run`, with a pointer of `KBox<F>::into_foreign`.
+    unsafe fn discard(data: *mut c_void) {
+        // SAFETY: By the requirements of this function, we take the box over.
+        drop(unsafe { <KBox<F> as ForeignOwnable>::from_foreign(data) });
     }
 }
+
+/// What a thread answers that has run. One that was stopped before answers `-EINTR`.
+const RAN: c_int = 0;
 
 impl Kthread {
     /// Starts a thread that runs `body`.
@@ -141,11 +156,10 @@ impl Kthread {
         })
         .inspect_err(|_| {
             // SAFETY: The thread does not exist, so the box is still ours.
-            drop(unsafe { <KBox<F> as ForeignOwnable>::from_foreign(data) });
+            unsafe { Body::<F>::discard(data) };
         })?;
         let task = NonNull::new(task).ok_or(ENOMEM)?;
-        // A kthread that was never woken can be stopped without having run, and its data would be
-        // lost; so it is woken here. The reference keeps the task when it ends early.
+        // The reference keeps the task when it ends early.
         //
         // SAFETY: `task` is a new kthread.
         unsafe {
@@ -153,7 +167,11 @@ impl Kthread {
             bindings::wake_up_process(task.as_ptr());
         }
         // INVARIANT: As just done.
-        Ok(Kthread { task })
+        Ok(Kthread {
+            task,
+            data,
+            discard: Body::<F>::discard,
+        })
     }
 
     /// Tells the thread to stop, wakes it, and waits for its end.
@@ -165,6 +183,10 @@ impl Kthread {
 impl Drop for Kthread {
     fn drop(&mut self) {
         // SAFETY: The task is a kthread to which we hold a reference; the call gives it up.
-        unsafe { bindings::kthread_stop_put(self.task.as_ptr()) };
+        let answer = unsafe { bindings::kthread_stop_put(self.task.as_ptr()) };
+        if answer != RAN {
+            // SAFETY: The thread has ended without a call of its function, so the data are ours.
+            unsafe { (self.discard)(self.data) };
+        }
     }
 }
