@@ -20,6 +20,7 @@
 #ifndef FERRULE_DOORBELL_H
 #define FERRULE_DOORBELL_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/ioctl.h>
 
@@ -110,6 +111,9 @@ out:
  * then, and nobody can take it back: posting has succeeded. Should the device
  * be gone (EIO), then status.dead tells it to the next post, and the flushes
  * that the engine wrote before are in the completion queue.
+ *
+ * A kick that fails for want of memory is given again, a few times: it may be
+ * that nobody else rings for long, and the request would lie there.
  */
 static inline void ferrule_db_kick(int cmd_fd)
 {
@@ -120,7 +124,10 @@ static inline void ferrule_db_kick(int cmd_fd)
 		.driver_id = FERRULE_DRIVER_ID,
 	};
 
-	ioctl(cmd_fd, RDMA_VERBS_IOCTL, &hdr);
+	for (int tries = 0; tries < 8; tries++)
+		if (!ioctl(cmd_fd, RDMA_VERBS_IOCTL, &hdr) ||
+		    (errno != EFAULT && errno != ENOMEM))
+			break;
 }
 
 #endif
