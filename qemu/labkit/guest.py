@@ -65,10 +65,13 @@ class Node:
         netdev = "eth0" if ethernet else "dummy0"
         # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
         append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
-                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.device}"]
+                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.device}",
+                  *plan.kernel.boot_words]
         if "tcg" in accelerator[1]:
-            # Nobody attacks this kernel, and a busy host must not look like a stall.
-            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40"]
+            # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
+            # TSC is the host's clock, but its watchdog takes it for unstable when a processor has to wait for the host,
+            # and then the clock is the HPET, which is slow; at boot, Linux 7.2 may even wait for ever.
+            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40", "tsc=nowatchdog"]
         if plan.share:
             append.append("lab.share")
         if plan.append:

@@ -100,6 +100,11 @@ class Kernel:
         return [(self.source, SOURCE), (self.kdir, KDIR)]
 
     @property
+    def boot_words(self) -> list[str]:
+        """What its command line has to have besides the lab's own words."""
+        return []
+
+    @property
     def make_words(self) -> list[str]:
         """What kbuild has to be told besides M=."""
         return [f"CC={compiler_of((self.kdir / '.config').read_text())}"]
