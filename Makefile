@@ -64,7 +64,7 @@ help:
 	@echo
 	@echo 'Test'
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
-	@echo '  test-debug       the same on a kernel with lockdep, KASAN and their like'
+	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
 	@echo '  test-long        both with their full numbers of rounds'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
@@ -94,7 +94,7 @@ test-debug: programs
 	tests/run --kernel debug $(TESTFLAGS)
 
 test-long: programs
-	tests/run --long $(TESTFLAGS)
+	tests/run --long --kernel stock --kernel debug $(TESTFLAGS)
 
 bench: programs
 	tests/bench/bench $(BENCHFLAGS)

@@ -33,6 +33,16 @@ class Result:
         self.failed += 1
         self.failures.append(what)
 
+    def add(self, other: "Result") -> None:
+        """Count the result of another run of the suite in."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.seconds += other.seconds
+        self.failures += other.failures
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
 
 class Reader:
     """The reader of programs that tell by their exit status alone."""

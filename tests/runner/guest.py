@@ -21,6 +21,7 @@ from .suite import SLOW, Suite
 sys.path.insert(0, str(CHECKOUT / "qemu"))
 
 from labkit import kernlog  # noqa: E402  (the lab knows what a kernel's report looks like)
+from labkit.errors import REPORT  # noqa: E402
 
 BEGIN = "@@ begin "
 END = "@@ end "
@@ -29,15 +30,29 @@ _LOG = re.compile(r"its whole log is (\S+)")
 
 
 def boots(suites: list[Suite]) -> list[list[Suite]]:
-    """The suites, each list of them for one boot."""
+    """The suites, each list of them for one boot, with those for each boot at its end."""
     shared: dict[tuple, list[Suite]] = {}
     alone = []
+    last = [suite for suite in suites if suite.in_each_boot]
     for suite in suites:
+        if suite.in_each_boot:
+            continue
         if suite.own_boot:
-            alone.append([suite])
+            alone.append([suite] if suite.reports else [suite, *last])
         else:
             shared.setdefault((suite.device, suite.lab), []).append(suite)
-    return [*shared.values(), *alone]
+    return [*([*together, *last] for together in shared.values()), *alone] or [last]
+
+
+def merge(results: list[Result]) -> list[Result]:
+    """The results with those of one suite in several boots as one."""
+    merged: dict[str, Result] = {}
+    for result in results:
+        if result.suite in merged:
+            merged[result.suite].add(result)
+        else:
+            merged[result.suite] = result
+    return list(merged.values())
 
 
 class Boot:
@@ -52,10 +67,12 @@ class Boot:
         self.reader = None
         self.since = 0.0
         self.console: Path | None = None
+        self.expected: tuple[str, ...] = ()
 
     def run(self) -> tuple[list[Result], list[Suite]]:
         """Boot and run; returns the results, and the suites that had no turn."""
         first = self.waiting[0]
+        self.expected = first.reports
         device = first.device if first.device == "none" else self.driver
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
         lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--kernel", self.kernel, "--timeout", seconds,
@@ -83,7 +100,10 @@ class Boot:
             self.waiting = []
             for result in self.results:
                 self.done(result)
-        self.attribute_reports()
+        self.attribute_reports(status)
+        # With nothing left to look after, another boot would be for nothing.
+        if all(suite.in_each_boot for suite in self.waiting):
+            self.waiting = []
         return self.results, self.waiting
 
     def seconds(self, suite: Suite) -> int:
@@ -123,18 +143,22 @@ class Boot:
         result.seconds = time.monotonic() - self.since
         self.results.append(result)
         self.suite = None
-        self.done(result)
+        if not self.expected:
+            self.done(result)
 
     def read_messages(self, stream) -> None:
         for line in stream:
             line = line.rstrip("\r\n")
             if found := _LOG.search(line):
                 self.console = Path(found[1])
-            if line.startswith(("lab: ", "  |")) and "running under" not in line:
+            if line.startswith(("lab: ", "  |")) and "running under" not in line and not self.expected:
                 self.show(line)
 
-    def attribute_reports(self) -> None:
-        """Each report of the kernel is a failure of the suite that ran."""
+    def attribute_reports(self, status: int) -> None:
+        """Each report of the kernel is a failure of the suite that ran, but where it is expected: there it has to come."""
+        if self.expected and self.results:
+            self.compare_reports(self.results[0], status)
+            return
         if not self.console or not self.results:
             return
         parts = re.split(r"ferrule-suite: begin (\S+)", self.console.read_text(errors="replace"))
@@ -144,6 +168,26 @@ class Boot:
             for report in kernlog.scan(text):
                 result.fail(f"the kernel reported ({report.kind}): {report.title}")
                 self.show(f"FAILED  {name} ({self.kernel}): {result.failures[-1]}")
+
+
+    def compare_reports(self, result: Result, status: int) -> None:
+        """Each expected report is a case, which passes if it has come in its turn; no others may have."""
+        found = kernlog.scan(self.console.read_text(errors="replace")) if self.console else []
+        kinds = [report.kind for report in found]
+        for kind in self.expected:
+            if kind in kinds:
+                del kinds[: kinds.index(kind) + 1]
+                result.passed += 1
+            else:
+                result.fail(f"the kernel did not report ({kind})")
+        for report in found:
+            if report.kind not in self.expected:
+                result.fail(f"the kernel reported ({report.kind}): {report.title}")
+        if status != REPORT:
+            result.fail(f"the lab {ended(status)}, and not with {REPORT}")
+        for failure in result.failures:
+            self.show(f"  {failure}")
+        self.done(result)
 
 
 def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, done) -> list[Result]:
@@ -162,4 +206,4 @@ def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, do
             results += told
             if waiting:
                 show("another boot for the suites that had no turn")
-    return results
+    return merge(results)

@@ -31,12 +31,22 @@ class Suite:
     rounds: object
     kernels: tuple[str, ...]
     device: str
-    own_boot: bool
+    boot: str
     lab: tuple[str, ...]
+    reports: tuple[str, ...]
 
     @property
     def on_host(self) -> bool:
         return self.where == "host"
+
+    @property
+    def own_boot(self) -> bool:
+        # Where reports are expected, no other suite's may be among them.
+        return self.boot == "own" or bool(self.reports)
+
+    @property
+    def in_each_boot(self) -> bool:
+        return self.boot == "each"
 
     def seconds(self, kernel: str, long: bool) -> int:
         """The time limit; one that is given for every case alike grows with the kernel's slowness."""
@@ -68,6 +78,7 @@ _KEYS = {
     "device": (str, "ferrule"),
     "boot": (str, "shared"),
     "lab": (list, []),
+    "reports": (list, []),
 }
 
 
@@ -91,7 +102,7 @@ def read(path: Path) -> Suite:
             raise wrong(f"{key} is missing")
         if not isinstance(value[key], kind):
             raise wrong(f"{key} has the wrong type")
-    for key, allowed in (("where", ("host", "guest")), ("format", FORMATS), ("boot", ("shared", "own")),
+    for key, allowed in (("where", ("host", "guest")), ("format", FORMATS), ("boot", ("shared", "own", "each")),
                          ("device", ("ferrule", "none"))):
         if value[key] not in allowed:
             raise wrong(f"{key} is one of {', '.join(allowed)}")
@@ -100,8 +111,8 @@ def read(path: Path) -> Suite:
             raise wrong(f"{key} needs a value for stock")
     return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
-                 kernels=tuple(value["kernels"]), device=value["device"], own_boot=value["boot"] == "own",
-                 lab=tuple(value["lab"]))
+                 kernels=tuple(value["kernels"]), device=value["device"], boot=value["boot"],
+                 lab=tuple(value["lab"]), reports=tuple(value["reports"]))
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Suite]:
@@ -111,7 +122,8 @@ def read_all(directory: Path = DIRECTORY) -> list[Suite]:
 
 
 def choose(suites: list[Suite], patterns: list[str], kernel: str) -> list[Suite]:
-    """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock."""
+    """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock. What looks after
+    each boot comes along unasked."""
     chosen = []
     for pattern in patterns:
         if not any(fnmatch.fnmatch(suite.name, pattern) for suite in suites):
@@ -121,4 +133,6 @@ def choose(suites: list[Suite], patterns: list[str], kernel: str) -> list[Suite]
             continue
         if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
             chosen.append(suite)
+    if any(not suite.on_host and not suite.in_each_boot for suite in chosen):
+        chosen += [suite for suite in suites if suite.in_each_boot and kernel in suite.kernels and suite not in chosen]
     return chosen

@@ -96,14 +96,15 @@ class Cargo(unittest.TestCase):
 class Kernel(unittest.TestCase):
     """What a guest's kernel reports is laid to the suite that ran."""
 
-    def boot(self, console: str) -> guest.Boot:
-        boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, None)
+    def boot(self, console: str, expected: tuple[str, ...] = (), status: int = 125) -> guest.Boot:
+        boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
         boot.results = [Result("a", "stock", passed=1), Result("b", "stock", passed=1)]
+        boot.expected = expected
         with tempfile.NamedTemporaryFile("w", suffix=".log", delete=False) as file:
             file.write(console)
         boot.console = Path(file.name)
         self.addCleanup(boot.console.unlink)
-        boot.attribute_reports()
+        boot.attribute_reports(status)
         return boot
 
     def test_attribution(self):
@@ -114,6 +115,48 @@ class Kernel(unittest.TestCase):
     def test_quiet(self):
         boot = self.boot("[    1.0] ferrule-suite: begin a\n[    3.0] ferrule-suite: begin b\n")
         self.assertEqual([result.failed for result in boot.results], [0, 0])
+
+    REPORTS = ("[    2.0] WARNING: possible recursive locking detected\n[    3.0] BUG: sleeping function called from x\n"
+               "[    4.0] BUG: KASAN: slab-use-after-free in f+0x1/0x2\n")
+
+    def test_expected_reports_pass(self):
+        boot = self.boot(self.REPORTS, ("lockdep", "BUG", "KASAN"))
+        self.assertEqual((boot.results[0].passed, boot.results[0].failed), (4, 0))
+
+    def test_each_expected_report_has_to_come(self):
+        boot = self.boot(self.REPORTS, ("lockdep", "kmemleak", "KASAN"))
+        self.assertEqual(boot.results[0].failures, ["the kernel did not report (kmemleak)",
+                         "the kernel reported (BUG): BUG: sleeping function called from x"])
+        self.assertEqual(self.boot(self.REPORTS, ("lockdep", "lockdep")).results[0].passed, 2)
+
+    def test_a_kernel_that_sleeps_fails(self):
+        boot = self.boot("[    1.0] quiet\n", ("lockdep",), 0)
+        self.assertEqual((boot.results[0].passed, boot.results[0].failed), (1, 2))
+
+
+class Boots(unittest.TestCase):
+    def make(self, name: str, **keys) -> suite.Suite:
+        return suite.Suite(name=name, about="", where="guest", command="true", format="exit", timeout=1, rounds=0,
+                           kernels=("stock",), **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
+
+    def names(self, *suites: suite.Suite) -> list[list[str]]:
+        return [[one.name for one in boot] for boot in guest.boots(list(suites))]
+
+    def test_a_boot_is_shared_where_it_can_be(self):
+        self.assertEqual(self.names(self.make("a"), self.make("b"), self.make("c", device="ferrule"),
+                                    self.make("d", boot="own")), [["a", "b"], ["c"], ["d"]])
+
+    def test_what_is_for_each_boot_comes_last_in_each(self):
+        look = self.make("look", boot="each")
+        self.assertEqual(self.names(look, self.make("a"), self.make("b", boot="own"),
+                                    self.make("c", reports=("KASAN",))), [["a", "look"], ["b", "look"], ["c"]])
+        self.assertEqual(self.names(look), [["look"]])
+
+    def test_several_boots_make_one_result(self):
+        merged = guest.merge([Result("look", "debug", passed=1, skipped=1, reasons={"why": 1}), Result("a", "debug"),
+                              Result("look", "debug", failed=1, failures=["x"], skipped=1, reasons={"why": 1})])
+        self.assertEqual([(one.suite, one.passed, one.failed) for one in merged], [("look", 1, 1), ("a", 0, 0)])
+        self.assertEqual((merged[0].reasons, merged[0].failures), ({"why": 2}, ["x"]))
 
 
 class Suites(unittest.TestCase):
@@ -141,6 +184,15 @@ class Suites(unittest.TestCase):
                      'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about ="):
             with self.assertRaises(suite.SuiteError):
                 self.read(text)
+
+    def test_what_is_for_each_boot_is_chosen_unasked(self):
+        with tempfile.TemporaryDirectory() as directory:
+            text = 'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\n'
+            (Path(directory) / "a.toml").write_text(text)
+            (Path(directory) / "look.toml").write_text(text + 'boot = "each"\nkernels = ["debug"]\n')
+            suites = suite.read_all(Path(directory))
+        self.assertEqual([one.name for one in suite.choose(suites, ["a"], "debug")], ["a", "look"])
+        self.assertEqual([one.name for one in suite.choose(suites, ["a"], "stock")], ["a"])
 
     def test_unknown_pattern(self):
         with self.assertRaises(suite.SuiteError):
