@@ -25,8 +25,10 @@ static const struct verbs_match_ent match_table[] = {
 static void ferrule_free_context(struct ibv_context *ibctx);
 
 static const struct verbs_context_ops context_ops = {
+	.alloc_mw = ferrule_alloc_mw,
 	.alloc_pd = ferrule_alloc_pd,
 	.attach_mcast = ibv_cmd_attach_mcast,
+	.bind_mw = ferrule_bind_mw,
 	.cq_event = ferrule_cq_event,
 	.create_ah = ferrule_create_ah,
 	.create_cq = ferrule_create_cq,
@@ -34,6 +36,7 @@ static const struct verbs_context_ops context_ops = {
 	.create_qp = ferrule_create_qp,
 	.create_qp_ex = ferrule_create_qp_ex,
 	.create_srq = ferrule_create_srq,
+	.dealloc_mw = ferrule_dealloc_mw,
 	.dealloc_pd = ferrule_dealloc_pd,
 	.dereg_mr = ferrule_dereg_mr,
 	.destroy_ah = ferrule_destroy_ah,
@@ -55,6 +58,7 @@ static const struct verbs_context_ops context_ops = {
 	.query_srq = ferrule_query_srq,
 	.reg_mr = ferrule_reg_mr,
 	.req_notify_cq = ferrule_req_notify_cq,
+	.rereg_mr = ferrule_rereg_mr,
 };
 
 static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,

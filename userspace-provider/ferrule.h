@@ -147,7 +147,7 @@ static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
 	       queue->max_wr;
 }
 
-/* Device and port, protection domains, memory regions, clock: verbs.c */
+/* Device and port, protection domains, memory regions and windows, clock: verbs.c */
 int ferrule_query_device(struct ibv_context *context,
 			 const struct ibv_query_device_ex_input *input,
 			 struct ibv_device_attr_ex *attr, size_t attr_size);
@@ -159,7 +159,11 @@ struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);
 int ferrule_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			      uint64_t hca_va, int access);
+int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
+		     void *addr, size_t length, int access);
 int ferrule_dereg_mr(struct verbs_mr *mr);
+struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int ferrule_dealloc_mw(struct ibv_mw *mw);
 
 /* Address handles: ah.c */
 struct ibv_ah *ferrule_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
@@ -202,6 +206,8 @@ int ferrule_destroy_qp(struct ibv_qp *qp);
 /* Posting: send.c, recv.c */
 int ferrule_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		      struct ibv_send_wr **bad_wr);
+int ferrule_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
+		    struct ibv_mw_bind *bind);
 int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 			 uint64_t ops);
 int ferrule_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,

@@ -38,6 +38,7 @@ static const struct send_op send_ops[] = {
 					  false },
 	[IBV_WR_LOCAL_INV] = { FERRULE_WR_LOCAL_INV, RC | UC, false },
 	[IBV_WR_SEND_WITH_INV] = { FERRULE_WR_SEND_WITH_INV, RC | UC, true },
+	[IBV_WR_BIND_MW] = { FERRULE_WR_BIND_MW, RC | UC, false },
 };
 
 #define SUPPORTED_FLAGS                                                        \
@@ -108,6 +109,18 @@ static void set_ud(struct ferrule_send_wqe *wqe, struct ibv_ah *ah,
 	wqe->ud.ah = htole32(to_fah(ah)->number);
 	wqe->ud.remote_qpn = htole32(qp_num);
 	wqe->ud.remote_qkey = htole32(qkey);
+}
+
+/* The window is to have the key from then on; the one that it has names it. */
+static void set_bind(struct ferrule_send_wqe *wqe, const struct ibv_mw *mw,
+		     uint32_t key, const struct ibv_mw_bind_info *info)
+{
+	set_remote(wqe, info->addr, key);
+	/* Without a region, a window of type 1 is bound to nothing. */
+	set_inv(wqe, info->mr ? info->mr->lkey : 0);
+	wqe->bind.mw_rkey = htole32(mw->rkey);
+	wqe->bind.access = htole32(info->mw_access_flags);
+	wqe->bind.length = htole64(info->length);
 }
 
 static int set_sges(const struct ferrule_qp *qp, struct ferrule_send_wqe *wqe,
@@ -260,6 +273,14 @@ static int post_one(struct ferrule_qp *qp, uint32_t index,
 		/* Moves no data: what sg_list says is nothing to it. */
 		set_inv(wqe, wr->invalidate_rkey);
 		return wr->send_flags & IBV_SEND_INLINE ? EINVAL : 0;
+	case IBV_WR_BIND_MW:
+		/* Windows of type 1 have a verb of their own. */
+		if (unlikely(!wr->bind_mw.mw ||
+			     wr->bind_mw.mw->type != IBV_MW_TYPE_2))
+			return EINVAL;
+		set_bind(wqe, wr->bind_mw.mw, wr->bind_mw.rkey,
+			 &wr->bind_mw.bind_info);
+		return wr->send_flags & IBV_SEND_INLINE ? EINVAL : 0;
 	default:
 		return EINVAL;
 	}
@@ -293,6 +314,43 @@ int ferrule_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 	if (unlikely(ret))
 		*bad_wr = wr;
 
+	publish_and_unlock(qp, index);
+
+	return ret;
+}
+
+/*
+ * ibv_bind_mw(), for windows of type 1. The new key is the program's at once;
+ * it opens nothing before the bind has completed.
+ */
+int ferrule_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw,
+		    struct ibv_mw_bind *bind)
+{
+	struct ferrule_qp *qp = to_fqp(ibqp);
+	const struct send_op *op = &send_ops[IBV_WR_BIND_MW];
+	uint32_t key = ibv_inc_rkey(mw->rkey);
+	struct ferrule_send_wqe *wqe;
+	uint32_t index;
+	int ret;
+
+	if (unlikely(!(op->qp_types & 1 << ibqp->qp_type) ||
+		     (bind->send_flags & ~SUPPORTED_FLAGS) ||
+		     (bind->send_flags & IBV_SEND_INLINE) ||
+		     (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)))
+		return EINVAL;
+
+	ferrule_lock(&qp->sq.lock);
+	index = qp->sq.producer;
+
+	ret = check_post(qp);
+	if (!ret && unlikely(queue_is_full(&qp->sq, index)))
+		ret = ENOMEM;
+	if (!ret) {
+		wqe = begin_wqe(qp, index, op, bind->wr_id, bind->send_flags);
+		set_bind(wqe, mw, key, &bind->bind_info);
+		mw->rkey = key;
+		index++;
+	}
 	publish_and_unlock(qp, index);
 
 	return ret;
@@ -438,6 +496,22 @@ static void wr_local_inv(struct ibv_qp_ex *ibqp, uint32_t key)
 		set_inv(wqe, key);
 }
 
+static void wr_bind_mw(struct ibv_qp_ex *ibqp, struct ibv_mw *mw, uint32_t key,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct ferrule_qp *qp = to_fqp_ex(ibqp);
+	struct ferrule_send_wqe *wqe;
+
+	wqe = wr_begin(ibqp, IBV_WR_BIND_MW);
+	if (!wqe)
+		return;
+	if (unlikely(mw->type != IBV_MW_TYPE_2)) {
+		qp->wr.err = EINVAL;
+		return;
+	}
+	set_bind(wqe, mw, key, info);
+}
+
 /*
  * The request that a setter adds to; answers NULL after an error, which a
  * setter without a request is.
@@ -513,7 +587,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ibqp, void *addr,
 #define UC_SEND_OPS                                                            \
 	(UD_SEND_OPS | IBV_QP_EX_WITH_RDMA_WRITE |                             \
 	 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |       \
-	 IBV_QP_EX_WITH_SEND_WITH_INV)
+	 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW)
 #define RC_SEND_OPS                                                            \
 	(UC_SEND_OPS | IBV_QP_EX_WITH_RDMA_READ |                              \
 	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |                                   \
@@ -553,6 +627,8 @@ int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 		ibqp->wr_atomic_fetch_add = wr_atomic_fetch_add;
 	if (ops & IBV_QP_EX_WITH_LOCAL_INV)
 		ibqp->wr_local_inv = wr_local_inv;
+	if (ops & IBV_QP_EX_WITH_BIND_MW)
+		ibqp->wr_bind_mw = wr_bind_mw;
 
 	ibqp->wr_set_ud_addr = wr_set_ud_addr;
 	ibqp->wr_set_sge = wr_set_sge;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Verbs that are the kernel's work alone: device and port, protection domains,
- * memory regions; and the clock.
+ * memory regions and windows; and the clock.
  */
 
 #include <config.h>
@@ -119,6 +119,18 @@ struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	return &mr->ibv_mr;
 }
 
+/* The keys stay. */
+int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
+		     void *addr, size_t length, int access)
+{
+	struct ib_uverbs_rereg_mr_resp resp;
+	struct ibv_rereg_mr cmd = {};
+
+	return ibv_cmd_rereg_mr(mr, flags, addr, length, (uintptr_t)addr,
+				access, pd, &cmd, sizeof(cmd), &resp,
+				sizeof(resp));
+}
+
 int ferrule_dereg_mr(struct verbs_mr *mr)
 {
 	int ret;
@@ -128,5 +140,36 @@ int ferrule_dereg_mr(struct verbs_mr *mr)
 		return ret;
 
 	free(mr);
+	return 0;
+}
+
+struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ib_uverbs_alloc_mw_resp resp;
+	struct ibv_alloc_mw cmd = {};
+	struct ibv_mw *mw;
+
+	mw = calloc(1, sizeof(*mw));
+	if (!mw)
+		return NULL;
+
+	if (ibv_cmd_alloc_mw(pd, type, mw, &cmd, sizeof(cmd), &resp,
+			     sizeof(resp))) {
+		free(mw);
+		return NULL;
+	}
+
+	return mw;
+}
+
+int ferrule_dealloc_mw(struct ibv_mw *mw)
+{
+	int ret;
+
+	ret = ibv_cmd_dealloc_mw(mw);
+	if (ret)
+		return ret;
+
+	free(mw);
 	return 0;
 }

@@ -48,6 +48,16 @@ impl Access {
         other.0 & !self.0 == 0
     }
 
+    /// Whether pages have to be writable for it: binding windows may lead to writing.
+    #[inline]
+    pub const fn writes(self) -> bool {
+        let writing = Self::LOCAL_WRITE
+            .or(Self::REMOTE_WRITE)
+            .or(Self::REMOTE_ATOMIC)
+            .or(Self::MW_BIND);
+        self.0 & writing.0 != 0
+    }
+
     /// This set and `other`.
     #[inline]
     pub const fn or(self, other: Self) -> Self {

@@ -251,4 +251,14 @@ impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {
 
 impl<D: Driver<Mw = Self>> mw::Operations for Unsupported<D> {
     type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn alloc(
+        _new: &mut mw::New<'_, D>,
+        _kind: mw::Type,
+        _user: Option<UserCall<'_, D>>,
+    ) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
 }

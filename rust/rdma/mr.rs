@@ -7,7 +7,10 @@
 use core::mem::MaybeUninit;
 
 use kernel::{
-    error::from_result,
+    error::{
+        from_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
     page::PAGE_SIZE,
     prelude::*,
     types::Opaque, //
@@ -43,6 +46,17 @@ pub struct UserRegion {
     pub access: Access,
 }
 
+/// What is to change when a region is registered anew: what is none stays as it is.
+pub struct Change<'a, D: Driver> {
+    /// The memory: address in the program, length in bytes, and the address by which work requests
+    /// name the start.
+    pub memory: Option<(u64, u64, u64)>,
+    /// What may be done with it.
+    pub access: Option<Access>,
+    /// The protection domain.
+    pub pd: Option<&'a Pd<D>>,
+}
+
 /// What a driver does with memory regions. The value is dropped when the region goes.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
@@ -59,6 +73,26 @@ pub trait Operations: Sized + Send + Sync + 'static {
         region: &UserRegion,
         user: UserCall<'_, Self::Driver>,
     ) -> Result<Self>;
+
+    /// Registers a region anew, under the keys that it has. No other verb on the region runs
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer, and then nothing has changed.
+    fn rereg_user(_mr: &Mr<Self::Driver>, _change: &Change<'_, Self::Driver>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Says whether the program may deregister a region now. If it is not implemented, it may.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer. When its file is closed, the core asks again after other
+    /// objects have gone.
+    fn may_dereg(_mr: &Mr<Self::Driver>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 /// A memory region: `struct ib_mr`.
@@ -191,6 +225,46 @@ unsafe fn reg_user<D: Driver>(
     }
 }
 
+/// `rereg_user_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a region of a device of the driver `D`, alive, and the core calls no other operation on
+/// it meanwhile. `pd` is a domain of the device, alive. `udata` is null or belongs to the call.
+pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
+    raw: *mut bindings::ib_mr,
+    flags: c_int,
+    start: u64,
+    length: u64,
+    iova: u64,
+    access: c_int,
+    pd: *mut bindings::ib_pd,
+    udata: *mut bindings::ib_udata,
+) -> *mut bindings::ib_mr {
+    let asked = |flag: c_uint| flags as c_uint & flag != 0;
+    // SAFETY: By the requirements of this function.
+    let call = unsafe { Call::new(udata) };
+    let change = Change {
+        memory: asked(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS)
+            .then_some((start, length, iova)),
+        access: asked(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS)
+            .then_some(Access::from_bits(access as u32)),
+        pd: asked(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| {
+            // SAFETY: By the requirements of this function.
+            unsafe { Pd::from_raw(pd) }
+        }),
+    };
+    // SAFETY: By the requirements of this function; regions come from `reg_user`.
+    let mr = unsafe { &*raw.cast::<Mr<D>>() };
+    // What the program sends along is refused before anything changes.
+    let result = call.finish().and_then(|()| D::Mr::rereg_user(mr, &change));
+    match result {
+        // The region has changed in place.
+        Ok(()) => core::ptr::null_mut(),
+        Err(error) => error.to_ptr(),
+    }
+}
+
 /// `dereg_mr` of `struct ib_device_ops`.
 ///
 /// # Safety
@@ -205,6 +279,10 @@ pub(crate) unsafe extern "C" fn dereg_callback<D: Driver>(
         // SAFETY: By the requirements of this function.
         unsafe { no_udata(udata) }?;
         let this = raw.cast::<Mr<D>>();
+        if D::Mr::HAS_MAY_DEREG {
+            // SAFETY: The region is alive.
+            D::Mr::may_dereg(unsafe { &*this })?;
+        }
         // SAFETY: By the requirements of this function, and since regions come from `reg_user`.
         unsafe {
             Object::drop_data(&raw mut (*this).0);

@@ -11,6 +11,9 @@ use crate::{
     mmap,
     module::this_module,
     mr,
+    mr::Operations as _,
+    mw,
+    mw::Operations as _,
     object::Object,
     pd,
     qp,
@@ -63,6 +66,9 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
 
     ops.reg_user_mr = Some(mr::reg_user_callback::<D>);
     ops.dereg_mr = Some(mr::dereg_callback::<D>);
+    if D::Mr::HAS_REREG_USER {
+        ops.rereg_user_mr = Some(mr::rereg_user_callback::<D>);
+    }
 
     // The write commands need the former even if there is the latter.
     ops.create_cq = Some(cq::create_callback::<D>);
@@ -87,6 +93,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.query_srq = Some(srq::query_callback::<D>);
         ops.destroy_srq = Some(srq::destroy_callback::<D>);
     }
+    if D::Mw::SUPPORTED {
+        ops.alloc_mw = Some(mw::alloc_callback::<D>);
+        ops.dealloc_mw = Some(mw::dealloc_callback::<D>);
+    }
 
     ops.size_ib_ucontext =
         Object::<bindings::ib_ucontext, kernel::sync::Arc<mmap::Entries>, D::Ucontext>::SIZE;
@@ -95,6 +105,7 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.size_ib_qp = Object::<bindings::ib_qp, qp::Extra, D::Qp>::SIZE;
     ops.size_ib_srq = Object::<bindings::ib_srq, kernel::sync::Arc<srq::Notifier>, D::Srq>::SIZE;
     ops.size_ib_ah = Object::<bindings::ib_ah, (), D::Ah>::SIZE;
+    ops.size_ib_mw = Object::<bindings::ib_mw, (), D::Mw>::SIZE;
 
     ops
 }

@@ -162,6 +162,12 @@ impl Umem {
         self.len
     }
 
+    /// The address in the process that pinned it.
+    pub fn start(&self) -> u64 {
+        // SAFETY: By the type invariants; the address does not change.
+        unsafe { (*self.raw.as_ptr()).address as u64 }
+    }
+
     /// Whether it may be written to.
     pub fn writable(&self) -> bool {
         self.writable

@@ -413,6 +413,14 @@ NOT_CALLED(ibv_cmd_reg_mr, struct ibv_pd *pd, void *addr, size_t length,
 	   struct ibv_reg_mr *cmd, size_t cmd_size,
 	   struct ib_uverbs_reg_mr_resp *resp, size_t resp_size)
 NOT_CALLED(ibv_cmd_dereg_mr, struct verbs_mr *vmr)
+NOT_CALLED(ibv_cmd_rereg_mr, struct verbs_mr *vmr, uint32_t flags, void *addr,
+	   size_t length, uint64_t hca_va, int access, struct ibv_pd *pd,
+	   struct ibv_rereg_mr *cmd, size_t cmd_sz,
+	   struct ib_uverbs_rereg_mr_resp *resp, size_t resp_sz)
+NOT_CALLED(ibv_cmd_alloc_mw, struct ibv_pd *pd, enum ibv_mw_type type,
+	   struct ibv_mw *mw, struct ibv_alloc_mw *cmd, size_t cmd_size,
+	   struct ib_uverbs_alloc_mw_resp *resp, size_t resp_size)
+NOT_CALLED(ibv_cmd_dealloc_mw, struct ibv_mw *mw)
 NOT_CALLED(ibv_cmd_query_qp, struct ibv_qp *qp, struct ibv_qp_attr *qp_attr,
 	   int attr_mask, struct ibv_qp_init_attr *qp_init_attr,
 	   struct ibv_query_qp *cmd, size_t cmd_size)

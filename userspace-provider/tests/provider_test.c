@@ -140,6 +140,64 @@ static void test_send_wqe(void)
 	CHECK(le32toh(fqp->ctrl->sq_producer) == 4);
 }
 
+static void check_bind(const struct ferrule_send_wqe *wqe, uint32_t mw_rkey,
+		       uint32_t key, uint32_t lkey)
+{
+	CHECK(wqe->opcode == FERRULE_WR_BIND_MW && !wqe->num_sge);
+	CHECK(wqe->flags == FERRULE_WR_SIGNALED && !wqe->inline_len);
+	CHECK(le64toh(wqe->remote_addr) == 0x123456789a);
+	CHECK(le32toh(wqe->rkey) == key);
+	CHECK(wqe->imm_or_inv[0] == lkey && !wqe->imm_or_inv[1]);
+	CHECK(le32toh(wqe->bind.mw_rkey) == mw_rkey);
+	CHECK(le32toh(wqe->bind.access) == IBV_ACCESS_REMOTE_READ);
+	CHECK(le64toh(wqe->bind.length) == 0x1000000001);
+}
+
+static void test_bind(void)
+{
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, new_cq(8), 2);
+	struct ibv_mr mr = { .lkey = 0x77 };
+	struct ibv_mw mw = { .context = fake.context, .rkey = 0x800001ff };
+	struct ibv_mw_bind bind = {
+		.wr_id = 5,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = {
+			.mr = &mr,
+			.addr = 0x123456789a,
+			.length = 0x1000000001,
+			.mw_access_flags = IBV_ACCESS_REMOTE_READ,
+		},
+	};
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = {
+			.mw = &mw,
+			.rkey = 0x80000142,
+			.bind_info = bind.bind_info,
+		},
+	};
+
+	/* The verb is for windows of type 1, and makes the next key itself. */
+	mw.type = IBV_MW_TYPE_1;
+	CHECK(!fake.ops->bind_mw(qp, &mw, &bind));
+	CHECK(mw.rkey == 0x80000100);
+	check_bind(fake_send_slot(fake_qp(qp), 0), 0x800001ff, 0x80000100,
+		   0x77);
+	CHECK(post(qp, &wr) == EINVAL);
+	/* The request is for windows of type 2, whose keys the program makes. */
+	mw.type = IBV_MW_TYPE_2;
+	CHECK(!post(qp, &wr));
+	CHECK(mw.rkey == 0x80000100);
+	check_bind(fake_send_slot(fake_qp(qp), 1), 0x80000100, 0x80000142,
+		   0x77);
+	/* The queue is full; the key stays. */
+	CHECK(fake.ops->bind_mw(qp, &mw, &bind) == ENOMEM);
+	CHECK(mw.rkey == 0x80000100);
+	bind.bind_info.mw_access_flags = IBV_ACCESS_ZERO_BASED;
+	CHECK(fake.ops->bind_mw(qp, &mw, &bind) == EINVAL);
+}
+
 static void test_send_errors(void)
 {
 	uint8_t data[65];
@@ -791,6 +849,7 @@ int main(void)
 		void (*run)(void);
 	} tests[] = {
 		{ "send_wqe", test_send_wqe },
+		{ "bind", test_bind },
 		{ "send_errors", test_send_errors },
 		{ "recv", test_recv },
 		{ "srq", test_srq },

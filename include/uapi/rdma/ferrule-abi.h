@@ -131,11 +131,12 @@ struct ferrule_send_wqe {
 	__u8	flags;		/* enum ferrule_wr_flags */
 	__le16	num_sge;
 	__le32	inline_len;	/* bytes */
-	__le64	remote_addr;	/* RDMA and atomic requests */
-	__le32	rkey;		/* RDMA and atomic requests */
+	__le64	remote_addr;	/* RDMA, atomic; BIND_MW: the window's first byte */
+	__le32	rkey;		/* RDMA, atomic; BIND_MW: the window's new key */
 	/*
 	 * Immediate data, byte for byte as the application gave it (it is
 	 * big-endian on the wire), or the key to invalidate, little-endian.
+	 * BIND_MW: the local key of the region, likewise.
 	 */
 	__u8	imm_or_inv[4];
 	union {
@@ -150,9 +151,9 @@ struct ferrule_send_wqe {
 			__le32	reserved;
 		} ud;
 		struct {
-			__le32	mw_rkey;
+			__le32	mw_rkey;	/* that the window has or had */
 			__le32	access;		/* enum ib_access_flags */
-			__le64	length;		/* bytes */
+			__le64	length;		/* bytes; 0: unbinds, type 1 */
 		} bind;
 		__u8	zero[16];	/* the other opcodes: must be zero */
 	};

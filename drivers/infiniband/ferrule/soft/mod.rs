@@ -11,7 +11,6 @@ mod report;
 mod shard;
 
 use ferrule_engine::{
-    Access,
     ContextId,
     Cq,
     CqInit,
@@ -19,7 +18,10 @@ use ferrule_engine::{
     Error as Refusal,
     Modify,
     Mr,
+    MrChange,
     MrInit,
+    Mw,
+    MwType,
     Qp,
     QpId,
     QpInfo,
@@ -46,7 +48,10 @@ use kernel_ext::{
     task::Kthread,
     time::WithTimer, //
 };
-use rdma::cq;
+use rdma::{
+    cq,
+    mr::UserRegion, //
+};
 
 use self::{
     host::{
@@ -113,6 +118,15 @@ struct Numbers {
 pub(crate) struct Shared {
     core: Arc<WithTimer<Core>>,
     numbers: Arc<Numbers>,
+}
+
+/// How a memory region stands.
+pub(crate) struct MrInfo {
+    pub(crate) region: UserRegion,
+    /// The pages were pinned to be written to.
+    pub(crate) writable: bool,
+    /// Memory windows are bound to it.
+    pub(crate) has_windows: bool,
 }
 
 /// The error number of a refusal.
@@ -208,22 +222,45 @@ impl Shared {
     }
 
     /// Registers pinned pages and returns the key, which is the local and the remote one.
-    pub(crate) fn add_mr(
-        &self,
-        pd: u32,
-        iova: u64,
-        length: u64,
-        access: Access,
-        region: Pinned,
-    ) -> Result<u32> {
-        let mr = Mr::new(MrInit {
-            pd,
-            access,
-            iova,
-            length,
-            region,
-        });
-        self.add(mr, Engine::add_mr)
+    pub(crate) fn add_mr(&self, init: MrInit<Kernel>) -> Result<u32> {
+        self.add(Mr::new(init), Engine::add_mr)
+    }
+
+    /// How a memory region stands.
+    pub(crate) fn query_mr(&self, key: u32) -> Result<MrInfo> {
+        policy::command(&self.core, |engine, _| {
+            let mr = engine.query_mr(key)?;
+            let memory = &mr.init().memory;
+            let Pinned(umem) = &memory.region;
+            Ok(MrInfo {
+                region: UserRegion {
+                    start: umem.start(),
+                    length: memory.length,
+                    iova: memory.iova,
+                    access: rdma::Access::from_bits(mr.init().access.0),
+                },
+                writable: umem.writable(),
+                has_windows: mr.has_windows(),
+            })
+        })
+        .map_err(errno)
+    }
+
+    /// Changes a memory region; afterwards no copy from or to what it was is under way, and pages
+    /// that were replaced are free.
+    pub(crate) fn rereg_mr(&self, key: u32, mut change: MrChange<Kernel>) -> Result {
+        // `change` has the pages that are to be unpinned, and is dropped without the shard.
+        policy::command(&self.core, |engine, _| engine.rereg_mr(key, &mut change)).map_err(errno)
+    }
+
+    /// Makes a memory window, which is not bound, and returns its key.
+    pub(crate) fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32> {
+        self.add(Mw::new(pd, kind), Engine::add_mw)
+    }
+
+    /// Takes a memory window back; afterwards it opens nothing.
+    pub(crate) fn remove_mw(&self, key: u32) {
+        self.removed(|engine| engine.remove_mw(key));
     }
 
     /// Takes a key back; afterwards no copy from or to the pages is under way, and they are free.

@@ -6,6 +6,7 @@ use ferrule_engine::{
     abi,
     MAX_CQ,
     MAX_MR,
+    MAX_MW,
     MAX_RD_ATOMIC,
     MAX_SRQ, //
 };
@@ -52,13 +53,14 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),
         max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
         max_ah: crate::soft::MAX_AH,
+        max_mw: MAX_MW,
         max_srq: MAX_SRQ,
         max_srq_wr: abi::MAX_QP_DEPTH,
         max_srq_sge: abi::MAX_SGE as u32,
         max_pkeys: 1,
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,
-        caps: Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD,
+        caps: Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD | Caps::MEM_WINDOW | Caps::MEM_WINDOW_TYPE_2B,
         timestamp_mask: u64::MAX,
         hca_core_clock: 1_000_000,
         ..Default::default()

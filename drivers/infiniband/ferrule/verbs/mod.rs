@@ -11,6 +11,7 @@ mod context;
 mod cq;
 mod device;
 mod mr;
+mod mw;
 mod pd;
 mod qp;
 mod srq;
@@ -27,8 +28,7 @@ use net_ext::{
 use rdma::{
     port,
     Device,
-    UnregisteredDevice,
-    Unsupported, //
+    UnregisteredDevice, //
 };
 
 use crate::soft::Soft;
@@ -51,7 +51,7 @@ impl rdma::Driver for Ferrule {
     type Qp = qp::Qp;
     type Ah = ah::Ah;
     type Srq = srq::Srq;
-    type Mw = Unsupported<Self>;
+    type Mw = mw::Mw;
 
     fn query_device(dev: &Device<Self>) -> Result<rdma::device::Attr> {
         device::query(dev)

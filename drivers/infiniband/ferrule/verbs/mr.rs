@@ -2,28 +2,59 @@
 
 //! Memory regions: pages of a program, pinned and given keys.
 
+use ferrule_engine::{
+    Memory,
+    MrChange,
+    MrInit, //
+};
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     mr,
     umem::Umem,
     Access,
+    Device,
     UserCall, //
 };
 
 use crate::{
     soft::{
-        host::Pinned,
+        host::{
+            Kernel,
+            Pinned, //
+        },
         Shared, //
     },
     verbs::Ferrule, //
 };
+
+/// What a region may be registered for.
+const OFFERED: Access = Access::LOCAL_WRITE
+    .or(Access::REMOTE_WRITE)
+    .or(Access::REMOTE_READ)
+    .or(Access::REMOTE_ATOMIC)
+    .or(Access::MW_BIND)
+    .or(Access::OPTIONAL);
 
 /// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
 /// way any more when [`Shared::remove_mr`] returns.
 pub(crate) struct Mr {
     soft: Shared,
     key: u32,
+}
+
+/// Pins pages for what is wanted of them.
+fn pin(dev: &Device<Ferrule>, region: &mr::UserRegion) -> Result<Memory<Kernel>> {
+    let umem = Umem::pin(dev, region.start, region.length, region.access)?;
+    Ok(Memory {
+        iova: region.iova,
+        length: region.length,
+        region: Pinned(umem),
+    })
+}
+
+fn engine_access(access: Access) -> ferrule_engine::Access {
+    ferrule_engine::Access(access.bits())
 }
 
 #[vtable]
@@ -35,27 +66,63 @@ impl mr::Operations for Mr {
         region: &mr::UserRegion,
         _user: UserCall<'_, Ferrule>,
     ) -> Result<Self> {
-        const OFFERED: Access = Access::LOCAL_WRITE
-            .or(Access::REMOTE_WRITE)
-            .or(Access::REMOTE_READ)
-            .or(Access::REMOTE_ATOMIC)
-            .or(Access::MW_BIND)
-            .or(Access::OPTIONAL);
-
         if !OFFERED.contains(region.access) {
             return Err(EOPNOTSUPP);
         }
-        let umem = Umem::pin(new.device(), region.start, region.length, region.access)?;
         let soft = new.device().shared();
-        let key = soft.add_mr(
-            new.pd().id(),
-            region.iova,
-            region.length,
-            ferrule_engine::Access(region.access.bits()),
-            Pinned(umem),
-        )?;
+        let key = soft.add_mr(MrInit {
+            pd: new.pd().id(),
+            access: engine_access(region.access),
+            memory: pin(new.device(), region)?,
+        })?;
         new.set_keys(key, key);
         Ok(Mr { soft, key })
+    }
+
+    fn rereg_user(mr: &rdma::Mr<Ferrule>, change: &mr::Change<'_, Ferrule>) -> Result {
+        if change
+            .access
+            .is_some_and(|access| !OFFERED.contains(access))
+        {
+            return Err(EOPNOTSUPP);
+        }
+        let now = mr.soft.query_mr(mr.key)?;
+        let access = change.access.unwrap_or(now.region.access);
+        let region = match change.memory {
+            Some((start, length, iova)) => Some(mr::UserRegion {
+                start,
+                length,
+                iova,
+                access,
+            }),
+            // Pages that were pinned to be read only are pinned anew.
+            None if access.writes() && !now.writable => Some(mr::UserRegion {
+                access,
+                ..now.region
+            }),
+            None => None,
+        };
+        let memory = match &region {
+            Some(region) => Some(pin(mr.device(), region)?),
+            None => None,
+        };
+        mr.soft.rereg_mr(
+            mr.key,
+            MrChange {
+                pd: change.pd.map(|pd| pd.id()),
+                access: change.access.map(engine_access),
+                memory,
+            },
+        )
+    }
+
+    /// Not while memory windows are bound to it. One that is bound while
+    /// the region goes opens nothing afterwards.
+    fn may_dereg(mr: &rdma::Mr<Ferrule>) -> Result {
+        if mr.soft.query_mr(mr.key)?.has_windows {
+            return Err(EBUSY);
+        }
+        Ok(())
     }
 }
 

@@ -108,11 +108,11 @@ pub struct SendWqe {
     pub num_sge: U16,
     /// Bytes of inline data that follow.
     pub inline_len: U32,
-    /// Address in the peer's memory.
+    /// Address in the peer's memory; of a bind, the first byte of the window.
     pub remote_addr: U64,
-    /// Key of the peer's memory.
+    /// Key of the peer's memory; of a bind, the key that the window is to have.
     pub rkey: U32,
-    /// Immediate data, or the key to invalidate.
+    /// Immediate data, or the key to invalidate; of a bind, the region's key.
     pub imm_or_inv: [u8; 4],
     /// The words that depend on the opcode; zero where it has none.
     pub extra: [u8; 16],
@@ -126,6 +126,18 @@ pub struct AtomicWords {
     pub compare_add: U64,
     /// What to swap in.
     pub swap: U64,
+}
+
+/// The part of [`SendWqe::extra`] that a bind has.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct BindWords {
+    /// A key that the window has or had.
+    pub mw_rkey: U32,
+    /// What peers may do, [`Access`](crate::Access).
+    pub access: U32,
+    /// The length of the window in bytes.
+    pub length: U64,
 }
 
 /// `struct ferrule_recv_wqe`: the head of a slot of a receive queue.
@@ -294,6 +306,7 @@ const _: () = {
     assert!(offset_of!(SendWqe, remote_addr) == 16);
     assert!(offset_of!(SendWqe, extra) == 32);
     assert!(size_of::<AtomicWords>() == 16);
+    assert!(size_of::<BindWords>() == 16);
     assert!(size_of::<RecvWqe>() == 16);
     assert!(size_of::<Cqe>() == 64);
     assert!(offset_of!(Cqe, status) == 32);

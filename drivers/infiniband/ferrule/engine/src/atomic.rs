@@ -5,8 +5,6 @@
 //! They are instructions of the CPU on the registered memory itself, so they are atomic with each
 //! other on every engine and with what programs do (`IB_ATOMIC_GLOB`), and no lock is taken.
 
-use zerocopy::FromBytes;
-
 use crate::{
     abi,
     attr::Access,
@@ -48,8 +46,7 @@ pub(crate) fn answer<H: Host>(
         return Err(Refusal::InvalidRequest);
     }
     let request = message.request;
-    let (words, _) = abi::AtomicWords::read_from_prefix(&request.head.extra)
-        .map_err(|_| Refusal::InvalidRequest)?;
+    let words: abi::AtomicWords = zerocopy::transmute!(request.head.extra);
     let before = match request.opcode {
         Opcode::CompareSwap => {
             region.compare_swap(offset, words.compare_add.get(), words.swap.get())

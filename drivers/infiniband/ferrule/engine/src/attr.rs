@@ -138,6 +138,14 @@ impl Access {
     pub const REMOTE_READ: Access = Access(1 << 2);
     /// A peer may do atomic operations.
     pub const REMOTE_ATOMIC: Access = Access(1 << 3);
+    /// Memory windows may be bound to the region.
+    pub const MW_BIND: Access = Access(1 << 4);
+    /// Peers name the first byte of a memory window by the address 0.
+    pub const ZERO_BASED: Access = Access(1 << 5);
+    /// A peer may flush what was written until all see it.
+    pub const FLUSH_GLOBAL: Access = Access(1 << 8);
+    /// A peer may flush what was written until it persists.
+    pub const FLUSH_PERSISTENT: Access = Access(1 << 9);
 
     /// Whether all rights of `need` are in this set.
     pub const fn allows(self, need: Access) -> bool {

@@ -4,7 +4,6 @@
 
 use crate::{
     attr::{
-        Access,
         Modify,
         QpInfo,
         State, //
@@ -34,7 +33,8 @@ use crate::{
     host::Host,
     key::{
         Keys,
-        Mr, //
+        Mr,
+        MrChange, //
     },
     list::List,
     qp::{
@@ -58,6 +58,7 @@ use crate::{
         Chunk,
         Kind, //
     },
+    window::Mw,
 };
 
 /// What an engine is told at its birth.
@@ -111,6 +112,7 @@ impl<H: Host> Engine<H> {
         let left = match chunk.0 {
             Kind::Contexts(chunk) => Kind::Contexts(self.contexts.grow(chunk)?),
             Kind::Keys(chunk) => Kind::Keys(self.keys.grow(chunk)?),
+            Kind::Windows(chunk) => Kind::Windows(self.keys.windows.grow(chunk)?),
             Kind::Cqs(chunk) => Kind::Cqs(self.cqs.grow(chunk)?),
             Kind::Qps(chunk) => Kind::Qps(self.qps.grow(chunk)?),
             Kind::Srqs(chunk) => Kind::Srqs(self.srqs.grow(chunk)?),
@@ -158,18 +160,44 @@ impl<H: Host> Engine<H> {
         self.keys.remove(key)
     }
 
-    /// Changes the protection domain or the rights of a memory region.
+    /// Changes the protection domain, the rights or the memory of a region, which keeps its key.
+    ///
+    /// When this returns, the engine has done with the memory that was there before; it is left in
+    /// `change`, for the host to drop without the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while memory windows are bound to it, [`Error::Invalid`] if the region would
+    /// exceed the address space, [`Error::NotFound`]. Nothing has changed then.
+    pub fn rereg_mr(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
+        self.keys.rereg(key, change)
+    }
+
+    /// Tells how a memory region stands.
     ///
     /// # Errors
     ///
     /// [`Error::NotFound`].
-    pub fn modify_mr(
-        &mut self,
-        key: u32,
-        pd: Option<u32>,
-        access: Option<Access>,
-    ) -> Result<(), Error> {
-        self.keys.modify(key, pd, access)
+    pub fn query_mr(&self, key: u32) -> Result<&Mr<H>, Error> {
+        self.keys.mr(key)
+    }
+
+    /// Adds a memory window and answers its first key, which opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_mw(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
+        self.keys.add_mw(mw)
+    }
+
+    /// Removes a memory window, bound or not, by any key that it has had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_mw(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
+        self.keys.remove_mw(key)
     }
 
     /// Adds a completion queue and answers its number.

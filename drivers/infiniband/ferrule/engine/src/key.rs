@@ -13,11 +13,13 @@ use crate::{
         Refused, //
     },
     host::Host,
+    qp::QpId,
     table::{
         Table,
         TableChunk,
         TableKind, //
     },
+    window::Windows,
 };
 
 /// The most memory regions of an engine.
@@ -29,24 +31,54 @@ pub struct MrInit<H: Host> {
     pub pd: u32,
     /// What may be done with the memory. To read it locally is always allowed.
     pub access: Access,
+    /// The memory.
+    pub memory: Memory<H>,
+}
+
+/// The memory of a region.
+pub struct Memory<H: Host> {
     /// The address by which requests name the first byte.
     pub iova: u64,
     /// The length in bytes. `iova + length` does not exceed 2^64.
     pub length: u64,
-    /// The memory.
+    /// The bytes.
     pub region: H::Region,
+}
+
+impl<H: Host> Memory<H> {
+    /// Whether all bytes have addresses.
+    fn is_addressable(&self) -> bool {
+        let last = self.length.saturating_sub(1);
+        self.iova.checked_add(last).is_some()
+    }
+}
+
+/// What is to change of a memory region: what is none stays as it is.
+pub struct MrChange<H: Host> {
+    /// The protection domain.
+    pub pd: Option<u32>,
+    /// What may be done with the memory.
+    pub access: Option<Access>,
+    /// The memory. When it has been changed, this is what was there before.
+    pub memory: Option<Memory<H>>,
 }
 
 /// A memory region.
 pub struct Mr<H: Host> {
     key: u32,
+    /// The memory windows that are bound to it.
+    windows: u32,
     init: MrInit<H>,
 }
 
 impl<H: Host> Mr<H> {
     /// Makes a memory region, to be handed to [`Engine::add_mr`](crate::Engine::add_mr).
     pub fn new(init: MrInit<H>) -> Self {
-        Self { key: 0, init }
+        Self {
+            key: 0,
+            windows: 0,
+            init,
+        }
     }
 
     /// The key, once the region has been added.
@@ -54,9 +86,14 @@ impl<H: Host> Mr<H> {
         self.key
     }
 
-    /// The memory.
-    pub fn region(&self) -> &H::Region {
-        &self.init.region
+    /// What it is made of now.
+    pub fn init(&self) -> &MrInit<H> {
+        &self.init
+    }
+
+    /// Whether memory windows are bound to it. They open nothing when it is removed.
+    pub fn has_windows(&self) -> bool {
+        self.windows != 0
     }
 }
 
@@ -72,6 +109,8 @@ pub(crate) struct KeyUse {
     pub(crate) addr: u64,
     /// The number of bytes.
     pub(crate) length: u64,
+    /// The queue pair whose peer uses the key; none if the program itself does.
+    pub(crate) peer_of: Option<QpId>,
 }
 
 /// Why the use of a key was refused.
@@ -87,9 +126,10 @@ pub(crate) enum KeyError {
     Range,
 }
 
-/// All memory regions by their keys.
+/// All memory regions and windows by their keys.
 pub(crate) struct Keys<H: Host> {
     table: Table<H, Mr<H>, ()>,
+    pub(crate) windows: Windows<H>,
 }
 
 impl<H: Host> Keys<H> {
@@ -98,16 +138,12 @@ impl<H: Host> Keys<H> {
         // known generations.
         Self {
             table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
+            windows: Windows::new(seed | 1),
         }
     }
 
     pub(crate) fn add(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
-        if mr
-            .init
-            .iova
-            .checked_add(mr.init.length.saturating_sub(1))
-            .is_none()
-        {
+        if !mr.init.memory.is_addressable() {
             return Err(Refused {
                 error: Error::Invalid,
                 object: mr,
@@ -129,19 +165,39 @@ impl<H: Host> Keys<H> {
         }
     }
 
-    pub(crate) fn modify(
-        &mut self,
-        key: u32,
-        pd: Option<u32>,
-        access: Option<Access>,
-    ) -> Result<(), Error> {
+    pub(crate) fn rereg(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
+        let mr = match self.table.get_mut(key.wrapping_shr(8)) {
+            Some(mr) if mr.key == key => mr,
+            _ => return Err(Error::NotFound),
+        };
+        if mr.windows != 0 {
+            return Err(Error::Busy);
+        }
+        let init = &mut mr.init;
+        if let Some(memory) = &mut change.memory {
+            if !memory.is_addressable() {
+                return Err(Error::Invalid);
+            }
+            core::mem::swap(&mut init.memory, memory);
+        }
+        init.pd = change.pd.unwrap_or(init.pd);
+        init.access = change.access.unwrap_or(init.access);
+        Ok(())
+    }
+
+    pub(crate) fn mr(&self, key: u32) -> Result<&Mr<H>, Error> {
+        let mr = self.table.get(key.wrapping_shr(8));
+        mr.filter(|mr| mr.key == key).ok_or(Error::NotFound)
+    }
+
+    /// A memory window was bound to a region, or is not any more.
+    pub(crate) fn count_window(&mut self, key: u32, bound: bool) {
         match self.table.get_mut(key.wrapping_shr(8)) {
             Some(mr) if mr.key == key => {
-                mr.init.pd = pd.unwrap_or(mr.init.pd);
-                mr.init.access = access.unwrap_or(mr.init.access);
-                Ok(())
+                let step = if bound { 1 } else { u32::MAX };
+                mr.windows = mr.windows.wrapping_add(step);
             }
-            _ => Err(Error::NotFound),
+            _ => (),
         }
     }
 
@@ -158,6 +214,16 @@ impl<H: Host> Keys<H> {
     /// following: key, protection domain, rights and bounds all must match).
     #[inline]
     pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        if Windows::<H>::index(want.key).is_some() {
+            self.check_region(&self.windows.translate(want)?)
+        } else {
+            self.check_region(want)
+        }
+    }
+
+    /// [`Keys::check`] of what has to be a region's key.
+    #[inline]
+    pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let mr = match self.table.get(want.key.wrapping_shr(8)) {
             Some(mr) if mr.key == want.key => mr,
             _ => return Err(KeyError::Stale),
@@ -168,9 +234,10 @@ impl<H: Host> Keys<H> {
         if !mr.init.access.allows(want.need) {
             return Err(KeyError::Right);
         }
-        let offset = want.addr.checked_sub(mr.init.iova).ok_or(KeyError::Range)?;
+        let memory = &mr.init.memory;
+        let offset = want.addr.checked_sub(memory.iova).ok_or(KeyError::Range)?;
         match offset.checked_add(want.length) {
-            Some(end) if end <= mr.init.length => Ok((&mr.init.region, offset)),
+            Some(end) if end <= memory.length => Ok((&memory.region, offset)),
             _ => Err(KeyError::Range),
         }
     }

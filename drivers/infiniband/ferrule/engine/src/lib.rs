@@ -57,6 +57,7 @@ mod srq;
 mod state;
 mod table;
 mod timer;
+mod window;
 
 #[cfg(test)]
 #[path = "../tests/sim/mod.rs"]
@@ -113,7 +114,9 @@ pub use crate::{
         Region, //
     },
     key::{
+        Memory,
         Mr,
+        MrChange,
         MrInit,
         MAX_MR, //
     },
@@ -139,5 +142,10 @@ pub use crate::{
         Chunk,
         NeedChunk,
         TableKind, //
+    },
+    window::{
+        Mw,
+        MwType,
+        MAX_MW, //
     },
 };

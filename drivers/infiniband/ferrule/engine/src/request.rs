@@ -71,6 +71,9 @@ pub(crate) enum Opcode {
     Read,
     CompareSwap,
     FetchAdd,
+    SendWithInv,
+    LocalInv,
+    BindWindow,
 }
 
 impl Opcode {
@@ -85,6 +88,9 @@ impl Opcode {
             wr_opcode::RDMA_READ => Opcode::Read,
             wr_opcode::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
             wr_opcode::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+            wr_opcode::SEND_WITH_INV => Opcode::SendWithInv,
+            wr_opcode::LOCAL_INV => Opcode::LocalInv,
+            wr_opcode::BIND_MW => Opcode::BindWindow,
             _ => return None,
         };
         match (qp_type, opcode) {
@@ -96,10 +102,13 @@ impl Opcode {
     /// Data come back from the responder, and take one of its resources for reads and atomics.
     #[inline]
     pub(crate) fn is_answered_with_data(self) -> bool {
-        match self {
-            Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm => false,
-            Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => true,
-        }
+        self == Opcode::Read || self.is_atomic()
+    }
+
+    /// An operation on a key of the requester's own side, of which the peer hears nothing.
+    #[inline]
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, Opcode::LocalInv | Opcode::BindWindow)
     }
 
     /// An operation on [`atomic::WORD`] bytes of the peer's memory.
@@ -231,11 +240,15 @@ impl SendRequest {
         self.read_head(queue, ring, index);
         let head = &self.head;
         self.opcode = Opcode::parse(head.opcode, qp_type).ok_or(Status::LocalOperation)?;
-        if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !self.opcode.is_atomic()) {
+        let has_extra = self.opcode.is_atomic() || self.opcode == Opcode::BindWindow;
+        if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !has_extra) {
             return Err(Status::LocalOperation);
         }
         let count = head.num_sge.get();
         let inline = head.inline_len.get();
+        if self.opcode.is_local() && (self.is_inline() || count != 0) {
+            return Err(Status::LocalOperation);
+        }
         let body = ring
             .slot(index)
             .wrapping_add(size_of::<abi::SendWqe>() as u32);

@@ -24,6 +24,7 @@ use crate::{
         Qp, //
     },
     request::{
+        Opcode,
         SendRequest,
         Status, //
     },
@@ -37,6 +38,10 @@ use crate::{
         check_list,
         Cursor,
         Side, //
+    },
+    window::{
+        Bind,
+        BindError, //
     },
 };
 
@@ -149,6 +154,7 @@ impl Message<'_> {
             need,
             addr: head.remote_addr.get(),
             length: u64::from(self.request.length),
+            peer_of: Some(core.id),
         }
     }
 
@@ -398,6 +404,12 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 
 /// Sends one piece of the request at hand and does what the answer says.
 fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if qp.sq.request.opcode.is_local() {
+        return match change_key(bus, qp) {
+            Ok(()) => retire(qps, bus, qp),
+            Err(BindError) => fail(qps, bus, qp, Status::WindowBind),
+        };
+    }
     let length = qp.sq.piece(qp.core.attr.path_mtu, bus.allowance.bytes);
     let reply = local::deliver(qps, bus, qp, length);
     match reply {
@@ -428,15 +440,33 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
+/// Binds a window or invalidates a key. All requests before have ended, so none still needs it.
+fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
+    let Qp { core, sq, .. } = qp;
+    let head = &sq.request.head;
+    match sq.request.opcode {
+        Opcode::BindWindow => bus.keys.bind(core.init.pd, core.id, &Bind::from(head)),
+        _ => {
+            let key = u32::from_le_bytes(head.imm_or_inv);
+            bus.keys.invalidate(core.init.pd, core.id, key)
+        }
+    }
+}
+
 /// A piece arrived: the request has ended if it was the last.
 fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, length: u32) {
     let Qp { core, sq, .. } = qp;
     sq.psn = psn::advance(sq.psn, psn::packets(length, core.attr.path_mtu));
     sq.done = sq.done.wrapping_add(length);
     sq.refill_retries(&core.attr);
-    if sq.done != sq.request.length {
-        return;
+    if sq.done == sq.request.length {
+        retire(qps, bus, qp);
     }
+}
+
+/// The request at hand has done what it should.
+fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let Qp { core, sq, .. } = qp;
     let told = complete_send(bus, core, sq, Status::Success);
     sq.finish();
     if told.is_err() {

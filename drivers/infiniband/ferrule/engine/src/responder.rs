@@ -305,10 +305,12 @@ fn accept<H: Host>(
 ) -> Result<Reply, Refusal> {
     let opcode = message.request.opcode;
     let kind = match opcode {
-        Opcode::Send | Opcode::SendWithImm => Inbound::Send,
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => Inbound::Send,
         Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
         // A single packet asks for all of these, so that this side is never in the middle of one.
         Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Inbound::Nothing,
+        // The requester keeps these to itself.
+        Opcode::LocalInv | Opcode::BindWindow => return Err(Refusal::InvalidRequest),
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
     let expected = if message.is_first() {
@@ -320,11 +322,9 @@ fn accept<H: Host>(
         return Err(Refusal::InvalidRequest);
     }
     let reply = match opcode {
-        Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm => {
-            place(bus, core, rq, message, kind)?
-        }
         Opcode::Read => read::answer(bus, core, message)?,
         Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(bus, core, message)?,
+        _ => place(bus, core, rq, message, kind)?,
     };
     if reply != Reply::Acknowledge {
         return Ok(reply);
@@ -336,6 +336,17 @@ fn accept<H: Host>(
         return Ok(reply);
     }
     rq.inbound = Inbound::Nothing;
+    if opcode == Opcode::SendWithInv {
+        // The data have been placed; that the key stays valid is what the receiver has to know
+        // (IBA volume 1, 9.9.3.1, class J).
+        let key = u32::from_le_bytes(message.request.head.imm_or_inv);
+        bus.keys
+            .invalidate(core.init.pd, core.id, key)
+            .map_err(|_| Refusal::Receive {
+                local: Status::RemoteInvalidRequest,
+                remote: Status::RemoteAccess,
+            })?;
+    }
     bus.counters.messages.count(1);
     if rq.busy {
         let told = complete_receive(bus, core, rq, message);
@@ -361,7 +372,7 @@ fn place<H: Host>(
         return Err(Refusal::InvalidRequest);
     }
     let takes_receive = match opcode {
-        Opcode::Send | Opcode::SendWithImm => message.is_first(),
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => message.is_first(),
         Opcode::WriteWithImm => message.is_last(),
         _ => false,
     };
@@ -433,7 +444,11 @@ fn complete_receive<H: Host>(
     message: &Message<'_>,
 ) -> bool {
     let request = message.request;
-    let with_imm = matches!(request.opcode, Opcode::SendWithImm | Opcode::WriteWithImm);
+    let flags = match request.opcode {
+        Opcode::SendWithImm | Opcode::WriteWithImm => wc_flags::WITH_IMM,
+        Opcode::SendWithInv => wc_flags::WITH_INV,
+        _ => 0,
+    };
     Completion {
         wr_id: rq.request.head.wr_id.get(),
         status: Status::Success,
@@ -442,12 +457,12 @@ fn complete_receive<H: Host>(
             _ => wc_opcode::RECV,
         },
         length: request.length,
-        data: if with_imm {
+        data: if flags != 0 {
             request.head.imm_or_inv
         } else {
             [0; 4]
         },
-        flags: if with_imm { wc_flags::WITH_IMM } else { 0 },
+        flags,
         source: message.from,
         queue_index: rq.request.index.wrapping_add(1),
         solicited: request.is_solicited(),

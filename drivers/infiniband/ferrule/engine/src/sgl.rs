@@ -93,6 +93,7 @@ impl Side<'_> {
                         need: *need,
                         addr: entry.addr.get().checked_add(u64::from(cursor.offset))?,
                         length: u64::from(length),
+                        peer_of: None,
                     })
                     .ok()?;
                 break Some((Piece::Memory { region, offset }, length));
@@ -178,6 +179,7 @@ pub(crate) fn check_list<H: Host>(
                     need,
                     addr: entry.addr.get(),
                     length: u64::from(entry.length.get()),
+                    peer_of: None,
                 })
                 .is_ok()
     })

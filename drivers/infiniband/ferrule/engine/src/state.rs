@@ -156,10 +156,14 @@ fn given(modify: &Modify) -> u32 {
 
 /// Whether all values are within the ranges that the specification gives them.
 fn in_range(modify: &Modify) -> bool {
+    // Programs ask for rights to operations without knowing whether there are such: to flush what
+    // was written (annex A19) there is nothing yet, so that right gives nothing.
     const ACCESS: u32 = Access::LOCAL_WRITE.0
         | Access::REMOTE_WRITE.0
         | Access::REMOTE_READ.0
-        | Access::REMOTE_ATOMIC.0;
+        | Access::REMOTE_ATOMIC.0
+        | Access::FLUSH_GLOBAL.0
+        | Access::FLUSH_PERSISTENT.0;
 
     let below = |value: Option<u8>, limit: u8| value.is_none_or(|value| value <= limit);
     let number = |value: Option<u32>| value.is_none_or(|value| value <= psn::MASK);

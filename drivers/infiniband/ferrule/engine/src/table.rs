@@ -38,6 +38,7 @@ use crate::qp::{
     QpLink, //
 };
 use crate::srq::Srq;
+use crate::window::Mw;
 
 const FANOUT: usize = 64;
 
@@ -51,6 +52,8 @@ pub enum TableKind {
     Contexts,
     /// Memory regions.
     Keys,
+    /// Memory windows.
+    Windows,
     /// Completion queues.
     Cqs,
     /// Queue pairs.
@@ -69,6 +72,7 @@ impl NeedChunk {
         Some(Chunk(match self.0 {
             TableKind::Contexts => Kind::Contexts(TableChunk::new()?),
             TableKind::Keys => Kind::Keys(TableChunk::new()?),
+            TableKind::Windows => Kind::Windows(TableChunk::new()?),
             TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
             TableKind::Qps => Kind::Qps(TableChunk::new()?),
             TableKind::Srqs => Kind::Srqs(TableChunk::new()?),
@@ -89,6 +93,7 @@ impl<H: Host> fmt::Debug for Chunk<H> {
 pub(crate) enum Kind<H: Host> {
     Contexts(TableChunk<H, Context<H>, ContextLink>),
     Keys(TableChunk<H, Mr<H>, ()>),
+    Windows(TableChunk<H, Mw, ()>),
     Cqs(TableChunk<H, Cq<H>, CqLink>),
     Qps(TableChunk<H, Qp<H>, QpLink>),
     Srqs(TableChunk<H, Srq<H>, ()>),

@@ -41,7 +41,7 @@ use crate::{
 #[test]
 fn objects_are_small() {
     assert!(size_of::<Qp<Sim>>() <= 2048);
-    assert!(size_of::<Engine<Sim>>() <= 3072);
+    assert!(size_of::<Engine<Sim>>() <= 4096);
     assert!(size_of::<Cq<Sim>>() <= 128);
     assert!(size_of::<Mr<Sim>>() <= 128);
     assert!(size_of::<Srq<Sim>>() <= 128);

@@ -194,6 +194,9 @@ fn union_words() -> Vec<(&'static str, usize)> {
             offset_of!(abi::AtomicWords, compare_add),
         ),
         ("atomic.swap", offset_of!(abi::AtomicWords, swap)),
+        ("bind.mw_rkey", offset_of!(abi::BindWords, mw_rkey)),
+        ("bind.access", offset_of!(abi::BindWords, access)),
+        ("bind.length", offset_of!(abi::BindWords, length)),
     ]
 }
 
@@ -367,8 +370,12 @@ fn values_are_as_in_the_header() {
         Access::REMOTE_WRITE,
         Access::REMOTE_READ,
         Access::REMOTE_ATOMIC,
+        Access::MW_BIND,
+        Access::ZERO_BASED,
+        Access::FLUSH_GLOBAL,
+        Access::FLUSH_PERSISTENT,
     ];
-    assert_eq!(rights.map(|right| right.0), [1, 2, 4, 8]);
+    assert_eq!(rights.map(|right| right.0), [1, 2, 4, 8, 16, 32, 256, 512]);
 }
 
 /// What the header defines is compared above, all of it.

@@ -4,7 +4,7 @@
 
 mod sim;
 
-use ferrule_engine::{abi, Access, Engine, Modify, Mr, MrInit, QpEvent, State, Status};
+use ferrule_engine::{abi, Access, Engine, Memory, Modify, Mr, MrInit, QpEvent, State, Status};
 use proptest::prelude::*;
 
 use abi::{wc_opcode, wr_opcode};
@@ -84,9 +84,11 @@ fn address_that_is_not_aligned_is_an_invalid_request() {
             let odd = Mr::new(MrInit {
                 pd: 1,
                 access: ALL,
-                iova: 0,
-                length: 40,
-                region,
+                memory: Memory {
+                    iova: 0,
+                    length: 40,
+                    region,
+                },
             });
             let key = add(&mut w.engine, odd, Engine::add_mr).unwrap();
             Wr::fetch_add(1, mr.sge(0, 8), (8, key), 1)

@@ -10,9 +10,9 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use ferrule_engine::{
-    abi, Access, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrInit, Outcome, Qp, QpEvent, QpId,
-    QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
+    abi, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo, CqInit,
+    Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrChange, MrInit, Mw, MwType, Outcome, Qp,
+    QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -177,7 +177,9 @@ methods! {
     remove_context(id: ContextId) -> Result<Box<Context<Opaque>>, Error>;
     add_mr(mr: Box<Mr<Opaque>>) -> Result<u32, Handed<Mr<Opaque>>>;
     remove_mr(key: u32) -> Result<Box<Mr<Opaque>>, Error>;
-    modify_mr(key: u32, pd: Option<u32>, access: Option<Access>) -> Result<(), Error>;
+    rereg_mr(key: u32, change: &mut MrChange<Opaque>) -> Result<(), Error>;
+    add_mw(mw: Box<Mw>) -> Result<u32, Handed<Mw>>;
+    remove_mw(key: u32) -> Result<Box<Mw>, Error>;
     add_cq(cq: Box<Cq<Opaque>>) -> Result<u32, Handed<Cq<Opaque>>>;
     remove_cq(cqn: u32) -> Result<Box<Cq<Opaque>>, Error>;
     query_cq(cqn: u32) -> Result<CqInfo, Error>;
@@ -213,6 +215,16 @@ pub fn context() -> Context<Opaque> {
 /// Makes a memory region.
 pub fn mr(init: MrInit<Opaque>) -> Mr<Opaque> {
     Mr::new(init)
+}
+
+/// Tells how a memory region stands.
+pub fn query_mr(engine: &Engine<Opaque>, key: u32) -> Result<&Mr<Opaque>, Error> {
+    engine.query_mr(key)
+}
+
+/// Makes a memory window.
+pub fn mw(pd: u32, mw_type: MwType) -> Mw {
+    Mw::new(pd, mw_type)
 }
 
 /// Makes a completion queue.

@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine,
-    Error, Host, Modify, Mr, MrInit, Mtu, Outcome, Path, PathKind, Qp, QpEvent, QpId, QpInfo,
-    QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace,
+    Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, PathKind, Qp, QpEvent,
+    QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State,
+    Status, Trace,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -267,6 +268,36 @@ impl Wr {
             extra: words.as_bytes().try_into().unwrap(),
             ..Self::read(wr_id, &[sge], remote)
         }
+    }
+
+    pub fn local_inv(wr_id: u64, key: u32) -> Self {
+        Self {
+            opcode: abi::wr_opcode::LOCAL_INV,
+            imm: key.to_le_bytes(),
+            ..Self::send(wr_id, &[])
+        }
+    }
+
+    /// Binds the window of key `window` to `length` bytes of a region, with `key` from then on.
+    pub fn bind(wr_id: u64, window: u32, key: u32, region: (u64, u32), length: u64) -> Self {
+        let words = abi::BindWords {
+            mw_rkey: window.into(),
+            access: (ALL.0 & !Access::LOCAL_WRITE.0).into(),
+            length: length.into(),
+        };
+        Self {
+            opcode: abi::wr_opcode::BIND_MW,
+            remote: (region.0, key),
+            imm: region.1.to_le_bytes(),
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::send(wr_id, &[])
+        }
+    }
+
+    /// A bind that gives these rights.
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.extra[4..8].copy_from_slice(&access.0.to_le_bytes());
+        self
     }
 
     pub fn fetch_add(wr_id: u64, sge: (u64, u32, u32), remote: (u64, u32), add: u64) -> Self {
@@ -530,7 +561,10 @@ impl TestMr {
     }
 }
 
+/// All rights of a region, but that to bind windows.
 pub const ALL: Access = Access(0xf);
+/// All rights of a region.
+pub const BINDABLE: Access = Access(0x1f);
 
 impl World {
     pub fn new() -> Self {
@@ -603,12 +637,19 @@ impl World {
         let mr = Mr::new(MrInit {
             pd,
             access,
-            iova,
-            length: length as u64,
-            region: region.clone(),
+            memory: Memory {
+                iova,
+                length: length as u64,
+                region: region.clone(),
+            },
         });
         let key = add(&mut self.engine, mr, Engine::add_mr).unwrap();
         TestMr { key, iova, region }
+    }
+
+    /// A window that is not bound, and its key.
+    pub fn mw(&mut self, pd: u32, mw_type: MwType) -> u32 {
+        add(&mut self.engine, Mw::new(pd, mw_type), Engine::add_mw).unwrap()
     }
 
     pub fn qp(&mut self, send: &TestCq, recv: &TestCq) -> TestQp {
