@@ -28,6 +28,7 @@ FERRULE_RESP(alloc_ucontext_resp, ib_uverbs_get_context_resp,
 	     ferrule_alloc_ucontext_resp);
 FERRULE_RESP(create_cq_resp, ib_uverbs_ex_create_cq_resp,
 	     ferrule_create_cq_resp);
+FERRULE_RESP(resize_cq_resp, ib_uverbs_resize_cq_resp, ferrule_resize_cq_resp);
 FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
 	     ferrule_create_qp_resp);
 FERRULE_RESP(create_srq_resp, ib_uverbs_create_srq_resp,

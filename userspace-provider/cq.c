@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Completion queues: creating, polling in both ways, arming. */
+/* Completion queues: creating, resizing, polling in both ways, arming. */
 
 #include <config.h>
 
@@ -51,10 +51,10 @@ static_assert((int)FERRULE_WC_WITH_INV == IBV_WC_WITH_INV, "flag");
  * Taking a completion
  */
 
-static const struct ferrule_cqe *slot(const struct ferrule_cq *cq,
+static const struct ferrule_cqe *slot(const struct ferrule_cq_ring *ring,
 				      uint64_t index)
 {
-	return &cq->ring[index & (cq->depth - 1)];
+	return &ring->slots[(index - ring->base) & (ring->depth - 1)];
 }
 
 /*
@@ -62,12 +62,23 @@ static const struct ferrule_cqe *slot(const struct ferrule_cq *cq,
  * the phase is written last, so the rest of the slot stands when it does, and
  * so does the data in memory that the completion speaks of.
  */
-static bool is_valid(const struct ferrule_cq *cq, uint64_t index)
+static bool is_valid(const struct ferrule_cq_ring *ring, uint64_t index)
 {
-	uint32_t phase = index & cq->depth ? 0 : FERRULE_CQE_PHASE;
+	uint64_t nth = index - ring->base;
+	uint32_t phase = nth & ring->depth ? 0 : FERRULE_CQE_PHASE;
 
-	return (shared_load32(&slot(cq, index)->phase, memory_order_acquire) &
+	return (shared_load32(&slot(ring, index)->phase, memory_order_acquire) &
 		FERRULE_CQE_PHASE) == phase;
+}
+
+/* The ring is empty, and the engine will not come back to it. */
+static void leave_ring(struct ferrule_cq *cq)
+{
+	struct ferrule_cq_ring *next = cq->ring.next;
+
+	munmap((void *)cq->ring.slots, cq->ring.size);
+	cq->ring = *next;
+	free(next);
 }
 
 /*
@@ -111,10 +122,12 @@ static bool take(struct ferrule_cq *cq)
 
 	do {
 		index = cq->consumer;
-		if (!is_valid(cq, index))
+		while (unlikely(cq->ring.next) && index == cq->ring.next->base)
+			leave_ring(cq);
+		if (!is_valid(&cq->ring, index))
 			return false;
 
-		cq->cqe = *slot(cq, index);
+		cq->cqe = *slot(&cq->ring, index);
 		cq->consumer = index + 1;
 		/* Release: the slot has been read when it is given back. */
 		shared_store32(&cq->ctrl->consumer, index + 1,
@@ -127,10 +140,14 @@ static bool take(struct ferrule_cq *cq)
 /* The index behind the last completion written. The caller holds the lock. */
 uint64_t ferrule_cq_end(const struct ferrule_cq *cq)
 {
+	const struct ferrule_cq_ring *ring = &cq->ring;
 	uint64_t end = cq->consumer;
 
+	/* All that stands before the last ring has been written. */
+	for (; ring->next; ring = ring->next)
+		end = ring->next->base;
 	/* One lap on, the phase of the same slot is the wrong one. */
-	while (is_valid(cq, end))
+	while (is_valid(ring, end))
 		end++;
 
 	return end;
@@ -367,30 +384,43 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
  * Creating and destroying
  */
 
+static int map_ring(struct ferrule_cq_ring *ring, int cmd_fd, uint64_t offset,
+		    size_t size, uint32_t depth)
+{
+	void *slots;
+
+	slots = mmap(NULL, size, PROT_READ, MAP_SHARED, cmd_fd, offset);
+	if (slots == MAP_FAILED)
+		return errno;
+
+	ring->slots = slots;
+	ring->size = size;
+	ring->depth = depth;
+
+	return 0;
+}
+
 static int map_cq(struct ferrule_cq *cq, int cmd_fd,
 		  const struct ferrule_create_cq_resp *resp)
 {
-	void *ring, *ctrl;
+	void *ctrl;
+	int err;
 
-	ring = mmap(NULL, resp->ring_size, PROT_READ, MAP_SHARED, cmd_fd,
-		    resp->ring_offset);
-	if (ring == MAP_FAILED)
-		return errno;
+	err = map_ring(&cq->ring, cmd_fd, resp->ring_offset, resp->ring_size,
+		       resp->depth);
+	if (err)
+		return err;
 
 	ctrl = mmap(NULL, resp->ctrl_size, PROT_READ | PROT_WRITE, MAP_SHARED,
 		    cmd_fd, resp->ctrl_offset);
 	if (ctrl == MAP_FAILED) {
-		int err = errno;
-
-		munmap(ring, resp->ring_size);
+		err = errno;
+		munmap((void *)cq->ring.slots, cq->ring.size);
 		return err;
 	}
 
-	cq->ring = ring;
-	cq->ring_size = resp->ring_size;
 	cq->ctrl = ctrl;
 	cq->ctrl_size = resp->ctrl_size;
-	cq->depth = resp->depth;
 
 	return 0;
 }
@@ -428,6 +458,7 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 
 	ferrule_lock_init(&cq->lock,
 			  flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+	pthread_mutex_init(&cq->resizing, NULL);
 	/* 0 would be the number of an event that has been raised already. */
 	atomic_init(&cq->arm_sn, 1);
 	set_poll_ops(&cq->verbs.cq_ex, attr->wc_flags);
@@ -456,6 +487,56 @@ struct ibv_cq *ferrule_create_cq(struct ibv_context *context, int cqe,
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
 
+/*
+ * From the answer on, the engine writes to the new ring; who polls meanwhile
+ * finds the old one empty when it is through. So polling goes on while the
+ * kernel works, and waits only for the new ring to be put behind the old.
+ */
+int ferrule_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	int cmd_fd = ibcq->context->cmd_fd;
+	struct ferrule_cq *cq = to_fcq(ibcq);
+	struct ferrule_cq_ring *ring, *last;
+	struct resize_cq_resp resp = {};
+	struct ibv_resize_cq cmd = {};
+	int ret;
+
+	ring = calloc(1, sizeof(*ring));
+	if (!ring)
+		return ENOMEM;
+
+	pthread_mutex_lock(&cq->resizing);
+	ret = ibv_cmd_resize_cq(ibcq, cqe, &cmd, sizeof(cmd), &resp.core,
+				sizeof(resp));
+	if (ret)
+		goto err_unlock;
+	/*
+	 * Should this fail, no completion is seen any more before the program
+	 * has resized once more.
+	 */
+	ret = map_ring(ring, cmd_fd, resp.drv.ring_offset, resp.drv.ring_size,
+		       resp.drv.depth);
+	if (ret)
+		goto err_unlock;
+
+	ferrule_lock(&cq->lock);
+	/* The index is ahead of the consumer's by what is not taken yet. */
+	ring->base = cq->consumer +
+		     (uint32_t)(resp.drv.base - (uint32_t)cq->consumer);
+	for (last = &cq->ring; last->next; last = last->next)
+		;
+	last->next = ring;
+	ferrule_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->resizing);
+
+	return 0;
+
+err_unlock:
+	pthread_mutex_unlock(&cq->resizing);
+	free(ring);
+	return ret;
+}
+
 int ferrule_destroy_cq(struct ibv_cq *ibcq)
 {
 	struct ferrule_cq *cq = to_fcq(ibcq);
@@ -465,8 +546,11 @@ int ferrule_destroy_cq(struct ibv_cq *ibcq)
 	if (ret)
 		return ret;
 
-	munmap((void *)cq->ring, cq->ring_size);
+	while (cq->ring.next)
+		leave_ring(cq);
+	munmap((void *)cq->ring.slots, cq->ring.size);
 	munmap(cq->ctrl, cq->ctrl_size);
+	pthread_mutex_destroy(&cq->resizing);
 	ferrule_lock_destroy(&cq->lock);
 	free(cq);
 

@@ -59,6 +59,7 @@ static const struct verbs_context_ops context_ops = {
 	.reg_mr = ferrule_reg_mr,
 	.req_notify_cq = ferrule_req_notify_cq,
 	.rereg_mr = ferrule_rereg_mr,
+	.resize_cq = ferrule_resize_cq,
 };
 
 static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,

@@ -22,15 +22,28 @@ struct ferrule_context {
 	struct ferrule_qp_table qps;
 };
 
+/* A completion queue has one, and after resizing more until those are empty. */
+struct ferrule_cq_ring {
+	const struct ferrule_cqe *slots;
+	size_t size;		/* bytes */
+	uint32_t depth;		/* slots; a power of two */
+	uint64_t base;		/* index of the completion that begins it */
+	struct ferrule_cq_ring *next;
+};
+
 struct ferrule_cq {
 	struct verbs_cq verbs;
 	struct ferrule_lock lock;
-	const struct ferrule_cqe *ring;
+	/* Where completions are taken, up to those of ring.next. */
+	struct ferrule_cq_ring ring;
 	struct ferrule_cq_ctrl *ctrl;
-	size_t ring_size;	/* bytes */
 	size_t ctrl_size;	/* bytes */
-	uint32_t depth;		/* slots; a power of two */
-	/* Completions taken since creation. Its lower half is the ring index. */
+	/* One resizes at a time; taken before lock. */
+	pthread_mutex_t resizing;
+	/*
+	 * Completions taken since creation: the index of the next one, of which
+	 * the engine knows the lower half.
+	 */
 	uint64_t consumer;
 	/* The number that the next arming carries. */
 	atomic_uint arm_sn;
@@ -175,6 +188,7 @@ struct ibv_cq *ferrule_create_cq(struct ibv_context *context, int cqe,
 				 int comp_vector);
 struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 				       struct ibv_cq_init_attr_ex *attr);
+int ferrule_resize_cq(struct ibv_cq *cq, int cqe);
 int ferrule_destroy_cq(struct ibv_cq *cq);
 int ferrule_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int ferrule_req_notify_cq(struct ibv_cq *cq, int solicited_only);

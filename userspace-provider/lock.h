@@ -5,6 +5,7 @@
  *
  * Order of the locks, outermost first:
  *
+ *   ferrule_cq.resizing	two of them: likewise
  *   ferrule_cq.lock		two of them: in the order of their addresses
  *   ferrule_queue.lock		send before receive
  *   ferrule_doorbell.lock

@@ -12,27 +12,59 @@
 #include "abi.h"
 #include "ferrule.h"
 
+/* Both completion queues in the order of their addresses, or the same twice. */
+static void sort_cqs(struct ferrule_qp *qp, struct ferrule_cq **first,
+		     struct ferrule_cq **second)
+{
+	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
+	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+
+	*first = a < b ? a : b;
+	*second = a < b ? b : a;
+}
+
 /*
  * With both locks held, no completion of this queue pair is being taken.
  */
 static void lock_cqs(struct ferrule_qp *qp)
 {
-	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
-	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+	struct ferrule_cq *first, *second;
 
-	ferrule_lock(a < b ? &a->lock : &b->lock);
-	if (a != b)
-		ferrule_lock(a < b ? &b->lock : &a->lock);
+	sort_cqs(qp, &first, &second);
+	ferrule_lock(&first->lock);
+	if (first != second)
+		ferrule_lock(&second->lock);
 }
 
 static void unlock_cqs(struct ferrule_qp *qp)
 {
-	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
-	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+	struct ferrule_cq *first, *second;
 
-	ferrule_unlock(&a->lock);
-	if (a != b)
-		ferrule_unlock(&b->lock);
+	sort_cqs(qp, &first, &second);
+	ferrule_unlock(&first->lock);
+	if (first != second)
+		ferrule_unlock(&second->lock);
+}
+
+/* Before lock_cqs(): no ring is being put behind another. */
+static void forbid_resizing(struct ferrule_qp *qp)
+{
+	struct ferrule_cq *first, *second;
+
+	sort_cqs(qp, &first, &second);
+	pthread_mutex_lock(&first->resizing);
+	if (first != second)
+		pthread_mutex_lock(&second->resizing);
+}
+
+static void allow_resizing(struct ferrule_qp *qp)
+{
+	struct ferrule_cq *first, *second;
+
+	sort_cqs(qp, &first, &second);
+	pthread_mutex_unlock(&first->resizing);
+	if (first != second)
+		pthread_mutex_unlock(&second->resizing);
 }
 
 void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
@@ -193,6 +225,8 @@ static void reset_qp(struct ferrule_qp *qp)
 	struct ferrule_cq *send_cq = to_fcq(qp->verbs.qp.send_cq);
 	struct ferrule_cq *recv_cq = to_fcq(qp->verbs.qp.recv_cq);
 
+	/* A ring that nobody knows yet may have completions of before. */
+	forbid_resizing(qp);
 	lock_cqs(qp);
 	/* Now, so that no thread posts into the queues behind our back. */
 	qp->verbs.qp.state = IBV_QPS_RESET;
@@ -201,6 +235,7 @@ static void reset_qp(struct ferrule_qp *qp)
 	qp->sq.first_cqe = ferrule_cq_end(send_cq);
 	qp->rq.first_cqe = ferrule_cq_end(recv_cq);
 	unlock_cqs(qp);
+	allow_resizing(qp);
 }
 
 int ferrule_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,

@@ -5,10 +5,18 @@
 use core::ptr::NonNull;
 
 use kernel::{
-    error::from_result,
+    error::{
+        from_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
+use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
@@ -54,6 +62,16 @@ pub trait Operations: Sized + Send + Sync + 'static {
         attr: &InitAttr,
         user: Option<UserCall<'_, Self::Driver>>,
     ) -> Result<Self>;
+
+    /// Gives a program's queue room for at least `cqe` entries, and says for how many. No other
+    /// call resizes the queue meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer, and then the queue is as it was.
+    fn resize(_cq: &Cq<Self::Driver>, _cqe: u32, _user: UserCall<'_, Self::Driver>) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 /// A completion queue: `struct ib_cq`.
@@ -72,8 +90,9 @@ impl<D: Driver> Cq<D> {
 
     /// The number of entries.
     pub fn cqe(&self) -> u32 {
-        // SAFETY: The number was set when the queue was made. It is not negative.
-        unsafe { (*self.as_raw()).cqe as u32 }
+        // SAFETY: The number was set when the queue was made, and changes as a whole. It is not
+        // negative.
+        unsafe { (&raw const (*self.as_raw()).cqe).read_volatile() as u32 }
     }
 
     /// Whether it is a program's.
@@ -128,6 +147,9 @@ pub struct Notifier {
     cq: NonNull<bindings::ib_cq>,
     #[pin]
     gate: Gate,
+    /// Held while the queue is resized: the core lets several calls through at a time.
+    #[pin]
+    resizing: Mutex<()>,
 }
 
 // SAFETY: The queue is used inside of the gate only, by what any thread may call.
@@ -146,6 +168,7 @@ impl Notifier {
             pin_init!(Self {
                 cq,
                 gate <- Gate::new(),
+                resizing <- new_mutex!((), "rdma::cq::Notifier::resizing"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -234,6 +257,32 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
                 Err(error)
             }
         }
+    })
+}
+
+/// `resize_user_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a program's queue of a device of the driver `D`, alive. `udata` belongs to the call.
+pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    cqe: c_uint,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let (cq, call) = unsafe { (Cq::<D>::from_raw(raw), Call::new(udata)) };
+        // SAFETY: `D` is the driver of the device.
+        let user = unsafe { call.user() }.ok_or(EOPNOTSUPP)?;
+        let notifier = cq.notifier();
+        let _resizing = notifier.resizing.lock();
+        let cqe = D::Cq::resize(cq, cqe, user)?;
+        // SAFETY: The queue is alive. Others that write the number are kept out by the lock, and
+        // who reads it meanwhile finds the one or the other.
+        unsafe { (&raw mut (*raw).cqe).write_volatile(cqe as c_int) };
+        call.finish()?;
+        Ok(0)
     })
 }
 

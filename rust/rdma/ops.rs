@@ -7,6 +7,7 @@ use crate::{
     ah::Operations as _,
     bindings,
     cq,
+    cq::Operations as _,
     device,
     mmap,
     module::this_module,
@@ -74,6 +75,9 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.create_cq = Some(cq::create_callback::<D>);
     ops.create_user_cq = Some(cq::create_callback::<D>);
     ops.destroy_cq = Some(cq::destroy_callback::<D>);
+    if D::Cq::HAS_RESIZE {
+        ops.resize_user_cq = Some(cq::resize_callback::<D>);
+    }
 
     ops.create_qp = Some(qp::create_callback::<D>);
     ops.modify_qp = Some(qp::modify_callback::<D>);

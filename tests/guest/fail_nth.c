@@ -172,6 +172,8 @@ static struct stage {
 	struct ibv_comp_channel *channel;
 	struct end a, b;
 	struct region r;
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
 	void *made;
 } st;
 
@@ -244,6 +246,28 @@ static void dereg_mr(void)
 	REQUIRE_ERRNO(ibv_dereg_mr(st.made), 0);
 }
 
+/* Other memory, and back: a region that changes in place pins pages, too. */
+static int rereg_mr(void)
+{
+	bool low = st.mr->addr == memory();
+
+	errno = 0;
+	return ibv_rereg_mr(st.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+			    memory() + (low ? 1 << 20 : 0), 1 << 20, 0) ?
+		       errno :
+		       0;
+}
+
+static int alloc_mw(void)
+{
+	return made(ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_2));
+}
+
+static void dealloc_mw(void)
+{
+	REQUIRE_ERRNO(ibv_dealloc_mw(st.made), 0);
+}
+
 static int create_channel(void)
 {
 	return made(ibv_create_comp_channel(st.d.ctx));
@@ -262,6 +286,11 @@ static int create_cq_small(void)
 static int create_cq_large(void)
 {
 	return made(ibv_create_cq(st.d.ctx, 16384, NULL, NULL, 0));
+}
+
+static int resize_cq(void)
+{
+	return ibv_resize_cq(st.cq, st.cq->cqe == 1024 ? 512 : 1024);
 }
 
 static void destroy_cq(void)
@@ -453,9 +482,12 @@ static const struct verb verbs[] = {
 	{ "ibv_alloc_pd", alloc_pd, dealloc_pd },
 	{ "ibv_reg_mr, a page", reg_mr_small, dereg_mr },
 	{ "ibv_reg_mr, 4 MiB", reg_mr_large, dereg_mr },
+	{ "ibv_rereg_mr", rereg_mr, nothing },
+	{ "ibv_alloc_mw", alloc_mw, dealloc_mw },
 	{ "ibv_create_comp_channel", create_channel, destroy_channel },
 	{ "ibv_create_cq, small", create_cq_small, destroy_cq },
 	{ "ibv_create_cq, large", create_cq_large, destroy_cq },
+	{ "ibv_resize_cq", resize_cq, nothing },
 	{ "ibv_create_qp, small", create_qp_small, destroy_qp },
 	{ "ibv_create_qp, large", create_qp_large, destroy_qp },
 	{ "ibv_create_ah", create_ah, destroy_ah },
@@ -483,11 +515,15 @@ static void stage_make(void)
 	end_to_state(&st.a, IBV_QPS_RTS);
 	end_make(&st.b, &st.d, &config);
 	region_make(&st.r, &st.d, 2000, 0, ACCESS_ALL);
-	memory();
+	st.mr = ibv_reg_mr(st.d.pd, memory(), 1 << 20, ACCESS_ALL);
+	st.cq = ibv_create_cq(st.d.ctx, 4, NULL, NULL, 0);
+	REQUIRE(st.mr && st.cq);
 }
 
 static void stage_free(void)
 {
+	REQUIRE_ERRNO(ibv_dereg_mr(st.mr), 0);
+	REQUIRE_ERRNO(ibv_destroy_cq(st.cq), 0);
 	region_free(&st.r);
 	end_free(&st.a);
 	end_free(&st.b);
@@ -555,6 +591,7 @@ static void destroy_again(void)
 	} objects[] = {
 		{ "ibv_dealloc_pd", alloc_pd, (int (*)(void *))ibv_dealloc_pd },
 		{ "ibv_dereg_mr", reg_mr_small, (int (*)(void *))ibv_dereg_mr },
+		{ "ibv_dealloc_mw", alloc_mw, (int (*)(void *))ibv_dealloc_mw },
 		{ "ibv_destroy_cq", create_cq_large,
 		  (int (*)(void *))ibv_destroy_cq },
 		{ "ibv_destroy_qp", create_qp_small,

@@ -66,7 +66,8 @@ void fake_close(void)
 
 void fake_complete(struct fake_cq *cq, struct ferrule_cqe cqe)
 {
-	struct ferrule_cqe *slot = &cq->ring[cq->producer % cq->depth];
+	uint32_t nth = cq->producer - cq->base;
+	struct ferrule_cqe *slot = &cq->ring[nth % cq->depth];
 	uint32_t consumer;
 
 	consumer = le32toh(__atomic_load_n(&cq->ctrl->consumer,
@@ -77,7 +78,7 @@ void fake_complete(struct fake_cq *cq, struct ferrule_cqe cqe)
 	cqe.phase = slot->phase;
 	*slot = cqe;
 	__atomic_store_n(&slot->phase,
-			 htole32(!(cq->producer / cq->depth & 1)),
+			 htole32(!(nth / cq->depth & 1)),
 			 __ATOMIC_RELEASE);
 	cq->producer++;
 }
@@ -240,6 +241,28 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context,
 	cq->cq.context = context;
 	cq->cq.handle = fake.num_cqs++;
 	cq->cq.cqe = fcq->depth;
+
+	return 0;
+}
+
+int ibv_cmd_resize_cq(struct ibv_cq *cq, int cqe, struct ibv_resize_cq *cmd,
+		      size_t cmd_size, struct ib_uverbs_resize_cq_resp *resp,
+		      size_t resp_size)
+{
+	struct resize_cq_resp *r = (void *)resp;
+	struct fake_cq *fcq = fake_cq(cq);
+
+	CHECK(resp_size == sizeof(*r));
+	fcq->depth = 1;
+	while (fcq->depth < cqe)
+		fcq->depth *= 2;
+	fcq->base = fcq->producer;
+
+	r->drv.ring_size = fcq->depth * sizeof(struct ferrule_cqe);
+	r->drv.depth = fcq->depth;
+	r->drv.base = fcq->base;
+	fcq->ring = new_pages(r->drv.ring_size, &r->drv.ring_offset);
+	cq->cqe = fcq->depth;
 
 	return 0;
 }

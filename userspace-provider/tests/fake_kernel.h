@@ -36,6 +36,7 @@ struct fake_cq {
 	struct ferrule_cqe *ring;
 	struct ferrule_cq_ctrl *ctrl;
 	uint32_t depth;
+	uint32_t base;
 	uint32_t producer;
 	uint32_t last_event;
 	unsigned int events;

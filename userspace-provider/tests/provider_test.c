@@ -417,6 +417,61 @@ static void test_credit(void)
 	}
 }
 
+/* Completions are taken in order through all rings that the queue had. */
+static void test_resize(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_cq *cq = new_cq(8);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 8);
+	struct fake_qp *fqp = fake_qp(qp);
+	struct ibv_wc wc[8];
+	uint32_t n = 0, taken = 0, i;
+
+	/* Not from the start of the ring, nor in its first lap. */
+	for (; n < 11; n++) {
+		fake_complete_send(fqp, n, n + 1);
+		CHECK(poll(cq, 1, wc) == 1 && wc[0].wr_id == taken++);
+	}
+	for (i = 0; i < 3; i++, n++)
+		fake_complete_send(fqp, n, n + 1);
+	CHECK(!fake.ops->resize_cq(cq, 16));
+	CHECK(cq->cqe == 16);
+	CHECK(poll(cq, 2, wc) == 2 && wc[1].wr_id == 12);
+	taken += 2;
+	for (i = 0; i < 2; i++, n++)
+		fake_complete_send(fqp, n, n + 1);
+	/* Twice with nothing between, and smaller. */
+	CHECK(!fake.ops->resize_cq(cq, 2));
+	CHECK(!fake.ops->resize_cq(cq, 4));
+	fake_complete_send(fqp, n, n + 1);
+	n++;
+	CHECK(poll(cq, 8, wc) == 4);
+	for (i = 0; i < 4; i++)
+		CHECK(wc[i].wr_id == taken++);
+	CHECK(!poll(cq, 8, wc));
+	CHECK(le32toh(fake_cq(cq)->ctrl->consumer) == n && taken == n);
+	for (i = 0; i < 30; i++, n++) {
+		fake_complete_send(fqp, n, n + 1);
+		CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == taken++);
+	}
+
+	/* What was written before a reset is not seen, whichever ring it is in. */
+	fake_complete_send(fqp, 100, 1);
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	fake_complete_send(fqp, 101, 2);
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	qp->state = IBV_QPS_RTS;
+	fake_complete_send(fqp, 102, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 102);
+
+	/* A queue goes with rings that were not emptied. */
+	fake_complete_send(fqp, 103, 2);
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(!fake.ops->destroy_cq(cq));
+}
+
 /* Completions of a destroyed queue pair, or of before a reset, are not seen. */
 static void test_stale(void)
 {
@@ -856,6 +911,7 @@ int main(void)
 		{ "doorbell", test_doorbell },
 		{ "credit", test_credit },
 		{ "stale", test_stale },
+		{ "resize", test_resize },
 		{ "poll_ex", test_poll_ex },
 		{ "arm", test_arm },
 		{ "wr_api", test_wr_api },

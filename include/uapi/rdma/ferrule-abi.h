@@ -71,6 +71,11 @@
  *  A completion is valid when its phase bit equals the phase of the lap: 1 in
  *  the first lap over the ring, 0 in the second, and so on; the phase of
  *  index i is !((i / depth) & 1). The phase word is written last.
+ *
+ *  Resizing a completion queue gives it another ring, which begins with the
+ *  completion of the index that is answered as base: its slot is
+ *  (i - base) modulo depth, and its phase !(((i - base) / depth) & 1). Those
+ *  before base stand in the ring of before. The control words stay.
  */
 #ifndef FERRULE_ABI_H
 #define FERRULE_ABI_H
@@ -316,6 +321,14 @@ struct ferrule_create_cq_resp {
 	__u32	ctrl_size;		/* bytes to map */
 	__u32	depth;			/* slots; a power of two */
 	__u32	cqn;
+};
+
+struct ferrule_resize_cq_resp {
+	__aligned_u64	ring_offset;	/* for mmap, read-only */
+	__u32	ring_size;		/* bytes to map */
+	__u32	depth;			/* slots; a power of two */
+	__u32	base;			/* index of the first completion there */
+	__u32	reserved;
 };
 
 /* Offsets sq, rq and ctrl are bytes from the start of the mapping. */

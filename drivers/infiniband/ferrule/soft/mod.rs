@@ -14,6 +14,7 @@ use ferrule_engine::{
     ContextId,
     Cq,
     CqInit,
+    CqResize,
     Engine,
     Error as Refusal,
     Modify,
@@ -277,6 +278,14 @@ impl Shared {
         })
         .map_err(errno)?;
         self.add(cq, Engine::add_cq)
+    }
+
+    /// Lets a completion queue go on with another ring, whose control words are those that it has,
+    /// and returns the index of the first completion there.
+    pub(crate) fn resize_cq(&self, cqn: u32, depth: u32, ring: Ring) -> Result<u32> {
+        let mut resize = CqResize { depth, ring };
+        // `resize` has the ring of before afterwards, and is dropped without the shard.
+        policy::command(&self.core, |engine, _| engine.resize_cq(cqn, &mut resize)).map_err(errno)
     }
 
     /// Destroys a completion queue, which no queue pair uses any more.

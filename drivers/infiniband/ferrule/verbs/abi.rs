@@ -41,6 +41,17 @@ pub(crate) struct CreateCqResp {
     pub(crate) cqn: u32,
 }
 
+/// `struct ferrule_resize_cq_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct ResizeCqResp {
+    pub(crate) ring_offset: u64,
+    pub(crate) ring_size: u32,
+    pub(crate) depth: u32,
+    pub(crate) base: u32,
+    pub(crate) reserved: u32,
+}
+
 /// `struct ferrule_create_qp_resp`.
 #[derive(Default, Immutable, IntoBytes)]
 #[repr(C)]

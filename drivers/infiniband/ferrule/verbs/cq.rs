@@ -4,8 +4,12 @@
 
 use ferrule_engine::abi;
 use kernel::{
+    new_mutex,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        Mutex, //
+    },
 };
 use kernel_ext::{
     error::code::EOPNOTSUPP,
@@ -17,6 +21,7 @@ use rdma::{
         Entry,
         Protection, //
     },
+    Ucontext,
     UserCall, //
 };
 
@@ -26,7 +31,10 @@ use crate::{
         Shared, //
     },
     verbs::{
-        abi::CreateCqResp,
+        abi::{
+            CreateCqResp,
+            ResizeCqResp, //
+        },
         Ferrule, //
     },
 };
@@ -38,8 +46,22 @@ const TIMESTAMP_COMPLETION: u32 = 1 << 0;
 pub(crate) struct Cq {
     soft: Shared,
     cqn: u32,
-    _ring: Entry,
-    _ctrl: Entry,
+    /// The ring; another one when the queue is resized.
+    ring: Pin<KBox<Mutex<Entry>>>,
+    ctrl: Arc<SharedArea>,
+    _ctrl_entry: Entry,
+}
+
+/// Makes a ring of at least `cqe` slots, and answers how many it has.
+fn new_ring(ctx: &Ucontext<Ferrule>, cqe: u32) -> Result<(u32, Arc<SharedArea>, Entry)> {
+    if cqe == 0 || cqe > abi::MAX_CQ_DEPTH {
+        return Err(EINVAL);
+    }
+    let depth = cqe.next_power_of_two();
+    let size = depth as usize * size_of::<abi::Cqe>();
+    let slots = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
+    let entry = ctx.map(slots.clone(), Protection::ReadOnly)?;
+    Ok((depth, slots, entry))
 }
 
 impl Cq {
@@ -62,35 +84,59 @@ impl cq::Operations for Cq {
         if attr.flags & !TIMESTAMP_COMPLETION != 0 {
             return Err(EOPNOTSUPP);
         }
-        if attr.cqe == 0 || attr.cqe > abi::MAX_CQ_DEPTH {
-            return Err(EINVAL);
-        }
-        let depth = attr.cqe.next_power_of_two();
-        let ring_size = depth as usize * size_of::<abi::Cqe>();
-
-        let slots = Arc::new(SharedArea::new(ring_size)?, GFP_KERNEL)?;
+        let (depth, slots, ring_entry) = new_ring(user.ucontext(), attr.cqe)?;
         let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
-        let ring_entry = user.ucontext().map(slots.clone(), Protection::ReadOnly)?;
         let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
+        let mut resp = CreateCqResp {
+            ring_offset: ring_entry.offset(),
+            ctrl_offset: ctrl_entry.offset(),
+            ring_size: ring_entry.len() as u32,
+            ctrl_size: ctrl_entry.len() as u32,
+            depth,
+            ..Default::default()
+        };
+        let ring = KBox::pin_init(new_mutex!(ring_entry, "Cq::ring"), GFP_KERNEL_ACCOUNT)?;
 
         let soft = new.device().shared();
-        let cqn = soft.add_cq(depth, Ring { slots, ctrl }, new.notifier()?)?;
+        let handle = new.notifier()?;
+        let cqn = soft.add_cq(
+            depth,
+            Ring {
+                slots,
+                ctrl: ctrl.clone(),
+            },
+            handle,
+        )?;
         let cq = Cq {
             soft,
             cqn,
-            _ring: ring_entry,
-            _ctrl: ctrl_entry,
+            ring,
+            ctrl,
+            _ctrl_entry: ctrl_entry,
         };
         new.set_cqe(depth);
-        user.respond(&CreateCqResp {
-            ring_offset: cq._ring.offset(),
-            ctrl_offset: cq._ctrl.offset(),
-            ring_size: cq._ring.len() as u32,
-            ctrl_size: cq._ctrl.len() as u32,
-            depth,
-            cqn,
-        })?;
+        resp.cqn = cqn;
+        user.respond(&resp)?;
         Ok(cq)
+    }
+
+    fn resize(cq: &rdma::Cq<Ferrule>, cqe: u32, user: UserCall<'_, Ferrule>) -> Result<u32> {
+        let (depth, slots, entry) = new_ring(user.ucontext(), cqe)?;
+        let mut resp = ResizeCqResp {
+            ring_offset: entry.offset(),
+            ring_size: entry.len() as u32,
+            depth,
+            ..Default::default()
+        };
+        let ring = Ring {
+            slots,
+            ctrl: cq.ctrl.clone(),
+        };
+        resp.base = cq.soft.resize_cq(cq.cqn, depth, ring)?;
+        // Who has mapped the ring of before may read it to its end.
+        let _before = core::mem::replace(&mut *cq.ring.lock(), entry);
+        user.respond(&resp)?;
+        Ok(depth)
     }
 }
 

@@ -44,6 +44,15 @@ pub struct CqInit<H: Host> {
     pub handle: H::CqHandle,
 }
 
+/// The ring that a completion queue is to go on with.
+pub struct CqResize<H: Host> {
+    /// Slots: a power of two, at most [`abi::MAX_CQ_DEPTH`].
+    pub depth: u32,
+    /// The ring, zeroed, with the control words that the queue has. When the queue has been
+    /// resized, this is the ring of before.
+    pub ring: H::CompletionRing,
+}
+
 /// What [`Engine::query_cq`](crate::Engine::query_cq) answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInfo {
@@ -62,6 +71,8 @@ pub struct Cq<H: Host> {
     ring: H::CompletionRing,
     handle: H::CqHandle,
     depth: u32,
+    /// The index of the first completion in this ring, whose slot is 0.
+    base: u32,
     producer: u32,
     /// The consumer's index as last read; read again only when it says that the ring is full.
     consumer: u32,
@@ -102,14 +113,18 @@ impl Arming {
     }
 }
 
-/// The phase of the slot of `index`: 1 in the first lap, 0 in the second, and so on.
+/// The phase of the `nth` completion of a ring: 1 in the first lap, 0 in the second, and so on.
 #[inline]
-pub(crate) fn phase(index: u32, depth: u32) -> u32 {
-    if index & depth == 0 {
+pub(crate) fn phase(nth: u32, depth: u32) -> u32 {
+    if nth & depth == 0 {
         abi::CQE_PHASE
     } else {
         0
     }
+}
+
+fn is_depth(depth: u32) -> bool {
+    depth.is_power_of_two() && depth <= abi::MAX_CQ_DEPTH
 }
 
 impl<H: Host> Cq<H> {
@@ -119,13 +134,14 @@ impl<H: Host> Cq<H> {
     ///
     /// [`Error::Invalid`] for a depth that is not a power of two, or too large.
     pub fn new(init: CqInit<H>) -> Result<Self, Error> {
-        if !init.depth.is_power_of_two() || init.depth > abi::MAX_CQ_DEPTH {
+        if !is_depth(init.depth) {
             return Err(Error::Invalid);
         }
         Ok(Self {
             ring: init.ring,
             handle: init.handle,
             depth: init.depth,
+            base: 0,
             producer: 0,
             consumer: 0,
             overrun: false,
@@ -141,16 +157,42 @@ impl<H: Host> Cq<H> {
 
     /// Whether there is room for one more completion.
     fn has_room(&mut self) -> bool {
-        if self.producer.wrapping_sub(self.consumer) < self.depth {
-            return true;
+        self.unread() < self.depth || {
+            self.read_consumer();
+            self.unread() < self.depth
         }
+    }
+
+    /// Completions that were not consumed, as far as is known.
+    #[inline]
+    fn unread(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer)
+    }
+
+    /// Looks how far the consumer is.
+    fn read_consumer(&mut self) {
         let consumer = self.ring.consumer();
         // The program writes this word. Where it claims to have consumed what was never produced,
         // or to have gone back, the last index that made sense stands.
-        if self.producer.wrapping_sub(consumer) <= self.depth {
+        if self.producer.wrapping_sub(consumer) <= self.unread() {
             self.consumer = consumer;
         }
-        self.producer.wrapping_sub(self.consumer) < self.depth
+    }
+
+    /// Goes on with another ring, and answers the index of the first completion there.
+    fn resize(&mut self, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        if !is_depth(resize.depth) {
+            return Err(Error::Invalid);
+        }
+        self.read_consumer();
+        // What was not consumed stays in the ring of before, and counts here all the same.
+        if self.unread() > resize.depth {
+            return Err(Error::Invalid);
+        }
+        core::mem::swap(&mut self.ring, &mut resize.ring);
+        self.depth = resize.depth;
+        self.base = self.producer;
+        Ok(self.base)
     }
 
     /// Writes a completion.
@@ -158,9 +200,10 @@ impl<H: Host> Cq<H> {
         if self.overrun || !self.has_room() {
             return Err(Overrun);
         }
-        let slot = self.producer & self.depth.wrapping_sub(1);
+        let nth = self.producer.wrapping_sub(self.base);
+        let slot = nth & self.depth.wrapping_sub(1);
         self.ring.write(slot, cqe);
-        self.ring.publish(slot, phase(self.producer, self.depth));
+        self.ring.publish(slot, phase(nth, self.depth));
         self.producer = self.producer.wrapping_add(1);
         self.arming.note(solicited);
         Ok(())
@@ -215,6 +258,11 @@ impl<H: Host> Cqs<H> {
         chunk: TableChunk<H, Cq<H>, CqLink>,
     ) -> Option<TableChunk<H, Cq<H>, CqLink>> {
         self.table.grow(chunk)
+    }
+
+    pub(crate) fn resize(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        let cq = self.table.get_mut(cqn).ok_or(Error::NotFound)?;
+        cq.resize(resize)
     }
 
     pub(crate) fn query(&self, cqn: u32) -> Result<CqInfo, Error> {

@@ -24,6 +24,7 @@ use crate::{
     cq::{
         Cq,
         CqInfo,
+        CqResize,
         Cqs, //
     },
     error::{
@@ -216,6 +217,20 @@ impl<H: Host> Engine<H> {
     /// [`Error::Busy`] while a queue pair completes there, [`Error::NotFound`].
     pub fn remove_cq(&mut self, cqn: u32) -> Result<H::Box<Cq<H>>, Error> {
         self.cqs.remove(cqn)
+    }
+
+    /// Lets a completion queue go on with another ring, and answers the index of the first
+    /// completion there. Those before it stand where they stood.
+    ///
+    /// When this returns, the engine has done with the ring of before; it is left in `resize`, for
+    /// the host to drop without the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a depth that is not a power of two, too large, or less than what is
+    /// not consumed; [`Error::NotFound`]. Nothing has changed then.
+    pub fn resize_cq(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        self.cqs.resize(cqn, resize)
     }
 
     /// Tells how a completion queue stands.

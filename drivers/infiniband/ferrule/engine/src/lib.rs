@@ -88,6 +88,7 @@ pub use crate::{
         Cq,
         CqInfo,
         CqInit,
+        CqResize,
         MAX_CQ, //
     },
     engine::{

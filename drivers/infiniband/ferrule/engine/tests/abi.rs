@@ -150,6 +150,16 @@ fn layouts() -> Vec<Layout> {
             }
         ),
         layout!(
+            "ferrule_resize_cq_resp",
+            command::ResizeCqResp {
+                ring_offset,
+                ring_size,
+                depth,
+                base,
+                reserved
+            }
+        ),
+        layout!(
             "ferrule_create_qp_resp",
             command::CreateQpResp {
                 buf_offset,

@@ -4,7 +4,10 @@
 
 mod sim;
 
-use ferrule_engine::{abi, CqEvent, QpEvent, State, Status};
+use std::collections::VecDeque;
+
+use ferrule_engine::{abi, CqEvent, Error, QpEvent, State, Status};
+use proptest::prelude::*;
 
 use abi::wr_flags::{SIGNALED, SOLICITED};
 use sim::*;
@@ -199,5 +202,130 @@ fn queues_share_depth_one() {
         w.run();
         cq.expect(i, Status::Success);
         cq.expect_none();
+    }
+}
+
+#[test]
+fn resize_leaves_what_is_there_and_goes_on() {
+    let mut w = World::new();
+    let old = w.cq(8);
+    let qp = w.qp(&old, &old);
+    w.connect(&qp, &qp);
+    let post = |w: &mut World, ids: std::ops::Range<u64>| {
+        for i in ids {
+            qp.post_send(&Wr::write(i, &[], (0, 0)));
+        }
+        w.run();
+    };
+    post(&mut w, 0..5);
+    old.expect(0, Status::Success);
+    old.expect(1, Status::Success);
+    old.expect(2, Status::Success);
+    post(&mut w, 5..8);
+    // Five are not consumed: less room than that there cannot be, and other depths are none.
+    for depth in [4, 0, 6, abi::MAX_CQ_DEPTH * 2] {
+        assert_eq!(w.resize(&old, depth).err(), Some(Error::Invalid));
+    }
+    let new = w.resize(&old, 16).unwrap();
+    post(&mut w, 8..16);
+    for i in 3..8 {
+        old.expect(i, Status::Success);
+    }
+    old.expect_none();
+    for i in 8..16 {
+        new.expect(i, Status::Success);
+    }
+    new.expect_none();
+    // Smaller, and round several times.
+    let small = w.resize(&new, 1).unwrap();
+    for i in 16..30 {
+        post(&mut w, i..i + 1);
+        small.expect(i, Status::Success);
+        small.expect_none();
+    }
+    assert_eq!(w.events(), []);
+}
+
+#[test]
+fn resize_makes_room_and_takes_it() {
+    let mut w = World::new();
+    let old = w.cq(4);
+    let qp = w.qp(&old, &old);
+    w.connect(&qp, &qp);
+    for i in 0..4 {
+        qp.post_send(&Wr::write(i, &[], (0, 0)));
+    }
+    w.run();
+    // All of the old depth is taken; what is there counts in the new one.
+    let new = w.resize(&old, 8).unwrap();
+    for i in 4..9 {
+        qp.post_send(&Wr::write(i, &[], (0, 0)));
+    }
+    w.run();
+    let overrun = Event::Cq(old.name, CqEvent::Error);
+    assert_eq!(w.events(), [overrun, Event::Qp(qp.name, QpEvent::Fatal)]);
+    for i in 0..4 {
+        old.expect(i, Status::Success);
+    }
+    for i in 4..8 {
+        new.expect(i, Status::Success);
+    }
+    new.expect_none();
+    // One that does not exist has no ring.
+    let mut gone = new.clone();
+    gone.cqn = 77;
+    assert_eq!(w.resize(&gone, 8).err(), Some(Error::NotFound));
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// Resized at any moment, from any index, no completion is lost or told twice.
+    #[test]
+    fn resize_under_traffic_loses_nothing(
+        steps in prop::collection::vec((0..3u8, 0..8u32), 1..200),
+    ) {
+        let mut w = World::new();
+        let mut rings = VecDeque::from([w.cq(16)]);
+        let first = rings[0].clone();
+        let qp = w.qp(&first, &first);
+        w.connect(&qp, &qp);
+        let (mut posted, mut polled) = (0u64, 0u64);
+        let poll = |rings: &mut VecDeque<TestCq>| loop {
+            if let Some(wc) = rings[0].poll() {
+                break Some(wc);
+            }
+            if rings.len() == 1 {
+                break None;
+            }
+            rings.pop_front();
+        };
+        for (kind, n) in steps {
+            match kind {
+                0 => for _ in 0..n {
+                    if posted - polled < 8 {
+                        qp.post_send(&Wr::write(posted, &[], (0, 0)));
+                        posted += 1;
+                    }
+                },
+                1 => for _ in 0..n {
+                    if let Some(wc) = poll(&mut rings) {
+                        prop_assert_eq!((wc.wr_id, wc.status), (polled, 0));
+                        polled += 1;
+                    }
+                },
+                _ => {
+                    let last = rings.back().unwrap().clone();
+                    rings.push_back(w.resize(&last, 8 << (n % 4)).unwrap());
+                }
+            }
+            w.run();
+        }
+        while let Some(wc) = poll(&mut rings) {
+            prop_assert_eq!(wc.wr_id, polled);
+            polled += 1;
+        }
+        prop_assert_eq!(polled, posted);
+        prop_assert_eq!(w.events(), []);
     }
 }

@@ -47,7 +47,7 @@ fn length() -> impl Strategy<Value = u32> {
 
 fn step(ends: usize) -> impl Strategy<Value = Step> {
     let send = (
-        0..5u8,
+        0..7u8,
         prop::collection::vec(length(), 0..=4),
         0..50_000u32,
         any::<bool>(),
@@ -91,6 +91,9 @@ struct Side {
     cq: TestCq,
     source: TestMr,
     target: TestMr,
+    /// The words that the peer's atomic operations change, and what they should be.
+    words: TestMr,
+    counts: [u64; 4],
     /// What `target` should hold in the end.
     model: Vec<u8>,
     /// The part of `target` that is given away.
@@ -129,8 +132,12 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
         sges.push(side.source.sge(at, piece));
         at += u64::from(piece) + 3;
     }
-    if send.opcode == wr_opcode::RDMA_READ {
-        return post_read(sides, index, send);
+    match send.opcode {
+        wr_opcode::RDMA_READ => return post_read(sides, index, send),
+        wr_opcode::ATOMIC_CMP_AND_SWP | wr_opcode::ATOMIC_FETCH_AND_ADD => {
+            return post_atomic(sides, index, send);
+        }
+        _ => (),
     }
     let write = matches!(
         send.opcode,
@@ -214,6 +221,39 @@ fn post_read(sides: &mut [Side], index: usize, send: &Send) {
     if signaled {
         side.due.push_back((wr_id, wc_opcode::RDMA_READ, total));
     }
+}
+
+/// Changes one of the peer's words, which nobody else does; what was there comes back.
+fn post_atomic(sides: &mut [Side], index: usize, send: &Send) {
+    let peer = sides[index].peer;
+    if sides[index].used + 8 > MEMORY as u64 {
+        return;
+    }
+    let word = send.start as usize % 4;
+    let remote = sides[peer].words.remote(word as u64 * 8);
+    let (before, x) = (sides[peer].counts[word], u64::from(send.start % 3));
+    let side = &mut sides[index];
+    let signaled = send.signaled || side.outstanding.len() as u64 == DEPTH - 2;
+    let flags = if signaled { wr_flags::SIGNALED } else { 0 };
+    let (wr_id, to) = (side.sent << 8 | index as u64, side.target.sge(side.used, 8));
+    let start = side.used as usize;
+    side.model[start..start + 8].copy_from_slice(&before.to_ne_bytes());
+    side.used += 8;
+    let (wr, opcode, after) = if send.opcode == wr_opcode::ATOMIC_FETCH_AND_ADD {
+        let wr = Wr::fetch_add(wr_id, to, remote, x);
+        (wr, wc_opcode::FETCH_ADD, before.wrapping_add(x))
+    } else {
+        let wr = Wr::compare_swap(wr_id, to, remote, x, 1);
+        let after = if before == x { 1 } else { before };
+        (wr, wc_opcode::COMP_SWAP, after)
+    };
+    side.qp.post_send(&wr.with_flags(flags));
+    side.sent += 1;
+    side.outstanding.push_back(wr_id);
+    if signaled {
+        side.due.push_back((wr_id, opcode, 8));
+    }
+    sides[peer].counts[word] = after;
 }
 
 fn post_recv(side: &mut Side, cuts: &[u8]) -> bool {
@@ -313,6 +353,8 @@ proptest! {
                 cq,
                 source,
                 target,
+                words: w.mr(32),
+                counts: [0; 4],
                 model: vec![0; MEMORY],
                 used: 0,
                 full: Vec::new(),
@@ -379,6 +421,8 @@ proptest! {
             for (target, model) in &side.full {
                 prop_assert!(target.bytes(0, MEMORY) == *model);
             }
+            let counts: Vec<u8> = side.counts.iter().flat_map(|n| n.to_ne_bytes()).collect();
+            prop_assert_eq!(side.words.bytes(0, 32), counts);
             let (mine, theirs) = (w.query(&side.qp).attr, w.query(&sides[side.peer].qp).attr);
             prop_assert_eq!(mine.sq_psn, theirs.rq_psn);
         }

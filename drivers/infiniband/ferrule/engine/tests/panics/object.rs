@@ -11,8 +11,9 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo, CqInit,
-    Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrChange, MrInit, Mw, MwType, Outcome, Qp,
-    QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
+    CqResize, Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrChange, MrInit, Mw, MwType,
+    Outcome, Qp, QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo,
+    SrqInit, Trace,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -182,6 +183,7 @@ methods! {
     remove_mw(key: u32) -> Result<Box<Mw>, Error>;
     add_cq(cq: Box<Cq<Opaque>>) -> Result<u32, Handed<Cq<Opaque>>>;
     remove_cq(cqn: u32) -> Result<Box<Cq<Opaque>>, Error>;
+    resize_cq(cqn: u32, resize: &mut CqResize<Opaque>) -> Result<u32, Error>;
     query_cq(cqn: u32) -> Result<CqInfo, Error>;
     add_srq(srq: Box<Srq<Opaque>>) -> Result<u32, Handed<Srq<Opaque>>>;
     remove_srq(number: u32) -> Result<Box<Srq<Opaque>>, Error>;

@@ -147,8 +147,8 @@ impl Queue for SimQueue {
 /// The ring of a completion queue and its control words.
 pub struct CqMemory {
     pub ring: RefCell<Vec<u8>>,
-    pub consumer: Cell<u32>,
-    pub arm: Cell<u32>,
+    pub consumer: Rc<Cell<u32>>,
+    pub arm: Rc<Cell<u32>>,
     /// How often the engine read the consumer's index.
     pub consumer_reads: Cell<u32>,
 }
@@ -160,8 +160,18 @@ impl SimRing {
     pub fn new(depth: u32) -> Self {
         Self(Rc::new(CqMemory {
             ring: RefCell::new(vec![0; depth as usize * 64]),
-            consumer: Cell::new(0),
-            arm: Cell::new(0),
+            consumer: Rc::default(),
+            arm: Rc::default(),
+            consumer_reads: Cell::new(0),
+        }))
+    }
+
+    /// Another ring with the same control words.
+    pub fn resized(&self, depth: u32) -> Self {
+        Self(Rc::new(CqMemory {
+            ring: RefCell::new(vec![0; depth as usize * 64]),
+            consumer: self.0.consumer.clone(),
+            arm: self.0.arm.clone(),
             consumer_reads: Cell::new(0),
         }))
     }

@@ -11,10 +11,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ferrule_engine::{
-    abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine,
-    Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, PathKind, Qp, QpEvent,
-    QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State,
-    Status, Trace,
+    abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, CqResize,
+    Engine, Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, PathKind, Qp,
+    QpEvent, QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit,
+    State, Status, Trace,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -151,6 +151,8 @@ pub struct TestCq {
     pub name: u32,
     pub depth: u32,
     pub ring: SimRing,
+    /// The index of the first completion in this ring.
+    base: u32,
     next: Rc<Cell<u32>>,
 }
 
@@ -470,11 +472,11 @@ impl TestCq {
     }
 
     pub fn peek(&self) -> Option<Wc> {
-        let index = self.next.get();
-        let start = (index % self.depth) as usize * 64;
+        let nth = self.next.get().wrapping_sub(self.base);
+        let start = (nth % self.depth) as usize * 64;
         let ring = self.ring.0.ring.borrow();
         let cqe = abi::Cqe::read_from_bytes(&ring[start..start + 64]).unwrap();
-        let phase = u32::from(index & self.depth == 0);
+        let phase = u32::from(nth & self.depth == 0);
         if cqe.phase.get() != phase {
             return None;
         }
@@ -611,8 +613,25 @@ impl World {
             name,
             depth,
             ring,
+            base: 0,
             next: Rc::default(),
         }
+    }
+
+    /// Gives a queue another ring; answers the queue to be polled when `cq` is empty.
+    pub fn resize(&mut self, cq: &TestCq, depth: u32) -> Result<TestCq, Error> {
+        let ring = cq.ring.resized(depth);
+        let mut resize = CqResize {
+            depth,
+            ring: ring.clone(),
+        };
+        let base = self.engine.resize_cq(cq.cqn, &mut resize)?;
+        Ok(TestCq {
+            depth,
+            ring,
+            base,
+            ..cq.clone()
+        })
     }
 
     pub fn mr(&mut self, length: usize) -> TestMr {
