@@ -179,8 +179,14 @@ impl Responder {
         ring.waiting(self.consumer, self.producer)
     }
 
-    /// Takes the next receive request, out of the own ring or the shared receive queue.
+    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one is
+    /// at hand.
     fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), NoReceive> {
+        if self.busy {
+            // Its message could not be read any more by who sent it.
+            self.cursor = Cursor::default();
+            return Ok(());
+        }
         if let Some(srq) = core.init.srq {
             let taken = bus
                 .srqs

@@ -287,6 +287,7 @@ fn long_messages_keep_to_the_budget_and_let_others_pass() {
 fn request_budget_bounds_a_run() {
     let mut w = World::new();
     let (a, b) = w.pair();
+    w.run();
     let mr = w.mr(64);
     for i in 0..10 {
         b.qp.post_recv(i, &[mr.sge(0, 8)]);
@@ -802,4 +803,33 @@ fn message_that_begins_within_another_is_refused() {
     a.cq.expect(2, Status::RemoteInvalidRequest);
     b.cq.expect(9, Status::Flushed);
     assert_eq!(w.events(), [Event::Qp(b.qp.name, QpEvent::RequestError)]);
+}
+
+/// A message that its sender cannot read any more, when the receiver is ready at last, leaves the
+/// receive request to the next.
+#[test]
+fn receive_request_is_not_lost_with_its_message() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let (from, gone, to) = (w.mr(64), w.mr(64), w.mr(64));
+    a.qp.post_send(&Wr::send(1, &[gone.sge(0, 64)]));
+    w.run();
+    assert!(w.engine.remove_mr(gone.key).is_ok());
+    b.qp.post_recv(1, &[to.sge(0, 64)]);
+    b.qp.post_recv(2, &[to.sge(0, 64)]);
+    w.settle(10 * MS);
+    a.cq.expect(1, Status::LocalProtection);
+    b.cq.expect_none();
+
+    w.to(&a.qp, State::Reset);
+    a.qp.rewind();
+    w.connect(&a.qp, &b.qp);
+    for id in [1, 2] {
+        from.fill(id);
+        a.qp.post_send(&Wr::send(id.into(), &[from.sge(0, 64)]));
+        w.run();
+        a.cq.expect(id.into(), Status::Success);
+        b.cq.expect(id.into(), Status::Success);
+        assert_eq!(to.bytes(0, 64), from.bytes(0, 64));
+    }
 }
