@@ -3,6 +3,10 @@
 //! User contexts: whose doorbells they are.
 
 use crate::{
+    abi::{
+        DB_LEAF_WORDS,
+        DB_TOP_WORDS, //
+    },
     doorbell,
     error::{
         Error,
@@ -31,8 +35,12 @@ pub struct Context<H: Host> {
     doorbells: H::Doorbells,
     /// `ferrule_db.seq` as of the last scan.
     seq: u32,
-    /// Queues that belong to this context.
+    /// Queue pairs that belong to this context.
     users: u32,
+    /// How many of them have their doorbells in each word of 64.
+    in_word: [u8; DB_LEAF_WORDS],
+    /// A bit for each word in which there is one.
+    words: [u64; DB_TOP_WORDS],
     /// The open contexts before and after this one in the list of all.
     previous: Option<u32>,
     next: Option<u32>,
@@ -47,9 +55,40 @@ impl<H: Host> Context<H> {
             doorbells,
             seq: 0,
             users: 0,
+            in_word: [0; DB_LEAF_WORDS],
+            words: [0; DB_TOP_WORDS],
             previous: None,
             next: None,
         }
+    }
+}
+
+impl<H: Host> Context<H> {
+    /// Counts the doorbell `index` in or out.
+    fn count(&mut self, index: u32, comes: bool) {
+        let word = (index / 64) as usize;
+        let (Some(count), Some(bits)) = (self.in_word.get_mut(word), self.words.get_mut(word / 64))
+        else {
+            return;
+        };
+        // What was rung so far where there was no queue pair was nobody's.
+        if comes && *bits == 0 {
+            doorbell::forget_top(&self.doorbells, word / 64);
+        }
+        if comes && *count == 0 {
+            doorbell::forget(&self.doorbells, word);
+        }
+        *count = if comes {
+            count.wrapping_add(1)
+        } else {
+            count.wrapping_sub(1)
+        };
+        let bit = 1u64.wrapping_shl(word as u32 % 64);
+        *bits = if *count == 0 {
+            *bits & !bit
+        } else {
+            *bits | bit
+        };
     }
 }
 
@@ -116,17 +155,19 @@ impl<H: Host> Contexts<H> {
         self.table.get(id.0).is_some()
     }
 
-    /// Counts a queue that belongs to the context.
-    pub(crate) fn add_user(&mut self, id: ContextId) {
+    /// Counts a queue pair that belongs to the context, with its doorbell.
+    pub(crate) fn add_user(&mut self, id: ContextId, index: u32) {
         if let Some(context) = self.table.get_mut(id.0) {
             context.users = context.users.wrapping_add(1);
+            context.count(index, true);
         }
     }
 
-    /// A queue that belonged to the context is gone.
-    pub(crate) fn remove_user(&mut self, id: ContextId) {
+    /// A queue pair that belonged to the context is gone.
+    pub(crate) fn remove_user(&mut self, id: ContextId, index: u32) {
         if let Some(context) = self.table.get_mut(id.0) {
             context.users = context.users.wrapping_sub(1);
+            context.count(index, false);
         }
     }
 
@@ -140,16 +181,19 @@ impl<H: Host> Contexts<H> {
         self.table.get(id.0)?.next.map(ContextId)
     }
 
-    /// Takes the doorbells that were rung in a context, below the first `tops` words of the top, and
-    /// hands each to `rung`.
+    /// Takes the doorbells that were rung in a context and hands each to `rung`.
     ///
     /// Answers whether anything had been rung there.
     #[inline]
-    pub(crate) fn scan(&mut self, id: ContextId, tops: usize, rung: impl FnMut(u32)) -> bool {
+    pub(crate) fn scan(&mut self, id: ContextId, rung: impl FnMut(u32)) -> bool {
         match self.table.get_mut(id.0) {
-            Some(Context { doorbells, seq, .. }) => {
-                doorbell::scan(doorbells, tops, seq, H::fence, rung)
-            }
+            Some(context) => doorbell::scan(
+                &context.doorbells,
+                &mut context.seq,
+                &context.words,
+                H::fence,
+                rung,
+            ),
             None => false,
         }
     }

@@ -15,16 +15,19 @@ pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
     area.seq() != seq
 }
 
-/// Takes all doorbells that are rung, below the first `tops` words of the top, and calls `rung` with
-/// each.
+/// Takes the doorbells that are rung and calls `rung` with each.
+///
+/// `words` has a bit for each word of 64 doorbells in which the context has a queue pair. What is
+/// rung in others is forgotten at once, so that a program which rings doorbells that it has not is
+/// no more work than one which rings none.
 ///
 /// When `rung` is called, everything that was stored before the doorbell was rung can be read.
 /// `seq` remembers the count of the last scan; nothing is looked at while it has not changed.
 /// Answers whether it had.
 pub(crate) fn scan<D: Doorbells>(
     area: &D,
-    tops: usize,
     seq: &mut u32,
+    words: &[u64; DB_TOP_WORDS],
     fence: impl Fn(),
     mut rung: impl FnMut(u32),
 ) -> bool {
@@ -34,7 +37,10 @@ pub(crate) fn scan<D: Doorbells>(
         return false;
     }
     *seq = count;
-    for top in 0..tops {
+    for (top, own) in words.iter().enumerate() {
+        if *own == 0 {
+            continue;
+        }
         let acknowledged = area.ack_top(top);
         let words = area.top(top) ^ acknowledged;
         if words == 0 {
@@ -42,7 +48,7 @@ pub(crate) fn scan<D: Doorbells>(
         }
         area.set_ack_top(top, acknowledged ^ words);
         fence();
-        for word in bits(words) {
+        for word in bits(words & own) {
             let leaf = top.wrapping_mul(64).wrapping_add(word as usize);
             let acknowledged = area.ack_leaf(leaf);
             let doorbells = area.leaf(leaf) ^ acknowledged;
@@ -57,6 +63,16 @@ pub(crate) fn scan<D: Doorbells>(
         }
     }
     true
+}
+
+/// Lets all doorbells of a word be at rest: none of them belongs to a queue pair yet.
+pub(crate) fn forget<D: Doorbells>(area: &D, word: usize) {
+    area.set_ack_leaf(word, area.leaf(word));
+}
+
+/// Lets all of a word of the top be at rest: nothing below it belongs to a queue pair yet.
+pub(crate) fn forget_top<D: Doorbells>(area: &D, top: usize) {
+    area.set_ack_top(top, area.top(top));
 }
 
 /// The positions of the bits that are set in `word`, from the lowest on.

@@ -3,6 +3,7 @@
 //! The engine: its objects, the control path, and the run.
 
 use crate::{
+    abi,
     attr::{
         Modify,
         QpInfo,
@@ -37,7 +38,6 @@ use crate::{
         Mr,
         MrChange, //
     },
-    list::List,
     qp::{
         Qp,
         QpId, //
@@ -72,7 +72,7 @@ pub struct Config {
 /// What a run did and left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// A queue pair still waits for a turn: the budget was spent.
+    /// A queue pair still waits for a turn, or a timer is due: the budget was spent.
     pub more: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
@@ -306,7 +306,8 @@ impl<H: Host> Engine<H> {
             self.srqs.add_user(srq);
         }
         if let Some(context) = context {
-            self.contexts.add_user(context);
+            self.contexts
+                .add_user(context, id.number & abi::DB_INDEX_MASK);
         }
         Ok(id)
     }
@@ -326,7 +327,7 @@ impl<H: Host> Engine<H> {
             self.srqs.remove_user(srq);
         }
         if let Some(context) = init.context {
-            self.contexts.remove_user(context);
+            self.contexts.remove_user(context, qp.core.index());
         }
         Ok(qp)
     }
@@ -448,39 +449,32 @@ impl<H: Host> Engine<H> {
         &mut self.cqs
     }
 
+    /// Takes the doorbells of all contexts; `first` has its turn before all others.
+    fn scan_all(&mut self, first: Option<ContextId>) {
+        let mut next = self.contexts.first();
+        while let Some(context) = next {
+            self.scan(context);
+            next = self.contexts.after(context);
+        }
+        if let Some(context) = first {
+            self.qps.prefer(context);
+        }
+    }
+
     /// Takes the doorbells of one context.
-    fn scan(&mut self, context: ContextId) -> List {
-        let mut list = List::EMPTY;
+    #[inline]
+    fn scan(&mut self, context: ContextId) {
         let Self {
             contexts,
             qps,
             counters,
             ..
         } = self;
-        let rung = contexts.scan(context, qps.doorbell_tops(), |doorbell| {
-            qps.ring(&mut list, counters, context, doorbell);
-        });
         counters.contexts.count(1);
-        if rung {
+        if contexts.scan(context, |doorbell| qps.ring(counters, context, doorbell)) {
             counters.context_scans.count(1);
         }
-        list
     }
-
-    /// Takes the doorbells of all contexts; what `first` rang has its turn before all others.
-    fn scan_all(&mut self, first: Option<ContextId>) {
-        if let Some(context) = first {
-            let list = self.scan(context);
-            self.qps.activate_first(list);
-        }
-        let mut next = self.contexts.first();
-        while let Some(context) = next {
-            if first != Some(context) {
-                let list = self.scan(context);
-                self.qps.activate_last(list);
-            }
-            next = self.contexts.after(context);
-        }
     }
 
     /// Takes a queue pair's turn, and puts it back.
@@ -521,9 +515,13 @@ impl<H: Host> Engine<H> {
         allowance.less(left)
     }
 
-    /// Lets all timers fire that are due.
-    fn fire_timers(&mut self, host: &mut H, now: u64) {
-        while let Some(mut qp) = self.qps.take_due(now) {
+    /// Lets timers fire that are due, each for a request of the budget.
+    fn fire_timers(&mut self, host: &mut H, now: u64, left: &mut Budget) {
+        while !left.is_spent() {
+            let Some(mut qp) = self.qps.take_due(now) else {
+                break;
+            };
+            left.take_request();
             self.counters.timers.count(1);
             let Self {
                 keys,
@@ -550,9 +548,10 @@ impl<H: Host> Engine<H> {
 
     /// Does what there is to do, within a budget.
     ///
-    /// Takes the doorbells of all contexts, those of `first` before all others; lets timers fire;
-    /// then gives queue pairs their turns, each for a bounded part of the budget, until none wants
-    /// one or the budget is spent.
+    /// Takes the doorbells of all contexts; lets timers fire; then gives queue pairs their turns, by
+    /// turns of their contexts beginning with `first`, each for a bounded part of the budget, until none wants
+    /// one or the budget is spent. A turn, and a timer, count as a request even if they find
+    /// nothing to do, since a program can have as many of them as it likes.
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.scan_all(first);
         self.work(host, budget)
@@ -562,17 +561,19 @@ impl<H: Host> Engine<H> {
     ///
     /// For a caller who knows that whoever else rang came, or comes, to say so.
     pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
-        let list = self.scan(context);
-        self.qps.activate_first(list);
+        self.scan(context);
+        self.qps.prefer(context);
         self.work(host, budget)
     }
 
     /// Lets timers fire, and gives queue pairs their turns.
     fn work(&mut self, host: &mut H, budget: Budget) -> Outcome {
         let mut left = budget;
+        let mut due = false;
         if self.qps.deadline().is_some() {
             let now = host.now();
-            self.fire_timers(host, now);
+            self.fire_timers(host, now, &mut left);
+            due = self.qps.deadline().is_some_and(|deadline| deadline <= now);
         }
         while !left.is_spent() {
             let Some(qp) = self.qps.take_next() else {
@@ -580,10 +581,13 @@ impl<H: Host> Engine<H> {
             };
             let now = host.now();
             let used = self.turn(host, qp, now, left.min(Budget::TURN));
-            left = left.less(used);
+            left = left.less(Budget {
+                requests: used.requests.max(1),
+                ..used
+            });
         }
         Outcome {
-            more: self.qps.has_active(),
+            more: due || self.qps.has_active(),
             deadline: self.qps.deadline(),
             used: budget.less(left),
         }

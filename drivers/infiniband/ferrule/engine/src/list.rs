@@ -78,14 +78,35 @@ impl List {
         Some(index)
     }
 
-    /// Puts all of `other` before what is in this list.
-    pub(crate) fn prepend(&mut self, links: &mut impl Links, other: List) {
-        if let Some(tail) = links.link(other.tail) {
-            tail.next = self.head;
-            self.head = other.head;
-            if self.tail == NONE {
-                self.tail = other.tail;
-            }
+    /// Moves `index` to the front, if it is in this list.
+    pub(crate) fn move_to_front(&mut self, links: &mut impl Links, index: u32) {
+        match links.link(index) {
+            Some(link) if link.listed => (),
+            _ => return,
         }
+        let mut rest = List::EMPTY;
+        // The steps are as many as stand before it.
+        while let Some(before) = self.pop_front(links) {
+            if before == index {
+                break;
+            }
+            rest.push_back(links, before);
+        }
+        let after = core::mem::replace(self, List::EMPTY);
+        self.push_back(links, index);
+        self.append(links, rest);
+        self.append(links, after);
+    }
+
+    /// Puts all of `other` behind what is in this list.
+    fn append(&mut self, links: &mut impl Links, other: List) {
+        if other.is_empty() {
+            return;
+        }
+        match links.link(self.tail) {
+            Some(tail) => tail.next = other.head,
+            None => self.head = other.head,
+        }
+        self.tail = other.tail;
     }
 }

@@ -83,8 +83,10 @@ pub struct Qp<H: Host> {
 /// What belongs to a queue pair's number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct QpLink {
-    /// In the list of queue pairs that wait for a turn.
+    /// In the list of queue pairs of its flow that wait for a turn.
     pub(crate) active: Link,
+    /// Whose turns they are.
+    pub(crate) flow: u32,
     pub(crate) timer: TimerSlot,
 }
 

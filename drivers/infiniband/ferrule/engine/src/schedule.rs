@@ -53,13 +53,41 @@ impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink> {
     }
 }
 
+/// Flows of contexts.
+const CONTEXT_FLOWS: u32 = 31;
+
+/// Flows that have turns one after the other: those of contexts, and one more.
+const FLOWS: usize = CONTEXT_FLOWS as usize + 1;
+
+impl Links for [Link; FLOWS] {
+    #[inline]
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        self.get_mut(index as usize)
+    }
+}
+
+/// The flow of a context's queue pairs; those of the host's own have one for themselves.
+///
+/// Flows have turns by turns, and so have the queue pairs of a flow: a program with a thousand
+/// queue pairs gets as much as one with a single one. More contexts than flows share some of them.
+#[inline]
+fn flow(context: Option<ContextId>) -> u32 {
+    context.map_or(0, |context| {
+        context.0.wrapping_rem(CONTEXT_FLOWS).wrapping_add(1)
+    })
+}
+
 /// All queue pairs, the order of their turns, and their timers.
 ///
 /// A queue pair is taken out of the table for its turn; its links and its timer stay in reach, and
 /// so do all others, its peer among them.
 pub(crate) struct Qps<H: Host> {
     table: Table<H, Qp<H>, QpLink>,
-    active: List,
+    /// Of each flow, the queue pairs that want a turn.
+    active: [List; FLOWS],
+    /// The flows that have one.
+    flows: List,
+    flow_links: [Link; FLOWS],
     timers: Timers,
     /// The generation of the queue pair added last.
     generation: u32,
@@ -72,13 +100,16 @@ impl<H: Host> Qps<H> {
     pub(crate) fn new() -> Self {
         Self {
             table: Table::new(TableKind::Qps, Self::RESERVED, abi::MAX_QP, 0),
-            active: List::EMPTY,
+            active: [List::EMPTY; FLOWS],
+            flows: List::EMPTY,
+            flow_links: [Link::default(); FLOWS],
             timers: Timers::new(),
             generation: 0,
         }
     }
 
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
+        let context = qp.core.init.context;
         let mut id = QpId {
             number: 0,
             generation: self.generation.wrapping_add(1),
@@ -88,6 +119,9 @@ impl<H: Host> Qps<H> {
             qp.core.id = id;
         })?;
         self.generation = id.generation;
+        if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
+            link.flow = flow(context);
+        }
         Ok(id)
     }
 
@@ -124,60 +158,53 @@ impl<H: Host> Qps<H> {
         Some(self.table.get(index)?.core.id.number)
     }
 
-    /// A queue pair wants a turn.
+    /// A queue pair wants a turn, after the others of its flow.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32) {
-        self.active.push_back(&mut self.table, index);
+        let Some(flow) = self.table.link_mut(index).map(|link| link.flow) else {
+            return;
+        };
+        if let Some(active) = self.active.get_mut(flow as usize) {
+            active.push_back(&mut self.table, index);
+            self.flows.push_back(&mut self.flow_links, flow);
+        }
     }
 
     /// Whether a queue pair waits for a turn.
     pub(crate) fn has_active(&self) -> bool {
-        !self.active.is_empty()
+        !self.flows.is_empty()
     }
 
-    /// The words of a doorbell area's top that stand for queue pairs: 64 times 64 of them a word.
+    /// Takes the doorbell of a queue pair that has to belong to `context`.
     #[inline]
-    pub(crate) fn doorbell_tops(&self) -> usize {
-        self.table.capacity().div_ceil(64 * 64) as usize
-    }
-
-    /// Takes the doorbell of a queue pair that has to belong to `context`, and appends it to
-    /// `list`.
-    #[inline]
-    pub(crate) fn ring(
-        &mut self,
-        list: &mut List,
-        counters: &mut Counters,
-        context: ContextId,
-        doorbell: u32,
-    ) {
+    pub(crate) fn ring(&mut self, counters: &mut Counters, context: ContextId, doorbell: u32) {
         counters.doorbells.count(1);
         match self.table.get(doorbell) {
-            Some(qp) if qp.core.init.context == Some(context) => {
-                list.push_back(&mut self.table, doorbell);
-            }
+            Some(qp) if qp.core.init.context == Some(context) => self.activate(doorbell),
             _ => counters.stray_doorbells.count(1),
         }
     }
 
-    /// Gives all of `list` a turn before everyone else.
-    pub(crate) fn activate_first(&mut self, list: List) {
-        self.active.prepend(&mut self.table, list);
-    }
-
-    /// Gives all of `list` a turn after everyone else.
-    pub(crate) fn activate_last(&mut self, list: List) {
-        let before = core::mem::replace(&mut self.active, list);
-        self.active.prepend(&mut self.table, before);
+    /// The next turn is the context's, if one of its queue pairs wants it.
+    pub(crate) fn prefer(&mut self, context: ContextId) {
+        self.flows
+            .move_to_front(&mut self.flow_links, flow(Some(context)));
     }
 
     /// Takes the queue pair whose turn it is out of the table.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
         loop {
-            let index = self.active.pop_front(&mut self.table)?;
+            let flow = self.flows.pop_front(&mut self.flow_links)?;
+            let Some(active) = self.active.get_mut(flow as usize) else {
+                continue;
+            };
+            let index = active.pop_front(&mut self.table);
+            if !active.is_empty() {
+                self.flows.push_back(&mut self.flow_links, flow);
+            }
             // One that was removed while it waited has left its place behind.
-            if let Some(qp) = self.table.take(index) {
+            if let Some(qp) = index.and_then(|index| self.table.take(index)) {
                 break Some(qp);
             }
         }

@@ -134,7 +134,7 @@ enum TimerStep {
 enum ListStep {
     Push(u32),
     Pop,
-    Prepend(Vec<u32>),
+    ToFront(u32),
 }
 
 proptest! {
@@ -184,7 +184,7 @@ proptest! {
             prop_oneof![
                 3 => (0..20u32).prop_map(ListStep::Push),
                 2 => Just(ListStep::Pop),
-                1 => prop::collection::vec(0..20u32, 0..5).prop_map(ListStep::Prepend),
+                1 => (0..20u32).prop_map(ListStep::ToFront),
             ],
             0..300,
         )
@@ -203,17 +203,10 @@ proptest! {
                 ListStep::Pop => {
                     prop_assert_eq!(list.pop_front(&mut links), model.pop_front());
                 }
-                ListStep::Prepend(indices) => {
-                    let mut other = List::EMPTY;
-                    let mut first = Vec::new();
-                    for index in indices {
-                        other.push_back(&mut links, index);
-                        if !model.contains(&index) && !first.contains(&index) {
-                            first.push(index);
-                        }
-                    }
-                    list.prepend(&mut links, other);
-                    for index in first.into_iter().rev() {
+                ListStep::ToFront(index) => {
+                    list.move_to_front(&mut links, index);
+                    if let Some(place) = model.iter().position(|&there| there == index) {
+                        model.remove(place);
                         model.push_front(index);
                     }
                 }

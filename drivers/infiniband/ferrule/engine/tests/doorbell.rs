@@ -4,7 +4,7 @@
 
 mod sim;
 
-use ferrule_engine::{Budget, Status};
+use ferrule_engine::{abi, Budget, Status};
 
 use sim::*;
 
@@ -63,6 +63,7 @@ fn nobody_rings_for_another() {
     let cq = w.cq(16);
     let other = w.context();
     let mine = w.qp(&cq, &cq);
+    let _others = w.qp_in(Some(&other), &QpSpec::default(), &cq, &cq);
     let kernels = w.qp_in(None, &QpSpec::default(), &cq, &cq);
     for qp in [&mine, &kernels] {
         w.connect(qp, qp);
@@ -76,7 +77,8 @@ fn nobody_rings_for_another() {
     other.doorbells.ring(65535);
     w.run();
     cq.expect_none();
-    assert_eq!(w.engine.counters().stray_doorbells, 4);
+    // The last was in a word of which the other context has nothing.
+    assert_eq!(w.engine.counters().stray_doorbells, 3);
     // Those whose they are do.
     mine.ring();
     w.engine.ring_qp(kernels.id.number);
@@ -193,4 +195,126 @@ fn contexts_come_and_go() {
     }
     w.run();
     assert_eq!(cq.drain().len(), 3);
+}
+
+/// Doorbells of queue pairs that the context does not have cost nothing, not even a look.
+#[test]
+fn doorbells_of_others_cost_nothing() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let memory = w.context.doorbells.0.clone();
+    for word in memory
+        .leaf
+        .borrow_mut()
+        .iter_mut()
+        .chain(memory.top.borrow_mut().iter_mut())
+    {
+        *word = !0;
+    }
+    memory.seq.set(1);
+    let reads = memory.leaf_reads.get();
+    w.run();
+    assert_eq!(
+        memory.leaf_reads.get() - reads,
+        1,
+        "the one word with the context's own"
+    );
+    let counters = w.engine.counters();
+    assert_eq!((counters.doorbells, counters.stray_doorbells), (64, 62));
+
+    // A queue pair of another word begins with its doorbell at rest, and can ring it.
+    let cq = w.cq(64);
+    let spec = QpSpec {
+        depth: 2,
+        ..QpSpec::default()
+    };
+    let more: Vec<_> = (0..4200).map(|_| w.qp_with(&spec, &cq, &cq)).collect();
+    let last = more.last().unwrap();
+    assert!(last.id.number & abi::DB_INDEX_MASK > 4096);
+    w.connect(last, last);
+    let mr = w.mr(64);
+    last.post_recv(1, &[mr.sge(0, 8)]);
+    last.post_send(&Wr::send(2, &[mr.sge(32, 8)]));
+    w.run();
+    assert_eq!(cq.drain().len(), 2);
+    drop((a, b));
+}
+
+/// Turns and timers that find nothing to do are counted, so that no number of them exceeds a budget.
+#[test]
+fn idle_turns_are_counted() {
+    let mut w = World::new();
+    let cq = w.cq(1024);
+    let mr = w.mr(64);
+    let qps: Vec<_> = (0..100).map(|_| w.qp(&cq, &cq)).collect();
+    for qp in &qps {
+        w.connect(qp, qp);
+        qp.ring();
+    }
+    let budget = Budget {
+        requests: 10,
+        ..PLENTY
+    };
+    let turns = |w: &World| w.engine.counters().turns;
+    let before = turns(&w);
+    let outcome = w.engine.run(&mut w.host, budget, None);
+    assert_eq!((turns(&w) - before, outcome.more), (10, true));
+    w.run();
+
+    // All receivers are not ready, and all timers are due at once.
+    for qp in &qps {
+        qp.post_send(&Wr::send(1, &[mr.sge(0, 8)]));
+    }
+    w.run();
+    w.host.now += 1000 * MS;
+    let (before, retries) = (turns(&w), w.engine.counters().receiver_not_ready);
+    let outcome = w.engine.run(&mut w.host, budget, None);
+    assert_eq!(outcome.used.requests, 10);
+    assert!(outcome.more, "timers are left");
+    assert_eq!(turns(&w), before);
+    w.run();
+    assert_eq!(w.engine.counters().receiver_not_ready - retries, 100);
+}
+
+/// Contexts have turns one after the other: how many queue pairs one rings is nothing to another.
+#[test]
+fn a_context_is_not_delayed_by_the_queue_pairs_of_another() {
+    let mut w = World::new();
+    let cq = w.cq(1024);
+    let mr = w.mr(1 << 20);
+    let other = w.context();
+    let many: Vec<_> = (0..100).map(|_| w.qp(&cq, &cq)).collect();
+    let mine = w.cq(16);
+    let qp = w.qp_in(Some(&other), &QpSpec::default(), &mine, &mine);
+    for qp in many.iter().chain([&qp]) {
+        w.connect(qp, qp);
+    }
+    for qp in &many {
+        for _ in 0..8 {
+            qp.post_send(&Wr::write(1, &[mr.sge(0, 1 << 19)], mr.remote(1 << 19)));
+        }
+    }
+    // All of them wait for their turns when the other context rings.
+    let budget = Budget {
+        bytes: 1 << 18,
+        ..PLENTY
+    };
+    assert!(w.engine.run(&mut w.host, budget, None).more);
+    qp.post_send(&Wr::write(7, &[mr.sge(0, 64)], mr.remote(64)));
+    let bytes = w.engine.counters().bytes;
+    while mine.peek().is_none() {
+        assert!(w.engine.run(&mut w.host, budget, None).more);
+    }
+    assert!(w.engine.counters().bytes - bytes <= 2 << 18);
+    // And before all others if it asks by itself.
+    qp.post_send(&Wr::write(8, &[mr.sge(0, 64)], mr.remote(64)));
+    w.engine.run(
+        &mut w.host,
+        Budget {
+            requests: 1,
+            ..PLENTY
+        },
+        Some(other.id),
+    );
+    assert_eq!(mine.drain().len(), 2);
 }

@@ -468,6 +468,7 @@ fn error_flushes_send_then_receive_queue_in_order() {
 fn flush_keeps_to_the_budget() {
     let mut w = World::new();
     let (a, b) = w.pair();
+    w.run();
     for i in 0..16 {
         b.qp.post_recv(i, &[]);
     }
