@@ -53,10 +53,15 @@ bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 	return true;
 }
 
-/* Zeroed pages with one kernel address, charged to the caller's memory cgroup. */
+/*
+ * Zeroed pages with one kernel address, charged to the caller's memory cgroup.
+ * Programs choose the size: where there is no room for it, the call fails
+ * without a word in the log, and nobody is killed to make room.
+ */
 void *ferrule_helper_vmalloc_account(unsigned long size)
 {
-	return __vmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	return __vmalloc(size, GFP_KERNEL_ACCOUNT | __GFP_ZERO |
+			       __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 
 bool ferrule_helper_single_task_running(void)

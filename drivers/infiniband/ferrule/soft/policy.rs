@@ -82,6 +82,11 @@ const TIMER: Budget = Budget {
     bytes: 256 << 10,
 };
 
+/// How many times as long as the timer has worked it does not fire again. Programs can have as many
+/// timers as queue pairs, each due every ten microseconds; this leaves them a fifth of a processor at
+/// most, in which nobody could be scheduled.
+const TIMER_PAUSE: u64 = 8;
+
 /// What the worker does before it looks whether it should stop.
 const WORKER: Budget = Budget {
     requests: 4096,
@@ -167,6 +172,8 @@ pub(crate) struct Core {
     /// Not 0: the worker has something to do.
     wanted: Atomic<u32>,
     offers: Offers,
+    /// When the timer may fire again, in nanoseconds of [`monotonic_ns`].
+    timer_rests_until: Atomic<u64>,
     /// What the counters of the report tell.
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
@@ -188,6 +195,7 @@ impl Core {
             worker <- new_waitqueue!("Core::worker"),
             wanted: Atomic::new(0),
             offers: Offers::new(),
+            timer_rests_until: Atomic::new(0),
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
@@ -219,11 +227,14 @@ fn turn(
         }
         _ => owner.engine.run(&mut Kernel, budget, first),
     };
-    if let Some(deadline) = outcome.deadline {
+    // Who is told that there is more sees to it, and to the timer then: what is due already would
+    // only fire in the middle.
+    if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
         // The engine counts time by another clock than the timer. They part by some microseconds a
         // second; if the timer is early, the engine asks for the rest of the time again.
         let wait = deadline.saturating_sub(monotonic_raw_ns());
-        core.arm_at(monotonic_ns().saturating_add(wait));
+        let at = monotonic_ns().saturating_add(wait);
+        core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
     }
     (outcome, owner.leave())
 }
@@ -295,7 +306,13 @@ pub(super) fn finish(core: &WithTimer<Core>) {
 
 impl TimerCallback for Core {
     fn expired(core: &WithTimer<Self>) {
-        if serve(core, TIMER, None) {
+        let begin = monotonic_ns();
+        let more = serve(core, TIMER, None);
+        let end = monotonic_ns();
+        let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
+        core.timer_rests_until
+            .store(end.saturating_add(pause), Relaxed);
+        if more {
             core.wake_worker();
         }
     }

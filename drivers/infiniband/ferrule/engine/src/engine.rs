@@ -475,7 +475,6 @@ impl<H: Host> Engine<H> {
             counters.context_scans.count(1);
         }
     }
-    }
 
     /// Takes a queue pair's turn, and puts it back.
     fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
