@@ -5,7 +5,7 @@ LAB := qemu/lab
 DEVICE ?= ferrule
 KERNEL ?= stock
 
-.PHONY: all help module provider programs run shell test test-debug test-long bench study \
+.PHONY: all help module provider programs run shell test test-debug test-long bench study fuzz \
 	clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
 
 ifdef KDIR
@@ -68,6 +68,7 @@ help:
 	@echo '  test-long        both with their full numbers of rounds'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
+	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues)'
 	@echo
 	@echo 'Rust'
 	@echo '  clippy           lint the module'
@@ -101,6 +102,9 @@ bench: programs
 
 study: programs
 	tests/bench/study $(BENCHFLAGS)
+
+fuzz:
+	$(LAB) exec -- drivers/infiniband/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
 
 rustfmt:
 	$(LAB) rust fmt

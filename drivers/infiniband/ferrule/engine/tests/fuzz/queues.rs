@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Rings and doorbells with any words in them, and any order of commands, beside a context that
+//! behaves.
+
+use ferrule_engine::{abi, Budget, State, Status};
+
+use super::Input;
+use crate::sim::{
+    init, rtr, rts, End, QpSpec, TestContext, TestCq, TestMr, TestQp, World, Wr, PLENTY, US,
+};
+
+const DEPTH: u32 = 8;
+/// Things to do; the rest of the input is left.
+const LIMIT: usize = 200;
+/// More runs than this in a row with work left would be work that feeds on itself.
+const RUNS: usize = 10_000;
+
+struct Scene {
+    world: World,
+    /// The one who writes what it likes.
+    hostile: TestContext,
+    cq: TestCq,
+    qps: Vec<TestQp>,
+    mr: TestMr,
+    /// The one who behaves, and what it has.
+    a: End,
+    b: End,
+    memory: TestMr,
+    transfers: u64,
+}
+
+fn spec(pd: u32) -> QpSpec {
+    QpSpec {
+        pd,
+        depth: DEPTH,
+        max_sge: 1,
+        max_inline: 16,
+        ..QpSpec::default()
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut world = World::new();
+        let (a, b) = world.pair_with(&spec(1));
+        let memory = world.mr(2048);
+        let hostile = world.context();
+        let cq = world.cq(2 * DEPTH);
+        let qps = (0..3)
+            .map(|_| world.qp_in(Some(&hostile), &spec(2), &cq, &cq))
+            .collect();
+        let mr = world.mr_with(
+            2,
+            crate::sim::ALL,
+            crate::sim::memory::shared(4096),
+            0,
+            4096,
+        );
+        let mut scene = Self {
+            world,
+            hostile,
+            cq,
+            qps,
+            mr,
+            a,
+            b,
+            memory,
+            transfers: 0,
+        };
+        // Two are connected with each other, the third with itself.
+        for (qp, peer) in [(0, 1), (1, 0), (2, 2)] {
+            scene.connect(qp, peer);
+        }
+        scene
+    }
+
+    fn connect(&mut self, qp: usize, peer: usize) {
+        let qp = self.qps[qp].clone();
+        let peer = self.qps[peer].id.number;
+        for modify in [init(), rtr(peer), rts()] {
+            // Any of them may be refused by the state that the pair is in.
+            let _ = self.world.modify(&qp, &modify);
+        }
+    }
+
+    fn run(&mut self, budget: Budget, first: bool) {
+        let first = first.then_some(self.hostile.id);
+        let outcome = self.world.engine.run(&mut self.world.host, budget, first);
+        assert!(outcome.used.requests <= budget.requests.max(1));
+        self.world.host.traces.clear();
+        self.world.host.events.clear();
+    }
+
+    /// Runs until nothing is left to do, which has to come.
+    fn run_all(&mut self) {
+        for _ in 0..RUNS {
+            let world = &mut self.world;
+            let more = world.engine.run(&mut world.host, PLENTY, None).more;
+            self.world.host.traces.clear();
+            self.world.host.events.clear();
+            if !more {
+                return;
+            }
+        }
+        panic!("there is always more to do");
+    }
+
+    /// The one who behaves moves bytes, whatever else is going on.
+    fn transfer(&mut self, length: u32) {
+        let id = self.transfers;
+        let length = 1 + length % 1024;
+        self.memory.fill(id as u8);
+        let sent = self.memory.bytes(0, length as usize);
+        self.b.qp.post_recv(id, &[self.memory.sge(1024, length)]);
+        self.a
+            .qp
+            .post_send(&Wr::send(id, &[self.memory.sge(0, length)]));
+        self.run_all();
+        self.a.cq.expect(id, Status::Success);
+        self.b.cq.expect(id, Status::Success);
+        self.a.cq.expect_none();
+        self.b.cq.expect_none();
+        assert_eq!(self.memory.bytes(1024, length as usize), sent);
+        self.transfers += 1;
+    }
+
+    /// Moves a queue pair of the hostile context to a state, or leaves it where it is.
+    fn change_state(&mut self, qp: usize, how: u8) {
+        let state = match how % 6 {
+            0 => State::Reset,
+            1 => State::Err,
+            2 => State::Sqd,
+            3 => State::Rts,
+            _ => return self.connect(qp, usize::from(how >> 4) % self.qps.len()),
+        };
+        let modify = ferrule_engine::Modify {
+            state: Some(state),
+            ..Default::default()
+        };
+        let qp = self.qps[qp].clone();
+        let _ = self.world.modify(&qp, &modify);
+    }
+
+    fn replace_qp(&mut self, qp: usize) {
+        let old = self.qps[qp].id.number;
+        assert!(self.world.engine.remove_qp(old).is_ok());
+        self.qps[qp] = self
+            .world
+            .qp_in(Some(&self.hostile), &spec(2), &self.cq, &self.cq);
+        self.connect(qp, (qp + 1) % 3);
+    }
+
+    /// Fills a slot with a request that is right but for a few bytes.
+    fn request(&mut self, qp: usize, input: &mut Input<'_>) {
+        let index = u32::from(input.byte());
+        let opcode = input.byte() % 10;
+        let length = u32::from(input.u16());
+        let wr = Wr::write(1, &[self.mr.sge(0, length)], self.mr.remote(0)).with_opcode(opcode);
+        let qp = &self.qps[qp];
+        qp.fill_send(index, &wr);
+        let ring = qp.rq;
+        let slot = ring.offset + index % ring.depth * ring.stride;
+        let mut bytes = [0; 64];
+        bytes[8] = input.byte() & 1;
+        bytes[16..24].copy_from_slice(&self.mr.iova.to_le_bytes());
+        bytes[24..28].copy_from_slice(&length.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.mr.key.to_le_bytes());
+        qp.queue.write(slot as usize, &bytes);
+    }
+
+    fn step(&mut self, what: u8, input: &mut Input<'_>) {
+        let qp = usize::from(what >> 4) % self.qps.len();
+        let memory = self.hostile.doorbells.0.clone();
+        match what & 15 {
+            0 => {
+                let offset = self.qps[qp].ctrl as usize;
+                self.qps[qp].queue.set_word(offset, input.u32());
+            }
+            1 => {
+                let offset = self.qps[qp].ctrl as usize + 64;
+                self.qps[qp].queue.set_word(offset, input.u32());
+            }
+            2 => self.request(qp, input),
+            3 => drop(self.qps[qp].ring()),
+            4 => {
+                let word = usize::from(input.u16()) % abi::DB_LEAF_WORDS;
+                memory.leaf.borrow_mut()[word] ^= input.u64();
+            }
+            5 => {
+                let word = usize::from(input.byte()) % abi::DB_TOP_WORDS;
+                memory.top.borrow_mut()[word] ^= input.u64();
+            }
+            6 => memory.seq.set(input.u32()),
+            7 => self.cq.ring.0.consumer.set(input.u32()),
+            8 => self.cq.ring.0.arm.set(input.u32()),
+            9 => {
+                let budget = Budget {
+                    requests: u32::from(input.byte()),
+                    bytes: u64::from(input.u16()) * 16,
+                };
+                self.run(budget, what & 0x80 != 0);
+            }
+            10 => self.world.host.now += u64::from(input.u16()) * US,
+            11 => {
+                let how = input.byte();
+                self.change_state(qp, how);
+            }
+            12 => self.replace_qp(qp),
+            13 => {
+                let length = input.u16();
+                self.transfer(length.into());
+            }
+            14 => {
+                if what & 0x80 != 0 {
+                    self.world.engine.wake();
+                } else {
+                    self.world.engine.try_sleep();
+                }
+            }
+            _ => {
+                // Raw bytes anywhere in the buffer, the words beside the rings among them.
+                let queue = self.qps[qp].queue.clone();
+                let bytes = input.array::<16>();
+                let size = queue.memory.borrow().len();
+                let offset = usize::from(input.u16()) % (size - bytes.len());
+                queue.write(offset, &bytes);
+            }
+        }
+    }
+
+    /// All goes, as when the program has been killed.
+    fn end(mut self) {
+        self.transfer(1000);
+        let id = self.hostile.id;
+        self.world.engine.fail_context(&mut self.world.host, id);
+        self.run_all();
+        for qp in &self.qps {
+            assert!(self.world.engine.remove_qp(qp.id.number).is_ok());
+        }
+        assert!(self.world.engine.remove_mr(self.mr.key).is_ok());
+        assert!(self.world.engine.remove_cq(self.cq.cqn).is_ok());
+        assert!(self.world.engine.remove_context(id).is_ok());
+        self.transfer(1);
+        self.world.state(&self.a.qp, State::Rts);
+        self.world.state(&self.b.qp, State::Rts);
+    }
+}
+
+/// Does what the bytes say.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let mut scene = Scene::new();
+    for _ in 0..LIMIT {
+        let Some(what) = input.next() else {
+            break;
+        };
+        scene.step(what, &mut input);
+    }
+    scene.end();
+}
+
+/// Inputs to begin with: a post of each opcode, and each thing to do by itself.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for opcode in 0..10 {
+        // A slot for each side, both producers, the doorbell, a run.
+        seeds.push(vec![
+            2, 0, opcode, 0, 1, 1, 0x12, 0, opcode, 0, 4, 1, 0x11, 1, 0, 0, 0, 0, 1, 0, 0, 0, 3, 9,
+            32, 255, 255, 13, 100, 0,
+        ]);
+    }
+    for what in 0..=255 {
+        seeds.push(vec![
+            what, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 9, 8, 0, 1,
+        ]);
+    }
+    seeds
+}

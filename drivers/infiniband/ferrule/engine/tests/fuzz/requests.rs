@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work requests of any bytes, on two connected queue pairs.
+
+use ferrule_engine::{abi, Access, State};
+use zerocopy::IntoBytes;
+
+use super::Input;
+use crate::sim::memory::{shared, Shared};
+use crate::sim::{End, QpSpec, TestMr, TestQp, Wc, World, ALL, MS};
+
+/// What of a send slot comes from the input: the head and four entries, or 64 bytes inline.
+pub const SEND_BYTES: usize = size_of::<abi::SendWqe>() + 4 * size_of::<abi::Sge>();
+/// What of a receive slot comes from the input.
+pub const RECV_BYTES: usize = size_of::<abi::RecvWqe>() + 4 * size_of::<abi::Sge>();
+
+/// The memory of which parts are registered; the rest must never change.
+const ARENA: usize = 32 << 10;
+const OWN: std::ops::Range<usize> = 4096..12288;
+const READ_ONLY: std::ops::Range<usize> = 16384..20480;
+const FOREIGN: std::ops::Range<usize> = 24576..28672;
+
+const DEPTH: u32 = 16;
+/// Things to do; the rest of the input is left.
+const LIMIT: usize = 100;
+
+/// One end with what was posted since its last reset.
+struct Side {
+    end: End,
+    /// The names of the requests that were posted, by index.
+    sends: Vec<u64>,
+    receives: Vec<u64>,
+    /// Receive requests that have completed, and send requests known to be.
+    received: usize,
+    sent: usize,
+}
+
+impl Side {
+    fn new(end: End) -> Self {
+        Self {
+            end,
+            sends: Vec::new(),
+            receives: Vec::new(),
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    fn qp(&self) -> &TestQp {
+        &self.end.qp
+    }
+
+    /// Puts bytes into the next slot of a ring, as the program does that owns it.
+    fn post(&mut self, receive: bool, bytes: &[u8]) {
+        let qp = &self.end.qp;
+        let (ring, producer, word, posted) = if receive {
+            (&qp.rq, &qp.rq_producer, qp.ctrl + 64, &mut self.receives)
+        } else {
+            (&qp.sq, &qp.sq_producer, qp.ctrl, &mut self.sends)
+        };
+        let index = producer.get();
+        let slot = ring.offset + index % ring.depth * ring.stride;
+        qp.queue.write(slot as usize, bytes);
+        producer.set(index + 1);
+        qp.queue.set_word(word as usize, index + 1);
+        qp.ring();
+        posted.push(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
+    }
+
+    /// Takes the completions, which have to be of what was posted, in order and once.
+    fn complete(&mut self) {
+        for wc in self.end.cq.drain() {
+            self.check(&wc);
+        }
+    }
+
+    fn check(&mut self, wc: &Wc) {
+        let qp = &self.end.qp;
+        assert_eq!((wc.qp_num, wc.qp_gen), (qp.id.number, qp.id.generation));
+        assert!([0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 19, 21].contains(&wc.status));
+        let index = wc.queue_index as usize;
+        if wc.opcode & abi::wc_opcode::RECV != 0 {
+            assert_eq!(
+                index,
+                self.received + 1,
+                "receive requests complete once, in order"
+            );
+            assert_eq!(wc.wr_id, self.receives[index - 1]);
+            self.received = index;
+        } else {
+            assert!(self.sent < index && index <= self.sends.len(), "{wc:?}");
+            assert_eq!(wc.wr_id, self.sends[index - 1]);
+            self.sent = index;
+        }
+    }
+
+    /// In error, all that was posted has ended.
+    fn is_flushed(&self, world: &World) -> bool {
+        let info = world.query(&self.end.qp);
+        info.sq_consumer as usize == self.sends.len()
+            && info.rq_consumer as usize == self.receives.len()
+            && self.received == self.receives.len()
+            && self.sent == self.sends.len()
+    }
+}
+
+struct Scene {
+    world: World,
+    sides: [Side; 2],
+    arena: Shared,
+    before: Vec<u8>,
+}
+
+fn pattern() -> Vec<u8> {
+    (0..ARENA).map(|i| (i * 131 >> 3) as u8).collect()
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut world = World::new();
+        let arena = shared(ARENA);
+        arena.borrow_mut().copy_from_slice(&pattern());
+        Self::register(&mut world, &arena);
+        let spec = QpSpec {
+            depth: DEPTH,
+            max_inline: 64,
+            sq_sig_all: true,
+            ..QpSpec::default()
+        };
+        let (a, b) = world.pair_with(&spec);
+        Self {
+            world,
+            sides: [Side::new(a), Side::new(b)],
+            arena,
+            before: pattern(),
+        }
+    }
+
+    /// One region that anybody may write, one that nobody may, and one of somebody else.
+    fn register(world: &mut World, arena: &Shared) -> [TestMr; 3] {
+        [
+            (1, ALL, OWN),
+            (1, Access::NONE, READ_ONLY),
+            (2, ALL, FOREIGN),
+        ]
+        .map(|(pd, access, range)| {
+            world.mr_with(pd, access, arena.clone(), range.start, range.len())
+        })
+    }
+
+    /// Lets the engine work, and looks at what it did.
+    fn work(&mut self) {
+        self.world.settle(10 * MS);
+        for side in &mut self.sides {
+            side.complete();
+            let reads = side.qp().queue.reads.borrow();
+            assert!(reads.iter().all(|&reads| reads <= 1), "a slot is read once");
+        }
+        if self
+            .sides
+            .iter()
+            .any(|side| self.world.query(side.qp()).state != State::Rts)
+        {
+            self.start_anew();
+        }
+        self.world.host.traces.clear();
+        let arena = self.arena.borrow();
+        assert_eq!(arena[..OWN.start], self.before[..OWN.start]);
+        assert_eq!(arena[OWN.end..], self.before[OWN.end..]);
+    }
+
+    /// Both sides through error and reset.
+    fn start_anew(&mut self) {
+        let Self { world, sides, .. } = self;
+        for side in sides.iter() {
+            world.to(side.qp(), State::Err);
+        }
+        world.settle(10 * MS);
+        for side in sides.iter_mut() {
+            side.complete();
+            assert!(side.is_flushed(world));
+            world.to(side.qp(), State::Reset);
+            side.qp().rewind();
+            (side.sends, side.receives) = (Vec::new(), Vec::new());
+            (side.sent, side.received) = (0, 0);
+        }
+        world.connect(sides[0].qp(), sides[1].qp());
+        world.connect(sides[1].qp(), sides[0].qp());
+    }
+
+    fn post(&mut self, side: usize, receive: bool, bytes: &[u8]) {
+        let full = |posted: usize, done: usize| posted - done >= DEPTH as usize;
+        let there = &self.sides[side];
+        if full(there.sends.len(), there.sent) || full(there.receives.len(), there.received) {
+            self.work();
+        }
+        let there = &self.sides[side];
+        if full(there.sends.len(), there.sent) || full(there.receives.len(), there.received) {
+            self.start_anew();
+        }
+        self.sides[side].post(receive, bytes);
+    }
+}
+
+/// Does what the bytes say.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let mut scene = Scene::new();
+    for _ in 0..LIMIT {
+        let Some(what) = input.next() else {
+            break;
+        };
+        let side = usize::from(what >> 4 & 1);
+        match what & 3 {
+            0 => scene.post(side, true, &input.array::<RECV_BYTES>()),
+            1 | 2 => scene.post(side, false, &input.array::<SEND_BYTES>()),
+            _ => scene.work(),
+        }
+        if what & 0x80 != 0 {
+            scene.work();
+        }
+    }
+    scene.work();
+    scene.start_anew();
+}
+
+/// Inputs to begin with: each opcode, with what it needs to succeed.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut world = World::new();
+    let [own, read_only, foreign] = Scene::register(&mut world, &shared(ARENA));
+    let entries = |list: &[(u64, u32, u32)]| -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &(addr, length, lkey) in list {
+            let sge = abi::Sge {
+                addr: addr.into(),
+                length: length.into(),
+                lkey: lkey.into(),
+            };
+            bytes.extend_from_slice(sge.as_bytes());
+        }
+        bytes.resize(64, 0);
+        bytes
+    };
+    let receive = |list: &[(u64, u32, u32)]| -> Vec<u8> {
+        let head = abi::RecvWqe {
+            wr_id: 7.into(),
+            num_sge: (list.len() as u16).into(),
+            reserved: [0; 6],
+        };
+        [&[0x10], head.as_bytes(), &entries(list)].concat()
+    };
+    let send = |opcode: u8, flags: u8, list: &[(u64, u32, u32)], to: &TestMr| -> Vec<u8> {
+        let inline = flags & abi::wr_flags::INLINE != 0;
+        let head = abi::SendWqe {
+            wr_id: 9.into(),
+            opcode,
+            flags,
+            num_sge: if inline { 0 } else { list.len() as u16 }.into(),
+            inline_len: if inline { 48 } else { 0 }.into(),
+            remote_addr: to.iova.into(),
+            rkey: to.key.into(),
+            ..abi::SendWqe::default()
+        };
+        [&[0x81], head.as_bytes(), &entries(list)].concat()
+    };
+    let list = [own.sge(0, 1000), own.sge(5000, 0), read_only.sge(10, 2000)];
+    let mut seeds = Vec::new();
+    for opcode in 0..10 {
+        for flags in [0, abi::wr_flags::INLINE, abi::wr_flags::FENCE] {
+            let length = if (5..7).contains(&opcode) { 8 } else { 1000 };
+            let from = [own.sge(64, length)];
+            seeds.push(
+                [
+                    receive(&[own.sge(4000, 4000)]),
+                    send(opcode, flags, &from, &own),
+                ]
+                .concat(),
+            );
+        }
+    }
+    seeds.push(
+        [
+            send(0, 1, &list, &own),
+            receive(&[own.sge(0, 100), own.sge(4096, 4096)]),
+        ]
+        .concat(),
+    );
+    seeds.push([receive(&[read_only.sge(0, 4096)]), send(0, 0, &list, &own)].concat());
+    seeds.push([receive(&[foreign.sge(0, 4096)]), send(0, 0, &list, &own)].concat());
+    seeds.push(send(2, 0, &list, &foreign));
+    seeds.push(send(2, 0, &[foreign.sge(0, 64)], &own));
+    seeds
+}
