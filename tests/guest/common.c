@@ -556,6 +556,40 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 				  i, len, p[i], byte);
 }
 
+/* ---- Mappings ---- */
+
+unsigned int device_mappings(struct mapping *m, unsigned int max)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned int n = 0;
+	char line[512];
+
+	REQUIRE(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long begin, end, offset;
+		char rights[5];
+
+		if (!strstr(line, "/uverbs"))
+			continue;
+		if (sscanf(line, "%lx-%lx %4s %lx", &begin, &end, rights,
+			   &offset) != 4)
+			FAIL("cannot read: %s", line);
+		REQUIRE(n < max);
+		m[n].begin = begin;
+		m[n].end = end;
+		m[n].offset = offset;
+		memcpy(m[n].rights, rights, sizeof(rights));
+		n++;
+	}
+	fclose(maps);
+	return n;
+}
+
+bool mapping_writable(const struct mapping *m)
+{
+	return m->rights[1] == 'w';
+}
+
 /* ---- Connections ---- */
 
 static struct ibv_cq *make_cq(struct device *d, int cqe,

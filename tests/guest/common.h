@@ -165,6 +165,16 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 #define VERIFY_BYTE(buf, len, byte) \
 	verify_byte_at(buf, len, byte, __FILE__, __LINE__)
 
+/* The mappings of uverbs files in this process: rings and doorbells. */
+struct mapping {
+	uintptr_t begin, end;
+	off_t offset;
+	char rights[5];
+};
+
+unsigned int device_mappings(struct mapping *m, unsigned int max);
+bool mapping_writable(const struct mapping *m);
+
 /* One end of a reliable connection. */
 struct end_config {		/* 0 means the value behind it */
 	uint32_t send_wr;	/* 64 */

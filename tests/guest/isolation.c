@@ -17,40 +17,6 @@
 
 /* ---- Mappings ---- */
 
-struct mapping {
-	uintptr_t begin, end;
-	off_t offset;
-	char rights[5];
-};
-
-/* The mappings of uverbs files in this process. */
-static unsigned int device_mappings(struct mapping *m, unsigned int max)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	unsigned int n = 0;
-	char line[512];
-
-	REQUIRE(maps);
-	while (fgets(line, sizeof(line), maps)) {
-		unsigned long begin, end, offset;
-		char rights[5];
-
-		if (!strstr(line, "/uverbs"))
-			continue;
-		if (sscanf(line, "%lx-%lx %4s %lx", &begin, &end, rights,
-			   &offset) != 4)
-			FAIL("cannot read: %s", line);
-		REQUIRE(n < max);
-		m[n].begin = begin;
-		m[n].end = end;
-		m[n].offset = offset;
-		memcpy(m[n].rights, rights, sizeof(rights));
-		n++;
-	}
-	fclose(maps);
-	return n;
-}
-
 /* Ends with all their rings, so that there is something to attack. */
 struct scene {
 	struct device d;
@@ -96,7 +62,7 @@ static void scene_free(struct scene *s)
 
 static bool read_only(const struct mapping *m)
 {
-	return m->rights[1] != 'w';
+	return !mapping_writable(m);
 }
 
 /* rdma_rxe maps all its rings writable, and children inherit them. */

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What rounds of a test leave behind in the kernel: memory, what is charged to their programs, lines in the log.
+
+Figures that tell most are exact: the rounds run in a control group of their own, and what it is still charged for when
+all its programs have ended is what their verbs objects have left behind.
+"""
+
+import os
+import time
+
+from guestlib import check, must, note, read
+
+# By how many kilobytes each figure may grow, in all rounds together. The slab's unreclaimable part and vmalloc vary by
+# what other parts of the kernel hold at the moment (about 300 kB and 16 kB were seen with rdma_rxe); what is charged
+# to the control group varies by 40 kB, and 20 rounds that lose a page each come to 80. The rest is exact.
+TOLERANCE = {"SUnreclaim": 600, "VmallocUsed": 64, "Percpu": 0, "pinned": 0, "charged": 60}
+
+
+class Group:
+    """A control group for the programs of the rounds, where the kernel has those for memory."""
+
+    def __init__(self, name, **limits):
+        self.path = f"/sys/fs/cgroup/{name}"
+        self.there = "memory" in read("/sys/fs/cgroup/cgroup.controllers").split()
+        if not self.there:
+            note("this kernel has no control groups for memory: what the programs leave is not counted")
+            return
+        write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")
+        os.mkdir(self.path)
+        for limit, value in limits.items():
+            write(f"{self.path}/memory.{limit}", value)
+
+    def run(self, function):
+        """Run a function in a process of the group."""
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                if self.there:
+                    write(f"{self.path}/cgroup.procs", os.getpid())
+                function()
+                status = 0
+            except Exception as failure:
+                note(str(failure))
+            finally:
+                os._exit(status)
+        check(os.waitpid(pid, 0)[1] == 0, "the round failed")
+
+    def charged(self):
+        """Kilobytes of kernel memory that the group is charged for."""
+        charged = dict(line.split() for line in read(f"{self.path}/memory.stat").splitlines())
+        return int(charged["kernel"]) // 1024
+
+
+def write(path, value):
+    with open(path, "w") as file:
+        file.write(f"{value}\n")
+
+
+def memory(group):
+    """The figures in kilobytes, each at its lowest of several looks: what is deferred takes its time."""
+    looks = []
+    for _ in range(5):
+        time.sleep(0.4)
+        looks.append(look(group))
+    return {key: min(figures[key] for figures in looks) for key in looks[0]}
+
+
+def look(group):
+    write("/proc/sys/vm/drop_caches", 3)
+    for cache in os.listdir("/sys/kernel/slab"):
+        write(f"/sys/kernel/slab/{cache}/shrink", 1)
+    figures = {}
+    for line in read("/proc/meminfo").splitlines():
+        key, value = line.split()[:2]
+        if key.rstrip(":") in TOLERANCE:
+            figures[key.rstrip(":")] = int(value)
+    counts = dict(line.split() for line in read("/proc/vmstat").splitlines())
+    figures["pinned"] = 4 * (int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"]))
+    if group.there:
+        figures["charged"] = group.charged()
+    return figures
+
+
+def compare(before, after):
+    grown = []
+    for key in before:
+        allowed = TOLERANCE[key]
+        more = after[key] - before[key]
+        note(f"{key}: {before[key]} kB before, {after[key]} kB after, {allowed} kB allowed")
+        if more > allowed:
+            grown.append(f"{key} has grown by {more} kB")
+    check(not grown, "; ".join(grown))
+
+
+class Log:
+    """The kernel's warnings since this was made."""
+
+    def __init__(self, *expected):
+        self.expected = expected
+        self.before = set(must("dmesg").splitlines())
+
+    def check(self):
+        lines = [line for line in must("dmesg", "--level=emerg,alert,crit,err,warn").splitlines()
+                 if line not in self.before and not any(text in line for text in self.expected)]
+        check(not lines, "the kernel's log has warnings:\n" + "\n".join(lines[:30]))

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Hostile programs, and what they leave behind.
+
+usage: hostile.py TYPE ROUNDS DEVICE
+
+The rounds themselves are hostile.c's. Memory after the last is compared with what it was after the first few, when
+caches had filled and the engine's tables had grown to what all attacks together need.
+"""
+
+import subprocess
+import sys
+
+from footprint import Group, Log, compare, memory
+from guestlib import Tap, check, note
+
+TYPE, ROUNDS, DEVICE = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+TESTS = "/ferrule/build/tests"
+# One of each attack, twice.
+WARM = 36
+
+# What the core says, once, of a program that has changed its user and goes on with commands of the old kind.
+EXPECTED = ("changed security contexts",)
+
+
+def attack(rounds):
+    command = [f"{TESTS}/hostile", "--type", TYPE, "--rounds", str(rounds), DEVICE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        lines = process.stdout.read().splitlines()
+    # The last lines tell the round that failed, and how.
+    note("\n".join(line.lstrip("# ") for line in lines[-12:]))
+    check(process.returncode == 0, f"hostile ended with {process.returncode}")
+
+
+def main():
+    tap = Tap()
+    log = Log(*EXPECTED)
+    group = Group("hostile")
+    tap.case("first rounds", group.run, lambda: attack(WARM))
+    before = memory(group)
+    tap.case(f"{ROUNDS} rounds", group.run, lambda: attack(ROUNDS))
+    tap.case("memory as before", compare, before, memory(group))
+    tap.case("the kernel's log is quiet", log.check)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+#define _GNU_SOURCE
+#include "raw.h"
+
+#include <sys/ioctl.h>
+
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+void *raw_new_mapping(const struct mapping *before, unsigned int n,
+		      bool writable, size_t *len)
+{
+	struct mapping now[32];
+	unsigned int m = device_mappings(now, ARRAY_SIZE(now));
+
+	for (unsigned int i = 0; i < m; i++) {
+		bool old = false;
+
+		for (unsigned int j = 0; j < n; j++)
+			old |= before[j].begin == now[i].begin;
+		if (old || mapping_writable(&now[i]) != writable)
+			continue;
+		if (len)
+			*len = now[i].end - now[i].begin;
+		return (void *)now[i].begin;
+	}
+	FAIL("the provider has not mapped what was expected");
+}
+
+void raw_open(struct raw_context *c, struct device *d)
+{
+	struct mapping before[32];
+	unsigned int n = device_mappings(before, ARRAY_SIZE(before));
+
+	if (strncmp(opt.device, "ferrule", 7))
+		test_skip("only ferrule's rings are known here");
+	device_open(d);
+	c->ctx = d->ctx;
+	c->db = raw_new_mapping(before, n, true, NULL);
+	c->status = raw_new_mapping(before, n, false, NULL);
+	c->leaf = (void *)((char *)c->db + FERRULE_DB_LEAF_OFFSET);
+}
+
+int raw_kick(struct raw_context *c)
+{
+	struct ib_uverbs_ioctl_hdr hdr = {
+		.length = sizeof(hdr),
+		.object_id = UVERBS_OBJECT_DEVICE,
+		.method_id = FERRULE_METHOD_KICK,
+		.driver_id = FERRULE_DRIVER_ID,
+	};
+
+	return ioctl(c->ctx->cmd_fd, RDMA_VERBS_IOCTL, &hdr);
+}
+
+void raw_ring(struct raw_context *c, uint32_t qpn)
+{
+	uint32_t d = qpn & FERRULE_DB_INDEX_MASK;
+
+	__atomic_fetch_xor(&c->leaf[d / 64], 1ull << d % 64, __ATOMIC_SEQ_CST);
+	__atomic_fetch_xor(&c->db->top[d / 64 / 64], 1ull << d / 64 % 64,
+			   __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&c->db->seq, 1, __ATOMIC_SEQ_CST);
+}
+
+void raw_ring_all(struct raw_context *c)
+{
+	for (int i = 0; i < FERRULE_DB_LEAF_WORDS; i++)
+		c->leaf[i] = ~c->leaf[i];
+	for (int i = 0; i < FERRULE_DB_TOP_WORDS; i++)
+		c->db->top[i] = ~c->db->top[i];
+	__atomic_fetch_add(&c->db->seq, 1, __ATOMIC_SEQ_CST);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The device below its provider: what a program can do that obeys no library. */
+#ifndef TESTS_RAW_H
+#define TESTS_RAW_H
+
+#include "common.h"
+
+#include <rdma/ferrule-abi.h>
+
+/* The doorbell and status areas of a context. */
+struct raw_context {
+	struct ibv_context *ctx;
+	struct ferrule_db *db;
+	uint64_t *leaf;
+	const struct ferrule_status *status;
+};
+
+/* Opens the device; the case is skipped where it is none of ours. */
+void raw_open(struct raw_context *c, struct device *d);
+int raw_kick(struct raw_context *c);
+/* Rings without a look at what the engine has answered. */
+void raw_ring(struct raw_context *c, uint32_t qpn);
+/* Rings all doorbells that there are. */
+void raw_ring_all(struct raw_context *c);
+
+/* The mapping that has come since 'before', writable or not. */
+void *raw_new_mapping(const struct mapping *before, unsigned int n,
+		      bool writable, size_t *len);
+
+#endif /* TESTS_RAW_H */
