@@ -18,6 +18,7 @@ use crate::{
     object::Object,
     pd,
     qp,
+    qp::Operations as _,
     srq,
     srq::Operations as _,
     ucontext,
@@ -83,6 +84,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.modify_qp = Some(qp::modify_callback::<D>);
     ops.query_qp = Some(qp::query_callback::<D>);
     ops.destroy_qp = Some(qp::destroy_callback::<D>);
+    if D::Qp::HAS_ATTACH_MCAST && D::Qp::HAS_DETACH_MCAST {
+        ops.attach_mcast = Some(qp::attach_mcast_callback::<D>);
+        ops.detach_mcast = Some(qp::detach_mcast_callback::<D>);
+    }
 
     if D::Ah::SUPPORTED {
         ops.create_ah = Some(ah::create_callback::<D>);

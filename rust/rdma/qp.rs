@@ -5,7 +5,10 @@
 use core::ptr::NonNull;
 
 use kernel::{
-    error::from_result,
+    error::{
+        from_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
     prelude::*,
     sync::Arc, //
 };
@@ -25,6 +28,7 @@ use crate::{
     Cq,
     Device,
     Driver,
+    Gid,
     Pd,
     Srq,
     UserCall, //
@@ -95,6 +99,25 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the caller's answer.
     fn query(qp: &Qp<Self::Driver>, attr: &mut QueryAttr) -> Result;
+
+    /// Attaches a datagram pair to a multicast group. The core has checked the type of the pair and
+    /// that the GID is a group's, and lets no program attach a pair twice.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn attach_mcast(_qp: &Qp<Self::Driver>, _group: &Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Detaches a pair from a multicast group. A pair that is attached is not destroyed.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer, and the pair stays attached.
+    fn detach_mcast(_qp: &Qp<Self::Driver>, _group: &Gid) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 /// What this crate keeps for a queue pair.
@@ -445,6 +468,42 @@ pub(crate) unsafe extern "C" fn query_callback<D: Driver>(
                 bindings::ib_sig_type_IB_SIGNAL_REQ_WR
             };
         }
+        Ok(0)
+    })
+}
+
+/// `attach_mcast` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a pair of a device of the driver `D`, alive, and `gid` is valid.
+pub(crate) unsafe extern "C" fn attach_mcast_callback<D: Driver>(
+    raw: *mut bindings::ib_qp,
+    gid: *mut bindings::ib_gid,
+    _lid: u16,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let (qp, gid) = unsafe { (Qp::from_raw(raw), Gid::from_raw(&*gid)) };
+        D::Qp::attach_mcast(qp, &gid)?;
+        Ok(0)
+    })
+}
+
+/// `detach_mcast` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// As for [`attach_mcast_callback`].
+pub(crate) unsafe extern "C" fn detach_mcast_callback<D: Driver>(
+    raw: *mut bindings::ib_qp,
+    gid: *mut bindings::ib_gid,
+    _lid: u16,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let (qp, gid) = unsafe { (Qp::from_raw(raw), Gid::from_raw(&*gid)) };
+        D::Qp::detach_mcast(qp, &gid)?;
         Ok(0)
     })
 }

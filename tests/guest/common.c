@@ -604,12 +604,13 @@ static struct ibv_cq *make_cq(struct device *d, int cqe,
 
 void end_make(struct end *e, struct device *d, const struct end_config *config)
 {
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr init = { };
 	struct end_config *c = &e->config;
 
 	memset(e, 0, sizeof(*e));
 	if (config)
 		*c = *config;
+	c->type = c->type ?: IBV_QPT_RC;
 	c->send_wr = c->send_wr ?: 64;
 	c->recv_wr = c->recv_wr ?: 64;
 	c->send_sge = c->send_sge ?: 1;
@@ -626,6 +627,7 @@ void end_make(struct end *e, struct device *d, const struct end_config *config)
 	e->scq = c->cq ?: make_cq(d, c->cqe, c->channel);
 	e->rcq = c->cq ?: make_cq(d, c->cqe, c->channel);
 
+	init.qp_type = c->type;
 	init.send_cq = e->scq;
 	init.recv_cq = e->rcq;
 	init.srq = c->srq;
@@ -671,11 +673,13 @@ void end_to_init(struct end *e)
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
 		.qp_access_flags = e->config.access,
+		.qkey = QKEY,
 	};
+	int own = e->config.type == IBV_QPT_UD ? IBV_QP_QKEY :
+						 IBV_QP_ACCESS_FLAGS;
 
 	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE |
-				    IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				    IBV_QP_ACCESS_FLAGS), 0);
+				    IBV_QP_PKEY_INDEX | IBV_QP_PORT | own), 0);
 }
 
 void end_to_rtr(struct end *e, const struct peer *peer)
@@ -698,10 +702,14 @@ void end_to_rtr(struct end *e, const struct peer *peer)
 		},
 	};
 
-	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV |
-				    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				    IBV_QP_MIN_RNR_TIMER), 0);
+	int mask = IBV_QP_STATE;
+
+	if (e->config.type != IBV_QPT_UD)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			IBV_QP_RQ_PSN;
+	if (e->config.type == IBV_QPT_RC)
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, mask), 0);
 }
 
 void end_to_rts(struct end *e)
@@ -715,10 +723,12 @@ void end_to_rts(struct end *e)
 		.max_rd_atomic = e->d->attr.max_qp_init_rd_atom ? 1 : 0,
 	};
 
-	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE |
-				    IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				    IBV_QP_MAX_QP_RD_ATOMIC), 0);
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	if (e->config.type == IBV_QPT_RC)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, mask), 0);
 }
 
 void end_connect(struct end *e, const struct peer *peer)

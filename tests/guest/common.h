@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What the verbs tests share: cases and their TAP lines, a device, memory with
- * canaries, and one end of a reliable connection.
+ * canaries, and one end of a connection.
  *
  * Every case runs in a process of its own with a time limit, so a hang or a
  * crash costs one case and the kernel's clean-up after a dead process is
@@ -175,8 +175,10 @@ struct mapping {
 unsigned int device_mappings(struct mapping *m, unsigned int max);
 bool mapping_writable(const struct mapping *m);
 
-/* One end of a reliable connection. */
+/* One end of a connection, or of datagrams with this Q_Key. */
+#define QKEY 0x11111111
 struct end_config {		/* 0 means the value behind it */
+	enum ibv_qp_type type;	/* RC; UC and UD go, too */
 	uint32_t send_wr;	/* 64 */
 	uint32_t recv_wr;	/* 64 */
 	uint32_t send_sge;	/* 1 */

@@ -67,6 +67,21 @@ def main():
     tap.case("ib_send_bw, a shared receive queue", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4,
              "--use-srq")
     tap.case("ib_send_lat, a shared receive queue", perftest, device, gid, "ib_send_lat", 64, 500, "--use-srq")
+    for size, count in ((1, 500), (64, 1000), (1024, 1000)):
+        tap.case(f"ibv_ud_pingpong, {size} bytes", pingpong, "ibv_ud_pingpong", device, gid, size, count)
+    tap.case("ibv_ud_pingpong with events", pingpong, "ibv_ud_pingpong", device, gid, 256, 500, "-e")
+    for size, count in ((64, 1000), (4096, 1000), (65536, 200)):
+        tap.case(f"ibv_uc_pingpong, {size} bytes", pingpong, "ibv_uc_pingpong", device, gid, size, count)
+    tap.case("ibv_uc_pingpong with events", pingpong, "ibv_uc_pingpong", device, gid, 1024, 500, "-e")
+    for service, size in (("UD", 1024), ("UC", 4096)):
+        for program in ("ib_send_lat", "ib_send_bw"):
+            tap.case(f"{program} over {service}", perftest, device, gid, program, size, 500, "-c", service)
+        tap.case(f"ib_send_lat over {service} with events", perftest, device, gid, "ib_send_lat", 64, 500, "-c", service,
+                 "-e")
+        tap.case(f"ib_send_bw over {service}, both ways", perftest, device, gid, "ib_send_bw", size, 300, "-c", service,
+                 "-b")
+    for program, size in (("ib_write_lat", 64), ("ib_write_bw", 65536)):
+        tap.case(f"{program} over UC", perftest, device, gid, program, size, 500, "-c", "UC")
     tap.case("ib_write_bw, inline", perftest, device, gid, "ib_write_bw", 64, 2000, "-I", 64)
     tap.end()
 

@@ -11,18 +11,23 @@ mod report;
 mod shard;
 
 use ferrule_engine::{
+    Ah,
     ContextId,
     Cq,
     CqInit,
     CqResize,
     Engine,
     Error as Refusal,
+    Gid,
+    Group,
     Modify,
     Mr,
     MrChange,
     MrInit,
+    Mtu,
     Mw,
     MwType,
+    Path,
     Qp,
     QpId,
     QpInfo,
@@ -44,8 +49,6 @@ use kernel::{
     },
 };
 use kernel_ext::{
-    new_spinlock_irq,
-    sync::SpinLockIrq,
     task::Kthread,
     time::WithTimer, //
 };
@@ -68,9 +71,6 @@ use self::{
 /// Protection domains of a device.
 pub(crate) const MAX_PD: u32 = 65536;
 
-/// Address handles of a device.
-pub(crate) const MAX_AH: u32 = 65536;
-
 /// A device's engine with the thread that helps it: the data of the `ib_device`.
 #[pin_data]
 pub(crate) struct Soft {
@@ -84,9 +84,10 @@ pub(crate) struct Soft {
 }
 
 impl Soft {
-    /// Makes the engine of the device `name`.
-    pub(crate) fn new(name: &CStr) -> Result<impl PinInit<Self, Error>> {
+    /// Makes the engine of the device `name`, whose port has this path MTU.
+    pub(crate) fn new(name: &CStr, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
         let shared = Shared::new()?;
+        shared.set_port_mtu(mtu);
         let worker = policy::spawn_worker(name, shared.core.clone())?;
         let dir = debugfs::Dir::new(name);
 
@@ -104,14 +105,11 @@ impl Soft {
     }
 }
 
-/// The numbers that a device gives to protection domains and address handles.
+/// The numbers that a device gives to protection domains.
 #[pin_data]
 struct Numbers {
     #[pin]
     pds: Mutex<IdPool>,
-    /// Address handles are also made in atomic context.
-    #[pin]
-    ahs: SpinLockIrq<IdPool>,
 }
 
 /// A handle to a device's engine, which lives as long as there is one.
@@ -138,13 +136,11 @@ fn errno(refusal: Refusal) -> Error {
 impl Shared {
     fn new() -> Result<Self> {
         let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
-        let ahs = IdPool::with_capacity(MAX_AH as usize, GFP_KERNEL)?;
         Ok(Shared {
             core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
             numbers: Arc::pin_init(
                 pin_init!(Numbers {
                     pds <- new_mutex!(pds, "Numbers::pds"),
-                    ahs <- new_spinlock_irq!(ahs, "Numbers::ahs"),
                 }),
                 GFP_KERNEL,
             )?,
@@ -210,16 +206,37 @@ impl Shared {
         self.numbers.pds.lock().release_id(id as usize);
     }
 
-    /// Takes a number for an address handle; never 0. Any context.
-    pub(crate) fn alloc_ah(&self) -> Result<u32> {
-        let mut ahs = self.numbers.ahs.lock();
-        let id = ahs.find_unused_id(1).ok_or(ENOMEM)?;
-        Ok(id.acquire() as u32)
+    /// Tells the engine how many bytes a datagram may have.
+    pub(crate) fn set_port_mtu(&self, mtu: Mtu) {
+        policy::command(&self.core, |engine, _| engine.set_port_mtu(mtu));
     }
 
-    /// Gives the number of an address handle back. Any context.
-    pub(crate) fn free_ah(&self, id: u32) {
-        self.numbers.ahs.lock().release_id(id as usize);
+    /// Makes an address handle for queue pairs of a protection domain, and returns its number, which
+    /// is never 0.
+    pub(crate) fn add_ah(&self, pd: u32, path: Path) -> Result<u32> {
+        self.add(Ah::new(pd, path), Engine::add_ah)
+    }
+
+    /// Destroys an address handle.
+    pub(crate) fn remove_ah(&self, number: u32) {
+        self.removed(|engine| engine.remove_ah(number));
+    }
+
+    /// Attaches a datagram queue pair to a multicast group.
+    pub(crate) fn attach_mcast(&self, qpn: u32, gid: &Gid) -> Result {
+        // The memory is dropped here if the group is there already.
+        let _unused = self.add(Group::new(), |engine, memory| {
+            engine.attach_mcast(qpn, gid, memory)
+        })?;
+        Ok(())
+    }
+
+    /// Detaches a queue pair from a multicast group.
+    pub(crate) fn detach_mcast(&self, qpn: u32, gid: &Gid) -> Result {
+        // Likewise the memory of a group that was left by its last member.
+        let _group = policy::command(&self.core, |engine, _| engine.detach_mcast(qpn, gid))
+            .map_err(errno)?;
+        Ok(())
     }
 
     /// Registers pinned pages and returns the key, which is the local and the remote one.

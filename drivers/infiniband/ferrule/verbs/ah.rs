@@ -13,15 +13,25 @@ use crate::{
     soft::Shared,
     verbs::{
         abi::CreateAhResp,
+        qp::path,
         Ferrule, //
     },
 };
 
 /// An address handle.
+///
+/// That of a program has a number, by which its requests name it. The kernel's requests carry what
+/// is in the handle, so it needs none, and can be made and destroyed in atomic context.
 pub(crate) struct Ah {
-    soft: Shared,
-    id: u32,
     av: AhAttr,
+    _number: Option<Number>,
+}
+
+/// A number by which the engine finds an address. Dropping it gives the number back; that may
+/// sleep.
+struct Number {
+    soft: Shared,
+    number: u32,
 }
 
 impl ah::Operations for Ah {
@@ -32,24 +42,24 @@ impl ah::Operations for Ah {
         attr: &ah::InitAttr<'_>,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
-        if !attr.av.grh {
-            return Err(EINVAL);
-        }
-        let soft = new.device().shared();
-        let id = soft.alloc_ah()?;
-        let ah = Ah {
-            soft,
-            id,
-            av: attr.av,
+        let path = path(new.device(), &attr.av, attr.sgid_attr)?;
+        let number = match user {
+            Some(user) => {
+                let soft = new.device().shared();
+                let number = soft.add_ah(new.pd().id(), path)?;
+                let number = Number { soft, number };
+                user.respond(&CreateAhResp {
+                    ah: number.number,
+                    ..Default::default()
+                })?;
+                Some(number)
+            }
+            None => None,
         };
-        if let Some(user) = user {
-            user.respond(&CreateAhResp {
-                ah: id,
-                ..Default::default()
-            })?;
-        }
-        Ok(ah)
+        Ok(Ah {
+            av: attr.av,
+            _number: number,
+        })
     }
 
     fn query(ah: &rdma::Ah<Ferrule>) -> Result<AhAttr> {
@@ -57,8 +67,8 @@ impl ah::Operations for Ah {
     }
 }
 
-impl Drop for Ah {
+impl Drop for Number {
     fn drop(&mut self) {
-        self.soft.free_ah(self.id);
+        self.soft.remove_ah(self.number);
     }
 }

@@ -4,7 +4,10 @@
 
 use ferrule_engine::{
     abi,
+    MAX_AH,
     MAX_CQ,
+    MAX_MCAST_GRP,
+    MAX_MCAST_QP_ATTACH,
     MAX_MR,
     MAX_MW,
     MAX_RD_ATOMIC,
@@ -52,8 +55,11 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_qp_rd_atom: MAX_RD_ATOMIC.into(),
         max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),
         max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
-        max_ah: crate::soft::MAX_AH,
+        max_ah: MAX_AH - 1,
         max_mw: MAX_MW,
+        max_mcast_grp: MAX_MCAST_GRP,
+        max_mcast_qp_attach: MAX_MCAST_QP_ATTACH as u32,
+        max_total_mcast_qp_attach: MAX_MCAST_GRP * MAX_MCAST_QP_ATTACH as u32,
         max_srq: MAX_SRQ,
         max_srq_wr: abi::MAX_QP_DEPTH,
         max_srq_sge: abi::MAX_SGE as u32,

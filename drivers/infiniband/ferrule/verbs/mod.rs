@@ -73,6 +73,10 @@ impl rdma::Driver for Ferrule {
         )
     }
 
+    fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
+        dev.shared().set_port_mtu(qp::port_mtu(netdev));
+    }
+
     fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
         if Device::<Self>::lookup(netdev).is_some() {
             pr_err!("{}: has a ferrule device already\n", netdev.name());
@@ -87,7 +91,8 @@ impl rdma::Driver for Ferrule {
             node_guid: eui64_from_mac(netdev.address()),
             num_comp_vectors: nr_cpu_ids(),
         };
-        let mut dev = UnregisteredDevice::<Self>::new(info, Soft::new(name)?)?;
+        let soft = Soft::new(name, qp::port_mtu(netdev))?;
+        let mut dev = UnregisteredDevice::<Self>::new(info, soft)?;
         dev.set_netdev(netdev)?;
         dev.register(name).map_err(|error| {
             // The core says that its table is full when what it means is this.

@@ -22,6 +22,7 @@ use kernel_ext::{
     error::code::EOPNOTSUPP,
     mm::SharedArea, //
 };
+use net_ext::NetDevice;
 use rdma::{
     gid::GidType,
     mmap::{
@@ -32,6 +33,8 @@ use rdma::{
     qp,
     AhAttr,
     Device,
+    Gid,
+    GidAttr,
     UserCall, //
 };
 
@@ -139,6 +142,8 @@ impl qp::Operations for Qp {
         let user = user.ok_or(EOPNOTSUPP)?;
         let qp_type = match attr.qp_type {
             qp::Type::Rc => QpType::Rc,
+            qp::Type::Uc => QpType::Uc,
+            qp::Type::Ud => QpType::Ud,
             _ => return Err(EOPNOTSUPP),
         };
         if attr.create_flags != 0 {
@@ -205,12 +210,12 @@ impl qp::Operations for Qp {
         _user: Option<UserCall<'_, Ferrule>>,
     ) -> Result {
         let path = match &attr.av {
-            Some(av) => Some(path(qp.device(), av, attr)?),
+            Some(av) => Some(path(qp.device(), av, attr.sgid_attr)?),
             None => None,
         };
         // A path cannot carry more than the port does.
         if let (Some(mtu), Some(netdev)) = (attr.path_mtu, qp.device().netdev()) {
-            if mtu.bytes() > port::Mtu::for_ethernet(netdev.mtu()).bytes() {
+            if engine_mtu(mtu) > port_mtu(&netdev) {
                 return Err(EINVAL);
             }
         }
@@ -286,6 +291,14 @@ impl qp::Operations for Qp {
         };
         Ok(())
     }
+
+    fn attach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
+        qp.soft.attach_mcast(qp.qpn, &group.0)
+    }
+
+    fn detach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
+        qp.soft.detach_mcast(qp.qpn, &group.0)
+    }
 }
 
 impl Drop for Qp {
@@ -295,12 +308,12 @@ impl Drop for Qp {
 }
 
 /// Where an address vector leads: to this device itself if the GID is in its own table.
-fn path(dev: &Device<Ferrule>, av: &AhAttr, attr: &qp::ModifyAttr<'_>) -> Result<Path> {
+pub(super) fn path(dev: &Device<Ferrule>, av: &AhAttr, sgid: Option<&GidAttr>) -> Result<Path> {
     // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
     if !av.grh {
         return Err(EINVAL);
     }
-    let sgid = attr.sgid_attr.ok_or(EINVAL)?;
+    let sgid = sgid.ok_or(EINVAL)?;
     let kind = match dev.find_gid(&av.dgid, GidType::RoceV2) {
         Ok(_) => PathKind::Local,
         Err(_) => PathKind::Remote,
@@ -341,6 +354,11 @@ fn verbs_state(state: State) -> qp::State {
         State::Sqe => qp::State::Sqe,
         State::Err => qp::State::Err,
     }
+}
+
+/// The path MTU of a port on this network device.
+pub(super) fn port_mtu(netdev: &NetDevice) -> Mtu {
+    engine_mtu(port::Mtu::for_ethernet(netdev.mtu()))
 }
 
 fn engine_mtu(mtu: port::Mtu) -> Mtu {

@@ -140,6 +140,20 @@ pub struct BindWords {
     pub length: U64,
 }
 
+/// The part of [`SendWqe::extra`] that datagrams have.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Destination {
+    /// Number of the address handle.
+    pub ah: U32,
+    /// The receiver.
+    pub remote_qpn: U32,
+    /// The receiver's Q_Key.
+    pub remote_qkey: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
 /// `struct ferrule_recv_wqe`: the head of a slot of a receive queue.
 #[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -307,6 +321,7 @@ const _: () = {
     assert!(offset_of!(SendWqe, extra) == 32);
     assert!(size_of::<AtomicWords>() == 16);
     assert!(size_of::<BindWords>() == 16);
+    assert!(size_of::<Destination>() == 16);
     assert!(size_of::<RecvWqe>() == 16);
     assert!(size_of::<Cqe>() == 64);
     assert!(offset_of!(Cqe, status) == 32);

@@ -44,6 +44,8 @@ pub(crate) struct Completion {
     pub(crate) data: [u8; 4],
     pub(crate) flags: u8,
     pub(crate) source: u32,
+    /// Service level of the message.
+    pub(crate) sl: u8,
     /// The slots of the queue before this index are free.
     pub(crate) queue_index: u32,
     pub(crate) solicited: bool,
@@ -81,7 +83,7 @@ impl Completion {
             status: self.status as u8,
             opcode: self.opcode,
             flags: self.flags,
-            sl: 0,
+            sl: self.sl,
             pkey_index: U16::ZERO,
             vendor_err: U16::ZERO,
             timestamp: U64::new(bus.now),
@@ -120,6 +122,7 @@ pub(crate) fn complete_send<H: Host>(
         data: [0; 4],
         flags: 0,
         source: 0,
+        sl: 0,
         queue_index: request.index.wrapping_add(1),
         solicited: false,
     }
@@ -142,6 +145,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
         data: [0; 4],
         flags: 0,
         source: 0,
+        sl: 0,
         queue_index: request.index.wrapping_add(1),
         solicited: false,
     }

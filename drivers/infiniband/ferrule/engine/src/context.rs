@@ -17,6 +17,7 @@ use crate::{
         Host, //
     },
     table::{
+        tops,
         Table,
         TableChunk,
         TableKind, //
@@ -98,7 +99,7 @@ pub(crate) struct ContextLink;
 
 /// All open contexts, and whether the engine sleeps.
 pub(crate) struct Contexts<H: Host> {
-    table: Table<H, Context<H>, ContextLink>,
+    table: Table<H, Context<H>, ContextLink, { tops(MAX_CONTEXTS) }>,
     first: Option<u32>,
     sleeping: bool,
 }

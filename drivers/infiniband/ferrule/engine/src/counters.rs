@@ -60,6 +60,8 @@ pub struct Counters {
     pub unanswered: u64,
     /// Producer indices that were further ahead than the ring is deep.
     pub producer_jumps: u64,
-    /// Messages of unreliable services that were dropped.
+    /// Messages of unreliable services that were dropped, at each of a group's receivers.
     pub dropped: u64,
+    /// Datagrams of these whose Q_Key was not the receiver's.
+    pub qkey_violations: u64,
 }

@@ -25,6 +25,7 @@ use crate::{
         List, //
     },
     table::{
+        tops,
         Table,
         TableChunk,
         TableKind, //
@@ -221,7 +222,7 @@ pub(crate) struct CqLink {
     touched: Link,
 }
 
-impl<H: Host> Links for Table<H, Cq<H>, CqLink> {
+impl<H: Host> Links for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {
     #[inline]
     fn link(&mut self, index: u32) -> Option<&mut Link> {
         Some(&mut self.link_mut(index)?.touched)
@@ -230,7 +231,7 @@ impl<H: Host> Links for Table<H, Cq<H>, CqLink> {
 
 /// All completion queues.
 pub(crate) struct Cqs<H: Host> {
-    table: Table<H, Cq<H>, CqLink>,
+    table: Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }>,
     touched: List,
 }
 

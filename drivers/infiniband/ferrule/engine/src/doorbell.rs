@@ -7,6 +7,7 @@
 //! stored before it found its bit rung already is seen, and what it stores afterwards is rung
 //! anew. This is the code that the model in `tests/loom.rs` runs.
 
+use crate::abi::DB_TOP_WORDS;
 use crate::host::Doorbells;
 
 /// Whether anything was rung since the scan that remembered `seq`.

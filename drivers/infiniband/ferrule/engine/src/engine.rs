@@ -4,9 +4,13 @@
 
 use crate::{
     abi,
+    address::Ah,
     attr::{
+        Gid,
         Modify,
+        Mtu,
         QpInfo,
+        QpType,
         State, //
     },
     completer::{
@@ -38,6 +42,11 @@ use crate::{
         Mr,
         MrChange, //
     },
+    multicast::{
+        Attached,
+        Group, //
+    },
+    port::Port,
     qp::{
         Qp,
         QpId, //
@@ -89,6 +98,7 @@ pub struct Engine<H: Host> {
     keys: Keys<H>,
     cqs: Cqs<H>,
     srqs: Srqs<H>,
+    port: Port<H>,
     qps: Qps<H>,
     counters: Counters,
 }
@@ -101,6 +111,7 @@ impl<H: Host> Engine<H> {
             keys: Keys::new(config.random),
             cqs: Cqs::new(),
             srqs: Srqs::new(),
+            port: Port::new(),
             qps: Qps::new(),
             counters: Counters::default(),
         }
@@ -117,6 +128,8 @@ impl<H: Host> Engine<H> {
             Kind::Cqs(chunk) => Kind::Cqs(self.cqs.grow(chunk)?),
             Kind::Qps(chunk) => Kind::Qps(self.qps.grow(chunk)?),
             Kind::Srqs(chunk) => Kind::Srqs(self.srqs.grow(chunk)?),
+            Kind::Ahs(chunk) => Kind::Ahs(self.port.ahs.grow(chunk)?),
+            Kind::Groups(chunk) => Kind::Groups(self.port.groups.grow(chunk)?),
         };
         Some(Chunk(left))
     }
@@ -317,8 +330,11 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group.
     pub fn remove_qp(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
+        if self.qps.get(qpn).is_some_and(|qp| qp.core.groups != 0) {
+            return Err(Error::Busy);
+        }
         let qp = self.qps.remove(qpn)?;
         let init = &qp.core.init;
         self.cqs.remove_user(init.send_cq);
@@ -356,6 +372,76 @@ impl<H: Host> Engine<H> {
     /// [`Error::NotFound`].
     pub fn query_qp(&self, qpn: u32) -> Result<QpInfo, Error> {
         Ok(self.qps.get(qpn).ok_or(Error::NotFound)?.query())
+    }
+
+    /// Tells how many bytes a datagram may have: the path MTU of the port. 256 until it is told.
+    pub fn set_port_mtu(&mut self, mtu: Mtu) {
+        self.port.mtu = mtu;
+    }
+
+    /// Adds an address handle and answers its number, which is never 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_ah(&mut self, ah: H::Box<Ah>) -> Result<u32, Refused<H::Box<Ah>>> {
+        self.port.ahs.add(ah)
+    }
+
+    /// Removes an address handle. What names it from now on ends with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_ah(&mut self, number: u32) -> Result<H::Box<Ah>, Error> {
+        self.port.ahs.remove(number)
+    }
+
+    /// Attaches a datagram queue pair to a multicast group: it gets what is sent there, also what
+    /// it sends itself. `memory` is for a group that has no members yet; it comes back otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the address is not a group's, the queue pair has another transport
+    /// service, or is attached already; [`Error::NotFound`] if there is none;
+    /// [`Error::NeedChunk`]; [`Error::Full`] with as many groups, or queue pairs of this one, as
+    /// there can be.
+    pub fn attach_mcast(
+        &mut self,
+        qpn: u32,
+        gid: &Gid,
+        memory: H::Box<Group>,
+    ) -> Attached<H::Box<Group>> {
+        let error = match self.qps.get(qpn) {
+            Some(qp) if qp.core.init.qp_type == QpType::Ud => None,
+            Some(_) => Some(Error::Invalid),
+            None => Some(Error::NotFound),
+        };
+        if let Some(error) = error {
+            return Err(Refused {
+                error,
+                object: memory,
+            });
+        }
+        let left = self.port.groups.attach(gid, qpn, memory)?;
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.core.groups = qp.core.groups.wrapping_add(1);
+        }
+        Ok(left)
+    }
+
+    /// Detaches a queue pair from a multicast group, and answers the group's memory if it was the
+    /// last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if it is not attached.
+    pub fn detach_mcast(&mut self, qpn: u32, gid: &Gid) -> Result<Option<H::Box<Group>>, Error> {
+        let left = self.port.groups.detach(gid, qpn)?;
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.core.groups = qp.core.groups.wrapping_sub(1);
+        }
+        Ok(left)
     }
 
     /// The number of the queue pair after `after`, or of the first: to visit all of them.
@@ -483,6 +569,7 @@ impl<H: Host> Engine<H> {
             keys,
             cqs,
             srqs,
+            port,
             qps,
             counters,
             ..
@@ -492,6 +579,7 @@ impl<H: Host> Engine<H> {
             keys,
             cqs,
             srqs,
+            port,
             counters,
             now,
             allowance,
@@ -526,6 +614,7 @@ impl<H: Host> Engine<H> {
                 keys,
                 cqs,
                 srqs,
+                port,
                 qps,
                 counters,
                 ..
@@ -535,6 +624,7 @@ impl<H: Host> Engine<H> {
                 keys,
                 cqs,
                 srqs,
+                port,
                 counters,
                 now,
                 allowance: Budget::TURN,

@@ -29,21 +29,26 @@
 extern crate self as ferrule_engine;
 
 pub mod abi;
+mod address;
 mod atomic;
 mod attr;
 mod completer;
 mod context;
 mod counters;
 mod cq;
+mod datagram;
 mod doorbell;
 mod engine;
 mod error;
 mod event;
+mod grh;
 pub mod host;
 mod key;
 mod list;
 mod local;
+mod multicast;
 pub mod packet;
+mod port;
 mod psn;
 mod qp;
 mod read;
@@ -57,6 +62,8 @@ mod srq;
 mod state;
 mod table;
 mod timer;
+mod uc;
+mod unreliable;
 mod window;
 
 #[cfg(test)]
@@ -66,6 +73,10 @@ mod sim;
 mod tests;
 
 pub use crate::{
+    address::{
+        Ah,
+        MAX_AH, //
+    },
     attr::{
         Access,
         Attributes,
@@ -120,6 +131,12 @@ pub use crate::{
         MrChange,
         MrInit,
         MAX_MR, //
+    },
+    multicast::{
+        Attached,
+        Group,
+        MAX_MCAST_GRP,
+        MAX_MCAST_QP_ATTACH, //
     },
     qp::{
         Qp,

@@ -8,6 +8,7 @@
 use crate::{
     attr::{
         PathKind,
+        QpType,
         State, //
     },
     host::Host,
@@ -21,6 +22,7 @@ use crate::{
         Bus,
         Qps, //
     },
+    uc, //
 };
 
 /// Hands a piece of `length` bytes of the request at hand to the peer, and brings the answer.
@@ -42,7 +44,10 @@ pub(crate) fn deliver<H: Host>(
     let mut message = sq.message(core, length);
     let peer = core.attr.dest_qpn;
     if peer == core.id.number {
-        let reply = receive(bus, core, rq, &mut message);
+        let reply = match core.init.qp_type {
+            QpType::Uc => uc::receive(bus, core, rq, &mut message),
+            _ => receive(bus, core, rq, &mut message),
+        };
         if let Reply::Refuse(_) = reply {
             enter_error(qps, bus.host, core);
         }
@@ -54,7 +59,10 @@ pub(crate) fn deliver<H: Host>(
     if peer.core.init.qp_type != core.init.qp_type {
         return Reply::Silence;
     }
-    let reply = receive(bus, &peer.core, &mut peer.rq, &mut message);
+    let reply = match core.init.qp_type {
+        QpType::Uc => uc::receive(bus, &peer.core, &mut peer.rq, &mut message),
+        _ => receive(bus, &peer.core, &mut peer.rq, &mut message),
+    };
     if let Reply::Refuse(_) = reply {
         let index = peer.core.index();
         peer.core.set_state(bus.host, State::Err);

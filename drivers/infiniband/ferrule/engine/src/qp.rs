@@ -71,6 +71,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) state: State,
     pub(crate) attr: Attributes,
     pub(crate) init: QpInit<H>,
+    /// Multicast groups that it is attached to.
+    pub(crate) groups: u32,
 }
 
 /// A queue pair.
@@ -128,6 +130,7 @@ impl<H: Host> Qp<H> {
                 state: State::Reset,
                 attr: Attributes::RESET,
                 init,
+                groups: 0,
             },
             sq: Requester::new(),
             rq: Responder::new(),

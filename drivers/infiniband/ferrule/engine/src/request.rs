@@ -95,6 +95,11 @@ impl Opcode {
         };
         match (qp_type, opcode) {
             (QpType::Rc, _) => Some(opcode),
+            (
+                QpType::Uc,
+                Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm,
+            ) => Some(opcode),
+            (QpType::Ud, Opcode::Send | Opcode::SendWithImm) => Some(opcode),
             (QpType::Uc | QpType::Ud, _) => None,
         }
     }
@@ -240,7 +245,9 @@ impl SendRequest {
         self.read_head(queue, ring, index);
         let head = &self.head;
         self.opcode = Opcode::parse(head.opcode, qp_type).ok_or(Status::LocalOperation)?;
-        let has_extra = self.opcode.is_atomic() || self.opcode == Opcode::BindWindow;
+        // The words that only some have: what to compare and add, what to bind, where a datagram goes.
+        let has_extra =
+            self.opcode.is_atomic() || self.opcode == Opcode::BindWindow || qp_type == QpType::Ud;
         if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !has_extra) {
             return Err(Status::LocalOperation);
         }

@@ -8,10 +8,12 @@ use crate::{
         Access,
         Attributes,
         Mtu,
+        QpType,
         State, //
     },
     completer::complete_send,
     counters::Count,
+    datagram,
     event::{
         QpEvent,
         Trace, //
@@ -406,12 +408,19 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     if qp.sq.request.opcode.is_local() {
         return match change_key(bus, qp) {
-            Ok(()) => retire(qps, bus, qp),
+            Ok(()) => succeed(qps, bus, qp),
             Err(BindError) => fail(qps, bus, qp, Status::WindowBind),
         };
     }
+    if qp.core.init.qp_type == QpType::Ud {
+        return step_datagram(qps, bus, qp);
+    }
     let length = qp.sq.piece(qp.core.attr.path_mtu, bus.allowance.bytes);
-    let reply = local::deliver(qps, bus, qp, length);
+    let mut reply = local::deliver(qps, bus, qp, length);
+    if qp.core.init.qp_type == QpType::Uc && reply != Reply::LocalLost {
+        // Nobody answers: what was sent is done, whatever became of it (IBA volume 1, 9.8.2.1).
+        reply = Reply::Acknowledge;
+    }
     match reply {
         Reply::Acknowledge => {
             bus.allowance.take_bytes(length);
@@ -453,6 +462,17 @@ fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindE
     }
 }
 
+/// Sends the datagram at hand, which is done with that.
+fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    match datagram::send(qps, bus, qp) {
+        Ok(()) => {
+            qp.sq.psn = psn::advance(qp.sq.psn, 1);
+            succeed(qps, bus, qp);
+        }
+        Err(status) => fail(qps, bus, qp, status),
+    }
+}
+
 /// A piece arrived: the request has ended if it was the last.
 fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, length: u32) {
     let Qp { core, sq, .. } = qp;
@@ -460,12 +480,12 @@ fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, 
     sq.done = sq.done.wrapping_add(length);
     sq.refill_retries(&core.attr);
     if sq.done == sq.request.length {
-        retire(qps, bus, qp);
+        succeed(qps, bus, qp);
     }
 }
 
 /// The request at hand has done what it should.
-fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn succeed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let Qp { core, sq, .. } = qp;
     let told = complete_send(bus, core, sq, Status::Success);
     sq.finish();
@@ -523,7 +543,15 @@ fn fail<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status:
     if told.is_err() {
         return break_down(qps, bus, qp);
     }
-    enter_error(qps, bus.host, core);
+    match core.init.qp_type {
+        QpType::Rc => enter_error(qps, bus.host, core),
+        // It may be in error by what it sent to itself.
+        QpType::Uc | QpType::Ud if core.state == State::Err => (),
+        QpType::Uc | QpType::Ud => {
+            core.set_state(bus.host, State::Sqe);
+            qps.activate(core.index());
+        }
+    }
 }
 
 /// The queue pair cannot tell any more how its requests end: it is in error, and says so.

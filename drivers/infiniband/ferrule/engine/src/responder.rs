@@ -179,11 +179,14 @@ impl Responder {
         ring.waiting(self.consumer, self.producer)
     }
 
-    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one is
-    /// at hand.
-    fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), NoReceive> {
+    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
+    /// stayed at hand when a message was dropped or could not be read any more by who sent it.
+    pub(crate) fn take<H: Host>(
+        &mut self,
+        bus: &mut Bus<'_, H>,
+        core: &Core<H>,
+    ) -> Result<(), NoReceive> {
         if self.busy {
-            // Its message could not be read any more by who sent it.
             self.cursor = Cursor::default();
             return Ok(());
         }
@@ -213,6 +216,47 @@ impl Responder {
         self.request
             .read(&init.queue, &init.rq, index, init.cap.max_recv_sge)
             .map_err(NoReceive::Malformed)
+    }
+
+    /// Whether the buffer of the receive request at hand has room for a message.
+    pub(crate) fn has_room(&self, length: u32) -> bool {
+        // A list that has no total has room for any message.
+        total_length(self.request.entries()).is_none_or(|room| length <= room)
+    }
+
+    /// Where the next bytes for the receive request at hand belong.
+    pub(crate) fn target(&mut self) -> Side<'_> {
+        Side::List {
+            pd: self.pd,
+            need: Access::LOCAL_WRITE,
+            entries: self.request.entries(),
+            cursor: &mut self.cursor,
+        }
+    }
+
+    /// A message has begun and not ended.
+    pub(crate) fn is_within_message(&self) -> bool {
+        self.inbound != Inbound::Nothing
+    }
+
+    /// Drops what has come of a message. A receive request stays at hand for the next one.
+    pub(crate) fn abandon(&mut self) {
+        self.inbound = Inbound::Nothing;
+        self.cursor = Cursor::default();
+    }
+
+    /// Goes on behind a piece that was dropped.
+    pub(crate) fn skip(&mut self, message: &Message<'_>) {
+        self.psn = psn::advance(message.psn, message.packets);
+    }
+
+    /// Tells of the first message before this side was ready to send (IBA volume 1, 11.6.3.3).
+    pub(crate) fn establish<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) {
+        if core.state == State::Rtr && !self.established {
+            self.established = true;
+            let handle = &core.init.handle;
+            bus.host.qp_event(handle, QpEvent::CommunicationEstablished);
+        }
     }
 
     /// Whether it is now to be told that no more is taken from the shared receive queue: once.
@@ -273,12 +317,7 @@ pub(crate) fn receive<H: Host>(
             Reply::Silence
         };
     }
-    if core.state == State::Rtr && !rq.established {
-        // The first message before this side was ready to send (IBA volume 1, 11.6.3.3).
-        rq.established = true;
-        let handle = &core.init.handle;
-        bus.host.qp_event(handle, QpEvent::CommunicationEstablished);
-    }
+    rq.establish(bus, core);
     let refusal = match accept(bus, core, rq, message) {
         Ok(reply) => return reply,
         Err(refusal) => refusal,
@@ -303,7 +342,7 @@ pub(crate) fn receive<H: Host>(
 }
 
 /// Judges the piece, places its bytes and completes the receive request it may end.
-fn accept<H: Host>(
+pub(crate) fn accept<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
@@ -397,21 +436,14 @@ fn place<H: Host>(
     }
     let mut target = match kind {
         Inbound::Send => {
-            if message.is_first()
-                && total_length(rq.request.entries()).is_some_and(|room| length > room)
-            {
+            if message.is_first() && !rq.has_room(length) {
                 // The message is longer than the buffer for it (C9-97 and following).
                 return Err(Refusal::Receive {
                     local: Status::LocalLength,
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            Side::List {
-                pd: rq.pd,
-                need: Access::LOCAL_WRITE,
-                entries: rq.request.entries(),
-                cursor: &mut rq.cursor,
-            }
+            rq.target()
         }
         _ => {
             let whole = message.remote(core, Access::REMOTE_WRITE);
@@ -470,6 +502,7 @@ fn complete_receive<H: Host>(
         },
         flags,
         source: message.from,
+        sl: 0,
         queue_index: rq.request.index.wrapping_add(1),
         solicited: request.is_solicited(),
     }

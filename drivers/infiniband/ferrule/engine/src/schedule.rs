@@ -21,6 +21,7 @@ use crate::{
         Links,
         List, //
     },
+    port::Port,
     qp::{
         Qp,
         QpId,
@@ -28,6 +29,7 @@ use crate::{
     },
     srq::Srqs,
     table::{
+        tops,
         Table,
         TableChunk,
         TableKind, //
@@ -39,14 +41,14 @@ use crate::{
     },
 };
 
-impl<H: Host> Links for Table<H, Qp<H>, QpLink> {
+impl<H: Host> Links for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
     #[inline]
     fn link(&mut self, index: u32) -> Option<&mut Link> {
         Some(&mut self.link_mut(index)?.active)
     }
 }
 
-impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink> {
+impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
     #[inline]
     fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
         Some(&mut self.link_mut(index)?.timer)
@@ -82,7 +84,7 @@ fn flow(context: Option<ContextId>) -> u32 {
 /// A queue pair is taken out of the table for its turn; its links and its timer stay in reach, and
 /// so do all others, its peer among them.
 pub(crate) struct Qps<H: Host> {
-    table: Table<H, Qp<H>, QpLink>,
+    table: Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }>,
     /// Of each flow, the queue pairs that want a turn.
     active: [List; FLOWS],
     /// The flows that have one.
@@ -260,6 +262,7 @@ pub(crate) struct Bus<'a, H: Host> {
     pub(crate) keys: &'a mut Keys<H>,
     pub(crate) cqs: &'a mut Cqs<H>,
     pub(crate) srqs: &'a mut Srqs<H>,
+    pub(crate) port: &'a mut Port<H>,
     pub(crate) counters: &'a mut Counters,
     /// The time at which the turn began.
     pub(crate) now: u64,

@@ -19,6 +19,7 @@ use core::{
     fmt, //
 };
 
+use crate::address::Ah;
 use crate::context::{
     Context,
     ContextLink, //
@@ -33,6 +34,7 @@ use crate::error::{
 };
 use crate::host::Host;
 use crate::key::Mr;
+use crate::multicast::Group;
 use crate::qp::{
     Qp,
     QpLink, //
@@ -60,6 +62,10 @@ pub enum TableKind {
     Qps,
     /// Shared receive queues.
     Srqs,
+    /// Address handles.
+    Ahs,
+    /// Multicast groups.
+    Groups,
 }
 
 /// A table has no free slot and has to grow.
@@ -76,6 +82,8 @@ impl NeedChunk {
             TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
             TableKind::Qps => Kind::Qps(TableChunk::new()?),
             TableKind::Srqs => Kind::Srqs(TableChunk::new()?),
+            TableKind::Ahs => Kind::Ahs(TableChunk::new()?),
+            TableKind::Groups => Kind::Groups(TableChunk::new()?),
         }))
     }
 }
@@ -97,6 +105,8 @@ pub(crate) enum Kind<H: Host> {
     Cqs(TableChunk<H, Cq<H>, CqLink>),
     Qps(TableChunk<H, Qp<H>, QpLink>),
     Srqs(TableChunk<H, Srq<H>, ()>),
+    Ahs(TableChunk<H, Ah, ()>),
+    Groups(TableChunk<H, Group, ()>),
 }
 
 /// Room for one object, `B` being its box, and for what belongs to its number.
@@ -175,12 +185,6 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
             free_head: NONE,
             free_tail: NONE,
         }
-    }
-
-    /// How many indices have a slot.
-    #[inline]
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
     }
 
     /// Where the slot of `index` is: in the top, in the middle and in the leaf.

@@ -207,6 +207,10 @@ fn union_words() -> Vec<(&'static str, usize)> {
         ("bind.mw_rkey", offset_of!(abi::BindWords, mw_rkey)),
         ("bind.access", offset_of!(abi::BindWords, access)),
         ("bind.length", offset_of!(abi::BindWords, length)),
+        ("ud.ah", offset_of!(abi::Destination, ah)),
+        ("ud.remote_qpn", offset_of!(abi::Destination, remote_qpn)),
+        ("ud.remote_qkey", offset_of!(abi::Destination, remote_qkey)),
+        ("ud.reserved", offset_of!(abi::Destination, reserved)),
     ]
 }
 

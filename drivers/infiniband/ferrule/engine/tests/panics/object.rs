@@ -10,10 +10,10 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use ferrule_engine::{
-    abi, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo, CqInit,
-    CqResize, Doorbells, Engine, Error, Fault, Host, Modify, Mr, MrChange, MrInit, Mw, MwType,
-    Outcome, Qp, QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo,
-    SrqInit, Trace,
+    abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
+    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr, MrChange,
+    MrInit, Mtu, Mw, MwType, Outcome, Qp, QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region,
+    Srq, SrqEvent, SrqInfo, SrqInit, Trace,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -193,6 +193,12 @@ methods! {
     remove_qp(qpn: u32) -> Result<Box<Qp<Opaque>>, Error>;
     modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify) -> Result<(), Error>;
     query_qp(qpn: u32) -> Result<QpInfo, Error>;
+    set_port_mtu(mtu: Mtu) -> ();
+    add_ah(ah: Box<Ah>) -> Result<u32, Handed<Ah>>;
+    remove_ah(number: u32) -> Result<Box<Ah>, Error>;
+    attach_mcast(qpn: u32, gid: &Gid, memory: Box<Group>)
+        -> Result<Option<Box<Group>>, Handed<Group>>;
+    detach_mcast(qpn: u32, gid: &Gid) -> Result<Option<Box<Group>>, Error>;
     next_qp(after: Option<u32>) -> Option<u32>;
     fail_context(host: &mut Opaque, id: ContextId) -> ();
     set_context_dead(id: ContextId) -> ();

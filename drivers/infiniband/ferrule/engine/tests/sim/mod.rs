@@ -11,10 +11,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ferrule_engine::{
-    abi, Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, CqResize,
-    Engine, Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, PathKind, Qp,
-    QpEvent, QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit,
-    State, Status, Trace,
+    abi, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
+    CqResize, Engine, Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path,
+    PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent,
+    SrqInfo, SrqInit, State, Status, Trace,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -309,6 +309,20 @@ impl Wr {
         }
     }
 
+    /// A datagram.
+    pub fn datagram(wr_id: u64, sges: &[(u64, u32, u32)], to: (u32, u32), qkey: u32) -> Self {
+        let words = abi::Destination {
+            ah: to.0.into(),
+            remote_qpn: to.1.into(),
+            remote_qkey: qkey.into(),
+            reserved: 0.into(),
+        };
+        Self {
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::send(wr_id, sges)
+        }
+    }
+
     pub fn with_opcode(self, opcode: u8) -> Self {
         Self { opcode, ..self }
     }
@@ -578,6 +592,7 @@ impl World {
             Engine::add_context,
         )
         .unwrap();
+        engine.set_port_mtu(Mtu::Mtu1024);
         engine.wake();
         Self {
             engine,
@@ -772,6 +787,60 @@ impl World {
 
     pub fn query_srq(&self, srq: &TestSrq) -> SrqInfo {
         self.engine.query_srq(srq.number).unwrap()
+    }
+
+    /// An address handle of a protection domain.
+    pub fn ah(&mut self, pd: u32, path: Path) -> u32 {
+        add(&mut self.engine, Ah::new(pd, path), Engine::add_ah).unwrap()
+    }
+
+    /// A datagram queue pair that is ready to send, and its completion queue.
+    #[track_caller]
+    pub fn ud(&mut self, spec: &QpSpec, qkey: u32) -> End {
+        let cq = self.cq(64);
+        let spec = QpSpec {
+            qp_type: QpType::Ud,
+            ..spec.clone()
+        };
+        let qp = self.qp_with(&spec, &cq, &cq);
+        self.ready_ud(&qp, qkey);
+        End { qp, cq }
+    }
+
+    /// Moves a datagram queue pair from RESET to RTS.
+    #[track_caller]
+    pub fn ready_ud(&mut self, qp: &TestQp, qkey: u32) {
+        let init = Modify {
+            access: None,
+            qkey: Some(qkey),
+            ..init()
+        };
+        self.modify(qp, &init).unwrap();
+        self.to(qp, State::Rtr);
+        let rts = Modify {
+            state: Some(State::Rts),
+            sq_psn: Some(SQ_PSN),
+            ..Modify::default()
+        };
+        self.modify(qp, &rts).unwrap();
+    }
+
+    /// Connects unreliable connections.
+    #[track_caller]
+    pub fn connect_uc(&mut self, qp: &TestQp, peer: &TestQp) {
+        self.modify(qp, &init()).unwrap();
+        let rtr = Modify {
+            max_dest_rd_atomic: None,
+            min_rnr_timer: None,
+            ..rtr(peer.id.number)
+        };
+        self.modify(qp, &rtr).unwrap();
+        let rts = Modify {
+            state: Some(State::Rts),
+            sq_psn: Some(SQ_PSN),
+            ..Modify::default()
+        };
+        self.modify(qp, &rts).unwrap();
     }
 
     pub fn modify(&mut self, qp: &TestQp, modify: &Modify) -> Result<(), Error> {

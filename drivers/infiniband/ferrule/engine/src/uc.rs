@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder of unreliable connections: what cannot be taken is dropped, and nobody is told.
+
+use crate::{
+    attr::{
+        PathKind,
+        State, //
+    },
+    counters::Count,
+    host::Host,
+    qp::Core,
+    request::Status,
+    requester::Message,
+    responder::{
+        accept,
+        Refusal,
+        Reply,
+        Responder, //
+    },
+    schedule::Bus,
+    unreliable::{
+        drop_too_long,
+        end_in_error,
+        tell_broken, //
+    },
+};
+
+/// Takes a piece of a message from a peer on the same engine.
+///
+/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`], which the peer
+/// does not get to know.
+pub(crate) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    message: &mut Message<'_>,
+) -> Reply {
+    let ready = matches!(
+        core.state,
+        State::Rtr | State::Rts | State::Sqd | State::Sqe
+    );
+    let local = core
+        .attr
+        .path
+        .is_some_and(|path| path.kind == PathKind::Local);
+    if !ready || !local || core.attr.dest_qpn != message.from {
+        bus.counters.dropped.count(u64::from(message.is_first()));
+        return Reply::Silence;
+    }
+    if message.psn != rq.psn() {
+        bus.counters.sequence_errors.count(1);
+    }
+    if message.is_first() {
+        // Whatever was lost before, a message that begins is taken with the number that it has, and
+        // what was left of the one before is dropped (C9-184 and following).
+        rq.abandon();
+        rq.set_psn(message.psn);
+    } else if message.psn != rq.psn() || !rq.is_within_message() {
+        rq.abandon();
+        rq.skip(message);
+        return Reply::Silence;
+    }
+    rq.establish(bus, core);
+    let dropped = match accept(bus, core, rq, message) {
+        Ok(Reply::Acknowledge) => return Reply::Acknowledge,
+        Ok(Reply::LocalLost) => {
+            rq.abandon();
+            return Reply::LocalLost;
+        }
+        Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
+        Err(Refusal::Broken) => {
+            tell_broken(bus, core);
+            return Reply::Refuse(Status::RemoteOperation);
+        }
+        Err(Refusal::Receive {
+            local: Status::LocalLength,
+            ..
+        }) => drop_too_long(bus, core, rq),
+        Err(Refusal::Receive { local, remote }) => {
+            // Moved to error whether that could be told or not.
+            let _ = end_in_error(bus, core, rq, local);
+            return Reply::Refuse(remote);
+        }
+    };
+    bus.counters.dropped.count(1);
+    rq.abandon();
+    rq.skip(message);
+    match dropped {
+        Ok(()) => Reply::Silence,
+        Err(_) => Reply::Refuse(Status::RemoteOperation),
+    }
+}
