@@ -95,6 +95,7 @@ static void injection_begin(void)
 		set_file(path, end);
 	}
 	set_file("/sys/kernel/debug/fail_page_alloc/min-order", "0");
+	set_file("/sys/kernel/debug/fail_usercopy/verbose", "0");
 }
 
 /*
