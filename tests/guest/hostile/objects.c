@@ -143,6 +143,14 @@ void attack_commands(struct hostile *h)
 			},
 		};
 
+		/*
+		 * Where this one fails, as it does in a file that has its
+		 * context, Linux 7.2 forgets to give the reference to the
+		 * process back that it took: its task_struct stays.
+		 */
+		if (cmd.hdr.object_id == UVERBS_OBJECT_DEVICE &&
+		    cmd.hdr.method_id == UVERBS_METHOD_GET_CONTEXT)
+			continue;
 		for (unsigned int i = 0; i < cmd.hdr.num_attrs; i++) {
 			cmd.attr[i].attr_id = below(h, 4) ? below(h, 12) :
 				(1 << 12) + below(h, 4);
