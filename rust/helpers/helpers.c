@@ -69,6 +69,16 @@ bool ferrule_helper_single_task_running(void)
 	return single_task_running();
 }
 
+void ferrule_helper_preempt_disable(void)
+{
+	preempt_disable();
+}
+
+void ferrule_helper_preempt_enable(void)
+{
+	preempt_enable();
+}
+
 void ferrule_helper_cond_resched(void)
 {
 	cond_resched();

@@ -21,6 +21,8 @@ void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags
 bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void *ferrule_helper_vmalloc_account(unsigned long size);
 bool ferrule_helper_single_task_running(void);
+void ferrule_helper_preempt_disable(void);
+void ferrule_helper_preempt_enable(void);
 void ferrule_helper_cond_resched(void);
 struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
 						  const char *name);

@@ -43,6 +43,34 @@ pub fn cond_resched() {
     unsafe { bindings::cond_resched() }
 }
 
+/// While one lives, nobody else runs on the processor but interrupts and what they raise. Any
+/// context; what sleeps must not be called meanwhile.
+pub struct NoPreempt {
+    /// What is said of one processor is not true on another.
+    _not_send: NotThreadSafe,
+}
+
+impl NoPreempt {
+    /// Keeps the scheduler away until the value is dropped.
+    #[inline]
+    #[allow(clippy::new_without_default, reason = "it is not a value but an act")]
+    pub fn new() -> Self {
+        // SAFETY: The function has no preconditions; `drop` undoes it.
+        unsafe { bindings::preempt_disable() };
+        Self {
+            _not_send: NotThreadSafe,
+        }
+    }
+}
+
+impl Drop for NoPreempt {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `new` has disabled preemption in this context.
+        unsafe { bindings::preempt_enable() };
+    }
+}
+
 /// The thread that a function runs in.
 pub struct Current {
     /// What is said of the current thread is not true of another.

@@ -76,6 +76,12 @@ const KICK: Budget = Budget {
 /// What a command may do for others after its own work.
 const COMMAND: Budget = KICK;
 
+/// And what of it before the next command has its turn, which waits meanwhile.
+const PASSING: Budget = Budget {
+    requests: 64,
+    bytes: 256 << 10,
+};
+
 /// What a timer may do in softirq context, where nothing else runs on the processor.
 const TIMER: Budget = Budget {
     requests: 64,
@@ -93,15 +99,16 @@ const WORKER: Budget = Budget {
     bytes: 16 << 20,
 };
 
-/// How many times the worker's budget the end of a context may take: a million flushes, about a
-/// second, and more than honest programs have outstanding.
-const FINISH_ROUNDS: u32 = 256;
+/// How many slices the end of a context may take: a million flushes, about a second, and more than
+/// honest programs have outstanding.
+const FINISH_ROUNDS: u32 = 16384;
 
-/// What the awake worker does before it looks whether somebody else needs the processor: well
-/// below a tick, after which the scheduler would take it away in the middle.
-const SPIN: Budget = Budget {
-    requests: 256,
-    bytes: 1 << 20,
+/// What an owner does at most before it leaves the shard, to enter it again if its budget allows. An
+/// owner is not preempted, so this is how long others may have to wait, threads with real-time
+/// priority among them: some ten microseconds of copying.
+const SLICE: Budget = Budget {
+    requests: 64,
+    bytes: 128 << 10,
 };
 
 /// How long the worker stays awake without finding work.
@@ -244,22 +251,23 @@ fn turn(
 /// If another caller owns the shard, that one does the work. Any context.
 fn serve(core: &WithTimer<Core>, budget: Budget, first: Option<ContextId>) -> bool {
     let mut left = budget;
+    // Preferred once: with each slice, nobody else would have a turn.
+    let mut first = first;
     loop {
         let Some(owner) = core.shard.try_enter() else {
             return false;
         };
-        let (outcome, message) = turn(core, owner, left, first);
-        if outcome.more {
-            return true;
-        }
-        if !message {
+        let (outcome, message) = turn(core, owner, left.min(SLICE), first.take());
+        if !outcome.more && !message {
             return false;
         }
-        // Somebody met us here, and what it came for is ours to do. A look counts as a request, so
-        // that programs which kick without end cannot keep us for ever.
-        left.requests = left.requests.saturating_sub(outcome.used.requests + 1);
-        left.bytes = left.bytes.saturating_sub(outcome.used.bytes);
-        if left.requests == 0 || left.bytes == 0 {
+        // Who left a message met us here, and what it came for is ours to do. A look counts as a
+        // request, so that programs which kick without end cannot keep us for ever.
+        left = left.less(Budget {
+            requests: outcome.used.requests + 1,
+            bytes: outcome.used.bytes,
+        });
+        if left.is_spent() {
             return true;
         }
     }
@@ -281,8 +289,16 @@ pub(super) fn command<R>(
 ) -> R {
     let mut owner = core.shard.enter();
     let result = f(&mut owner.engine, &mut Kernel);
-    let work = owner.engine.has_work();
-    if (owner.leave() || work) && serve(core, COMMAND, None) {
+    // While commands wait for their turns, nobody can enter to serve the data path. So each serves
+    // it, if somebody left word, before the next has its turn.
+    owner.take_messages();
+    let left = if owner.has_messages() || owner.engine.has_work() {
+        let (outcome, message) = turn(core, owner, PASSING, None);
+        outcome.more || message
+    } else {
+        owner.leave()
+    };
+    if left && serve(core, COMMAND, None) {
         core.wake_worker();
     }
     result
@@ -295,7 +311,7 @@ pub(super) fn finish(core: &WithTimer<Core>) {
     for _ in 0..FINISH_ROUNDS {
         let mut owner = core.shard.enter();
         owner.take_messages();
-        let (outcome, message) = turn(core, owner, WORKER, None);
+        let (outcome, message) = turn(core, owner, SLICE, None);
         if !outcome.more && !message {
             return;
         }
@@ -349,13 +365,13 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
         core.shard.enter().engine.wake();
         found += spin(thread, core);
         let mut owner = core.shard.enter();
-        if !single_task_running() || thread.should_stop() {
-            // However much is rung: from here on programs kick, and work for themselves.
+        if thread.should_stop() {
             owner.engine.sleep();
             break;
         }
-        // What was rung before programs could see that they have to kick, the engine finds when it
-        // looks once more; then it stays awake, and so does the worker.
+        // From here on programs kick. What was rung before they could see that, the engine finds
+        // when it looks once more; then it stays awake, and so does the worker. Where programs ring
+        // without a pause it does so beside them: else their kicks would get in each other's way.
         if owner.engine.try_sleep() {
             break;
         }
@@ -373,11 +389,15 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
     let mut found = 0;
     let mut looks = 0u32;
     let mut idle_since = 0;
-    while single_task_running() && !thread.should_stop() {
+    loop {
         // Where another caller is the owner, that one does the work.
         let used = core.shard.try_enter().map_or(0, |mut owner| {
-            owner.engine.run(&mut Kernel, SPIN, None).used.requests
+            owner.engine.run(&mut Kernel, SLICE, None).used.requests
         });
+        if !single_task_running() || thread.should_stop() {
+            found += u64::from(used);
+            break;
+        }
         if used != 0 {
             found += u64::from(used);
             looks = 0;

@@ -34,7 +34,8 @@ use kernel::{
 
 use kernel_ext::{
     new_waitqueue,
-    sync::WaitQueue, //
+    sync::WaitQueue,
+    task::NoPreempt, //
 };
 
 /// Somebody owns the state.
@@ -80,6 +81,7 @@ impl<T> Shard<T> {
     /// of them. Callable from any context.
     #[inline]
     pub(crate) fn try_enter(&self) -> Option<Owner<'_, T>> {
+        let here = NoPreempt::new();
         let mut word = 0;
         loop {
             let free = word & !MESSAGE == 0;
@@ -90,6 +92,8 @@ impl<T> Shard<T> {
                     return Some(Owner {
                         shard: self,
                         messages: word & MESSAGE != 0,
+                        left: false,
+                        _here: here,
                     })
                 }
                 Ok(_) => return None,
@@ -103,42 +107,53 @@ impl<T> Shard<T> {
     /// Waits without a time limit, since every owner leaves within its budget. Process context
     /// only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
+        let here = NoPreempt::new();
         let mut word = 0;
         while word & OWNED == 0 {
             match self.word.cmpxchg(word, word | OWNED, Full) {
                 // INVARIANT: As in `try_enter`.
-                Ok(_) => return Owner::new(self),
+                Ok(_) => return Owner::new(self, here),
                 Err(now) => word = now,
             }
         }
         self.word.fetch_add(WAITER, Full);
+        drop(here);
         loop {
             self.freed.wait(|| {
                 word = self.word.load(Relaxed);
                 word & OWNED == 0
             });
             let next = word.wrapping_sub(WAITER) | OWNED;
+            let here = NoPreempt::new();
             if self.word.cmpxchg(word, next, Full).is_ok() {
                 // INVARIANT: As in `try_enter`.
-                return Owner::new(self);
+                return Owner::new(self, here);
             }
         }
     }
 }
 
 /// The right to use what a [`Shard`] holds, until [`Owner::leave`] gives it up.
+///
+/// An owner is not preempted. If it were, all others would have to wait until it has a processor
+/// again, behind programs that do nothing but ask for one.
 pub(crate) struct Owner<'a, T> {
     shard: &'a Shard<T>,
     /// Messages were taken, and the engine is to run for whoever left them.
     messages: bool,
+    /// The shard has been given up already.
+    left: bool,
+    _here: NoPreempt,
 }
 
 impl<'a, T> Owner<'a, T> {
     /// An owner who has taken no messages.
-    fn new(shard: &'a Shard<T>) -> Self {
+    fn new(shard: &'a Shard<T>, here: NoPreempt) -> Self {
         Self {
             shard,
             messages: false,
+            left: false,
+            _here: here,
         }
     }
 
@@ -166,9 +181,10 @@ impl<'a, T> Owner<'a, T> {
     /// A caller that hears `true` must see to it that the engine runs again: nobody else will.
     #[must_use]
     #[inline]
-    pub(crate) fn leave(self) -> bool {
-        let owner = core::mem::ManuallyDrop::new(self);
-        owner.release() & MESSAGE != 0
+    pub(crate) fn leave(mut self) -> bool {
+        let word = self.release();
+        self.left = true;
+        word & MESSAGE != 0
     }
 
     /// Clears `OWNED`, wakes who waits, and answers the word as it was.
@@ -186,8 +202,11 @@ impl<'a, T> Owner<'a, T> {
 }
 
 impl<T> Drop for Owner<'_, T> {
+    #[inline]
     fn drop(&mut self) {
-        self.release();
+        if !self.left {
+            self.release();
+        }
     }
 }
 

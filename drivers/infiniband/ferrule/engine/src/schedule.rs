@@ -288,13 +288,13 @@ impl Budget {
 
     /// Whether nothing is left.
     #[inline]
-    pub(crate) fn is_spent(&self) -> bool {
+    pub fn is_spent(&self) -> bool {
         self.requests == 0 || self.bytes == 0
     }
 
     /// The smaller of two budgets.
     #[inline]
-    pub(crate) fn min(self, other: Budget) -> Budget {
+    pub fn min(self, other: Budget) -> Budget {
         Budget {
             requests: self.requests.min(other.requests),
             bytes: self.bytes.min(other.bytes),
@@ -303,7 +303,7 @@ impl Budget {
 
     /// What is left after `used`.
     #[inline]
-    pub(crate) fn less(self, used: Budget) -> Budget {
+    pub fn less(self, used: Budget) -> Budget {
         Budget {
             requests: self.requests.saturating_sub(used.requests),
             bytes: self.bytes.saturating_sub(used.bytes),
