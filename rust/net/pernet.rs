@@ -26,6 +26,8 @@ use kernel::{
     },
 };
 
+use pin_init::InPlaceWrite;
+
 use crate::{
     bindings,
     HeldNamespace,
@@ -198,9 +200,10 @@ impl<T: PerNet> Registration<T> {
         kernel::error::from_result(|| {
             // SAFETY: By the requirements of this function. The memory is there, and is zero.
             let (net, slot) = unsafe { (Namespace::from_raw(net), Self::slot(net)) };
-            // SAFETY: The place is valid for writing and stays where it is, and nobody else looks
-            // at it before it is ready.
-            unsafe { T::new(net).__pinned_init(addr_of_mut!((*slot).value).cast::<T>())? };
+            // SAFETY: The place is valid for writing, and nobody else looks at it before it is ready.
+            // It stays where it is until `exit`, and this reference is gone long before.
+            let place: &'static mut MaybeUninit<T> = unsafe { &mut *addr_of_mut!((*slot).value) };
+            place.write_pin_init(T::new(net))?;
             // INVARIANT: As just done.
             //
             // SAFETY: The place is valid, and zero is a value of it.

@@ -77,11 +77,16 @@ fn use_after_free() -> Result {
     Ok(())
 }
 
+/// The value of a parameter, which is a reference before Linux 7.3.
+fn number(value: impl core::borrow::Borrow<u32>) -> u32 {
+    *value.borrow()
+}
+
 struct Broken;
 
 impl kernel::Module for Broken {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        match *module_parameters::fault.value() {
+        match number(module_parameters::fault.value()) {
             1 => lock_twice(),
             2 => sleep_under_lock(),
             3 => free_armed_timer(),
