@@ -12,8 +12,8 @@ from guestlib import check, must, note, read
 
 # By how many kilobytes each figure may grow, in all rounds together. The slab's unreclaimable part and vmalloc vary by
 # what other parts of the kernel hold at the moment (about 300 kB and 16 kB were seen with rdma_rxe); what is charged
-# to the control group varies by 40 kB, and 20 rounds that lose a page each come to 80. The rest is exact.
-TOLERANCE = {"SUnreclaim": 600, "VmallocUsed": 64, "Percpu": 0, "pinned": 0, "charged": 60}
+# to the control group varies by up to 64 kB, and 20 rounds that lose a page each come to 80. The rest is exact.
+TOLERANCE = {"SUnreclaim": 600, "VmallocUsed": 64, "Percpu": 0, "pinned": 0, "charged": 72}
 
 
 class Group:
@@ -60,7 +60,7 @@ def write(path, value):
 def memory(group):
     """The figures in kilobytes, each at its lowest of several looks: what is deferred takes its time."""
     looks = []
-    for _ in range(5):
+    for _ in range(10):
         time.sleep(0.4)
         looks.append(look(group))
     return {key: min(figures[key] for figures in looks) for key in looks[0]}
