@@ -20,7 +20,7 @@ use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
-    gate::Gate,
+    gate::Gated,
     object::{
         impl_object,
         Object, //
@@ -124,13 +124,9 @@ impl<D: Driver> New<'_, D> {
     }
 
     /// The way to the queue's owner.
-    ///
-    /// # Errors
-    ///
-    /// None; the result leaves room for them.
-    pub fn notifier(&self) -> Result<Arc<Notifier>> {
+    pub fn notifier(&self) -> Arc<Notifier> {
         // SAFETY: The queue is in stage 2.
-        Ok(unsafe { self.0 .0.extra() }.clone())
+        unsafe { self.0 .0.extra() }.clone()
     }
 }
 
@@ -138,36 +134,24 @@ impl<D: Driver> New<'_, D> {
 ///
 /// It may outlive the queue: then it does nothing any more. Destroying the queue waits for calls
 /// that are under way.
-///
-/// # Invariants
-///
-/// `cq` is valid inside of the gate.
 #[pin_data]
 pub struct Notifier {
-    cq: NonNull<bindings::ib_cq>,
     #[pin]
-    gate: Gate,
+    cq: Gated<bindings::ib_cq>,
     /// Held while the queue is resized: the core lets several calls through at a time.
     #[pin]
     resizing: Mutex<()>,
 }
-
-// SAFETY: The queue is used inside of the gate only, by what any thread may call.
-unsafe impl Send for Notifier {}
-
-// SAFETY: As above.
-unsafe impl Sync for Notifier {}
 
 impl Notifier {
     /// # Safety
     ///
     /// `cq` is valid until the gate is closed.
     unsafe fn new(cq: NonNull<bindings::ib_cq>) -> Result<Arc<Self>> {
-        // INVARIANT: By the requirements of this function.
         Arc::pin_init(
             pin_init!(Self {
-                cq,
-                gate <- Gate::new(),
+                // SAFETY: By the requirements of this function.
+                cq <- unsafe { Gated::new(cq) },
                 resizing <- new_mutex!((), "rdma::cq::Notifier::resizing"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -177,9 +161,8 @@ impl Notifier {
     /// Tells the owner that there are completions. Any context; the owner may post and poll from
     /// inside of the call.
     pub fn complete(&self) {
-        self.gate.pass(|| {
-            let cq = self.cq.as_ptr();
-            // SAFETY: By the type invariants, the queue is valid; its handler does not change.
+        self.cq.pass(|cq| {
+            // SAFETY: The queue is valid inside of the gate; its handler does not change.
             unsafe {
                 if let Some(handler) = (*cq).comp_handler {
                     handler(cq, (*cq).cq_context);
@@ -190,9 +173,8 @@ impl Notifier {
 
     /// Tells the owner that the queue is broken, for example because it overran. Any context.
     pub fn error(&self) {
-        self.gate.pass(|| {
-            let cq = self.cq.as_ptr();
-            // SAFETY: By the type invariants, the queue is valid; its handler does not change.
+        self.cq.pass(|cq| {
+            // SAFETY: The queue is valid inside of the gate; its handler does not change.
             unsafe {
                 let mut event = bindings::ib_event {
                     device: (*cq).device,
@@ -232,7 +214,7 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: The gate is closed below, before the object leaves stage 2 downwards.
         let notifier = unsafe { Notifier::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
         // SAFETY: The object is in stage 1 and not known to anybody.
-        unsafe { Object::begin(this, notifier.clone()) };
+        unsafe { Object::begin(this, notifier) };
 
         // SAFETY: The object is in stage 2, which is all that `New` uses.
         let mut new = New::<D>(unsafe { Cq::from_raw(raw) });
@@ -244,19 +226,10 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Cq::create(&mut new, &attr, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        match made {
-            Ok(value) => {
-                // SAFETY: The object is in stage 2, and `new` is not used any more.
-                unsafe { Object::complete(this, value) };
-                Ok(0)
-            }
-            Err(error) => {
-                notifier.gate.close();
-                // SAFETY: As above. The core frees the memory when it has the error.
-                unsafe { Object::end(this) };
-                Err(error)
-            }
-        }
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
+        // when it has the error.
+        unsafe { Object::settle(this, made, |notifier| notifier.cq.close()) }?;
+        Ok(0)
     })
 }
 
@@ -300,13 +273,8 @@ pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
         // SAFETY: By the requirements of this function.
         unsafe { no_udata(udata) }?;
         let this = raw.cast::<Cq<D>>();
-        // SAFETY: By the requirements of this function, each stage is left once, in order. `Cq` is
-        // transparent over `Object`.
-        unsafe {
-            Object::drop_data(&raw mut (*this).0);
-            (*this).0.extra().gate.close();
-            Object::end(&raw mut (*this).0);
-        }
+        // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`.
+        unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.cq.close()) };
         Ok(0)
     })
 }

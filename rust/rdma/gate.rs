@@ -2,6 +2,8 @@
 
 //! A gate in front of an object that may go while others still call on it.
 
+use core::ptr::NonNull;
+
 use kernel::{
     prelude::*,
     sync::{
@@ -54,5 +56,50 @@ impl Gate {
         if self.state.fetch_add(1, Full) != 0 {
             self.empty.wait_for_completion();
         }
+    }
+}
+
+/// An object of the core behind a gate.
+///
+/// # Invariants
+///
+/// `object` is valid until the gate is closed.
+#[pin_data]
+pub(crate) struct Gated<T> {
+    object: NonNull<T>,
+    #[pin]
+    gate: Gate,
+}
+
+// SAFETY: The object is used by visitors only, who do with it what any thread may do.
+unsafe impl<T> Send for Gated<T> {}
+
+// SAFETY: As above.
+unsafe impl<T> Sync for Gated<T> {}
+
+impl<T> Gated<T> {
+    /// An open gate before `object`.
+    ///
+    /// # Safety
+    ///
+    /// `object` is valid until the gate is closed.
+    pub(crate) unsafe fn new(object: NonNull<T>) -> impl PinInit<Self> {
+        // INVARIANT: By the requirements of this function.
+        pin_init!(Self {
+            object,
+            gate <- Gate::new(),
+        })
+    }
+
+    /// Lends the object, which is valid then, to `visit` unless the gate is closed. `visit` does
+    /// what any thread may do. Any context.
+    #[inline]
+    pub(crate) fn pass(&self, visit: impl FnOnce(*mut T)) {
+        self.gate.pass(|| visit(self.object.as_ptr()));
+    }
+
+    /// As [`Gate::close`].
+    pub(crate) fn close(&self) {
+        self.gate.close();
     }
 }

@@ -8,7 +8,10 @@
 
 use core::mem::MaybeUninit;
 
-use kernel::types::Opaque;
+use kernel::{
+    prelude::*,
+    types::Opaque, //
+};
 use pin_init::{
     InPlaceWrite,
     PinInit, //
@@ -87,6 +90,54 @@ impl<R, X, T> Object<R, X, T> {
     pub(crate) unsafe fn complete(this: *mut Self, data: T) {
         // SAFETY: By the requirements of this function.
         unsafe { (&raw mut (*this).data).cast::<T>().write(data) };
+    }
+
+    /// Goes from stage 2 to 3 if the driver has made its value; else back to 1, and nobody calls on
+    /// the object any more once `close` has returned.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    ///
+    /// # Safety
+    ///
+    /// `this` is in stage 2. Nobody else uses it, but for those whom `close` keeps out.
+    pub(crate) unsafe fn settle(
+        this: *mut Self,
+        made: Result<T>,
+        close: impl FnOnce(&X),
+    ) -> Result {
+        match made {
+            Ok(data) => {
+                // SAFETY: By the requirements of this function.
+                unsafe { Self::complete(this, data) };
+                Ok(())
+            }
+            Err(error) => {
+                // SAFETY: By the requirements of this function, and those that `close` keeps out
+                // are gone before the end.
+                unsafe {
+                    close((*this).extra());
+                    Self::end(this);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Goes from stage 3 to 1: the driver's value is dropped, then nobody calls on the object any
+    /// more once `close` has returned.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Object::settle`], but `this` is in stage 3.
+    pub(crate) unsafe fn dismiss(this: *mut Self, close: impl FnOnce(&X)) {
+        // SAFETY: By the requirements of this function, each stage is left once, in order.
+        unsafe {
+            Self::drop_data(this);
+            close((*this).extra());
+            Self::end(this);
+        }
     }
 
     /// Goes from stage 1 to 3, for objects of which this crate's part needs no initialisation.

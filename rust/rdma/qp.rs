@@ -16,7 +16,7 @@ use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
-    gate::Gate,
+    gate::Gated,
     object::{
         impl_object,
         Object, //
@@ -245,13 +245,9 @@ impl<D: Driver> New<'_, D> {
     }
 
     /// The way to the pair's owner.
-    ///
-    /// # Errors
-    ///
-    /// None; the result leaves room for them.
-    pub fn notifier(&self) -> Result<Arc<Notifier>> {
+    pub fn notifier(&self) -> Arc<Notifier> {
         // SAFETY: The pair is in stage 2.
-        Ok(unsafe { self.qp.0.extra() }.notifier.clone())
+        unsafe { self.qp.0.extra() }.notifier.clone()
     }
 }
 
@@ -289,33 +285,21 @@ impl Event {
 ///
 /// It may outlive the pair: then it does nothing any more. Destroying the pair waits for calls that
 /// are under way.
-///
-/// # Invariants
-///
-/// `qp` is valid inside of the gate.
 #[pin_data]
 pub struct Notifier {
-    qp: NonNull<bindings::ib_qp>,
     #[pin]
-    gate: Gate,
+    qp: Gated<bindings::ib_qp>,
 }
-
-// SAFETY: The pair is used inside of the gate only, by what any thread may call.
-unsafe impl Send for Notifier {}
-
-// SAFETY: As above.
-unsafe impl Sync for Notifier {}
 
 impl Notifier {
     /// # Safety
     ///
     /// `qp` is valid until the gate is closed.
     unsafe fn new(qp: NonNull<bindings::ib_qp>) -> Result<Arc<Self>> {
-        // INVARIANT: By the requirements of this function.
         Arc::pin_init(
             pin_init!(Self {
-                qp,
-                gate <- Gate::new(),
+                // SAFETY: By the requirements of this function.
+                qp <- unsafe { Gated::new(qp) },
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -323,9 +307,8 @@ impl Notifier {
 
     /// Tells the owner of an event. Any context.
     pub fn event(&self, event: Event) {
-        self.gate.pass(|| {
-            let qp = self.qp.as_ptr();
-            // SAFETY: By the type invariants, the pair is valid; its handler does not change.
+        self.qp.pass(|qp| {
+            // SAFETY: The pair is valid inside of the gate; its handler does not change.
             unsafe {
                 let mut raw = bindings::ib_event {
                     device: (*qp).device,
@@ -370,7 +353,7 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: The gate is closed below, before the object leaves stage 2 downwards.
         let notifier = unsafe { Notifier::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
         let extra = Extra {
-            notifier: notifier.clone(),
+            notifier,
             sq_sig_all: init.sq_sig_all,
         };
         // SAFETY: The object is in stage 1 and not known to anybody.
@@ -384,19 +367,10 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Qp::create(&mut new, &init, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        match made {
-            Ok(value) => {
-                // SAFETY: The object is in stage 2, and `new` is not used any more.
-                unsafe { Object::complete(this, value) };
-                Ok(0)
-            }
-            Err(error) => {
-                notifier.gate.close();
-                // SAFETY: As above. The core frees the memory when it has the error.
-                unsafe { Object::end(this) };
-                Err(error)
-            }
-        }
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
+        // when it has the error.
+        unsafe { Object::settle(this, made, |extra| extra.notifier.qp.close()) }?;
+        Ok(0)
     })
 }
 
@@ -522,13 +496,8 @@ pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
         // SAFETY: By the requirements of this function.
         unsafe { no_udata(udata) }?;
         let this = raw.cast::<Qp<D>>();
-        // SAFETY: By the requirements of this function, each stage is left once, in order. `Qp` is
-        // transparent over `Object`.
-        unsafe {
-            Object::drop_data(&raw mut (*this).0);
-            (*this).0.extra().notifier.gate.close();
-            Object::end(&raw mut (*this).0);
-        }
+        // SAFETY: By the requirements of this function. `Qp` is transparent over `Object`.
+        unsafe { Object::dismiss(&raw mut (*this).0, |extra| extra.notifier.qp.close()) };
         Ok(0)
     })
 }

@@ -13,7 +13,7 @@ use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
-    gate::Gate,
+    gate::Gated,
     object::{
         impl_object,
         Object, //
@@ -160,33 +160,21 @@ impl Event {
 ///
 /// It may outlive the queue: then it does nothing any more. Destroying the queue waits for calls
 /// that are under way.
-///
-/// # Invariants
-///
-/// `srq` is valid inside of the gate.
 #[pin_data]
 pub struct Notifier {
-    srq: NonNull<bindings::ib_srq>,
     #[pin]
-    gate: Gate,
+    srq: Gated<bindings::ib_srq>,
 }
-
-// SAFETY: The queue is used inside of the gate only, by what any thread may call.
-unsafe impl Send for Notifier {}
-
-// SAFETY: As above.
-unsafe impl Sync for Notifier {}
 
 impl Notifier {
     /// # Safety
     ///
     /// `srq` is valid until the gate is closed.
     unsafe fn new(srq: NonNull<bindings::ib_srq>) -> Result<Arc<Self>> {
-        // INVARIANT: By the requirements of this function.
         Arc::pin_init(
             pin_init!(Self {
-                srq,
-                gate <- Gate::new(),
+                // SAFETY: By the requirements of this function.
+                srq <- unsafe { Gated::new(srq) },
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -194,9 +182,8 @@ impl Notifier {
 
     /// Tells the owner of an event. Any context.
     pub fn event(&self, event: Event) {
-        self.gate.pass(|| {
-            let srq = self.srq.as_ptr();
-            // SAFETY: By the type invariants, the queue is valid; its handler does not change.
+        self.srq.pass(|srq| {
+            // SAFETY: The queue is valid inside of the gate; its handler does not change.
             unsafe {
                 let mut raw = bindings::ib_event {
                     device: (*srq).device,
@@ -239,7 +226,7 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: The gate is closed below, before the object leaves stage 2 downwards.
         let notifier = unsafe { Notifier::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
         // SAFETY: The object is in stage 1 and not known to anybody.
-        unsafe { Object::begin(this, notifier.clone()) };
+        unsafe { Object::begin(this, notifier) };
 
         let mut new = New::<D> {
             // SAFETY: The object is in stage 2, which is all that `New` uses.
@@ -249,19 +236,10 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         // SAFETY: `D` is the driver of the device.
         let made = D::Srq::create(&mut new, &asked, unsafe { call.user() })
             .and_then(|value| call.finish().map(|()| value));
-        match made {
-            Ok(value) => {
-                // SAFETY: The object is in stage 2, and `new` is not used any more.
-                unsafe { Object::complete(this, value) };
-                Ok(0)
-            }
-            Err(error) => {
-                notifier.gate.close();
-                // SAFETY: As above. The core frees the memory when it has the error.
-                unsafe { Object::end(this) };
-                Err(error)
-            }
-        }
+        // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
+        // when it has the error.
+        unsafe { Object::settle(this, made, |notifier| notifier.srq.close()) }?;
+        Ok(0)
     })
 }
 
@@ -334,13 +312,8 @@ pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
         // SAFETY: By the requirements of this function.
         unsafe { no_udata(udata) }?;
         let this = raw.cast::<Srq<D>>();
-        // SAFETY: By the requirements of this function, each stage is left once, in order. `Srq` is
-        // transparent over `Object`.
-        unsafe {
-            Object::drop_data(&raw mut (*this).0);
-            (*this).0.extra().gate.close();
-            Object::end(&raw mut (*this).0);
-        }
+        // SAFETY: By the requirements of this function. `Srq` is transparent over `Object`.
+        unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.srq.close()) };
         Ok(0)
     })
 }

@@ -309,7 +309,7 @@ impl cq::Operations for Cq {
         }
         let area = Arc::new(SharedArea::new(RING)?, GFP_KERNEL)?;
         let entry = user.ucontext().map(area.clone(), Protection::ReadOnly)?;
-        let notifier = new.notifier()?;
+        let notifier = new.notifier();
         let completions = pin_init!(Completions {
             area,
             notifier,

@@ -105,18 +105,12 @@ impl Soft {
     }
 }
 
-/// The numbers that a device gives to protection domains.
-#[pin_data]
-struct Numbers {
-    #[pin]
-    pds: Mutex<IdPool>,
-}
-
 /// A handle to a device's engine, which lives as long as there is one.
 #[derive(Clone)]
 pub(crate) struct Shared {
     core: Arc<WithTimer<Core>>,
-    numbers: Arc<Numbers>,
+    /// The numbers given to protection domains.
+    pds: Arc<Mutex<IdPool>>,
 }
 
 /// How a memory region stands.
@@ -138,12 +132,7 @@ impl Shared {
         let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
         Ok(Shared {
             core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
-            numbers: Arc::pin_init(
-                pin_init!(Numbers {
-                    pds <- new_mutex!(pds, "Numbers::pds"),
-                }),
-                GFP_KERNEL,
-            )?,
+            pds: Arc::pin_init(new_mutex!(pds, "Shared::pds"), GFP_KERNEL)?,
         })
     }
 
@@ -196,14 +185,14 @@ impl Shared {
 
     /// Takes a number for a protection domain.
     pub(crate) fn alloc_pd(&self) -> Result<u32> {
-        let mut pds = self.numbers.pds.lock();
+        let mut pds = self.pds.lock();
         let id = pds.find_unused_id(0).ok_or(ENOMEM)?;
         Ok(id.acquire() as u32)
     }
 
     /// Gives the number of a protection domain back.
     pub(crate) fn free_pd(&self, id: u32) {
-        self.numbers.pds.lock().release_id(id as usize);
+        self.pds.lock().release_id(id as usize);
     }
 
     /// Tells the engine how many bytes a datagram may have.

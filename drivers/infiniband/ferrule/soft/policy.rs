@@ -19,8 +19,8 @@
 //! be idle. So a stream of kicks is offered to the worker ([`Offers`]): if it gets a processor to
 //! itself it stays awake, programs see that in their status area, and post without a system call.
 //! If it finds itself on a processor that has others to run, or finds no work, it sleeps again, and
-//! the next offer comes later. The worker never competes with a program for long: it looks after
-//! each small budget whether it is still alone ([`spin`]).
+//! the next offer comes later. After each small budget the awake worker looks whether it is still
+//! alone ([`spin`]), and once it is not, it sleeps as soon as no doorbell is rung ([`stay_awake`]).
 
 use ferrule_engine::{
     Budget,
@@ -75,12 +75,6 @@ const KICK: Budget = Budget {
 
 /// What a command may do for others after its own work.
 const COMMAND: Budget = KICK;
-
-/// And what of it before the next command has its turn, which waits meanwhile.
-const PASSING: Budget = Budget {
-    requests: 64,
-    bytes: 256 << 10,
-};
 
 /// What a timer may do in softirq context, where nothing else runs on the processor.
 const TIMER: Budget = Budget {
@@ -293,7 +287,7 @@ pub(super) fn command<R>(
     // it, if somebody left word, before the next has its turn.
     owner.take_messages();
     let left = if owner.has_messages() || owner.engine.has_work() {
-        let (outcome, message) = turn(core, owner, PASSING, None);
+        let (outcome, message) = turn(core, owner, SLICE, None);
         outcome.more || message
     } else {
         owner.leave()
@@ -361,8 +355,8 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
 /// Answers how many requests it found.
 fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
     let mut found = 0;
+    core.shard.enter().engine.wake();
     loop {
-        core.shard.enter().engine.wake();
         found += spin(thread, core);
         let mut owner = core.shard.enter();
         if thread.should_stop() {
@@ -394,12 +388,11 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
         let used = core.shard.try_enter().map_or(0, |mut owner| {
             owner.engine.run(&mut Kernel, SLICE, None).used.requests
         });
+        found += u64::from(used);
         if !single_task_running() || thread.should_stop() {
-            found += u64::from(used);
             break;
         }
         if used != 0 {
-            found += u64::from(used);
             looks = 0;
             continue;
         }

@@ -98,7 +98,7 @@ impl cq::Operations for Cq {
         let ring = KBox::pin_init(new_mutex!(ring_entry, "Cq::ring"), GFP_KERNEL_ACCOUNT)?;
 
         let soft = new.device().shared();
-        let handle = new.notifier()?;
+        let handle = new.notifier();
         let cqn = soft.add_cq(
             depth,
             Ring {

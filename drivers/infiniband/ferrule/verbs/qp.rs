@@ -173,7 +173,7 @@ impl qp::Operations for Qp {
             rq: layout.rq,
             ctrl: layout.ctrl,
             queue: Buffer(buffer),
-            handle: new.notifier()?,
+            handle: new.notifier(),
         })?;
         let qp = Qp {
             soft,
