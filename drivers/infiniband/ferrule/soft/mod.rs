@@ -167,7 +167,15 @@ impl Shared {
 
     /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
     pub(crate) fn quiesce_context(&self, id: ContextId) {
-        policy::command(&self.core, |engine, host| engine.fail_context(host, id));
+        let mut last = None;
+        loop {
+            last = policy::command(&self.core, |engine, host| {
+                engine.fail_context(host, id, last)
+            });
+            if last.is_none() {
+                break;
+            }
+        }
         policy::finish(&self.core);
         policy::command(&self.core, |engine, _| engine.set_context_dead(id));
     }

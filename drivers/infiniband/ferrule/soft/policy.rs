@@ -73,6 +73,9 @@ const KICK: Budget = Budget {
     bytes: 4 << 20,
 };
 
+/// What of it may be done for others, who left word while this program's own work was done.
+const OTHERS: Budget = SLICE;
+
 /// What a command may do for others after its own work.
 const COMMAND: Budget = KICK;
 
@@ -148,6 +151,11 @@ impl Offers {
         let now = monotonic_ns();
         let began = self.began.xchg(now, Relaxed);
         now.wrapping_sub(began) <= STREAM_NS && now >= self.not_before.load(Relaxed)
+    }
+
+    /// Whether none came to nothing just now.
+    fn are_welcome(&self) -> bool {
+        monotonic_ns() >= self.not_before.load(Relaxed)
     }
 
     /// The worker went to sleep after it had found so many requests.
@@ -242,18 +250,27 @@ fn turn(
 
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
+/// With a `first`, until nothing is left of its work: who asks for little does not do the work of
+/// those who ask for much. Others who left word meanwhile are served, but within [`OTHERS`].
+///
 /// If another caller owns the shard, that one does the work. Any context.
 fn serve(core: &WithTimer<Core>, budget: Budget, first: Option<ContextId>) -> bool {
     let mut left = budget;
-    // Preferred once: with each slice, nobody else would have a turn.
-    let mut first = first;
     loop {
         let Some(owner) = core.shard.try_enter() else {
             return false;
         };
-        let (outcome, message) = turn(core, owner, left.min(SLICE), first.take());
+        // Who left work has woken the worker.
+        let is_told = owner.engine.has_work();
+        let (outcome, message) = turn(core, owner, left.min(SLICE), first);
         if !outcome.more && !message {
             return false;
+        }
+        if first.is_some() && !outcome.first {
+            if is_told && !message {
+                return false;
+            }
+            left = left.min(OTHERS);
         }
         // Who left a message met us here, and what it came for is ours to do. A look counts as a
         // request, so that programs which kick without end cannot keep us for ever.
@@ -341,6 +358,9 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
         core.wanted.xchg(0, Full);
         while serve(core, WORKER, None) && !thread.should_stop() {
             kernel_ext::task::cond_resched();
+        }
+        if !core.offers.are_welcome() {
+            continue;
         }
         // The scheduler wakes a thread near to who woke it: there, of all places, is a program.
         let alone = single_task_running() || (thread.move_away().is_ok() && single_task_running());

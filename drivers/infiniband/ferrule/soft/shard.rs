@@ -12,8 +12,11 @@
 //! it, or the owner has left before, and who came second is the owner. A message is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
-//! give. While it waits, [`Shard::try_enter`] only leaves messages, so that a program which posts
-//! without a pause cannot keep another one from destroying its queue pair.
+//! give. It does so without sleeping: an owner is not preempted and leaves within a slice, sooner
+//! than a thread that sleeps would have a processor again behind those that want one. Commands queue
+//! up at a spinlock, which is fair among them. While the first of them waits for the owner,
+//! [`Shard::try_enter`] only leaves messages, so that a program which posts without a pause cannot
+//! keep another one from destroying its queue pair.
 
 use core::{
     cell::UnsafeCell,
@@ -24,19 +27,20 @@ use core::{
 };
 
 use kernel::{
+    new_spinlock,
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Relaxed, //
+    processor::cpu_relax,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        SpinLock, //
     },
 };
 
-use kernel_ext::{
-    new_waitqueue,
-    sync::WaitQueue,
-    task::NoPreempt, //
-};
+use kernel_ext::task::NoPreempt;
 
 /// Somebody owns the state.
 const OWNED: u32 = 1;
@@ -44,8 +48,8 @@ const OWNED: u32 = 1;
 /// Somebody came while it was owned or waited for, and went: the engine has to run once more.
 const MESSAGE: u32 = 2;
 
-/// A caller in [`Shard::enter`] that waits for its turn. The bits from here on count them.
-const WAITER: u32 = 4;
+/// A caller in [`Shard::enter`] waits for the owner to leave, and is the next one.
+const WAITING: u32 = 4;
 
 /// A value that one owner at a time may use, without any lock.
 ///
@@ -56,8 +60,9 @@ const WAITER: u32 = 4;
 #[pin_data]
 pub(crate) struct Shard<T> {
     word: Atomic<u32>,
+    /// Who holds it may set [`WAITING`].
     #[pin]
-    freed: WaitQueue,
+    queue: SpinLock<()>,
     state: UnsafeCell<T>,
 }
 
@@ -70,7 +75,7 @@ impl<T> Shard<T> {
     pub(crate) fn new(state: T) -> impl PinInit<Self> {
         pin_init!(Self {
             word: Atomic::new(0),
-            freed <- new_waitqueue!("Shard::freed"),
+            queue <- new_spinlock!((), "Shard::queue"),
             state: UnsafeCell::new(state),
         })
     }
@@ -104,30 +109,28 @@ impl<T> Shard<T> {
 
     /// Becomes the owner, waiting for it where need be. Messages stay where they are.
     ///
-    /// Waits without a time limit, since every owner leaves within its budget. Process context
-    /// only.
+    /// Waits without a time limit, since every owner leaves within its slice. Process context only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let here = NoPreempt::new();
-        let mut word = 0;
-        while word & OWNED == 0 {
-            match self.word.cmpxchg(word, word | OWNED, Full) {
-                // INVARIANT: As in `try_enter`.
+        let word = self.word.load(Relaxed) & MESSAGE;
+        // INVARIANT: As in `try_enter`.
+        if self.word.cmpxchg(word, word | OWNED, Full).is_ok() {
+            return Owner::new(self, here);
+        }
+        let _turn = self.queue.lock();
+        let mut word = self.word.fetch_add(WAITING, Full) | WAITING;
+        loop {
+            // INVARIANT: As in `try_enter`.
+            match self
+                .word
+                .cmpxchg(word & !OWNED, word & MESSAGE | OWNED, Full)
+            {
                 Ok(_) => return Owner::new(self, here),
                 Err(now) => word = now,
             }
-        }
-        self.word.fetch_add(WAITER, Full);
-        drop(here);
-        loop {
-            self.freed.wait(|| {
+            while word & OWNED != 0 {
+                cpu_relax();
                 word = self.word.load(Relaxed);
-                word & OWNED == 0
-            });
-            let next = word.wrapping_sub(WAITER) | OWNED;
-            let here = NoPreempt::new();
-            if self.word.cmpxchg(word, next, Full).is_ok() {
-                // INVARIANT: As in `try_enter`.
-                return Owner::new(self, here);
             }
         }
     }
@@ -187,15 +190,12 @@ impl<'a, T> Owner<'a, T> {
         word & MESSAGE != 0
     }
 
-    /// Clears `OWNED`, wakes who waits, and answers the word as it was.
+    /// Clears `OWNED`, and answers the word as it was.
     #[inline]
     fn release(&self) -> u32 {
         let mut word = OWNED;
         while let Err(now) = self.shard.word.cmpxchg(word, word & !OWNED, Full) {
             word = now;
-        }
-        if word >= WAITER {
-            self.shard.freed.wake_up();
         }
         word
     }

@@ -78,11 +78,16 @@ pub struct Config {
     pub random: u32,
 }
 
+/// How many queue pairs a step of [`Engine::fail_context`] looks at.
+const FAIL_STEP: u32 = 256;
+
 /// What a run did and left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// A queue pair still waits for a turn, or a timer is due: the budget was spent.
+    /// A queue pair still waits for a turn, or a timer is due.
     pub more: bool,
+    /// It is one of the context that was to be first.
+    pub first: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
     /// What was used of the budget.
@@ -451,18 +456,26 @@ impl<H: Host> Engine<H> {
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
     ///
+    /// Looks at some queue pairs of the device from that after `after` on, or from the first, and
+    /// answers the last of them, after which to go on, or none if all have been seen.
     /// [`Engine::run`], until nothing is left, ends their work with flush errors.
-    pub fn fail_context(&mut self, host: &mut H, id: ContextId) {
-        let mut next = self.qps.next(None);
-        while let Some(qpn) = next {
+    pub fn fail_context(
+        &mut self,
+        host: &mut H,
+        id: ContextId,
+        mut after: Option<u32>,
+    ) -> Option<u32> {
+        for _ in 0..FAIL_STEP {
+            let qpn = self.qps.next(after)?;
             if let Some(mut qp) = self.qps.take(qpn) {
                 if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
                     requester::enter_error(&mut self.qps, host, &mut qp.core);
                 }
                 self.qps.put_back(qp);
             }
-            next = self.qps.next(Some(qpn));
+            after = Some(qpn);
         }
+        after
     }
 
     /// Tells a context that its device is gone.
@@ -643,20 +656,28 @@ impl<H: Host> Engine<H> {
     /// nothing to do, since a program can have as many of them as it likes.
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.scan_all(first);
-        self.work(host, budget)
+        self.work(host, budget, first, false)
     }
 
-    /// As [`Engine::run`], but takes the doorbells of one context alone, however many are open.
+    /// As [`Engine::run`], but takes the doorbells of one context alone, however many are open, and
+    /// ends when none of its queue pairs wants a turn.
     ///
     /// For a caller who knows that whoever else rang came, or comes, to say so.
     pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
         self.scan(context);
         self.qps.prefer(context);
-        self.work(host, budget)
+        self.work(host, budget, Some(context), true)
     }
 
-    /// Lets timers fire, and gives queue pairs their turns.
-    fn work(&mut self, host: &mut H, budget: Budget) -> Outcome {
+    /// Lets timers fire, and gives queue pairs their turns: `only` as long as one of `first` wants
+    /// one, or else all.
+    fn work(
+        &mut self,
+        host: &mut H,
+        budget: Budget,
+        first: Option<ContextId>,
+        only: bool,
+    ) -> Outcome {
         let mut left = budget;
         let mut due = false;
         if self.qps.deadline().is_some() {
@@ -664,7 +685,8 @@ impl<H: Host> Engine<H> {
             self.fire_timers(host, now, &mut left);
             due = self.qps.deadline().is_some_and(|deadline| deadline <= now);
         }
-        while !left.is_spent() {
+        let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
+        while !left.is_spent() && (!only || waits(&self.qps)) {
             let Some(qp) = self.qps.take_next() else {
                 break;
             };
@@ -677,6 +699,7 @@ impl<H: Host> Engine<H> {
         }
         Outcome {
             more: due || self.qps.has_active(),
+            first: waits(&self.qps),
             deadline: self.qps.deadline(),
             used: budget.less(left),
         }

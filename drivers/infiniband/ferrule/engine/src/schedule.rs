@@ -177,6 +177,15 @@ impl<H: Host> Qps<H> {
         !self.flows.is_empty()
     }
 
+    /// Whether a queue pair of the context waits for a turn, or of another one of its flow.
+    #[inline]
+    pub(crate) fn has_active_of(&self, context: ContextId) -> bool {
+        let flow = flow(Some(context)) as usize;
+        self.active
+            .get(flow)
+            .is_some_and(|active| !active.is_empty())
+    }
+
     /// Takes the doorbell of a queue pair that has to belong to `context`.
     #[inline]
     pub(crate) fn ring(&mut self, counters: &mut Counters, context: ContextId, doorbell: u32) {
@@ -283,7 +292,7 @@ impl Budget {
     /// What one turn may use: enough to be worth the change, little enough for the others.
     pub(crate) const TURN: Budget = Budget {
         requests: 32,
-        bytes: 256 * 1024,
+        bytes: 64 * 1024,
     };
 
     /// Whether nothing is left.

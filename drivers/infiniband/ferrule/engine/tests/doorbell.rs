@@ -121,6 +121,47 @@ fn own_context_is_served_first() {
     }
 }
 
+/// Who runs the engine for a context alone does nothing for others, not even what waits already.
+#[test]
+fn one_context_is_served_alone() {
+    let mut w = World::new();
+    let cq = w.cq(256);
+    let caller = w.context();
+    let theirs = w.qp(&cq, &cq);
+    let unknown = w.qp(&cq, &cq);
+    let own = w.qp_in(Some(&caller), &QpSpec::default(), &cq, &cq);
+    for qp in [&theirs, &unknown, &own] {
+        w.connect(qp, qp);
+    }
+    w.run();
+    theirs.post_send(&Wr::write(1, &[], (0, 0)));
+    let none = Budget {
+        requests: 0,
+        bytes: 0,
+    };
+    assert!(w.engine.run(&mut w.host, none, None).more);
+    unknown.post_send(&Wr::write(2, &[], (0, 0)));
+    own.post_send(&Wr::write(100, &[], (0, 0)));
+    own.post_send(&Wr::write(101, &[], (0, 0)));
+
+    let one = Budget {
+        requests: 1,
+        bytes: 1 << 20,
+    };
+    let outcome = w.engine.run_for(&mut w.host, one, caller.id);
+    assert!(outcome.more && outcome.first);
+    cq.expect(100, Status::Success);
+    let outcome = w.engine.run_for(&mut w.host, PLENTY, caller.id);
+    assert!(outcome.more && !outcome.first);
+    cq.expect(101, Status::Success);
+    cq.expect_none();
+
+    let outcome = w.engine.run(&mut w.host, PLENTY, Some(caller.id));
+    assert!(!outcome.more && !outcome.first);
+    cq.expect(1, Status::Success);
+    cq.expect(2, Status::Success);
+}
+
 #[test]
 fn turns_are_taken_in_order() {
     let mut w = World::new();

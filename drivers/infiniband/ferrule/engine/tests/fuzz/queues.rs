@@ -233,7 +233,9 @@ impl Scene {
     fn end(mut self) {
         self.transfer(1000);
         let id = self.hostile.id;
-        self.world.engine.fail_context(&mut self.world.host, id);
+        self.world
+            .engine
+            .fail_context(&mut self.world.host, id, None);
         self.run_all();
         for qp in &self.qps {
             assert!(self.world.engine.remove_qp(qp.id.number).is_ok());

@@ -200,7 +200,7 @@ methods! {
         -> Result<Option<Box<Group>>, Handed<Group>>;
     detach_mcast(qpn: u32, gid: &Gid) -> Result<Option<Box<Group>>, Error>;
     next_qp(after: Option<u32>) -> Option<u32>;
-    fail_context(host: &mut Opaque, id: ContextId) -> ();
+    fail_context(host: &mut Opaque, id: ContextId, after: Option<u32>) -> Option<u32>;
     set_context_dead(id: ContextId) -> ();
     ring_qp(qpn: u32) -> ();
     has_work() -> bool;
