@@ -5,6 +5,8 @@
 //! The engine knows the world by the traits of `ferrule_engine::host`; here the kernel's objects
 //! put them on. Nothing in this file decides anything.
 
+use core::convert::Infallible;
+
 use ferrule_engine::{
     abi,
     host::{
@@ -12,13 +14,16 @@ use ferrule_engine::{
         Doorbells,
         Fault,
         Host,
+        Packet,
         Queue,
         Region, //
     },
     CqEvent,
+    Outgoing,
     QpEvent,
     SrqEvent,
-    Trace, //
+    Trace,
+    Unsent, //
 };
 use kernel::{
     prelude::*,
@@ -48,6 +53,9 @@ impl Host for Kernel {
     type Queue = Buffer;
     type CompletionRing = Ring;
     type Doorbells = Areas;
+    // There is no network behind the engine yet, so there are no routes and no packets.
+    type Packet = Infallible;
+    type Route = Infallible;
     type CqHandle = Arc<cq::Notifier>;
     type QpHandle = Arc<qp::Notifier>;
     type SrqHandle = Arc<srq::Notifier>;
@@ -65,6 +73,14 @@ impl Host for Kernel {
     #[inline]
     fn now(&mut self) -> u64 {
         monotonic_raw_ns()
+    }
+
+    fn transmit(
+        &mut self,
+        route: &mut Infallible,
+        _packet: &mut Outgoing<'_, Self>,
+    ) -> Result<(), Unsent> {
+        match *route {}
     }
 
     fn completion_event(&mut self, cq: &Arc<cq::Notifier>) {
@@ -134,6 +150,22 @@ impl Region for Pinned {
     #[inline]
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         self.0.fetch_add_u64(offset, add).map_err(|_| Fault)
+    }
+}
+
+impl Packet<Pinned> for Infallible {
+    fn crc32(&self, _crc: u32, _offset: usize, _length: usize) -> Result<u32, Fault> {
+        match *self {}
+    }
+
+    fn copy(
+        &self,
+        _offset: usize,
+        _to: &Pinned,
+        _to_offset: u64,
+        _length: usize,
+    ) -> Result<(), Fault> {
+        match *self {}
     }
 }
 

@@ -211,7 +211,7 @@ impl Shared {
     /// Makes an address handle for queue pairs of a protection domain, and returns its number, which
     /// is never 0.
     pub(crate) fn add_ah(&self, pd: u32, path: Path) -> Result<u32> {
-        self.add(Ah::new(pd, path), Engine::add_ah)
+        self.add(Ah::new(pd, path, None), Engine::add_ah)
     }
 
     /// Destroys an address handle.
@@ -340,7 +340,7 @@ impl Shared {
     /// Changes attributes of a queue pair.
     pub(crate) fn modify_qp(&self, qpn: u32, change: &Modify) -> Result {
         policy::command(&self.core, |engine, host| {
-            engine.modify_qp(host, qpn, change)
+            engine.modify_qp(host, qpn, change, &mut None)
         })
         .map_err(errno)
     }

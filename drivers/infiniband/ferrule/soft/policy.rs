@@ -199,7 +199,10 @@ impl Core {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             shard <- Shard::new(State {
-                engine: Engine::new(Config { random: random_u32() }),
+                engine: Engine::new(Config {
+                    random: random_u32(),
+                    retries_for_ever: false,
+                }),
             }),
             worker <- new_waitqueue!("Core::worker"),
             wanted: Atomic::new(0),

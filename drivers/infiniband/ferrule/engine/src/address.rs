@@ -24,27 +24,31 @@ use crate::{
 pub const MAX_AH: u32 = 1 << 16;
 
 /// An address handle.
-pub struct Ah {
+pub struct Ah<H: Host> {
     number: u32,
     pd: u32,
     path: Path,
+    #[allow(dead_code, reason = "datagrams do not go over the wire yet")]
+    route: Option<H::Route>,
 }
 
-impl Ah {
+impl<H: Host> Ah<H> {
     /// Makes an address handle, to be handed to [`Engine::add_ah`](crate::Engine::add_ah), for queue
-    /// pairs of the protection domain `pd`.
-    pub fn new(pd: u32, path: Path) -> Self {
+    /// pairs of the protection domain `pd`. With a path to peers elsewhere, or to a group, comes the
+    /// route to them.
+    pub fn new(pd: u32, path: Path, route: Option<H::Route>) -> Self {
         Self {
             number: 0,
             pd,
             path,
+            route,
         }
     }
 }
 
 /// All address handles.
 pub(crate) struct Ahs<H: Host> {
-    table: Table<H, Ah, (), { tops(MAX_AH) }>,
+    table: Table<H, Ah<H>, (), { tops(MAX_AH) }>,
 }
 
 impl<H: Host> Ahs<H> {
@@ -55,7 +59,7 @@ impl<H: Host> Ahs<H> {
         }
     }
 
-    pub(crate) fn add(&mut self, ah: H::Box<Ah>) -> Result<u32, Refused<H::Box<Ah>>> {
+    pub(crate) fn add(&mut self, ah: H::Box<Ah<H>>) -> Result<u32, Refused<H::Box<Ah<H>>>> {
         let mut number = 0;
         self.table.insert(ah, |ah, index, generation| {
             number = index.wrapping_shl(8) | u32::from(generation);
@@ -64,7 +68,7 @@ impl<H: Host> Ahs<H> {
         Ok(number)
     }
 
-    pub(crate) fn remove(&mut self, number: u32) -> Result<H::Box<Ah>, Error> {
+    pub(crate) fn remove(&mut self, number: u32) -> Result<H::Box<Ah<H>>, Error> {
         let index = number.wrapping_shr(8);
         match self.table.get(index) {
             Some(ah) if ah.number == number => self.table.remove(index).ok_or(Error::NotFound),
@@ -72,7 +76,10 @@ impl<H: Host> Ahs<H> {
         }
     }
 
-    pub(crate) fn grow(&mut self, chunk: TableChunk<H, Ah, ()>) -> Option<TableChunk<H, Ah, ()>> {
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Ah<H>, ()>,
+    ) -> Option<TableChunk<H, Ah<H>, ()>> {
         self.table.grow(chunk)
     }
 

@@ -12,9 +12,12 @@ use crate::{
         Host,
         Region, //
     },
+    message::{
+        Bytes,
+        Message, //
+    },
     qp::Core,
     request::Opcode,
-    requester::Message,
     responder::{
         Refusal,
         Reply, //
@@ -33,7 +36,7 @@ pub(crate) const WORD: u32 = 8;
 pub(crate) fn answer<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
 ) -> Result<Reply, Refusal> {
     // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
     if !core.attr.access.allows(Access::REMOTE_ATOMIC) || core.attr.max_dest_rd_atomic == 0 {
@@ -45,16 +48,21 @@ pub(crate) fn answer<H: Host>(
     if word.addr & 7 != 0 {
         return Err(Refusal::InvalidRequest);
     }
-    let request = message.request;
-    let words: abi::AtomicWords = zerocopy::transmute!(request.head.extra);
-    let before = match request.opcode {
+    let head = message.head;
+    let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
+    let before = match message.opcode {
         Opcode::CompareSwap => {
             region.compare_swap(offset, words.compare_add.get(), words.swap.get())
         }
         _ => region.fetch_add(offset, words.compare_add.get()),
     };
     // Where addresses count from an odd place in memory, the word itself may not be aligned.
-    let before = before.map_err(|_| Refusal::InvalidRequest)?.to_ne_bytes();
+    let before = before.map_err(|_| Refusal::InvalidRequest)?;
+    if let Bytes::Packet { found, .. } = &mut message.bytes {
+        *found = before;
+        return Ok(Reply::Acknowledge);
+    }
+    let before = before.to_ne_bytes();
     let mut source = Side::Inline(&before);
     match sgl::copy(bus.keys, &mut source, &mut message.local(), WORD) {
         Ok(()) => Ok(Reply::Acknowledge),

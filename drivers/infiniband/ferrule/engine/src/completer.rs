@@ -110,20 +110,37 @@ pub(crate) fn complete_send<H: Host>(
     if status == Status::Success && !request.is_signaled() && !core.init.sq_sig_all {
         return Ok(());
     }
-    Completion {
-        wr_id: request.head.wr_id.get(),
+    complete(
+        bus,
+        core,
+        request.index,
+        request.head.wr_id.get(),
+        completion_opcode(request.head.opcode),
+        request.length,
         status,
-        opcode: completion_opcode(request.head.opcode),
-        length: if status == Status::Success {
-            request.length
-        } else {
-            0
-        },
+    )
+}
+
+/// Writes the completion of the send request of slot `index`.
+pub(crate) fn complete<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    index: u32,
+    wr_id: u64,
+    opcode: u8,
+    length: u32,
+    status: Status,
+) -> Result<(), Overrun> {
+    Completion {
+        wr_id,
+        status,
+        opcode,
+        length: if status == Status::Success { length } else { 0 },
         data: [0; 4],
         flags: 0,
         source: 0,
         sl: 0,
-        queue_index: request.index.wrapping_add(1),
+        queue_index: index.wrapping_add(1),
         solicited: false,
     }
     .write(bus, core, core.init.send_cq)
@@ -154,15 +171,21 @@ pub(crate) fn complete_receive_in_error<H: Host>(
 
 /// Ends what is left in the send queue with flush errors, as far as the turn allows (C10-42).
 pub(crate) fn flush_send_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
-    let Qp { core, sq, .. } = qp;
+    let Qp { core, sq, wire, .. } = qp;
+    // What is on its way to a peer elsewhere comes first.
+    if core.remote_path().is_some() && wire.outstanding(sq.consumer()) != 0 {
+        sq.rewind(wire.oldest());
+    }
     while !bus.allowance.is_spent() {
         if !sq.take_for_flush(core) {
+            wire.stop(sq.consumer());
             return Next::Idle;
         }
         bus.allowance.take_request();
         // A completion queue without room has told so; the queue is emptied all the same.
         let _ = complete_send(bus, core, sq, Status::Flushed);
         sq.finish();
+        wire.stop(sq.consumer());
     }
     Next::Again
 }

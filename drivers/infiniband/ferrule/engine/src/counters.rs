@@ -60,7 +60,38 @@ pub struct Counters {
     pub unanswered: u64,
     /// Producer indices that were further ahead than the ring is deep.
     pub producer_jumps: u64,
-    /// Messages of unreliable services that were dropped, at each of a group's receivers.
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets that came to port 4791.
+    pub packets_received: u64,
+    /// Of these, too short for their headers.
+    pub malformed_short: u64,
+    /// Of another version of the transport header.
+    pub malformed_version: u64,
+    /// With an opcode that does not exist.
+    pub malformed_opcode: u64,
+    /// With a payload that the opcode does not have, or a pad count that does not fit.
+    pub malformed_length: u64,
+    /// With a wrong invariant CRC.
+    pub icrc_errors: u64,
+    /// For another partition.
+    pub pkey_errors: u64,
+    /// For queue pairs that do not exist.
+    pub unknown_queue_pairs: u64,
+    /// For queue pairs of another service or that have another peer.
+    pub misdirected: u64,
+    /// Packets that were seen before.
+    pub duplicates: u64,
+    /// Negative acknowledgements sent, receiver not ready among them.
+    pub naks_sent: u64,
+    /// Negative acknowledgements of peers, receiver not ready not among them.
+    pub naks_received: u64,
+    /// Packets that had met congestion on their way (ECN).
+    pub congestion_marks: u64,
+    /// Congestion notification packets.
+    pub congestion_notifications: u64,
+    /// Messages of unreliable services that were dropped, at each of a group's receivers, and packets
+    /// that came in no state for them.
     pub dropped: u64,
     /// Datagrams of these whose Q_Key was not the receiver's.
     pub qkey_violations: u64,

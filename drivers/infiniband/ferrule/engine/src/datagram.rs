@@ -20,6 +20,7 @@ use crate::{
     counters::Count,
     grh,
     host::Host,
+    message::Message,
     multicast::{
         is_multicast,
         MAX_MCAST_QP_ATTACH,
@@ -34,10 +35,7 @@ use crate::{
         Opcode,
         Status, //
     },
-    requester::{
-        enter_error,
-        Message, //
-    },
+    requester::enter_error,
     responder::{
         NoReceive,
         Responder, //
@@ -48,7 +46,6 @@ use crate::{
     },
     sgl::{
         self,
-        Cursor,
         Side,
         Unreachable, //
     },
@@ -64,8 +61,8 @@ use crate::{
 const OWN_QKEY: u32 = 1 << 31;
 
 /// A datagram on its way.
-struct Datagram<'a> {
-    message: Message<'a>,
+struct Datagram<'a, H: Host> {
+    message: Message<'a, H>,
     path: &'a Path,
     qkey: u32,
 }
@@ -154,15 +151,12 @@ fn deliver<H: Host>(
     path: &Path,
     qkey: u32,
 ) -> Arrival {
-    let Qp { core, sq, rq } = qp;
+    let Qp { core, sq, rq, .. } = qp;
     // Each receiver gets all of it, so each copy begins at the start.
-    let mut cursor = Cursor::default();
+    sq.begin_again();
     let length = sq.request().length;
     let datagram = Datagram {
-        message: Message {
-            cursor: &mut cursor,
-            ..sq.message(core, length)
-        },
+        message: sq.message(core, length),
         path,
         qkey,
     };
@@ -190,7 +184,7 @@ fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    mut datagram: Datagram<'_>,
+    mut datagram: Datagram<'_, H>,
 ) -> Arrival {
     let ready = matches!(
         core.state,
@@ -223,8 +217,7 @@ fn receive<H: Host>(
             Err(_) => Arrival::Broken,
         };
     }
-    let request = datagram.message.request;
-    let with_imm = request.opcode == Opcode::SendWithImm;
+    let with_imm = datagram.message.opcode == Opcode::SendWithImm;
     let header = grh::header(datagram.path, length, with_imm);
     let mut copied = sgl::copy(
         bus.keys,
@@ -262,7 +255,7 @@ fn receive<H: Host>(
         opcode: wc_opcode::RECV,
         length: length.wrapping_add(grh::LENGTH),
         data: if with_imm {
-            request.head.imm_or_inv
+            datagram.message.head.imm_or_inv
         } else {
             [0; 4]
         },
@@ -270,7 +263,7 @@ fn receive<H: Host>(
         source: datagram.message.from,
         sl: datagram.path.sl,
         queue_index: rq.request().index.wrapping_add(1),
-        solicited: request.is_solicited(),
+        solicited: datagram.message.is_solicited(),
     }
     .write(bus, core, core.init.recv_cq);
     rq.finish();

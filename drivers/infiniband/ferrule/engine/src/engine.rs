@@ -69,6 +69,10 @@ use crate::{
         Kind, //
     },
     window::Mw,
+    wire::{
+        self,
+        Datagram, //
+    },
 };
 
 /// What an engine is told at its birth.
@@ -76,6 +80,9 @@ use crate::{
 pub struct Config {
     /// A random number: memory keys begin with generations that depend on it.
     pub random: u32,
+    /// A retry count of 7 stands for no limit, as `rdma_rxe` has it. Else it is seven retries, as the
+    /// specification has it.
+    pub retries_for_ever: bool,
 }
 
 /// How many queue pairs a step of [`Engine::fail_context`] looks at.
@@ -106,6 +113,7 @@ pub struct Engine<H: Host> {
     port: Port<H>,
     qps: Qps<H>,
     counters: Counters,
+    retries_for_ever: bool,
 }
 
 impl<H: Host> Engine<H> {
@@ -119,6 +127,7 @@ impl<H: Host> Engine<H> {
             port: Port::new(),
             qps: Qps::new(),
             counters: Counters::default(),
+            retries_for_ever: config.retries_for_ever,
         }
     }
 
@@ -363,9 +372,21 @@ impl<H: Host> Engine<H> {
     /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such transition, an attribute is
     /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
     /// migration, another size or a rate. Nothing has changed then.
-    pub fn modify_qp(&mut self, host: &mut H, qpn: u32, modify: &Modify) -> Result<(), Error> {
+    ///
+    /// With a path to a peer elsewhere comes the route to it. What is left in `route` is for the host
+    /// to drop without the shard.
+    pub fn modify_qp(
+        &mut self,
+        host: &mut H,
+        qpn: u32,
+        modify: &Modify,
+        route: &mut Option<H::Route>,
+    ) -> Result<(), Error> {
         let mut qp = self.qps.take(qpn).ok_or(Error::NotFound)?;
         let result = state::modify(&mut self.qps, host, &mut qp, modify);
+        if result.is_ok() && modify.path.is_some() {
+            core::mem::swap(&mut qp.wire.route, route);
+        }
         self.qps.put_back(qp);
         result
     }
@@ -389,7 +410,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::NeedChunk`], [`Error::Full`].
-    pub fn add_ah(&mut self, ah: H::Box<Ah>) -> Result<u32, Refused<H::Box<Ah>>> {
+    pub fn add_ah(&mut self, ah: H::Box<Ah<H>>) -> Result<u32, Refused<H::Box<Ah<H>>>> {
         self.port.ahs.add(ah)
     }
 
@@ -398,7 +419,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::NotFound`].
-    pub fn remove_ah(&mut self, number: u32) -> Result<H::Box<Ah>, Error> {
+    pub fn remove_ah(&mut self, number: u32) -> Result<H::Box<Ah<H>>, Error> {
         self.port.ahs.remove(number)
     }
 
@@ -585,6 +606,7 @@ impl<H: Host> Engine<H> {
             port,
             qps,
             counters,
+            retries_for_ever,
             ..
         } = self;
         let mut bus = Bus {
@@ -594,10 +616,14 @@ impl<H: Host> Engine<H> {
             srqs,
             port,
             counters,
+            retries_for_ever: *retries_for_ever,
             now,
             allowance,
         };
         let next = match qp.core.state {
+            State::Rtr | State::Rts | State::Sqd if qp.core.remote_path().is_some() => {
+                wire::run(qps, &mut bus, &mut qp)
+            }
             State::Rts | State::Sqd => requester::run(qps, &mut bus, &mut qp),
             State::Err => match flush_send_queue(&mut bus, &mut qp) {
                 Next::Again => Next::Again,
@@ -630,6 +656,7 @@ impl<H: Host> Engine<H> {
                 port,
                 qps,
                 counters,
+                retries_for_ever,
                 ..
             } = self;
             let mut bus = Bus {
@@ -639,12 +666,44 @@ impl<H: Host> Engine<H> {
                 srqs,
                 port,
                 counters,
+                retries_for_ever: *retries_for_ever,
                 now,
                 allowance: Budget::TURN,
             };
             requester::timer_fired(qps, &mut bus, &mut qp);
             self.qps.put_back(qp);
         }
+        self.cqs.raise_events(host, &mut self.counters);
+    }
+
+    /// Takes a packet that has come to port 4791. What it asks for in return is left to the next
+    /// [`Engine::run`].
+    ///
+    /// Whatever is wrong with it, it is dropped and counted.
+    pub fn receive(&mut self, host: &mut H, datagram: &Datagram<'_, H>) {
+        let now = host.now();
+        let Self {
+            keys,
+            cqs,
+            srqs,
+            port,
+            qps,
+            counters,
+            retries_for_ever,
+            ..
+        } = self;
+        let mut bus = Bus {
+            host,
+            keys,
+            cqs,
+            srqs,
+            port,
+            counters,
+            retries_for_ever: *retries_for_ever,
+            now,
+            allowance: Budget::TURN,
+        };
+        wire::receive(qps, &mut bus, datagram);
         self.cqs.raise_events(host, &mut self.counters);
     }
 

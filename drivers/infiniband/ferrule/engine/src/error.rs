@@ -19,6 +19,8 @@ pub enum Error {
     Busy,
     /// All numbers of this kind of object are taken (`ENOMEM`).
     Full,
+    /// There is no memory (`ENOMEM`).
+    NoMemory,
     /// A table has to grow first (`ENOMEM`, if the host cannot or will not).
     ///
     /// The host allocates the chunk outside of the shard, hands it to
@@ -30,7 +32,7 @@ impl Error {
     /// The error number, positive, as Linux has them.
     pub const fn errno(self) -> i32 {
         match self {
-            Error::Full | Error::NeedChunk(_) => 12,
+            Error::Full | Error::NoMemory | Error::NeedChunk(_) => 12,
             Error::Busy => 16,
             Error::Invalid | Error::NotFound => 22,
             Error::NotSupported => 95,

@@ -3,7 +3,7 @@
 //! What the engine needs of the world, as traits.
 //!
 //! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
-//! of itself is behind [`Host`] and the four traits for shared memory: [`Region`], [`Queue`],
+//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`Packet`], [`Queue`],
 //! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, `ferrule-nic` over
 //! guest memory, the tests over vectors.
 //!
@@ -20,6 +20,10 @@ use crate::event::{
     Trace, //
 };
 use crate::packet;
+use crate::wire::{
+    Outgoing,
+    Unsent, //
+};
 
 /// The world that an engine lives in.
 ///
@@ -41,6 +45,13 @@ pub trait Host: Sized {
 
     /// The doorbell and status areas of a user context.
     type Doorbells: Doorbells;
+
+    /// The bytes of a packet that was received.
+    type Packet: Packet<Self::Region>;
+
+    /// What the host needs to send along a path: a route, headers that it has prepared. The engine
+    /// keeps it and lends it to [`Host::transmit`]; it is the host that makes and drops it.
+    type Route;
 
     /// What the host needs to tell of a completion queue's events.
     type CqHandle;
@@ -72,6 +83,19 @@ pub trait Host: Sized {
 
     /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
     fn now(&mut self) -> u64;
+
+    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that
+    /// follows them.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsent`] where the engine has to do something about it. For whatever other reason a packet
+    /// cannot be sent, it is lost, which needs no telling.
+    fn transmit(
+        &mut self,
+        route: &mut Self::Route,
+        packet: &mut Outgoing<'_, Self>,
+    ) -> Result<(), Unsent>;
 
     /// An armed completion queue has new completions: at most once for each arm.
     fn completion_event(&mut self, cq: &Self::CqHandle);
@@ -144,6 +168,27 @@ pub trait Region {
     ///
     /// As [`Region::compare_swap`].
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
+}
+
+/// The bytes of a packet that was received, from the base transport header on.
+///
+/// They may lie in several pieces, and may change while they are looked at: the page of a local
+/// sender's file is not copied on its way. So they are never a slice.
+pub trait Packet<R: Region> {
+    /// Continues a CRC as [`Host::crc32`] does, over `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there are not as many bytes.
+    fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault>;
+
+    /// Copies `length` bytes from `offset` on to a memory region.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there are not as many bytes or one cannot be written; the region may have been
+    /// changed in part.
+    fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
 }
 
 /// The buffer of a queue pair or shared receive queue, which a program writes.

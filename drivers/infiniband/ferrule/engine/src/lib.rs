@@ -46,6 +46,7 @@ pub mod host;
 mod key;
 mod list;
 mod local;
+mod message;
 mod multicast;
 pub mod packet;
 mod port;
@@ -65,6 +66,7 @@ mod timer;
 mod uc;
 mod unreliable;
 mod window;
+mod wire;
 
 #[cfg(test)]
 #[path = "../tests/sim/mod.rs"]
@@ -122,6 +124,7 @@ pub use crate::{
         Doorbells,
         Fault,
         Host,
+        Packet,
         Queue,
         Region, //
     },
@@ -165,5 +168,10 @@ pub use crate::{
         Mw,
         MwType,
         MAX_MW, //
+    },
+    wire::{
+        Datagram,
+        Outgoing,
+        Unsent, //
     },
 };

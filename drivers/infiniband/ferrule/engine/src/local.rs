@@ -32,8 +32,8 @@ pub(crate) fn deliver<H: Host>(
     qp: &mut Qp<H>,
     length: u32,
 ) -> Reply {
-    let Qp { core, sq, rq } = qp;
-    // There is no wire yet: a peer that is not on this engine never answers.
+    let Qp { core, sq, rq, .. } = qp;
+    // Without a way to it, or by the wire, nothing comes here.
     if core
         .attr
         .path

@@ -13,6 +13,12 @@ pub(crate) fn advance(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & MASK
 }
 
+/// How far `to` is ahead of `from`.
+#[inline]
+pub(crate) fn distance(from: u32, to: u32) -> u32 {
+    to.wrapping_sub(from) & MASK
+}
+
 /// Whether `psn` lies ahead of `expected`, within half of the space (C9-79).
 #[inline]
 pub(crate) fn is_ahead(psn: u32, expected: u32) -> bool {

@@ -23,6 +23,7 @@ use crate::{
     responder::Responder,
     ring::RingLayout,
     timer::TimerSlot,
+    wire::Wire,
 };
 
 /// What a queue pair is made of.
@@ -80,6 +81,7 @@ pub struct Qp<H: Host> {
     pub(crate) core: Core<H>,
     pub(crate) sq: Requester,
     pub(crate) rq: Responder,
+    pub(crate) wire: Wire<H>,
 }
 
 /// What belongs to a queue pair's number.
@@ -93,12 +95,13 @@ pub(crate) struct QpLink {
 }
 
 impl<H: Host> Qp<H> {
-    /// Makes a queue pair, to be handed to [`Engine::add_qp`](crate::Engine::add_qp).
+    /// Makes a queue pair, to be handed to [`Engine::add_qp`](crate::Engine::add_qp). Calls
+    /// [`Host::boxed`].
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] if the rings are not well formed, do not lie in the buffer, or cannot
-    /// hold what `cap` promises.
+    /// hold what `cap` promises; [`Error::NoMemory`].
     pub fn new(init: QpInit<H>) -> Result<Self, Error> {
         let size = init.queue.size();
         let cap = &init.cap;
@@ -134,6 +137,7 @@ impl<H: Host> Qp<H> {
             },
             sq: Requester::new(),
             rq: Responder::new(),
+            wire: Wire::new().ok_or(Error::NoMemory)?,
         })
     }
 
@@ -151,7 +155,7 @@ impl<H: Host> Qp<H> {
         let core = &self.core;
         QpInfo {
             state: core.state,
-            sq_draining: core.state == State::Sqd && self.sq.is_busy(),
+            sq_draining: core.state == State::Sqd && !is_drained(core, &self.sq, &self.wire),
             qp_type: core.init.qp_type,
             cap: core.init.cap,
             sq_sig_all: core.init.sq_sig_all,
@@ -163,6 +167,15 @@ impl<H: Host> Qp<H> {
             sq_consumer: self.sq.consumer(),
             rq_consumer: self.rq.consumer(),
         }
+    }
+}
+
+/// Whether all send requests that were begun have ended.
+pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &Requester, wire: &Wire<H>) -> bool {
+    if core.remote_path().is_some() {
+        wire.outstanding(sq.consumer()) == 0
+    } else {
+        !sq.is_busy()
     }
 }
 

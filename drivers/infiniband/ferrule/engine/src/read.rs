@@ -5,8 +5,8 @@
 use crate::{
     attr::Access,
     host::Host,
+    message::Message,
     qp::Core,
-    requester::Message,
     responder::{
         Refusal,
         Reply, //
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) fn answer<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
 ) -> Result<Reply, Refusal> {
     // A queue pair that promised no resource for reads has none to answer from (IBA volume 1, 9.4.4).
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
@@ -34,6 +34,9 @@ pub(crate) fn answer<H: Host>(
     // a byte is handed out, and again with every piece.
     if whole.length != 0 && bus.keys.check(&whole).is_err() {
         return Err(Refusal::Access);
+    }
+    if message.is_packet() {
+        return Ok(Reply::Acknowledge);
     }
     let mut source = Side::Range {
         whole,

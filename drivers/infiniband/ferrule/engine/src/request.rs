@@ -16,8 +16,15 @@ use crate::{
         Capabilities,
         QpType, //
     },
-    host::Queue,
+    host::{
+        Host,
+        Queue, //
+    },
     ring::RingLayout,
+    sgl::{
+        Cursor,
+        Side, //
+    },
 };
 
 /// The longest message in bytes (IBA volume 1, C9-8).
@@ -305,6 +312,27 @@ impl SendRequest {
     #[inline]
     pub(crate) fn is_solicited(&self) -> bool {
         self.has(wr_flags::SOLICITED)
+    }
+
+    /// The side of a copy that the request names, from `offset` on, where `cursor` stands.
+    #[inline]
+    pub(crate) fn side<'a, H: Host>(
+        &'a self,
+        pd: u32,
+        offset: u32,
+        cursor: &'a mut Cursor,
+    ) -> Side<'a, H> {
+        if self.is_inline() {
+            let bytes = self.payload.inline(self.length as usize);
+            Side::Inline(bytes.get(offset as usize..).unwrap_or(&[]))
+        } else {
+            Side::List {
+                pd,
+                need: self.opcode.local_need(),
+                entries: self.entries(),
+                cursor,
+            }
+        }
     }
 
     /// The scatter/gather list; empty for inline data.

@@ -3,9 +3,7 @@
 //! The requester: takes send requests in order, sends each in pieces, and waits for the answer.
 
 use crate::{
-    abi,
     attr::{
-        Access,
         Attributes,
         Mtu,
         QpType,
@@ -19,8 +17,12 @@ use crate::{
         Trace, //
     },
     host::Host,
-    key::KeyUse,
-    local, psn,
+    local,
+    message::{
+        Bytes,
+        Message, //
+    },
+    psn,
     qp::{
         Core,
         Qp, //
@@ -38,13 +40,13 @@ use crate::{
     },
     sgl::{
         check_list,
-        Cursor,
-        Side, //
+        Cursor, //
     },
     window::{
         Bind,
         BindError, //
     },
+    wire, //
 };
 
 /// The most bytes of a message that are sent in one piece: a multiple of every path MTU.
@@ -118,68 +120,8 @@ pub(crate) struct Requester {
     rnr_retries: u8,
 }
 
-/// A piece of a message, as the responder sees it.
-pub(crate) struct Message<'a> {
-    /// The sender's number.
-    pub(crate) from: u32,
-    pub(crate) request: &'a SendRequest,
-    /// The protection domain of the sender's keys.
-    pub(crate) pd: u32,
-    /// The bytes of the message before this piece.
-    pub(crate) offset: u32,
-    /// The bytes of this piece.
-    pub(crate) length: u32,
-    /// Where the scatter/gather list goes on.
-    pub(crate) cursor: &'a mut Cursor,
-    /// The sequence number of the first packet, and how many packets the piece would take.
-    pub(crate) psn: u32,
-    pub(crate) packets: u32,
-}
-
-impl Message<'_> {
-    /// The piece begins the message.
-    pub(crate) fn is_first(&self) -> bool {
-        self.offset == 0
-    }
-
-    /// The piece ends the message.
-    pub(crate) fn is_last(&self) -> bool {
-        self.offset.wrapping_add(self.length) == self.request.length
-    }
-
-    /// The bytes of the peer's memory that the whole message names.
-    pub(crate) fn remote<H: Host>(&self, core: &Core<H>, need: Access) -> KeyUse {
-        let head = &self.request.head;
-        KeyUse {
-            pd: core.init.pd,
-            key: head.rkey.get(),
-            need,
-            addr: head.remote_addr.get(),
-            length: u64::from(self.request.length),
-            peer_of: Some(core.id),
-        }
-    }
-
-    /// The requester's side of the copy: where the bytes of the piece lie, or where they belong.
-    pub(crate) fn local(&mut self) -> Side<'_> {
-        let request = self.request;
-        if request.is_inline() {
-            let bytes: &[u8] = request.payload.inline(request.length as usize);
-            Side::Inline(bytes.get(self.offset as usize..).unwrap_or(&[]))
-        } else {
-            let entries: &[abi::Sge] = request.entries();
-            Side::List {
-                pd: self.pd,
-                need: request.opcode.local_need(),
-                entries,
-                cursor: self.cursor,
-            }
-        }
-    }
-}
-
 /// What the ring gave.
-enum Taken {
+pub(crate) enum Taken {
     Request,
     Nothing,
     Malformed(Status),
@@ -243,6 +185,11 @@ impl Requester {
     /// The request at hand has ended.
     pub(crate) fn finish(&mut self) {
         self.busy = false;
+        self.begin_again();
+    }
+
+    /// Goes back to the start of the request at hand.
+    pub(crate) fn begin_again(&mut self) {
         self.done = 0;
         self.cursor = Cursor::default();
     }
@@ -269,7 +216,7 @@ impl Requester {
     }
 
     /// Takes the next request out of the ring.
-    fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
+    pub(crate) fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
         let looked = self.consumer == self.producer;
         match self.waiting(core) {
             None => {
@@ -306,19 +253,72 @@ impl Requester {
         if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
             return Taken::Malformed(Status::LocalOperation);
         }
-        // Local keys are checked before anything is sent, so that a request which names memory
-        // that it must not is never begun (C10-57).
-        if !self.request.is_inline()
-            && !check_list(
-                bus.keys,
-                init.pd,
-                self.request.opcode.local_need(),
-                self.request.entries(),
-            )
-        {
-            return Taken::Malformed(Status::LocalProtection);
+        match self.check_keys(bus, core) {
+            Ok(()) => Taken::Request,
+            Err(status) => Taken::Malformed(status),
         }
-        Taken::Request
+    }
+
+    /// Local keys are checked before anything is sent, so that a request which names memory that it
+    /// must not is never begun (C10-57).
+    fn check_keys<H: Host>(&self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), Status> {
+        let request = &self.request;
+        let need = request.opcode.local_need();
+        if request.is_inline() || check_list(bus.keys, core.init.pd, need, request.entries()) {
+            Ok(())
+        } else {
+            Err(Status::LocalProtection)
+        }
+    }
+
+    /// The request at hand is in the hands of the wire.
+    pub(crate) fn let_go(&mut self) {
+        self.finish();
+    }
+
+    /// The request that was copied last, and where its list goes on.
+    pub(crate) fn at_hand(&mut self) -> (&SendRequest, &mut Cursor) {
+        (&self.request, &mut self.cursor)
+    }
+
+    /// Copies a request that was taken before once more, and judges it as then.
+    pub(crate) fn reload<H: Host>(
+        &mut self,
+        bus: &mut Bus<'_, H>,
+        core: &Core<H>,
+        index: u32,
+    ) -> Result<&SendRequest, Status> {
+        let init = &core.init;
+        self.request
+            .read(&init.queue, &init.sq, index, init.qp_type, &init.cap)?;
+        self.check_keys(bus, core)?;
+        Ok(&self.request)
+    }
+
+    /// Whether another request waits in the ring.
+    pub(crate) fn has_more<H: Host>(&mut self, core: &Core<H>) -> bool {
+        self.waiting(core).is_some_and(|waiting| waiting != 0)
+    }
+
+    /// Goes back to an earlier request.
+    pub(crate) fn rewind(&mut self, index: u32) {
+        self.consumer = index;
+        self.finish();
+    }
+
+    /// Takes one of the retries after receiver not ready; answers whether there was one.
+    pub(crate) fn take_rnr_retry(&mut self, attr: &Attributes) -> bool {
+        // 7 stands for no limit.
+        if attr.rnr_retry == 7 {
+            return true;
+        }
+        match self.rnr_retries.checked_sub(1) {
+            Some(left) => {
+                self.rnr_retries = left;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Takes the next request to be flushed: first the one at hand, then those in the ring.
@@ -356,16 +356,24 @@ impl Requester {
     }
 
     /// The next piece of the request at hand, of `length` bytes.
-    pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_> {
+    pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_, H> {
+        let request = &self.request;
         Message {
             from: core.id.number,
-            request: &self.request,
-            pd: core.init.pd,
+            opcode: request.opcode,
+            head: &request.head,
+            total: request.length,
             offset: self.done,
             length,
-            cursor: &mut self.cursor,
+            is_first: self.done == 0,
+            is_last: self.done.wrapping_add(length) == request.length,
             psn: self.psn,
             packets: psn::packets(length, core.attr.path_mtu),
+            bytes: Bytes::Request {
+                request,
+                pd: core.init.pd,
+                cursor: &mut self.cursor,
+            },
         }
     }
 }
@@ -450,7 +458,7 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
 }
 
 /// Binds a window or invalidates a key. All requests before have ended, so none still needs it.
-fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
+pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
     let Qp { core, sq, .. } = qp;
     let head = &sq.request.head;
     match sq.request.opcode {
@@ -499,20 +507,24 @@ fn succeed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
 /// The receiver had no receive request: try again after the time it asked for (C9-155, C9-157).
 fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
     bus.counters.receiver_not_ready.count(1);
-    // 7 stands for no limit.
-    if qp.core.attr.rnr_retry != 7 {
-        match qp.sq.rnr_retries.checked_sub(1) {
-            Some(left) => qp.sq.rnr_retries = left,
-            None => return fail(qps, bus, qp, Status::RnrRetryExceeded),
-        }
+    if !qp.sq.take_rnr_retry(&qp.core.attr) {
+        return fail(qps, bus, qp, Status::RnrRetryExceeded);
     }
     qp.sq.wait = Wait::Receiver;
-    let wait = RNR_TIMER.get(usize::from(code & 31)).copied().unwrap_or(0);
-    qps.set_timer(qp.core.index(), bus.now.saturating_add(wait));
+    qps.set_timer(qp.core.index(), bus.now.saturating_add(rnr_wait(code)));
+}
+
+/// Nanoseconds that a receiver which is not ready asks for by a code of the timer.
+pub(crate) fn rnr_wait(code: u8) -> u64 {
+    RNR_TIMER.get(usize::from(code & 31)).copied().unwrap_or(0)
 }
 
 /// Counts a retry; answers whether there are none left.
-fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
+pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
+    if bus.retries_for_ever && qp.core.attr.retry_cnt == 7 {
+        bus.counters.retries.count(1);
+        return false;
+    }
     match qp.sq.retries.checked_sub(1) {
         Some(left) => {
             qp.sq.retries = left;
@@ -525,6 +537,9 @@ fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
 
 /// The timer of a queue pair has fired: it tries again, if it may.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if qp.core.remote_path().is_some() {
+        return wire::timer_fired(qps, bus, qp);
+    }
     let wait = core::mem::replace(&mut qp.sq.wait, Wait::Nothing);
     if wait == Wait::Acknowledgement && lost(bus, qp) {
         fail(qps, bus, qp, Status::RetryExceeded);

@@ -20,6 +20,7 @@ use crate::{
     counters::Count,
     event::QpEvent,
     host::Host,
+    message::Message,
     psn,
     qp::Core,
     read,
@@ -29,7 +30,6 @@ use crate::{
         ReceiveRequest,
         Status, //
     },
-    requester::Message,
     schedule::Bus,
     sgl::{
         self,
@@ -167,6 +167,17 @@ impl Responder {
         self.cursor = Cursor::default();
     }
 
+    /// How many receive requests the peer may count on.
+    pub(crate) fn available<H: Host>(&mut self, core: &Core<H>) -> u32 {
+        if !self.broken {
+            self.producer = core.rq_producer();
+        }
+        core.init
+            .rq
+            .waiting(self.consumer, self.producer)
+            .unwrap_or(0)
+    }
+
     /// Looks how many receive requests wait in the ring.
     fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
         let ring = &core.init.rq;
@@ -225,7 +236,7 @@ impl Responder {
     }
 
     /// Where the next bytes for the receive request at hand belong.
-    pub(crate) fn target(&mut self) -> Side<'_> {
+    pub(crate) fn target<H: Host>(&mut self) -> Side<'_, H> {
         Side::List {
             pd: self.pd,
             need: Access::LOCAL_WRITE,
@@ -246,7 +257,7 @@ impl Responder {
     }
 
     /// Goes on behind a piece that was dropped.
-    pub(crate) fn skip(&mut self, message: &Message<'_>) {
+    pub(crate) fn skip<H: Host>(&mut self, message: &Message<'_, H>) {
         self.psn = psn::advance(message.psn, message.packets);
     }
 
@@ -287,23 +298,25 @@ impl Responder {
     }
 }
 
-/// Takes a piece of a message from a peer on the same engine.
+/// Takes a piece of a message from a peer.
 ///
 /// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
 pub(crate) fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
 ) -> Reply {
     // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
     // and following). There is one P_Key, so that always matches.
     let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
-    let local = core
-        .attr
-        .path
-        .is_some_and(|path| path.kind == PathKind::Local);
-    if !ready || !local || core.attr.dest_qpn != message.from {
+    let way = if message.is_packet() {
+        PathKind::Remote
+    } else {
+        PathKind::Local
+    };
+    let same = core.attr.path.is_some_and(|path| path.kind == way);
+    if !ready || !same || core.attr.dest_qpn != message.from {
         return Reply::Silence;
     }
     if message.psn != rq.psn {
@@ -346,9 +359,9 @@ pub(crate) fn accept<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
 ) -> Result<Reply, Refusal> {
-    let opcode = message.request.opcode;
+    let opcode = message.opcode;
     let kind = match opcode {
         Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => Inbound::Send,
         Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
@@ -358,7 +371,7 @@ pub(crate) fn accept<H: Host>(
         Opcode::LocalInv | Opcode::BindWindow => return Err(Refusal::InvalidRequest),
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
-    let expected = if message.is_first() {
+    let expected = if message.is_first {
         Inbound::Nothing
     } else {
         kind
@@ -376,7 +389,7 @@ pub(crate) fn accept<H: Host>(
     }
     rq.psn = psn::advance(rq.psn, message.packets);
     bus.counters.bytes.count(u64::from(message.length));
-    if !message.is_last() {
+    if !message.is_last {
         rq.inbound = kind;
         return Ok(reply);
     }
@@ -384,7 +397,7 @@ pub(crate) fn accept<H: Host>(
     if opcode == Opcode::SendWithInv {
         // The data have been placed; that the key stays valid is what the receiver has to know
         // (IBA volume 1, 9.9.3.1, class J).
-        let key = u32::from_le_bytes(message.request.head.imm_or_inv);
+        let key = u32::from_le_bytes(message.head.imm_or_inv);
         bus.keys
             .invalidate(core.init.pd, core.id, key)
             .map_err(|_| Refusal::Receive {
@@ -408,17 +421,17 @@ fn place<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
     kind: Inbound,
 ) -> Result<Reply, Refusal> {
-    let opcode = message.request.opcode;
-    let length = message.request.length;
+    let opcode = message.opcode;
+    let length = message.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
     let takes_receive = match opcode {
-        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => message.is_first(),
-        Opcode::WriteWithImm => message.is_last(),
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => message.is_first,
+        Opcode::WriteWithImm => message.is_last,
         _ => false,
     };
     if takes_receive {
@@ -436,7 +449,7 @@ fn place<H: Host>(
     }
     let mut target = match kind {
         Inbound::Send => {
-            if message.is_first() && !rq.has_room(length) {
+            if !rq.has_room(length) {
                 // The message is longer than the buffer for it (C9-97 and following).
                 return Err(Refusal::Receive {
                     local: Status::LocalLength,
@@ -479,10 +492,9 @@ fn complete_receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &Responder,
-    message: &Message<'_>,
+    message: &Message<'_, H>,
 ) -> bool {
-    let request = message.request;
-    let flags = match request.opcode {
+    let flags = match message.opcode {
         Opcode::SendWithImm | Opcode::WriteWithImm => wc_flags::WITH_IMM,
         Opcode::SendWithInv => wc_flags::WITH_INV,
         _ => 0,
@@ -490,13 +502,13 @@ fn complete_receive<H: Host>(
     Completion {
         wr_id: rq.request.head.wr_id.get(),
         status: Status::Success,
-        opcode: match request.opcode {
+        opcode: match message.opcode {
             Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
             _ => wc_opcode::RECV,
         },
-        length: request.length,
+        length: message.total,
         data: if flags != 0 {
-            request.head.imm_or_inv
+            message.head.imm_or_inv
         } else {
             [0; 4]
         },
@@ -504,7 +516,7 @@ fn complete_receive<H: Host>(
         source: message.from,
         sl: 0,
         queue_index: rq.request.index.wrapping_add(1),
-        solicited: request.is_solicited(),
+        solicited: message.is_solicited(),
     }
     .write(bus, core, core.init.recv_cq)
     .is_ok()

@@ -238,6 +238,17 @@ impl<H: Host> Qps<H> {
         self.timers.set(&mut self.table, index, deadline);
     }
 
+    /// Sets the timer of a queue pair, unless it fires before `deadline` anyway.
+    pub(crate) fn set_timer_before(&mut self, index: u32, deadline: u64) {
+        if self
+            .timers
+            .deadline(&mut self.table, index)
+            .is_none_or(|running| deadline < running)
+        {
+            self.set_timer(index, deadline);
+        }
+    }
+
     /// Stops the timer of a queue pair, if it runs.
     pub(crate) fn clear_timer(&mut self, index: u32) {
         self.timers.clear(&mut self.table, index);
@@ -273,6 +284,8 @@ pub(crate) struct Bus<'a, H: Host> {
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
     pub(crate) counters: &'a mut Counters,
+    /// See [`Config`](crate::Config).
+    pub(crate) retries_for_ever: bool,
     /// The time at which the turn began.
     pub(crate) now: u64,
     /// What is left of the turn.

@@ -6,7 +6,9 @@ use crate::{
     abi,
     attr::Access,
     host::{
+        Fault,
         Host,
+        Packet,
         Region, //
     },
     key::{
@@ -23,10 +25,32 @@ pub(crate) struct Cursor {
     offset: u32,
 }
 
+impl Cursor {
+    /// Goes to the byte `offset` of a list.
+    pub(crate) fn seek(&mut self, entries: &[abi::Sge], offset: u32) {
+        *self = Cursor { entry: 0, offset };
+        for entry in entries {
+            match self.offset.checked_sub(entry.length.get()) {
+                Some(rest) => {
+                    self.offset = rest;
+                    self.entry = self.entry.wrapping_add(1);
+                }
+                None => break,
+            }
+        }
+    }
+}
+
 /// One side of a copy.
-pub(crate) enum Side<'a> {
+pub(crate) enum Side<'a, H: Host> {
     /// Inline data of a request, of which the first bytes have been used.
     Inline(&'a [u8]),
+    /// The payload of a packet that was received.
+    Packet {
+        packet: &'a H::Packet,
+        /// Where it goes on: bytes from the base transport header on.
+        offset: usize,
+    },
     /// A scatter/gather list.
     List {
         pd: u32,
@@ -51,25 +75,33 @@ pub(crate) enum Unreachable {
 }
 
 /// The next bytes of a side that lie in one piece.
-enum Piece<'a, R> {
+enum Piece<'a, H: Host> {
     Private(&'a [u8]),
-    Memory { region: &'a R, offset: u64 },
+    Packet {
+        packet: &'a H::Packet,
+        offset: usize,
+    },
+    Memory {
+        region: &'a H::Region,
+        offset: u64,
+    },
 }
 
-impl Side<'_> {
+impl<H: Host> Side<'_, H> {
     /// The next piece, and how many of `at_most` bytes it has; `None` if the key check forbids it
     /// or the side is at its end.
     #[inline]
-    fn piece<'b, H: Host>(
-        &'b mut self,
-        keys: &'b Keys<H>,
-        at_most: u32,
-    ) -> Option<(Piece<'b, H::Region>, u32)> {
+    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
         match self {
             Side::Inline(bytes) => {
                 let length = bytes.len().min(at_most as usize);
                 let piece = bytes.get(..length)?;
                 (length != 0).then_some((Piece::Private(piece), length as u32))
+            }
+            // Whoever copies out of a packet knows how many bytes it has.
+            Side::Packet { packet, offset } => {
+                let offset = *offset;
+                Some((Piece::Packet { packet, offset }, at_most))
             }
             Side::List {
                 pd,
@@ -113,6 +145,7 @@ impl Side<'_> {
     fn advance(&mut self, length: u32) {
         match self {
             Side::Inline(bytes) => *bytes = bytes.get(length as usize..).unwrap_or(&[]),
+            Side::Packet { offset, .. } => *offset = offset.wrapping_add(length as usize),
             Side::List { cursor, .. } => cursor.offset = cursor.offset.wrapping_add(length),
             Side::Range { offset, .. } => *offset = offset.wrapping_add(u64::from(length)),
         }
@@ -126,8 +159,8 @@ impl Side<'_> {
 /// The side that could not be reached. Bytes before the one in question may have been copied.
 pub(crate) fn copy<H: Host>(
     keys: &Keys<H>,
-    source: &mut Side<'_>,
-    target: &mut Side<'_>,
+    source: &mut Side<'_, H>,
+    target: &mut Side<'_, H>,
     length: u32,
 ) -> Result<(), Unreachable> {
     let mut left = length;
@@ -147,6 +180,11 @@ pub(crate) fn copy<H: Host>(
                 to.write(to_offset, bytes)
                     .map_err(|_| Unreachable::Target)?;
             }
+            Piece::Packet { packet, offset } => {
+                packet
+                    .copy(offset, to, to_offset, length as usize)
+                    .map_err(|_| Unreachable::Target)?;
+            }
             Piece::Memory {
                 region: from,
                 offset: from_offset,
@@ -159,6 +197,34 @@ pub(crate) fn copy<H: Host>(
         source.advance(length);
         target.advance(length);
         left = left.wrapping_sub(length);
+    }
+    Ok(())
+}
+
+/// Copies bytes, once, from where they lie to private memory.
+///
+/// # Errors
+///
+/// [`Fault`] if they cannot be read; some may have been copied.
+pub(crate) fn gather<H: Host>(
+    keys: &Keys<H>,
+    source: &mut Side<'_, H>,
+    mut to: &mut [u8],
+) -> Result<(), Fault> {
+    while !to.is_empty() {
+        let at_most = u32::try_from(to.len()).map_err(|_| Fault)?;
+        let (from, length) = source.piece(keys, at_most).ok_or(Fault)?;
+        let (now, later) = core::mem::take(&mut to)
+            .split_at_mut_checked(length as usize)
+            .ok_or(Fault)?;
+        match from {
+            Piece::Private(bytes) => now.copy_from_slice(bytes.get(..now.len()).ok_or(Fault)?),
+            Piece::Memory { region, offset } => region.read(offset, now)?,
+            // Packets are not forwarded.
+            Piece::Packet { .. } => return Err(Fault),
+        }
+        source.advance(length);
+        to = later;
     }
     Ok(())
 }

@@ -14,7 +14,10 @@ use crate::{
     error::Error,
     host::Host,
     psn,
-    qp::Qp,
+    qp::{
+        is_drained,
+        Qp, //
+    },
     requester::{
         enter_error,
         tell_drained, //
@@ -244,12 +247,18 @@ pub(crate) fn modify<H: Host>(
     qp: &mut Qp<H>,
     modify: &Modify,
 ) -> Result<(), Error> {
-    let Qp { core, sq, rq } = qp;
+    let Qp { core, sq, rq, wire } = qp;
     let before = core.state;
     let next = judge(core.init.qp_type, before, modify)?;
+    let was_remote = core.remote_path().is_some();
+    let is_drained = is_drained(core, sq, wire);
     apply(&mut core.attr, modify);
+    if was_remote != core.remote_path().is_some() {
+        wire.change_over(sq, was_remote);
+    }
     if let Some(psn) = modify.sq_psn {
         sq.set_psn(psn);
+        wire.set_psn(psn);
     }
     if let Some(psn) = modify.rq_psn {
         rq.set_psn(psn);
@@ -264,6 +273,7 @@ pub(crate) fn modify<H: Host>(
             core.attr = Attributes::RESET;
             sq.reset();
             rq.reset();
+            wire.reset();
             qps.clear_timer(core.index());
         }
         State::Err => enter_error(qps, host, core),
@@ -275,7 +285,7 @@ pub(crate) fn modify<H: Host>(
         State::Sqd => {
             core.set_state(host, State::Sqd);
             // Requests that have begun will end first; without any, it has drained already.
-            if before == State::Rts && !sq.is_busy() {
+            if before == State::Rts && is_drained {
                 tell_drained(host, core);
             }
         }

@@ -105,7 +105,7 @@ pub(crate) enum Kind<H: Host> {
     Cqs(TableChunk<H, Cq<H>, CqLink>),
     Qps(TableChunk<H, Qp<H>, QpLink>),
     Srqs(TableChunk<H, Srq<H>, ()>),
-    Ahs(TableChunk<H, Ah, ()>),
+    Ahs(TableChunk<H, Ah<H>, ()>),
     Groups(TableChunk<H, Group, ()>),
 }
 

@@ -127,6 +127,12 @@ impl Timers {
         }
     }
 
+    /// When the timer of `index` fires, if it runs.
+    pub(crate) fn deadline(&self, slots: &mut impl TimerSlots, index: u32) -> Option<u64> {
+        let slot = slots.slot(index)?;
+        (slot.place != 0).then_some(slot.deadline)
+    }
+
     /// When the next timer fires.
     pub(crate) fn next(&self, slots: &mut impl TimerSlots) -> Option<u64> {
         if self.length == 0 {

@@ -9,9 +9,9 @@ use crate::{
     },
     counters::Count,
     host::Host,
+    message::Message,
     qp::Core,
     request::Status,
-    requester::Message,
     responder::{
         accept,
         Refusal,
@@ -34,7 +34,7 @@ pub(crate) fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    message: &mut Message<'_>,
+    message: &mut Message<'_, H>,
 ) -> Reply {
     let ready = matches!(
         core.state,
@@ -45,13 +45,13 @@ pub(crate) fn receive<H: Host>(
         .path
         .is_some_and(|path| path.kind == PathKind::Local);
     if !ready || !local || core.attr.dest_qpn != message.from {
-        bus.counters.dropped.count(u64::from(message.is_first()));
+        bus.counters.dropped.count(u64::from(message.is_first));
         return Reply::Silence;
     }
     if message.psn != rq.psn() {
         bus.counters.sequence_errors.count(1);
     }
-    if message.is_first() {
+    if message.is_first {
         // Whatever was lost before, a message that begins is taken with the number that it has, and
         // what was left of the one before is dropped (C9-184 and following).
         rq.abandon();

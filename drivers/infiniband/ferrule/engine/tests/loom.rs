@@ -14,8 +14,8 @@
 
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, CompletionRing, Config, Context, Cq, CqEvent, CqInit,
-    Doorbells, Engine, Error, Fault, Host, Modify, Mtu, Path, PathKind, Qp, QpEvent, QpInit,
-    QpType, Queue, Refused, Region, RingLayout, SrqEvent, State,
+    Doorbells, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp,
+    QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State, Unsent,
 };
 use loom::sync::atomic::{
     fence, AtomicU32, AtomicU64,
@@ -275,12 +275,24 @@ struct Loom {
     events: u32,
 }
 
+impl Packet<NoBytes> for NoBytes {
+    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
+        Err(Fault)
+    }
+
+    fn copy(&self, _: usize, _: &NoBytes, _: u64, _: usize) -> Result<(), Fault> {
+        Err(Fault)
+    }
+}
+
 impl Host for Loom {
     type Box<T> = Box<T>;
     type Region = NoBytes;
     type Queue = LoomQueue;
     type CompletionRing = LoomRing;
     type Doorbells = LoomDoorbells;
+    type Packet = NoBytes;
+    type Route = ();
     type CqHandle = ();
     type QpHandle = ();
     type SrqHandle = ();
@@ -295,6 +307,10 @@ impl Host for Loom {
 
     fn now(&mut self) -> u64 {
         0
+    }
+
+    fn transmit(&mut self, (): &mut (), _: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+        Ok(())
     }
 
     fn completion_event(&mut self, _: &()) {
@@ -340,7 +356,10 @@ struct World {
 
 impl World {
     fn new(qps: usize) -> Self {
-        let mut engine = Engine::new(Config { random: 1 });
+        let mut engine = Engine::new(Config {
+            random: 1,
+            retries_for_ever: false,
+        });
         let mut host = Loom::default();
         let doorbells = LoomDoorbells::new();
         let context = add(
@@ -386,7 +405,9 @@ impl World {
             });
             let number = add(&mut engine, qp.unwrap(), Engine::add_qp).number;
             for modify in lead(number) {
-                engine.modify_qp(&mut host, number, &modify).unwrap();
+                engine
+                    .modify_qp(&mut host, number, &modify, &mut None)
+                    .unwrap();
             }
             queues.push((number, queue));
         }
@@ -608,7 +629,7 @@ fn receive_posted_in_error_is_flushed() {
             ..Modify::default()
         };
         let World { engine, host, .. } = &mut world;
-        engine.modify_qp(host, number, &error).unwrap();
+        engine.modify_qp(host, number, &error, &mut None).unwrap();
         world.run_to_sleep();
         if program.join().unwrap() {
             world.run();

@@ -409,8 +409,12 @@ fn values_out_of_range_are_invalid() {
         assert_eq!(w.modify(&qp, &modify), Err(Error::NotSupported));
     }
     assert_eq!(
-        w.engine
-            .modify_qp(&mut w.host, qp.id.number ^ 0x1_0000, &Modify::default()),
+        w.engine.modify_qp(
+            &mut w.host,
+            qp.id.number ^ 0x1_0000,
+            &Modify::default(),
+            &mut None
+        ),
         Err(Error::NotFound)
     );
 }

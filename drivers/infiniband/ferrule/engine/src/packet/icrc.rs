@@ -92,16 +92,34 @@ pub fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
 
 /// The invariant CRC of a packet, as the four bytes that end it.
 ///
-/// `ip` is the IP header, version 4 without options or version 6 without extensions; `udp` the
-/// UDP header; `transport` begins with the base transport header and ends with the padding, in
-/// pieces of which the first has the whole base transport header at least. `crc32` is [`crc32`] or
-/// something that does the same faster. `None` if a header is not what it should be.
+/// `transport` is all from the base transport header to the padding; the rest is as for [`begin`].
 pub fn icrc(
     crc32: impl Fn(u32, &[u8]) -> u32,
     ip: &[u8],
     udp: &[u8],
-    transport: &[&[u8]],
+    transport: &[u8],
 ) -> Option<[u8; LENGTH]> {
+    begin(crc32, ip, udp, transport).map(end)
+}
+
+/// The invariant CRC that stands so when all bytes have been seen.
+#[inline]
+pub fn end(crc: u32) -> [u8; LENGTH] {
+    (!crc).to_le_bytes()
+}
+
+/// Begins the invariant CRC of a packet: over all headers and the bytes of `transport`, which may
+/// not be all of them. The others are for [`crc32`] to go on with.
+///
+/// `ip` is the IP header, version 4 without options or version 6 without extensions; `udp` the UDP
+/// header; `transport` has the whole base transport header at least. `crc32` is [`crc32`] or
+/// something that does the same faster. `None` if a header is not what it should be.
+pub fn begin(
+    crc32: impl Fn(u32, &[u8]) -> u32,
+    ip: &[u8],
+    udp: &[u8],
+    transport: &[u8],
+) -> Option<u32> {
     // One run over all headers, in which what may change has been replaced.
     let mut headers = [0xff; 8 + IPV6 + UDP + CONGESTION + 1];
     let mut end = 8;
@@ -129,13 +147,8 @@ pub fn icrc(
         return None;
     }
     push(udp, &[6, 7])?;
-    let (first, more) = transport.split_first()?;
-    let (begin, rest) = first.split_at_checked(CONGESTION.wrapping_add(1))?;
+    let (begin, rest) = transport.split_at_checked(CONGESTION.wrapping_add(1))?;
     push(begin, &[CONGESTION])?;
-    let mut crc = crc32(!0, headers.get(..end)?);
-    crc = crc32(crc, rest);
-    for piece in more {
-        crc = crc32(crc, piece);
-    }
-    Some((!crc).to_le_bytes())
+    let crc = crc32(!0, headers.get(..end)?);
+    Some(crc32(crc, rest))
 }

@@ -134,7 +134,7 @@ fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
         let sum = checksum(&ip);
         ip[10..12].copy_from_slice(&sum);
     }
-    let crc = icrc(crc32, &ip, &udp, &[&transport]).unwrap();
+    let crc = icrc(crc32, &ip, &udp, &transport).unwrap();
     if ipv6 {
         // Over IPv6 the checksum of UDP may not be left out as it is over IPv4; it comes last.
         let mut sum = Vec::new();

@@ -11,9 +11,9 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr, MrChange,
-    MrInit, Mtu, Mw, MwType, Outcome, Qp, QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region,
-    Srq, SrqEvent, SrqInfo, SrqInit, Trace,
+    CqInit, CqResize, Datagram, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr,
+    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
+    QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -93,6 +93,16 @@ impl CompletionRing for Opaque {
     }
 }
 
+impl Packet<Opaque> for Opaque {
+    fn crc32(&self, crc: u32, _: usize, _: usize) -> Result<u32, Fault> {
+        Ok(unknown(crc.into()) as u32)
+    }
+
+    fn copy(&self, _: usize, _: &Opaque, _: u64, _: usize) -> Result<(), Fault> {
+        fault_unless!(6)
+    }
+}
+
 impl Doorbells for Opaque {
     fn seq(&self) -> u32 {
         unknown(4) as u32
@@ -135,6 +145,8 @@ impl Host for Opaque {
     type Queue = Opaque;
     type CompletionRing = Opaque;
     type Doorbells = Opaque;
+    type Packet = Opaque;
+    type Route = ();
     type CqHandle = ();
     type QpHandle = ();
     type SrqHandle = ();
@@ -147,6 +159,14 @@ impl Host for Opaque {
 
     fn now(&mut self) -> u64 {
         unknown(5)
+    }
+
+    fn transmit(&mut self, (): &mut (), packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+        let mut bytes = [0; 64];
+        let length = packet.length().min(bytes.len());
+        let to = bytes.get_mut(..length).ok_or(Unsent::Fault)?;
+        let sent = packet.write(&[0; 40], &[0; 8], to);
+        sent.map_err(|_| Unsent::Fault)
     }
 
     fn completion_event(&mut self, (): &()) {}
@@ -191,11 +211,12 @@ methods! {
     query_srq(number: u32) -> Result<SrqInfo, Error>;
     add_qp(qp: Box<Qp<Opaque>>) -> Result<QpId, Handed<Qp<Opaque>>>;
     remove_qp(qpn: u32) -> Result<Box<Qp<Opaque>>, Error>;
-    modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify) -> Result<(), Error>;
+    modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify, route: &mut Option<()>)
+        -> Result<(), Error>;
     query_qp(qpn: u32) -> Result<QpInfo, Error>;
     set_port_mtu(mtu: Mtu) -> ();
-    add_ah(ah: Box<Ah>) -> Result<u32, Handed<Ah>>;
-    remove_ah(number: u32) -> Result<Box<Ah>, Error>;
+    add_ah(ah: Box<Ah<Opaque>>) -> Result<u32, Handed<Ah<Opaque>>>;
+    remove_ah(number: u32) -> Result<Box<Ah<Opaque>>, Error>;
     attach_mcast(qpn: u32, gid: &Gid, memory: Box<Group>)
         -> Result<Option<Box<Group>>, Handed<Group>>;
     detach_mcast(qpn: u32, gid: &Gid) -> Result<Option<Box<Group>>, Error>;
@@ -207,6 +228,7 @@ methods! {
     deadline() -> Option<u64>;
     wake() -> ();
     try_sleep() -> bool;
+    receive(host: &mut Opaque, datagram: &Datagram<'_, Opaque>) -> ();
     run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;
 }
 

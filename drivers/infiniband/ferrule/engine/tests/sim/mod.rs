@@ -10,11 +10,12 @@ pub mod memory;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
     abi, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
-    CqResize, Engine, Error, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path,
-    PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused, RingLayout, Srq, SrqEvent,
-    SrqInfo, SrqInit, State, Status, Trace,
+    CqResize, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome,
+    Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused, Region,
+    RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -36,6 +37,65 @@ pub struct Sim {
     pub now: u64,
     pub events: Vec<Event>,
     pub traces: Vec<Trace>,
+    /// Packets that were sent: IP and UDP header, what follows, and the invariant CRC.
+    pub sent: Vec<SentPacket>,
+    /// So many packets more are found no room for.
+    pub busy: u32,
+}
+
+/// A packet on the simulated network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    pub ip: Vec<u8>,
+    pub udp: Vec<u8>,
+    pub transport: Vec<u8>,
+    pub icrc: [u8; 4],
+}
+
+impl SentPacket {
+    /// Makes the headers that a host makes, and lets the engine write the rest.
+    fn new(path: &Path, packet: &mut Outgoing<'_, Sim>) -> Result<Self, Fault> {
+        let length = packet.length() + 8;
+        let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, path.hop_limit];
+        ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+        ip.extend_from_slice(&path.sgid);
+        ip.extend_from_slice(&path.dgid);
+        let mut udp = vec![0xc0, 0, 0x12, 0xb7];
+        udp.extend_from_slice(&(length as u16).to_be_bytes());
+        udp.extend_from_slice(&[0, 0]);
+        let mut transport = vec![0xee; packet.length()];
+        packet.write(&ip, &udp, &mut transport)?;
+        let icrc = transport.split_off(transport.len() - 4);
+        Ok(Self {
+            ip,
+            udp,
+            transport,
+            icrc: icrc.try_into().unwrap(),
+        })
+    }
+
+    /// Gives it the invariant CRC that it should have.
+    pub fn seal(&mut self) {
+        self.icrc = icrc(crc32, &self.ip, &self.udp, &self.transport).unwrap();
+    }
+}
+
+impl Packet<SimRegion> for SentPacket {
+    fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault> {
+        let bytes = self
+            .transport
+            .get(offset..)
+            .and_then(|rest| rest.get(..length));
+        Ok(crc32(crc, bytes.ok_or(Fault)?))
+    }
+
+    fn copy(&self, offset: usize, to: &SimRegion, at: u64, length: usize) -> Result<(), Fault> {
+        let bytes = self
+            .transport
+            .get(offset..)
+            .and_then(|rest| rest.get(..length));
+        Region::write(to, at, bytes.ok_or(Fault)?)
+    }
 }
 
 impl Host for Sim {
@@ -44,6 +104,8 @@ impl Host for Sim {
     type Queue = SimQueue;
     type CompletionRing = SimRing;
     type Doorbells = SimDoorbells;
+    type Packet = SentPacket;
+    type Route = Path;
     type CqHandle = u32;
     type QpHandle = u32;
     type SrqHandle = u32;
@@ -57,6 +119,20 @@ impl Host for Sim {
 
     fn now(&mut self) -> u64 {
         self.now
+    }
+
+    fn transmit(
+        &mut self,
+        route: &mut Path,
+        packet: &mut Outgoing<'_, Self>,
+    ) -> Result<(), Unsent> {
+        if self.busy != 0 {
+            self.busy -= 1;
+            return Err(Unsent::Busy);
+        }
+        let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
+        self.sent.push(packet);
+        Ok(())
     }
 
     fn completion_event(&mut self, cq: &u32) {
@@ -582,9 +658,21 @@ pub const ALL: Access = Access(0xf);
 /// All rights of a region.
 pub const BINDABLE: Access = Access(0x1f);
 
+/// What the host has of a path: the path.
+fn route(path: Option<Path>) -> Option<Path> {
+    path.filter(|path| path.kind == PathKind::Remote)
+}
+
 impl World {
     pub fn new() -> Self {
-        let mut engine = Engine::new(Config { random: 0x5eed });
+        Self::with(Config {
+            random: 0x5eed,
+            ..Config::default()
+        })
+    }
+
+    pub fn with(config: Config) -> Self {
+        let mut engine = Engine::new(config);
         let doorbells = SimDoorbells::new();
         let id = add(
             &mut engine,
@@ -791,7 +879,12 @@ impl World {
 
     /// An address handle of a protection domain.
     pub fn ah(&mut self, pd: u32, path: Path) -> u32 {
-        add(&mut self.engine, Ah::new(pd, path), Engine::add_ah).unwrap()
+        add(
+            &mut self.engine,
+            Ah::new(pd, path, route(Some(path))),
+            Engine::add_ah,
+        )
+        .unwrap()
     }
 
     /// A datagram queue pair that is ready to send, and its completion queue.
@@ -844,7 +937,9 @@ impl World {
     }
 
     pub fn modify(&mut self, qp: &TestQp, modify: &Modify) -> Result<(), Error> {
-        self.engine.modify_qp(&mut self.host, qp.id.number, modify)
+        let mut route = route(modify.path);
+        self.engine
+            .modify_qp(&mut self.host, qp.id.number, modify, &mut route)
     }
 
     #[track_caller]

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The completer on the wire: takes what comes back for requests, and ends them in order.
+
+use super::{
+    requester::{
+        again,
+        fail,
+        retire,
+        timeout,
+        within, //
+    },
+    Wire,
+    WINDOW, //
+};
+use crate::{
+    attr::{
+        Mtu,
+        State, //
+    },
+    counters::Count,
+    host::Host,
+    packet::{
+        self,
+        opcode::Kind,
+        Nak,
+        Packet,
+        Syndrome, //
+    },
+    psn,
+    qp::Qp,
+    request::Status,
+    requester::rnr_wait,
+    schedule::{
+        Bus,
+        Qps, //
+    },
+    sgl::{
+        self,
+        Cursor,
+        Side, //
+    },
+};
+
+/// Takes an acknowledgement or an answer with data.
+pub(super) fn receive<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) {
+    if !matches!(qp.core.state, State::Rts | State::Sqd) {
+        return bus.counters.dropped.count(1);
+    }
+    let number = packet.bth().psn.get();
+    let first = qp.wire.unacknowledged;
+    // What is behind has been seen before, and what was never sent cannot be answered: both are
+    // dropped (IBA volume 1, 9.7.5.1.2).
+    if !within(number, first, psn::distance(first, qp.wire.used)) {
+        return bus.counters.duplicates.count(1);
+    }
+    let mut syndrome = None;
+    if let Some(aeth) = packet.aeth() {
+        syndrome = Syndrome::parse(aeth.syndrome);
+        if syndrome.is_none() {
+            return bus.counters.dropped.count(1);
+        }
+        if let Some(Syndrome::Acknowledge(credits)) = syndrome {
+            qp.wire.limit =
+                packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits));
+        }
+    }
+    // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
+    if !acknowledge_before(qps, bus, qp, number) {
+        return;
+    }
+    match packet.rule().kind {
+        Kind::ReadResponse => take_read(qps, bus, qp, packet, bytes),
+        Kind::AtomicAcknowledge => take_atomic(qps, bus, qp, packet),
+        _ => match syndrome {
+            Some(Syndrome::Acknowledge(_)) => {
+                acknowledge_before(qps, bus, qp, psn::advance(number, 1));
+            }
+            Some(Syndrome::NotReady(code)) => not_ready(qps, bus, qp, code),
+            Some(Syndrome::Negative(nak)) => refused(qps, bus, qp, nak),
+            None => (),
+        },
+    }
+}
+
+impl<H: Host> Wire<H> {
+    /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
+    fn progress(&mut self, psn: u32, mtu: Mtu, consumer: u32, overdue: Option<u64>) {
+        self.unacknowledged = psn;
+        self.overdue = if psn == self.used { None } else { overdue };
+        self.missed = None;
+        self.window = self.window.saturating_add(1).min(WINDOW);
+        // What was to be sent again may have arrived after all.
+        if let Some(record) = self.record(self.sending) {
+            let sent = if record.is_answered_with_data() {
+                record.done
+            } else {
+                self.offset
+            };
+            let next = psn::advance(record.psn, sent.wrapping_shr(mtu.shift()));
+            if self.sending != consumer && psn::is_ahead(psn, next) {
+                self.seek(psn, consumer, mtu);
+            }
+        }
+    }
+}
+
+/// Ends what takes no answer of its own, up to but not including `number`.
+///
+/// Answers whether all before `number` has come. It has not where data are missing: then they are
+/// asked for again, once (C9-148 and 9.7.5.1.1).
+fn acknowledge_before<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    number: u32,
+) -> bool {
+    while qp.core.state != State::Err {
+        let consumer = qp.sq.consumer();
+        if qp.wire.unacknowledged == number || qp.wire.outstanding(consumer) == 0 {
+            return qp.wire.unacknowledged == number;
+        }
+        let Some(&record) = qp.wire.record(qp.wire.oldest) else {
+            return false;
+        };
+        if record.is_local() || record.failed.is_some() && record.packets == 0 {
+            return false;
+        }
+        if record.is_answered_with_data() {
+            missed(qps, bus, qp);
+            return false;
+        }
+        let (core, wire) = (&qp.core, &mut qp.wire);
+        let overdue = timeout(core, bus.now);
+        let end = record.end();
+        let is_whole =
+            psn::distance(wire.unacknowledged, end) <= psn::distance(wire.unacknowledged, number);
+        qp.sq.refill_retries(&core.attr);
+        if !is_whole {
+            wire.progress(number, core.attr.path_mtu, consumer, overdue);
+            return true;
+        }
+        // The record goes first: what is sent next is looked for among those that are left.
+        let is_sending = wire.sending == wire.oldest;
+        if is_sending {
+            wire.sending = wire.sending.wrapping_add(1);
+            wire.offset = 0;
+            wire.loaded = None;
+        }
+        retire(qps, bus, qp);
+        let (core, wire) = (&qp.core, &mut qp.wire);
+        wire.progress(end, core.attr.path_mtu, consumer, overdue);
+    }
+    false
+}
+
+/// Data that should have come are missing: all is sent again from there, once.
+fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let expected = qp.wire.unacknowledged;
+    if qp.wire.missed != Some(expected) {
+        qp.wire.missed = Some(expected);
+        bus.counters.sequence_errors.count(1);
+        again(qps, bus, qp);
+        qp.wire.overdue = timeout(&qp.core, bus.now);
+    }
+}
+
+/// Places the data of a read.
+fn take_read<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) {
+    let Some((index, record)) = oldest(qp, false) else {
+        return bus.counters.dropped.count(1);
+    };
+    let mtu = qp.core.attr.path_mtu;
+    let rest = record.length.wrapping_sub(record.done);
+    let length = rest.min(mtu.bytes());
+    // The answer is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8).
+    // Where the data were asked for in parts, any of them may end an answer.
+    if packet.payload() != length as usize || (length == rest && !packet.rule().position.ends()) {
+        return fail(qps, bus, qp, Status::BadResponse);
+    }
+    let mut payload = Side::Packet {
+        packet: bytes,
+        offset: packet.headers().len(),
+    };
+    if let Err(status) = place(bus, qp, index, record.done, &mut payload, length) {
+        return fail(qps, bus, qp, status);
+    }
+    answered(qps, bus, qp, length, length == rest);
+}
+
+/// Places what an atomic operation found.
+fn take_atomic<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+) {
+    let (Some((index, record)), Some(found)) = (oldest(qp, true), packet.atomic_ack()) else {
+        return bus.counters.dropped.count(1);
+    };
+    // Memory has the number as the CPU has it.
+    let found = found.original.get().to_ne_bytes();
+    if let Err(status) = place(bus, qp, index, 0, &mut Side::Inline(&found), record.length) {
+        return fail(qps, bus, qp, status);
+    }
+    answered(qps, bus, qp, record.length, true);
+}
+
+/// The oldest request, if it is one for which such data come back.
+fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, super::Record)> {
+    let wire = &qp.wire;
+    if wire.outstanding(qp.sq.consumer()) == 0 {
+        return None;
+    }
+    let record = wire.record(wire.oldest)?;
+    let fits = record.is_answered_with_data() && record.is_read() != atomic;
+    (fits && record.failed.is_none()).then_some((wire.oldest, *record))
+}
+
+/// Copies data to where the request of slot `index` wants them, from `offset` on.
+fn place<H: Host>(
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    index: u32,
+    offset: u32,
+    source: &mut Side<'_, H>,
+    length: u32,
+) -> Result<(), Status> {
+    let Qp { core, wire, .. } = qp;
+    if wire.reply_index != Some(index) {
+        let init = &core.init;
+        wire.reply_index = None;
+        wire.reply
+            .read(&init.queue, &init.sq, index, init.qp_type, &init.cap)?;
+        let record = wire.record(index).ok_or(Status::Fatal)?;
+        if wire.reply.head.opcode != record.opcode || wire.reply.length != record.length {
+            return Err(Status::LocalOperation);
+        }
+        wire.reply_index = Some(index);
+        wire.reply_cursor = Cursor::default();
+        wire.reply_cursor.seek(wire.reply.entries(), offset);
+    }
+    let mut target = wire
+        .reply
+        .side(core.init.pd, offset, &mut wire.reply_cursor);
+    sgl::copy(bus.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
+    bus.counters.bytes.count(length.into());
+    Ok(())
+}
+
+/// So many bytes have come back for the oldest request, and those may have been the last.
+fn answered<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    length: u32,
+    is_last: bool,
+) {
+    let consumer = qp.sq.consumer();
+    let Qp { core, sq, wire, .. } = qp;
+    let overdue = timeout(core, bus.now);
+    let next = psn::advance(wire.unacknowledged, 1);
+    sq.refill_retries(&core.attr);
+    let oldest = wire.oldest;
+    let mut done = 0;
+    if let Some(record) = wire.record_mut(oldest) {
+        record.done = record.done.wrapping_add(length);
+        done = record.done;
+    }
+    if wire.part == Some(done) {
+        wire.part = None;
+        wire.is_part_sent = false;
+    }
+    if is_last {
+        wire.reply_index = None;
+        if wire.sending == wire.oldest {
+            wire.sending = wire.sending.wrapping_add(1);
+            wire.offset = 0;
+            wire.loaded = None;
+        }
+        retire(qps, bus, qp);
+    }
+    let (core, wire) = (&qp.core, &mut qp.wire);
+    wire.progress(next, core.attr.path_mtu, consumer, overdue);
+}
+
+/// The receiver had no receive request: the same packet again after the time that it asked for
+/// (C9-155, C9-157).
+fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
+    bus.counters.receiver_not_ready.count(1);
+    if !qp.sq.take_rnr_retry(&qp.core.attr) {
+        return fail(qps, bus, qp, Status::RnrRetryExceeded);
+    }
+    let Qp { core, sq, wire, .. } = qp;
+    wire.go_back(sq.consumer(), core.attr.path_mtu);
+    wire.pause = Some(bus.now.saturating_add(rnr_wait(code)));
+    wire.overdue = None;
+    wire.missed = None;
+}
+
+/// The oldest request was refused.
+fn refused<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, nak: Nak) {
+    bus.counters.naks_received.count(1);
+    let status = match nak {
+        Nak::Sequence => {
+            again(qps, bus, qp);
+            qp.wire.overdue = timeout(&qp.core, bus.now);
+            return;
+        }
+        Nak::InvalidRequest => Status::RemoteInvalidRequest,
+        Nak::RemoteAccess => Status::RemoteAccess,
+        Nak::RemoteOperation => Status::RemoteOperation,
+    };
+    fail(qps, bus, qp, status);
+}

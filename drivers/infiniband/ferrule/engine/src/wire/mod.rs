@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The wire: queue pairs whose peer is elsewhere, by packets of RoCEv2.
+//!
+//! Requests are judged, keys checked, bytes placed and completions written by the same code as for
+//! local peers; what stands here is what packets add: cutting messages, sequence numbers,
+//! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
+//!
+//! [`requester`] sends requests and does so again; [`completer`] takes what comes back for them;
+//! [`responder`] takes requests of the peer and answers them. All state beyond that of a local
+//! queue pair is one [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
+//!
+//! # What is read again
+//!
+//! A request stays in its slot of the ring until it has ended, and is copied out of it again when
+//! its packets have to be sent again, or when data come back for it. The program may have written
+//! the slot meanwhile. So what shapes the packets (sequence numbers, opcode, flags, length) is kept
+//! in a [`Record`] that no program can reach; each copy is judged as the first one was, and one
+//! that does not fit its record ends the queue pair's work with an error. What else may differ
+//! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
+
+mod completer;
+mod requester;
+mod responder;
+
+use crate::{
+    attr::{
+        Gid,
+        Path,
+        PathKind,
+        QpType,
+        State, //
+    },
+    counters::Count,
+    host::{
+        Fault,
+        Host,
+        Packet as _, //
+    },
+    key::Keys,
+    packet::{
+        self,
+        icrc,
+        opcode::{
+            Kind,
+            Service, //
+        },
+        Bth,
+        Headers,
+        Malformed,
+        Packet,
+        Syndrome, //
+    },
+    qp::{
+        Core,
+        Qp, //
+    },
+    request::{
+        SendRequest,
+        Status, //
+    },
+    requester::Requester,
+    schedule::{
+        Bus,
+        Next,
+        Qps, //
+    },
+    sgl::{
+        self,
+        Cursor,
+        Side, //
+    },
+    state::MAX_RD_ATOMIC,
+};
+
+/// Requests that may be on their way at a time. A power of two.
+const REQUESTS: u32 = 64;
+
+/// Packets that may be on their way at a time: with the largest MTU half a megabyte.
+const WINDOW: u32 = 128;
+
+/// And no fewer than so many, however many are lost.
+const LEAST_WINDOW: u32 = 8;
+
+/// A packet that the host is to send.
+pub struct Outgoing<'a, H: Host> {
+    headers: Headers,
+    payload: Side<'a, H>,
+    length: u32,
+    keys: &'a Keys<H>,
+}
+
+impl<H: Host> Outgoing<'_, H> {
+    /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
+    /// of 4.
+    pub fn length(&self) -> usize {
+        (self.length as usize)
+            .wrapping_add(self.headers.as_bytes().len())
+            .wrapping_add(usize::from(packet::pad(self.length)))
+            .wrapping_add(icrc::LENGTH)
+    }
+
+    /// Writes the packet to `to`, which has [`Outgoing::length`] bytes. The payload is copied here,
+    /// once, out of registered memory.
+    ///
+    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
+    /// extensions. Their checksums do not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the payload cannot be read, or a length is not what it should be. Nothing is to
+    /// be sent then: `to` may have been written in part.
+    pub fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut [u8]) -> Result<(), Fault> {
+        if to.len() != self.length() {
+            return Err(Fault);
+        }
+        let (transport, crc) = to.split_last_chunk_mut::<{ icrc::LENGTH }>().ok_or(Fault)?;
+        let headers = self.headers.as_bytes();
+        let (first, rest) = transport.split_at_mut_checked(headers.len()).ok_or(Fault)?;
+        first.copy_from_slice(headers);
+        let (payload, pad) = rest
+            .split_at_mut_checked(self.length as usize)
+            .ok_or(Fault)?;
+        sgl::gather(self.keys, &mut self.payload, payload)?;
+        pad.fill(0);
+        *crc = icrc::icrc(H::crc32, ip, udp, transport).ok_or(Fault)?;
+        Ok(())
+    }
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// Its payload could not be read: what [`Outgoing::write`] answered.
+    Fault,
+    /// There is no room for it at present: nothing was sent. The engine tries again after a while.
+    Busy,
+}
+
+/// Nanoseconds after which the engine tries again to send what the host had no room for.
+const BUSY: u64 = 50_000;
+
+/// A packet that has come to port 4791.
+pub struct Datagram<'a, H: Host> {
+    /// The IP header: version 4 without options, or version 6 without extensions.
+    pub ip: &'a [u8],
+    /// The UDP header.
+    pub udp: &'a [u8],
+    /// The first bytes of what follows, in one piece that nobody changes: [`packet::MAX_HEADERS`] at
+    /// least, or all if it has fewer.
+    pub headers: &'a [u8],
+    /// All of what follows.
+    pub packet: &'a H::Packet,
+    /// The bytes of that, without the invariant CRC.
+    pub length: usize,
+    /// The last 4 bytes, which are the invariant CRC.
+    pub icrc: [u8; icrc::LENGTH],
+    /// The service level that the completion of a datagram tells.
+    pub sl: u8,
+}
+
+impl<H: Host> Datagram<'_, H> {
+    /// The addresses as GIDs, from where and to where, and whether congestion was met.
+    fn addresses(&self) -> Option<(Gid, Gid, bool)> {
+        const CE: u8 = 3;
+
+        let array = |from: usize, length: usize| self.ip.get(from..from.wrapping_add(length));
+        if self.ip.len() == 20 {
+            let mapped = |from| {
+                let mut gid = [0; 16];
+                gid.get_mut(10..12)?.fill(0xff);
+                gid.get_mut(12..)?.copy_from_slice(array(from, 4)?);
+                Some(gid)
+            };
+            let marked = self.ip.get(1)? & 3 == CE;
+            Some((mapped(12)?, mapped(16)?, marked))
+        } else {
+            let gid = |from| Gid::try_from(array(from, 16)?).ok();
+            let marked = self.ip.get(1)?.wrapping_shr(4) & 3 == CE;
+            Some((gid(8)?, gid(24)?, marked))
+        }
+    }
+}
+
+/// What is known of a request that has been taken from the ring and has not ended.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    wr_id: u64,
+    /// The sequence number of its first packet, and how many it takes in either direction.
+    psn: u32,
+    packets: u32,
+    length: u32,
+    /// Bytes that have come back for it.
+    done: u32,
+    /// Which message it is, counted as the responder does (24 bits).
+    ssn: u32,
+    /// Its byte in the ring, and its flags.
+    opcode: u8,
+    flags: u8,
+    /// How it ends when all before it have ended, if it must not be sent.
+    failed: Option<Status>,
+}
+
+/// A request of the peer that is answered with data.
+#[derive(Clone, Copy, Default)]
+struct Resource {
+    psn: u32,
+    packets: u32,
+    /// What is left to be read; of an atomic operation nothing.
+    addr: u64,
+    rkey: u32,
+    length: u32,
+    /// The sequence number with which the answer goes on, and that with which it began.
+    next: u32,
+    start: u32,
+    /// What an atomic operation found.
+    found: Option<u64>,
+    /// The answer is under way.
+    active: bool,
+    /// The answer has been given in full at least once.
+    answered: bool,
+}
+
+/// Moves what `make` makes into new memory. It is on the stack for a while: of this function's
+/// frame, and not of the caller's with all else that the caller makes.
+#[inline(never)]
+fn boxed<H: Host, T>(make: impl FnOnce() -> T) -> Option<H::Box<T>> {
+    H::boxed(make())
+}
+
+/// What a queue pair needs for the wire, beyond what it needs for local peers.
+pub(crate) struct Wire<H: Host> {
+    /// The way to the peer, as the host has it.
+    pub(crate) route: Option<H::Route>,
+
+    // The requester.
+    records: H::Box<[Record; REQUESTS as usize]>,
+    /// The slot of the oldest request that has not ended.
+    oldest: u32,
+    /// The slot of the request whose packets are sent next, and how many of its bytes were sent.
+    sending: u32,
+    offset: u32,
+    /// The slot of which the requester has a copy at hand.
+    loaded: Option<u32>,
+    /// The sequence number of the oldest packet that has not been acknowledged.
+    unacknowledged: u32,
+    /// The sequence number after the last one that was ever used.
+    used: u32,
+    /// Messages sent so far (24 bits).
+    ssn: u32,
+    /// Up to which message the responder has receive requests; `None`: no limit.
+    limit: Option<u32>,
+    /// When an acknowledgement is overdue.
+    overdue: Option<u64>,
+    /// Until when no request is sent: the receiver was not ready, or the host had no room.
+    pause: Option<u64>,
+    /// The host had no room: until then nothing is answered either.
+    is_busy_host: bool,
+    /// Up to which byte the data of the oldest request, a read, have been asked for again. It stays
+    /// until they have come: for all that is known, the responder heard of that part alone, and
+    /// then what is asked for must not reach beyond it.
+    part: Option<u32>,
+    /// That part has been asked for, and nothing is sent until it has come.
+    is_part_sent: bool,
+    /// The answer that is missing, and for which everything was sent again already.
+    missed: Option<u32>,
+    /// Packets that may be on their way: half as many with each loss, one more with each sign that
+    /// some arrived. What is sent again is sent in vain beyond the next loss.
+    window: u32,
+    /// Packets since an acknowledgement was last asked for.
+    unasked: u32,
+    /// The request for which data come back.
+    reply: H::Box<SendRequest>,
+    reply_index: Option<u32>,
+    reply_cursor: Cursor,
+
+    // The responder.
+    /// Messages carried out (24 bits).
+    msn: u32,
+    /// The peer was told that an earlier packet is expected, or to come again later.
+    refused: bool,
+    /// A request was refused: the queue pair is in error as soon as the peer has been told.
+    gives_up: bool,
+    /// Where the write goes that is under way, its length, and the bytes of the message so far.
+    target: (u64, u32),
+    total: u32,
+    offset_in: u32,
+    /// What the peer is to be told: up to where, and what.
+    answer: Option<(u32, Syndrome)>,
+    resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
+    /// Which of these is used next.
+    next_resource: usize,
+}
+
+impl<H: Host> Wire<H> {
+    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            route: None,
+            records: boxed::<H, _>(|| [Record::default(); REQUESTS as usize])?,
+            oldest: 0,
+            sending: 0,
+            offset: 0,
+            loaded: None,
+            unacknowledged: 0,
+            used: 0,
+            ssn: 0,
+            limit: None,
+            overdue: None,
+            pause: None,
+            is_busy_host: false,
+            part: None,
+            is_part_sent: false,
+            missed: None,
+            window: WINDOW,
+            unasked: 0,
+            reply: boxed::<H, _>(SendRequest::new)?,
+            reply_index: None,
+            reply_cursor: Cursor::default(),
+            msn: 0,
+            refused: false,
+            gives_up: false,
+            target: (0, 0),
+            total: 0,
+            offset_in: 0,
+            answer: None,
+            resources: boxed::<H, _>(|| [Resource::default(); MAX_RD_ATOMIC as usize])?,
+            next_resource: 0,
+        })
+    }
+
+    /// Forgets all, as in RESET.
+    pub(crate) fn reset(&mut self) {
+        self.stop(0);
+        self.ssn = 0;
+        self.limit = None;
+        self.msn = 0;
+        self.refused = false;
+        self.gives_up = false;
+        self.target = (0, 0);
+        self.total = 0;
+        self.offset_in = 0;
+        *self.resources = [Resource::default(); MAX_RD_ATOMIC as usize];
+        self.next_resource = 0;
+        self.set_psn(0);
+    }
+
+    /// The requester begins with this sequence number.
+    pub(crate) fn set_psn(&mut self, psn: u32) {
+        self.unacknowledged = psn;
+        self.used = psn;
+    }
+
+    /// Requests that are on their way, the next one to be taken being in slot `consumer`.
+    pub(crate) fn outstanding(&self, consumer: u32) -> u32 {
+        consumer.wrapping_sub(self.oldest)
+    }
+
+    /// The slot of the oldest request that has not ended: where a flush begins.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.oldest
+    }
+
+    /// Nothing is on its way any more; the next request is in slot `consumer`.
+    pub(crate) fn stop(&mut self, consumer: u32) {
+        self.oldest = consumer;
+        self.sending = consumer;
+        self.offset = 0;
+        self.loaded = None;
+        self.overdue = None;
+        self.pause = None;
+        self.is_busy_host = false;
+        self.part = None;
+        self.is_part_sent = false;
+        self.missed = None;
+        self.window = WINDOW;
+        self.unasked = 0;
+        self.reply_index = None;
+        self.answer = None;
+        for resource in self.resources.iter_mut() {
+            resource.active = false;
+        }
+    }
+
+    /// The peer was elsewhere, or was not, and now it is the other way round: what has not ended is
+    /// begun anew.
+    pub(crate) fn change_over(&mut self, sq: &mut Requester, was_remote: bool) {
+        if was_remote && self.outstanding(sq.consumer()) != 0 {
+            sq.rewind(self.oldest);
+            sq.set_psn(self.unacknowledged);
+        } else if !was_remote && sq.is_busy() {
+            sq.rewind(sq.consumer().wrapping_sub(1));
+        }
+        self.stop(sq.consumer());
+        self.set_psn(sq.psn());
+    }
+
+    fn record(&self, index: u32) -> Option<&Record> {
+        self.records
+            .get((index & REQUESTS.wrapping_sub(1)) as usize)
+    }
+
+    fn record_mut(&mut self, index: u32) -> Option<&mut Record> {
+        self.records
+            .get_mut((index & REQUESTS.wrapping_sub(1)) as usize)
+    }
+}
+
+impl<H: Host> Core<H> {
+    /// The way to the peer, if it is elsewhere. Of the services, RC alone goes over the wire yet.
+    #[inline]
+    pub(crate) fn remote_path(&self) -> Option<&Path> {
+        let path = self.attr.path.as_ref()?;
+        let is_remote = path.kind == PathKind::Remote && self.init.qp_type == QpType::Rc;
+        is_remote.then_some(path)
+    }
+}
+
+/// Hands a packet to the host.
+fn transmit<H: Host>(
+    bus: &mut Bus<'_, H>,
+    route: &mut Option<H::Route>,
+    headers: Headers,
+    payload: Side<'_, H>,
+    length: u32,
+) -> Result<(), Unsent> {
+    // Without a route there is no way to anybody, and what is sent is lost.
+    let Some(route) = route else {
+        return Ok(());
+    };
+    let mut packet = Outgoing {
+        headers,
+        payload,
+        length,
+        keys: bus.keys,
+    };
+    let sent = bus.host.transmit(route, &mut packet);
+    if sent.is_ok() {
+        bus.counters.packets_sent.count(1);
+    }
+    sent
+}
+
+/// The base transport header of a packet to the peer, without payload.
+fn bth<H: Host>(core: &Core<H>, opcode: u8, psn: u32) -> Bth {
+    let mut bth = Bth {
+        opcode,
+        flags: Bth::MIGRATED,
+        dest_qp: packet::U24::new(core.attr.dest_qpn),
+        psn: packet::U24::new(psn),
+        ..Bth::default()
+    };
+    bth.pkey.set(packet::DEFAULT_PKEY);
+    bth
+}
+
+/// A turn of a queue pair whose peer is elsewhere: first answers, then requests.
+pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    let next = match responder::run(qps, bus, qp) {
+        Next::Idle if matches!(qp.core.state, State::Rts | State::Sqd) => {
+            requester::run(qps, bus, qp)
+        }
+        next => next,
+    };
+    set_timer(qps, qp);
+    if qp.core.state == State::Err {
+        return Next::Again;
+    }
+    next
+}
+
+/// Lets the timer fire when the first of what is waited for is due. A timer that fires too early
+/// does no harm; so it is not set anew each time that something is put off.
+fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
+    if qp.core.state == State::Err {
+        return;
+    }
+    let wire = &qp.wire;
+    let due = match (wire.overdue, wire.pause) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    if let Some(due) = due {
+        qps.set_timer_before(qp.core.index(), due);
+    }
+}
+
+/// The timer of a queue pair has fired.
+pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    requester::timer_fired(qps, bus, qp);
+    set_timer(qps, qp);
+    qps.activate(qp.core.index());
+}
+
+/// Whether the invariant CRC of a packet is right.
+fn is_intact<H: Host>(datagram: &Datagram<'_, H>, headers: &[u8]) -> bool {
+    let Some(begun) = icrc::begin(H::crc32, datagram.ip, datagram.udp, headers) else {
+        return false;
+    };
+    let rest = datagram.length.wrapping_sub(headers.len());
+    let whole = datagram.packet.crc32(begun, headers.len(), rest);
+    whole.is_ok_and(|crc| icrc::end(crc) == datagram.icrc)
+}
+
+/// Looks at a packet and hands it to the queue pair that it is for.
+///
+/// Nothing is placed before the invariant CRC has been found right.
+pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram: &Datagram<'_, H>) {
+    bus.counters.packets_received.count(1);
+    let first = datagram.headers.len().min(datagram.length);
+    let first = datagram.headers.get(..first).unwrap_or(&[]);
+    let packet = match Packet::parse(first, datagram.length) {
+        Ok(packet) => packet,
+        Err(malformed) => {
+            let counter = match malformed {
+                Malformed::Short => &mut bus.counters.malformed_short,
+                Malformed::Version => &mut bus.counters.malformed_version,
+                Malformed::Opcode => &mut bus.counters.malformed_opcode,
+                Malformed::Length => &mut bus.counters.malformed_length,
+            };
+            return counter.count(1);
+        }
+    };
+    if !is_intact(datagram, packet.headers()) {
+        return bus.counters.icrc_errors.count(1);
+    }
+    let Some((from, to, marked)) = datagram.addresses() else {
+        return bus.counters.malformed_short.count(1);
+    };
+    let bth = packet.bth();
+    // Full members of the default partition, and limited ones, are the members there are (10.9.3).
+    if bth.pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
+        return bus.counters.pkey_errors.count(1);
+    }
+    if marked {
+        bus.counters.congestion_marks.count(1);
+    }
+    let rule = packet.rule();
+    if rule.kind == Kind::Congestion {
+        return bus.counters.congestion_notifications.count(1);
+    }
+    let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
+        return bus.counters.unknown_queue_pairs.count(1);
+    };
+    let ours = rule.service == Service::Rc
+        && qp
+            .core
+            .remote_path()
+            .is_some_and(|path| path.sgid == to && path.dgid == from);
+    if ours {
+        match rule.kind {
+            Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
+                completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
+            }
+            _ => responder::receive(bus, &mut qp, &packet, datagram.packet),
+        }
+        set_timer(qps, &qp);
+        qps.activate(qp.core.index());
+    } else {
+        bus.counters.misdirected.count(1);
+    }
+    qps.put_back(qp);
+}

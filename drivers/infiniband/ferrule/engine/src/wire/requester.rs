@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requester on the wire: cuts requests into packets, and sends again what was lost.
+
+use super::{
+    bth,
+    transmit,
+    Record,
+    Unsent,
+    Wire,
+    BUSY,
+    LEAST_WINDOW, //
+    REQUESTS,
+};
+use crate::{
+    abi,
+    attr::{
+        State, //
+    },
+    completer::complete,
+    counters::Count,
+    host::Host,
+    packet::{
+        self,
+        opcode::{
+            rc,
+            Position, //
+        },
+        AtomicEth,
+        Bth,
+        Headers,
+        Ieth,
+        ImmDt,
+        Reth, //
+    },
+    psn,
+    qp::{
+        Core,
+        Qp, //
+    },
+    request::{
+        completion_opcode,
+        Opcode,
+        Status, //
+    },
+    requester::{
+        break_down,
+        change_key,
+        enter_error,
+        tell_drained,
+        Taken, //
+    },
+    schedule::{
+        Bus,
+        Next,
+        Qps, //
+    },
+    sgl::Side,
+};
+
+/// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
+const SPAN: u32 = 1 << 23;
+
+impl Record {
+    pub(super) fn is_read(&self) -> bool {
+        self.opcode == abi::wr_opcode::RDMA_READ
+    }
+
+    pub(super) fn is_answered_with_data(&self) -> bool {
+        self.is_read()
+            || matches!(
+                self.opcode,
+                abi::wr_opcode::ATOMIC_CMP_AND_SWP | abi::wr_opcode::ATOMIC_FETCH_AND_ADD
+            )
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// The sequence number after its last.
+    pub(super) fn end(&self) -> u32 {
+        psn::advance(self.psn, self.packets)
+    }
+}
+
+/// Whether `psn` is in the `length` numbers that begin with `first`.
+pub(super) fn within(psn: u32, first: u32, length: u32) -> bool {
+    psn::distance(first, psn) < length
+}
+
+impl<H: Host> Wire<H> {
+    /// Sends go on with the packet of this sequence number, which has not been acknowledged.
+    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: crate::attr::Mtu) {
+        self.loaded = None;
+        let mut index = self.oldest;
+        while index != consumer {
+            let Some(record) = self.record(index) else {
+                break;
+            };
+            let ahead = psn::distance(record.psn, psn);
+            if record.is_local() || record.failed.is_some() || ahead < record.packets {
+                let sends_bytes = !record.is_local() && !record.is_answered_with_data();
+                self.offset = if sends_bytes && record.failed.is_none() {
+                    ahead.wrapping_shl(mtu.shift())
+                } else {
+                    0
+                };
+                break;
+            }
+            index = index.wrapping_add(1);
+        }
+        if index == consumer {
+            self.offset = 0;
+        }
+        self.sending = index;
+        self.is_part_sent = false;
+    }
+
+    /// Sends again from the oldest packet that has not been acknowledged.
+    pub(super) fn go_back(&mut self, consumer: u32, mtu: crate::attr::Mtu) {
+        self.seek(self.unacknowledged, consumer, mtu);
+    }
+}
+
+/// A turn of the requester.
+pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    while matches!(qp.core.state, State::Rts | State::Sqd) {
+        if qp.wire.pause.is_some() {
+            return Next::Idle;
+        }
+        if bus.allowance.is_spent() {
+            return Next::Again;
+        }
+        if qp.wire.sending == qp.sq.consumer() {
+            if qp.core.state == State::Sqd || qp.wire.outstanding(qp.sq.consumer()) == REQUESTS {
+                return Next::Idle;
+            }
+            match qp.sq.take(bus, &qp.core) {
+                Taken::Nothing => return Next::Idle,
+                Taken::Request => {
+                    bus.allowance.take_request();
+                    note(qp, None);
+                }
+                Taken::Malformed(status) => {
+                    bus.allowance.take_request();
+                    note(qp, Some(status));
+                }
+                Taken::Jump => {
+                    bus.counters.producer_jumps.count(1);
+                    break_down(qps, bus, qp);
+                    continue;
+                }
+            }
+        }
+        match step(qps, bus, qp) {
+            Step::Sent => (),
+            Step::Wait => return Next::Idle,
+        }
+    }
+    Next::Again
+}
+
+/// Keeps in a record what is known of the request that has just been taken.
+fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
+    let Qp { core, sq, wire, .. } = qp;
+    let request = sq.request();
+    let index = request.index;
+    let is_message = failed.is_none() && !request.opcode.is_local();
+    let (packets, length) = match failed {
+        Some(_) => (0, 0),
+        None if is_message => (
+            psn::packets(request.length, core.attr.path_mtu),
+            request.length,
+        ),
+        None => (0, request.length),
+    };
+    if is_message {
+        wire.ssn = psn::advance(wire.ssn, 1);
+    }
+    let record = Record {
+        wr_id: request.head.wr_id.get(),
+        psn: sq.psn(),
+        packets,
+        length,
+        done: 0,
+        ssn: wire.ssn,
+        opcode: request.head.opcode,
+        flags: request.head.flags,
+        failed,
+    };
+    if let Some(place) = wire.record_mut(index) {
+        *place = record;
+    }
+    wire.loaded = Some(index);
+    wire.sending = index;
+    wire.offset = 0;
+    sq.set_psn(record.end());
+    sq.let_go();
+}
+
+/// What came of a step.
+enum Step {
+    Sent,
+    Wait,
+}
+
+/// Sends the next packet, if it may be sent now.
+fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step {
+    let index = qp.wire.sending;
+    let Some(&record) = qp.wire.record(index) else {
+        return Step::Wait;
+    };
+    let is_oldest = index == qp.wire.oldest;
+    if let Some(status) = record.failed {
+        // What was begun before ends first.
+        if is_oldest {
+            fail(qps, bus, qp, status);
+            return Step::Sent;
+        }
+        return Step::Wait;
+    }
+    if qp.wire.loaded != Some(index) && !load(bus, qp, index, &record) {
+        return Step::Sent;
+    }
+    if record.is_local() {
+        // All requests before have ended, so none needs the key any more.
+        if !is_oldest {
+            return Step::Wait;
+        }
+        match change_key(bus, qp) {
+            Ok(()) => {
+                retire(qps, bus, qp);
+                qp.wire.sending = qp.wire.oldest;
+            }
+            Err(_) => fail(qps, bus, qp, Status::WindowBind),
+        }
+        return Step::Sent;
+    }
+    if !may_send(qp, &record) {
+        return Step::Wait;
+    }
+    send(bus, qp, &record)
+}
+
+/// Copies a request out of the ring again, and compares it with what is known of it.
+fn load<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record) -> bool {
+    let Qp { core, sq, wire, .. } = qp;
+    match sq.reload(bus, core, index) {
+        Ok(request)
+            if request.head.opcode == record.opcode
+                && request.head.flags == record.flags
+                && request.length == record.length =>
+        {
+            wire.loaded = Some(index);
+            let offset = wire.offset;
+            let (request, cursor) = sq.at_hand();
+            cursor.seek(request.entries(), offset);
+            true
+        }
+        changed => {
+            let status = match changed {
+                Err(status) => status,
+                Ok(_) => Status::LocalOperation,
+            };
+            if let Some(record) = wire.record_mut(index) {
+                record.failed = Some(status);
+            }
+            false
+        }
+    }
+}
+
+/// Whether the next packet of a request may be sent now.
+fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
+    let Qp { core, sq, wire, .. } = qp;
+    let index = wire.sending;
+    // Of the request whose first packets have been acknowledged, none is before it.
+    let before = if index == wire.oldest {
+        0
+    } else {
+        psn::distance(wire.unacknowledged, record.psn)
+    };
+    if record.is_answered_with_data() || record.flags & abi::wr_flags::FENCE != 0 {
+        let mut open = 0u8;
+        let mut other = wire.oldest;
+        while other != index {
+            let data = wire
+                .record(other)
+                .is_some_and(Record::is_answered_with_data);
+            open = open.saturating_add(u8::from(data));
+            other = other.wrapping_add(1);
+        }
+        // No more than the responder has resources for (IBA volume 1, 9.4.4); behind a fence, none
+        // (10.8.3.3).
+        let limit = if record.flags & abi::wr_flags::FENCE != 0 {
+            1
+        } else {
+            core.attr.max_rd_atomic
+        };
+        if open >= limit {
+            return false;
+        }
+    }
+    // Part of a read that is asked for again comes before the next part is.
+    if wire.is_part_sent {
+        return false;
+    }
+    // And a read is asked for again when all before it has ended: else its data would come in vain
+    // if more of what is before was lost.
+    if record.is_read() && index != wire.oldest && record.psn != wire.used {
+        return false;
+    }
+    // Sequence numbers in use are never so many that older and newer ones look alike.
+    if before != 0 && wire.offset == 0 && before.saturating_add(record.packets) >= SPAN {
+        return false;
+    }
+    let sent = wire.offset.wrapping_shr(core.attr.path_mtu.shift());
+    let next = psn::advance(record.psn, sent);
+    if !record.is_answered_with_data() && psn::distance(wire.unacknowledged, next) >= wire.window {
+        return false;
+    }
+    // Beyond the receive requests that the responder has told of, only one packet of one message
+    // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
+    // receive request for the message.
+    let is_limited = takes_receive(sq.request().opcode)
+        && wire
+            .limit
+            .is_some_and(|limit| psn::is_ahead(record.ssn, limit));
+    !is_limited
+        || if wire.offset == 0 {
+            wire.unacknowledged == record.psn
+        } else {
+            wire.unacknowledged != record.psn && index == wire.oldest
+        }
+}
+
+/// Whether the message takes a receive request of the responder.
+fn takes_receive(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv | Opcode::WriteWithImm
+    )
+}
+
+/// The opcode of a packet in its message.
+fn packet_opcode(opcode: Opcode, position: Position) -> u8 {
+    use Position::*;
+
+    let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
+    match (opcode, position) {
+        (Opcode::Read, _) => rc::READ_REQUEST,
+        (Opcode::CompareSwap, _) => rc::COMPARE_SWAP,
+        (Opcode::FetchAdd, _) => rc::FETCH_ADD,
+        (_, First) if is_write => rc::WRITE_FIRST,
+        (_, First) => rc::SEND_FIRST,
+        (_, Middle) if is_write => rc::WRITE_MIDDLE,
+        (_, Middle) => rc::SEND_MIDDLE,
+        (Opcode::Write, Last) => rc::WRITE_LAST,
+        (Opcode::Write, Only) => rc::WRITE_ONLY,
+        (Opcode::WriteWithImm, Last) => rc::WRITE_LAST_WITH_IMM,
+        (Opcode::WriteWithImm, Only) => rc::WRITE_ONLY_WITH_IMM,
+        (Opcode::SendWithImm, Last) => rc::SEND_LAST_WITH_IMM,
+        (Opcode::SendWithImm, Only) => rc::SEND_ONLY_WITH_IMM,
+        (Opcode::SendWithInv, Last) => rc::SEND_LAST_WITH_INV,
+        (Opcode::SendWithInv, Only) => rc::SEND_ONLY_WITH_INV,
+        (_, Last) => rc::SEND_LAST,
+        (_, Only) => rc::SEND_ONLY,
+    }
+}
+
+/// The headers of the next packet of the request at hand.
+fn headers(
+    request: &crate::request::SendRequest,
+    (from, until): (u32, u32),
+    mut base: Bth,
+    position: Position,
+) -> Headers {
+    let head = &request.head;
+    let opcode = request.opcode;
+    let ends = position.ends();
+    if ends && takes_receive(opcode) && request.is_solicited() {
+        base.flags |= Bth::SOLICITED;
+    }
+    let mut headers = Headers::new(&base);
+    if opcode.is_atomic() {
+        let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
+        let (swap_or_add, compare) = match opcode {
+            Opcode::CompareSwap => (words.swap.get(), words.compare_add.get()),
+            _ => (words.compare_add.get(), 0),
+        };
+        headers.push(&AtomicEth {
+            addr: head.remote_addr.get().into(),
+            rkey: head.rkey.get().into(),
+            swap_or_add: swap_or_add.into(),
+            compare: compare.into(),
+        });
+        return headers;
+    }
+    let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
+    if opcode == Opcode::Read || (is_write && position.begins()) {
+        headers.push(&Reth {
+            addr: head.remote_addr.get().wrapping_add(from.into()).into(),
+            rkey: head.rkey.get().into(),
+            length: until.wrapping_sub(from).into(),
+        });
+    }
+    match opcode {
+        Opcode::SendWithImm | Opcode::WriteWithImm if ends => headers.push(&ImmDt {
+            data: head.imm_or_inv,
+        }),
+        Opcode::SendWithInv if ends => headers.push(&Ieth {
+            rkey: u32::from_le_bytes(head.imm_or_inv).into(),
+        }),
+        _ => (),
+    }
+    headers
+}
+
+/// Sends the next packet of the request at hand.
+fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
+    let Qp { core, sq, wire, .. } = qp;
+    let mtu = core.attr.path_mtu;
+    let opcode = sq.request().opcode;
+    let is_data_back = record.is_answered_with_data();
+    let (length, position, sent) = if is_data_back {
+        let done = record.done.wrapping_shr(mtu.shift());
+        (0, Position::Only, done)
+    } else {
+        let rest = record.length.wrapping_sub(wire.offset);
+        let length = rest.min(mtu.bytes());
+        let position = Position::of(wire.offset == 0, length == rest);
+        (length, position, wire.offset.wrapping_shr(mtu.shift()))
+    };
+    let number = psn::advance(record.psn, sent);
+    // A read goes on where the answer broke off, and where it did, not all of the rest is asked for
+    // at once: the responder knows no window.
+    let range = if !record.is_read() || record.psn == wire.used {
+        (0, record.length)
+    } else {
+        let rest = record.length.wrapping_sub(record.done);
+        let part = rest.min(wire.window.wrapping_shl(mtu.shift()));
+        let until = record.done.wrapping_add(part);
+        (record.done, wire.part.unwrap_or(until))
+    };
+    let mut base = bth(core, packet_opcode(opcode, position), number);
+    base.flags |= Bth::pad_flags(packet::pad(length));
+    // An acknowledgement is asked for when nothing follows for the present, and often enough that
+    // the window does not run dry; also of the one packet by which more credits are to be learned.
+    wire.unasked = wire.unasked.saturating_add(1);
+    let is_last_in_ring = position.ends() && !sq.has_more(core);
+    let is_window_full =
+        psn::distance(wire.unacknowledged, number).saturating_add(1) >= wire.window;
+    let is_limited = wire
+        .limit
+        .is_some_and(|limit| psn::is_ahead(record.ssn, limit));
+    if is_last_in_ring
+        || is_window_full
+        || is_limited
+        || wire.unasked >= wire.window / 4
+        || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
+    {
+        base.acknowledge = Bth::ACK_REQ;
+    }
+    let (request, cursor) = sq.at_hand();
+    let headers = headers(request, range, base, position);
+    let saved = *cursor;
+    let payload = if is_data_back {
+        Side::Inline(&[])
+    } else {
+        request.side(core.init.pd, wire.offset, cursor)
+    };
+    match transmit(bus, &mut wire.route, headers, payload, length) {
+        Ok(()) => (),
+        Err(unsent) => {
+            *cursor = saved;
+            if unsent == Unsent::Busy {
+                wire.pause = Some(bus.now.saturating_add(BUSY));
+                wire.is_busy_host = true;
+                return Step::Wait;
+            }
+            // The program's own memory cannot be read; what was begun before ends first.
+            let sending = wire.sending;
+            if let Some(record) = wire.record_mut(sending) {
+                record.failed = Some(Status::LocalProtection);
+            }
+            return Step::Sent;
+        }
+    }
+    if base.wants_acknowledge() {
+        wire.unasked = 0;
+    }
+    bus.allowance.take_bytes(length.max(64));
+    let next = if is_data_back {
+        record.end()
+    } else {
+        psn::advance(number, 1)
+    };
+    if psn::is_ahead(next, wire.used) {
+        wire.used = next;
+    }
+    if wire.overdue.is_none() {
+        wire.overdue = timeout(core, bus.now);
+    }
+    if range.1 != record.length {
+        wire.part = Some(range.1);
+        wire.is_part_sent = true;
+    }
+    if position.ends() && range.1 == record.length {
+        wire.sending = wire.sending.wrapping_add(1);
+        wire.offset = 0;
+        wire.loaded = None;
+    } else if !is_data_back {
+        wire.offset = wire.offset.wrapping_add(length);
+    }
+    Step::Sent
+}
+
+/// When an acknowledgement of what is sent now is overdue; a timeout of 0 waits for ever (C9-141).
+pub(super) fn timeout<H: Host>(core: &Core<H>, now: u64) -> Option<u64> {
+    let exponent = u32::from(core.attr.timeout);
+    (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)))
+}
+
+/// What is waited for may be due.
+pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if qp.wire.pause.is_some_and(|pause| pause <= bus.now) {
+        qp.wire.pause = None;
+        qp.wire.is_busy_host = false;
+    }
+    if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
+        qp.wire.overdue = None;
+        if qp.wire.unacknowledged != qp.wire.used {
+            bus.counters.unanswered.count(1);
+            qp.wire.missed = None;
+            again(qps, bus, qp);
+        }
+    }
+}
+
+/// Sends again what has not been acknowledged, if there are retries left (C9-139, C9-140).
+pub(super) fn again<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if crate::requester::lost(bus, qp) {
+        return fail(qps, bus, qp, Status::RetryExceeded);
+    }
+    qp.wire.window = (qp.wire.window / 2).max(LEAST_WINDOW);
+    qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
+}
+
+/// Ends the oldest request, and so writes its completion where one is due.
+fn end<H: Host>(
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    status: Status,
+) -> Result<(), crate::cq::Overrun> {
+    let Qp { core, wire, .. } = qp;
+    let index = wire.oldest;
+    let Some(&record) = wire.record(index) else {
+        return Ok(());
+    };
+    wire.oldest = index.wrapping_add(1);
+    let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
+    if status == Status::Success && !is_due {
+        return Ok(());
+    }
+    complete(
+        bus,
+        core,
+        index,
+        record.wr_id,
+        completion_opcode(record.opcode),
+        record.length,
+        status,
+    )
+}
+
+/// The oldest request has done what it should.
+pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let told = end(bus, qp, Status::Success);
+    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
+        qp.wire.overdue = None;
+        if qp.core.state == State::Sqd {
+            tell_drained(bus.host, &qp.core);
+        }
+    }
+    if told.is_err() {
+        break_down(qps, bus, qp);
+    }
+}
+
+/// The oldest request ends with an error, and so does the work of the queue pair.
+pub(super) fn fail<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    status: Status,
+) {
+    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
+        return;
+    }
+    if end(bus, qp, status).is_err() {
+        return break_down(qps, bus, qp);
+    }
+    enter_error(qps, bus.host, &mut qp.core);
+}

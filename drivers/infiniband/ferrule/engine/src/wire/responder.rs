@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder on the wire: takes the peer's requests in order, and answers them in order.
+
+use super::{
+    bth,
+    requester::within,
+    transmit,
+    Resource,
+    Unsent,
+    Wire,
+    BUSY, //
+};
+use crate::{
+    abi::{
+        self,
+        wr_flags, //
+    },
+    attr::{
+        Access,
+        Mtu,
+        State, //
+    },
+    counters::Count,
+    event::QpEvent,
+    host::Host,
+    key::KeyUse,
+    message::{
+        Bytes,
+        Message, //
+    },
+    packet::{
+        self,
+        opcode::{
+            rc,
+            Kind,
+            Position, //
+        },
+        Aeth,
+        AtomicAckEth,
+        Bth,
+        Headers,
+        Nak,
+        Packet,
+        Syndrome,
+        U24, //
+    },
+    psn,
+    qp::{
+        Core,
+        Qp, //
+    },
+    request::{
+        Opcode,
+        Status,
+        MAX_MESSAGE, //
+    },
+    requester::enter_error,
+    responder::{
+        receive as take,
+        Reply,
+        Responder, //
+    },
+    schedule::{
+        Bus,
+        Next,
+        Qps, //
+    },
+    sgl::Side,
+};
+
+/// Takes a packet of a request.
+pub(super) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) {
+    // A queue pair that is not ready does not answer (C9-48 and following).
+    let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
+    if !ready || qp.wire.gives_up {
+        return bus.counters.dropped.count(1);
+    }
+    let Qp { core, rq, wire, .. } = qp;
+    let number = packet.bth().psn.get();
+    if number != rq.psn() {
+        if psn::is_ahead(number, rq.psn()) {
+            // Packets were lost. That is told once, and what follows is dropped until the one that
+            // is missing comes (C9-112, C9-113).
+            bus.counters.sequence_errors.count(1);
+            if !wire.refused {
+                wire.refused = true;
+                wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
+            }
+        } else {
+            duplicate(bus, rq, wire, packet, core.attr.path_mtu);
+        }
+        return;
+    }
+    wire.refused = false;
+    match request(bus, core, rq, wire, packet, bytes) {
+        Reply::Acknowledge => {
+            if packet.rule().position.ends() {
+                wire.msn = psn::advance(wire.msn, 1);
+            }
+            let is_data = matches!(
+                packet.rule().kind,
+                Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
+            );
+            if packet.bth().wants_acknowledge() && !is_data {
+                wire.answer = Some((number, Syndrome::Acknowledge(0)));
+            }
+        }
+        Reply::NotReady(code) => {
+            wire.refused = true;
+            wire.answer = Some((number, Syndrome::NotReady(code)));
+        }
+        Reply::Refuse(status) => {
+            let nak = match status {
+                Status::RemoteAccess => Nak::RemoteAccess,
+                Status::RemoteOperation => Nak::RemoteOperation,
+                _ => Nak::InvalidRequest,
+            };
+            // In error nothing is answered any more: that is entered when this has been told, after
+            // the answers to what came before.
+            wire.answer = Some((number, Syndrome::Negative(nak)));
+            wire.gives_up = true;
+        }
+        Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
+    }
+}
+
+/// Makes a message of a packet and hands it on to the responder that local peers have, too.
+fn request<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    wire: &mut Wire<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) -> Reply {
+    let rule = packet.rule();
+    let bth = packet.bth();
+    let mtu = core.attr.path_mtu;
+    let mut head = abi::SendWqe::default();
+    if bth.is_solicited() {
+        head.flags = wr_flags::SOLICITED;
+    }
+    let opcode = match rule.kind {
+        Kind::Send => match (packet.imm(), packet.ieth()) {
+            (Some(imm), _) => {
+                head.imm_or_inv = imm.data;
+                Opcode::SendWithImm
+            }
+            (None, Some(ieth)) => {
+                head.imm_or_inv = ieth.rkey.get().to_le_bytes();
+                Opcode::SendWithInv
+            }
+            (None, None) => Opcode::Send,
+        },
+        Kind::Write => match packet.imm() {
+            Some(imm) => {
+                head.imm_or_inv = imm.data;
+                Opcode::WriteWithImm
+            }
+            None => Opcode::Write,
+        },
+        Kind::ReadRequest => Opcode::Read,
+        Kind::CompareSwap => Opcode::CompareSwap,
+        Kind::FetchAdd => Opcode::FetchAdd,
+        // Operations that there are not: an invalid request.
+        _ => return refuse(bus, core),
+    };
+    let is_first = rule.position.begins();
+    let is_last = rule.position.ends();
+    let length = packet.payload() as u32;
+    if !rule.payload.fits(packet.payload(), mtu.bytes()) {
+        return refuse(bus, core);
+    }
+    if is_first {
+        wire.offset_in = 0;
+        wire.total = length;
+    }
+    let offset = wire.offset_in;
+    let Some(end) = offset.checked_add(length).filter(|&end| end <= MAX_MESSAGE) else {
+        return refuse(bus, core);
+    };
+    if let Some(reth) = packet.reth() {
+        if reth.length.get() > MAX_MESSAGE {
+            return refuse(bus, core);
+        }
+        wire.target = (reth.addr.get(), reth.rkey.get());
+        wire.total = reth.length.get();
+    }
+    if let Some(atomic) = packet.atomic() {
+        wire.target = (atomic.addr.get(), atomic.rkey.get());
+        wire.total = crate::atomic::WORD;
+        let (compare_add, swap) = match opcode {
+            Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
+            _ => (atomic.swap_or_add.get(), 0),
+        };
+        head.extra = zerocopy::transmute!(abi::AtomicWords {
+            compare_add: compare_add.into(),
+            swap: swap.into(),
+        });
+    }
+    let total = match rule.kind {
+        Kind::Send => end,
+        _ => wire.total,
+    };
+    // A write has as many bytes as its first packet says (C9-94).
+    if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
+        return refuse(bus, core);
+    }
+    head.remote_addr = wire.target.0.into();
+    head.rkey = wire.target.1.into();
+    let packets = if opcode == Opcode::Read {
+        psn::packets(total, mtu)
+    } else {
+        1
+    };
+    // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
+    if opcode.is_answered_with_data() && !wire.has_resource(core) {
+        return refuse(bus, core);
+    }
+    let mut message = Message {
+        from: core.attr.dest_qpn,
+        opcode,
+        head: &head,
+        total,
+        offset,
+        length,
+        is_first,
+        is_last,
+        psn: bth.psn.get(),
+        packets,
+        bytes: Bytes::Packet {
+            packet: bytes,
+            start: packet.headers().len(),
+            found: 0,
+        },
+    };
+    let reply = take(bus, core, rq, &mut message);
+    if reply != Reply::Acknowledge {
+        return reply;
+    }
+    wire.offset_in = end;
+    if opcode.is_answered_with_data() {
+        let found = match message.bytes {
+            Bytes::Packet { found, .. } if opcode.is_atomic() => Some(found),
+            _ => None,
+        };
+        wire.keep(
+            core,
+            Resource {
+                psn: bth.psn.get(),
+                packets,
+                addr: wire.target.0,
+                rkey: wire.target.1,
+                length: total,
+                next: bth.psn.get(),
+                start: bth.psn.get(),
+                found,
+                active: true,
+                answered: false,
+            },
+        );
+    }
+    reply
+}
+
+/// A request that no packet of a sound peer makes (NAK Invalid Request, class C).
+fn refuse<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) -> Reply {
+    bus.counters.responder_errors.count(1);
+    let handle = &core.init.handle;
+    bus.host.qp_event(handle, QpEvent::RequestError);
+    Reply::Refuse(Status::RemoteInvalidRequest)
+}
+
+impl<H: Host> Wire<H> {
+    /// The place of the resource that is used next: that of the oldest one.
+    fn next_place(&self, core: &Core<H>) -> usize {
+        let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
+        if self.next_resource < limit {
+            self.next_resource
+        } else {
+            0
+        }
+    }
+
+    /// Whether the peer may ask for one more answer with data.
+    fn has_resource(&self, core: &Core<H>) -> bool {
+        self.resources
+            .get(self.next_place(core))
+            .is_some_and(|resource| !resource.active || resource.answered)
+    }
+
+    /// Keeps what is to be answered in the place of the oldest one.
+    fn keep(&mut self, core: &Core<H>, resource: Resource) {
+        let place = self.next_place(core);
+        if let Some(old) = self.resources.get_mut(place) {
+            *old = resource;
+        }
+        self.next_resource = place.wrapping_add(1);
+    }
+}
+
+/// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
+/// 9.7.5.1.4).
+fn duplicate<H: Host>(
+    bus: &mut Bus<'_, H>,
+    rq: &Responder,
+    wire: &mut Wire<H>,
+    packet: &Packet<'_>,
+    mtu: Mtu,
+) {
+    bus.counters.duplicates.count(1);
+    let number = packet.bth().psn.get();
+    let known = wire
+        .resources
+        .iter_mut()
+        .find(|resource| resource.packets != 0 && within(number, resource.psn, resource.packets));
+    match (packet.rule().kind, known, packet.reth()) {
+        (Kind::ReadRequest, Some(resource), Some(reth)) if resource.found.is_none() => {
+            // It may ask for the rest only. What it asks for is checked as it is read.
+            let offset = psn::distance(resource.psn, number);
+            let packets = resource.packets.wrapping_sub(offset);
+            if psn::packets(reth.length.get(), mtu) > packets {
+                return;
+            }
+            resource.addr = reth.addr.get();
+            resource.rkey = reth.rkey.get();
+            resource.length = reth.length.get();
+            resource.packets = packets;
+            resource.psn = number;
+            resource.next = number;
+            resource.start = number;
+            resource.active = true;
+        }
+        (Kind::CompareSwap | Kind::FetchAdd, Some(resource), _) if resource.found.is_some() => {
+            resource.active = true;
+        }
+        (Kind::Send | Kind::Write, _, _) => {
+            // The latest acknowledgement is for this one, too (C9-105). One that says no stays.
+            let is_refusal = |(_, syndrome)| !matches!(syndrome, Syndrome::Acknowledge(_));
+            if !wire.answer.is_some_and(is_refusal) {
+                let last = psn::advance(rq.psn(), psn::MASK);
+                wire.answer = Some((last, Syndrome::Acknowledge(0)));
+            }
+        }
+        _ => (),
+    }
+}
+
+/// Sends what there is to be answered, in the order of the requests.
+pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    if !matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd) {
+        return Next::Idle;
+    }
+    let expected = qp.rq.psn();
+    loop {
+        if qp.wire.pause.is_some_and(|pause| pause > bus.now) && qp.wire.is_busy_host {
+            return Next::Idle;
+        }
+        // The one furthest behind what is expected next is the oldest.
+        let place = qp
+            .wire
+            .resources
+            .iter()
+            .enumerate()
+            .filter(|(_, resource)| resource.active)
+            .max_by_key(|(_, resource)| psn::distance(resource.psn, expected))
+            .map(|(place, _)| place);
+        let Some(place) = place else {
+            break;
+        };
+        if bus.allowance.is_spent() {
+            return Next::Again;
+        }
+        match respond(bus, qp, place) {
+            Ok(()) => (),
+            Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
+            Err(Unsent::Fault) => {
+                // The memory is not what it was when the read was accepted.
+                let number = qp.wire.resources.get(place).map_or(0, |gone| gone.next);
+                bus.counters.responder_errors.count(1);
+                let handle = &qp.core.init.handle;
+                bus.host.qp_event(handle, QpEvent::AccessError);
+                qp.wire.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
+                qp.wire.gives_up = true;
+                for resource in qp.wire.resources.iter_mut() {
+                    resource.active = false;
+                }
+            }
+        }
+    }
+    if qp.wire.answer.is_some() && acknowledge(bus, qp) == Err(Unsent::Busy) {
+        return qp.wire.wait_for_host(bus.now);
+    }
+    if qp.wire.gives_up {
+        enter_error(qps, bus.host, &mut qp.core);
+        return Next::Again;
+    }
+    Next::Idle
+}
+
+impl<H: Host> Wire<H> {
+    /// The host has no room: everything goes on after a while.
+    fn wait_for_host(&mut self, now: u64) -> Next {
+        let until = now.saturating_add(BUSY);
+        self.pause = Some(self.pause.map_or(until, |pause| pause.max(until)));
+        self.is_busy_host = true;
+        Next::Idle
+    }
+}
+
+/// The acknowledgement header of an answer.
+fn aeth<H: Host>(core: &Core<H>, rq: &mut Responder, wire: &Wire<H>, syndrome: Syndrome) -> Aeth {
+    let syndrome = match syndrome {
+        // How many receive requests there are is looked up when it is told; of a shared queue's,
+        // nobody can say whose they are (IBA volume 1, 9.7.7.2).
+        Syndrome::Acknowledge(_) => Syndrome::Acknowledge(match core.init.srq {
+            Some(_) => packet::UNLIMITED,
+            None => packet::encode_credits(rq.available(core)),
+        }),
+        refusal => refusal,
+    };
+    Aeth {
+        syndrome: syndrome.bits(),
+        msn: U24::new(wire.msn),
+    }
+}
+
+/// Sends the acknowledgement that is due.
+fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
+    let Qp { core, rq, wire, .. } = qp;
+    let Some((number, syndrome)) = wire.answer else {
+        return Ok(());
+    };
+    let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
+    headers.push(&aeth(core, rq, wire, syndrome));
+    transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
+    if !matches!(syndrome, Syndrome::Acknowledge(_)) {
+        bus.counters.naks_sent.count(1);
+    }
+    wire.answer = None;
+    Ok(())
+}
+
+/// Sends the next packet of an answer with data.
+fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<(), Unsent> {
+    let Qp { core, rq, wire, .. } = qp;
+    let Some(&resource) = wire.resources.get(place) else {
+        return Ok(());
+    };
+    let number = resource.next;
+    if let Some(found) = resource.found {
+        let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, number));
+        headers.push(&aeth(core, rq, wire, Syndrome::Acknowledge(0)));
+        headers.push(&AtomicAckEth {
+            original: found.into(),
+        });
+        transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
+        bus.allowance.take_bytes(64);
+        if let Some(resource) = wire.resources.get_mut(place) {
+            resource.active = false;
+            resource.answered = true;
+        }
+        return Ok(());
+    }
+    let mtu = core.attr.path_mtu;
+    let offset = psn::distance(resource.start, number).wrapping_shl(mtu.shift());
+    let rest = resource.length.wrapping_sub(offset);
+    let length = rest.min(mtu.bytes());
+    let position = Position::of(offset == 0, length == rest);
+    let opcode = match position {
+        Position::First => rc::READ_RESPONSE_FIRST,
+        Position::Middle => rc::READ_RESPONSE_MIDDLE,
+        Position::Last => rc::READ_RESPONSE_LAST,
+        Position::Only => rc::READ_RESPONSE_ONLY,
+    };
+    let mut base = bth(core, opcode, number);
+    base.flags |= Bth::pad_flags(packet::pad(length));
+    let mut headers = Headers::new(&base);
+    if position != Position::Middle {
+        headers.push(&aeth(core, rq, wire, Syndrome::Acknowledge(0)));
+    }
+    let whole = KeyUse {
+        pd: core.init.pd,
+        key: resource.rkey,
+        need: Access::REMOTE_READ,
+        addr: resource.addr,
+        length: resource.length.into(),
+        peer_of: Some(core.id),
+    };
+    let source = Side::Range {
+        whole,
+        offset: offset.into(),
+    };
+    transmit(bus, &mut wire.route, headers, source, length)?;
+    bus.allowance.take_bytes(length.max(64));
+    bus.counters.bytes.count(length.into());
+    if let Some(resource) = wire.resources.get_mut(place) {
+        resource.next = psn::advance(number, 1);
+        if position.ends() {
+            resource.active = false;
+            resource.answered = true;
+        }
+    }
+    Ok(())
+}
