@@ -51,6 +51,7 @@ void layout(void)
 	FIELD(ib_device_ops, driver_id);
 	FIELD(ib_device_ops, uverbs_abi_ver);
 	FIELD(ib_device_ops, add_gid);
+	FIELD(ib_device_ops, alloc_hw_port_stats);
 	FIELD(ib_device_ops, alloc_mw);
 	FIELD(ib_device_ops, alloc_pd);
 	FIELD(ib_device_ops, alloc_ucontext);
@@ -74,6 +75,7 @@ void layout(void)
 	FIELD(ib_device_ops, disassociate_ucontext);
 	FIELD(ib_device_ops, get_dev_fw_str);
 	FIELD(ib_device_ops, get_dma_mr);
+	FIELD(ib_device_ops, get_hw_stats);
 	FIELD(ib_device_ops, get_link_layer);
 	FIELD(ib_device_ops, get_port_immutable);
 	FIELD(ib_device_ops, mmap);
@@ -164,6 +166,10 @@ void layout(void)
 	SIZE(ib_port_data);
 	FIELD(ib_port_data, cache);
 	FIELD(ib_port_data, cache.gid);
+
+	SIZE(rdma_stat_desc);
+	FIELD(rdma_stat_desc, name);
+	SIZE(rdma_hw_stats);
 
 	SIZE(ib_event);
 	FIELD(ib_event, device);

@@ -55,3 +55,25 @@ bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev)
 {
 	return dev->ethtool_ops && dev->ethtool_ops->get_link_ksettings;
 }
+
+/*
+ * Copies the name, of at most IB_DEVICE_NAME_MAX bytes, of a driver's device
+ * that is bound to a network device of the namespace, if there is any.
+ */
+bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *name)
+{
+	struct ib_device *dev = NULL;
+	struct net_device *netdev;
+
+	rcu_read_lock();
+	for_each_netdev_rcu(net, netdev) {
+		dev = ib_device_get_by_netdev(netdev, driver_id);
+		if (dev) {
+			strscpy(name, dev_name(&dev->dev), IB_DEVICE_NAME_MAX);
+			ib_device_put(dev);
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return dev;
+}

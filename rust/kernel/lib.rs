@@ -7,6 +7,7 @@
 pub mod error;
 pub mod mm;
 pub mod random;
+pub mod rcu;
 pub mod sync;
 pub mod task;
 pub mod time;

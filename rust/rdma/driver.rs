@@ -25,6 +25,7 @@ use crate::{
     port,
     qp,
     srq,
+    stats,
     ucontext,
     Ah,
     AhAttr,
@@ -116,6 +117,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// A method of `UVERBS_OBJECT_DEVICE`, without attributes, that runs
     /// [`ucontext::Operations::kick`].
     const KICK_METHOD: Option<u16> = None;
+    /// The counters of a port, of which [`read_counters`](Self::read_counters) tells the values.
+    const COUNTERS: &'static [stats::Counter] = &[];
 
     /// The driver's part of a device. It is dropped when the device goes and no verb runs any more.
     type Data: Send + Sync + 'static;
@@ -158,6 +161,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// `EINVAL` if there is no such entry.
     fn query_pkey(_dev: &Device<Self>, _index: u16) -> Result<u16> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Tells the values of the counters, in the order of [`COUNTERS`](Self::COUNTERS).
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn read_counters(_dev: &Device<Self>, _values: &mut [u64]) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

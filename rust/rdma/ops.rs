@@ -21,6 +21,7 @@ use crate::{
     qp::Operations as _,
     srq,
     srq::Operations as _,
+    stats,
     ucontext,
     ucontext::Operations as _,
     Driver, //
@@ -51,6 +52,11 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     }
     if D::HAS_DEL_GID {
         ops.del_gid = Some(device::verbs::del_gid::<D>);
+    }
+
+    if !D::COUNTERS.is_empty() {
+        ops.alloc_hw_port_stats = Some(stats::alloc_hw_port_stats::<D>);
+        ops.get_hw_stats = Some(stats::get_hw_stats::<D>);
     }
 
     ops.alloc_ucontext = Some(ucontext::alloc_callback::<D>);
