@@ -58,7 +58,7 @@ def main():
              for driver in ["guest", *options["drivers"]]
              for way in ways
              if driver in way.drivers and number <= way.rounds]
-    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
+    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad", "udp_tunnel", "ip6_udp_tunnel")
     loaded = None
     # What has failed will fail again.
     failed = set()

@@ -7,11 +7,13 @@ usage: link.py TYPE
 Works on dummy netdevs of its own and leaves other devices alone.
 """
 
+import contextlib
 import json
 import os
+import socket
 import sys
 
-from guestlib import Tap, check, gid_index, must, read, run, server_and_client, wait_for
+from guestlib import Skip, Tap, check, gid_index, must, read, run, server_and_client, wait_for
 
 TYPE = sys.argv[1]
 CLASS = "/sys/class/infiniband"
@@ -34,6 +36,8 @@ def exists(device):
 
 def clear():
     """Remove what a case may have left."""
+    for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
+        run("ip", "netns", "delete", name)
     for device in os.listdir(CLASS):
         if device.startswith("lt"):
             run("rdma", "link", "delete", device)
@@ -220,11 +224,143 @@ def device_renamed():
     traffic("ltother")
 
 
+@contextlib.contextmanager
+def alone():
+    """Without the devices that others have left, which have the port of RoCEv2 as well; they come back."""
+    links = [link for link in json.loads(must("rdma", "-j", "link", "show")) if not link["ifname"].startswith("lt")]
+    for link in links:
+        must("rdma", "link", "delete", link["ifname"])
+    try:
+        yield
+    finally:
+        for link in links:
+            must("rdma", "link", "add", link["ifname"], "type", TYPE, "netdev", link["netdev"])
+
+
+def kernel_log():
+    return must("dmesg")
+
+
+ROCE_PORT = 4791
+
+
+def port_is_free(namespace=None):
+    """Whether a program can have UDP port 4791, of both families."""
+    program = f"""import socket
+for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    taken = socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    taken.bind((address, {ROCE_PORT}))
+"""
+    inside = ["ip", "netns", "exec", namespace] if namespace else []
+    status, output = run(*inside, "python3", "-c", program)
+    check(status == 0 or "Address already in use" in output, output)
+    return status == 0
+
+
+def port_shared():
+    """The devices of a namespace share its port, and the last one gives it back."""
+    with alone():
+        check(port_is_free(), "UDP port 4791 is taken though there is no device")
+        for number in range(3):
+            netdev_add(f"lt{number}")
+            link_add(f"ltdev{number}", f"lt{number}")
+            check(not port_is_free(), "UDP port 4791 is free though there is a device")
+        for number in (1, 0):
+            must("rdma", "link", "delete", f"ltdev{number}")
+            check(not port_is_free(), "UDP port 4791 is free though there is a device")
+        must("ip", "link", "delete", "lt2")
+        wait_for(port_is_free, "UDP port 4791 is free again")
+
+
+def port_taken():
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        with alone(), socket.socket(family, socket.SOCK_DGRAM) as program:
+            if family == socket.AF_INET6:
+                program.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            program.bind((address, ROCE_PORT))
+            netdev_add("lt0")
+            before = kernel_log()
+            refused(["rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "lt0"], "Address already in use")
+            told = kernel_log()[len(before):].strip().splitlines()
+            check(len(told) == 1 and "4791" in told[0] and "lt0" in told[0], f"the log says: {told}")
+        link_add("ltdev0", "lt0")
+        must("rdma", "link", "delete", "ltdev0")
+        must("ip", "link", "delete", "lt0")
+
+
+def port_taken_by_rxe():
+    """rdma_rxe has the port of the namespace: the log names its device, and elsewhere nothing is amiss."""
+    if TYPE == "rxe":
+        raise Skip("this is rdma_rxe")
+    must("modprobe", "rdma_rxe")
+    with alone():
+        netdev_add("lt0")
+        netdev_add("lt1")
+        must("rdma", "link", "add", "ltrxe", "type", "rxe", "netdev", "lt0")
+        before = kernel_log()
+        refused(["rdma", "link", "add", "ltdev1", "type", TYPE, "netdev", "lt1"], "Address already in use")
+        told = [line for line in kernel_log()[len(before):].splitlines() if "4791" in line]
+        check(len(told) == 1 and "rdma_rxe" in told[0] and "ltrxe" in told[0], f"the log says: {told}")
+        must("ip", "netns", "add", "ltns")
+        must("ip", "link", "set", "lt1", "netns", "ltns")
+        must("ip", "netns", "exec", "ltns", "rdma", "link", "add", "ltdev1", "type", TYPE, "netdev", "lt1")
+        check(not port_is_free("ltns"), "the device in the other namespace has no port")
+        must("rdma", "link", "delete", "ltrxe")
+        must("rmmod", "rdma_rxe")
+
+
+def namespaces():
+    """A device in each of several namespaces, which end under it."""
+    for _ in range(3):
+        for number in range(3):
+            must("ip", "netns", "add", f"ltns{number}")
+            must("ip", "-n", f"ltns{number}", "link", "add", "lt0", "type", "dummy")
+            must("ip", "-n", f"ltns{number}", "link", "set", "lt0", "up")
+            must("ip", "netns", "exec", f"ltns{number}", "rdma", "link", "add", f"ltdev{number}", "type", TYPE,
+                 "netdev", "lt0")
+            check(not port_is_free(f"ltns{number}"), "the device has no port")
+        # One device goes by itself, the others with their namespaces.
+        must("rdma", "link", "delete", "ltdev1")
+        wait_for(lambda: port_is_free("ltns1"), "the port is free again")
+        for number in range(3):
+            must("ip", "netns", "delete", f"ltns{number}")
+        wait_for(lambda: not exists("ltdev0") and not exists("ltdev2"), "the devices have gone with their namespaces")
+
+
+def statistic():
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+
+    def counters():
+        return json.loads(must("rdma", "-j", "statistic", "show", "link", "ltdev0/1"))[0]
+
+    before = counters()
+    names = os.listdir(f"{CLASS}/ltdev0/ports/1/hw_counters")
+    missing = [name for name in names if name not in before and name != "lifespan"]
+    check(not missing and len(names) > 5, f"rdma statistic lacks {missing} of {len(names)} counters")
+    traffic("ltdev0")
+    if TYPE == "rxe":
+        return
+    # What was read is taken for what is for 10 ms.
+    wait_for(lambda: counters()["send_requests"] >= before["send_requests"] + 100, "the requests were counted")
+    after = counters()
+    check(after["local_bytes"] >= before["local_bytes"] + 100 * 1000, f"{after}")
+    check(after["send_errors"] == 0, f"{after}")
+    # Packets from the wire are counted, and what is none is no trouble.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:
+        for size in (0, 1, 12, 16, 64, 1400):
+            program.sendto(os.urandom(size), ("10.79.0.1", ROCE_PORT))
+    wait_for(lambda: counters()["rcvd_pkts"] == before["rcvd_pkts"] + 6, "the packets were counted")
+
+
 def main():
     tap = Tap()
     for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, delete_twice, several,
                  guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu, netdev_renamed,
-                 netdev_deleted, device_renamed):
+                 netdev_deleted, device_renamed, port_shared, port_taken, port_taken_by_rxe, namespaces, statistic):
         clear()
         tap.case(case.__name__, case)
     clear()

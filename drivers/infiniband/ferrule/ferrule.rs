@@ -21,11 +21,14 @@ const VERSION: u64 = 0x0000_0000_0001_0000;
 struct Module {
     #[pin]
     _registration: rdma::Registration<verbs::Ferrule>,
+    /// Dropped after the devices, which use it.
+    _ports: soft::net::ports::Service,
 }
 
 impl kernel::InPlaceModule for Module {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            _ports: soft::net::ports::Service::start()?,
             _registration <- rdma::Registration::new(),
         })
     }

@@ -6,9 +6,11 @@
 //! ([`shard`]), moves the engine, and lets [`policy`] see to what is left.
 
 pub(crate) mod host;
+pub(crate) mod net;
 pub(crate) mod policy;
 mod report;
 mod shard;
+mod statistics;
 
 use ferrule_engine::{
     Ah,
@@ -52,11 +54,13 @@ use kernel_ext::{
     task::Kthread,
     time::WithTimer, //
 };
+use net_ext::NetDevice;
 use rdma::{
     cq,
     mr::UserRegion, //
 };
 
+pub(crate) use self::statistics::COUNTERS;
 use self::{
     host::{
         Areas,
@@ -64,6 +68,7 @@ use self::{
         Pinned,
         Ring, //
     },
+    net::ports::Membership,
     policy::Core,
     report::Report, //
 };
@@ -75,7 +80,9 @@ pub(crate) const MAX_PD: u32 = 65536;
 #[pin_data]
 pub(crate) struct Soft {
     shared: Shared,
-    /// Stopped first when the device goes; nothing is left for it to do then.
+    /// Ended first when the device goes: then nothing comes from the wire any more.
+    _wire: Membership,
+    /// Stopped after that; nothing is left for it to do then.
     _worker: Kthread,
     #[pin]
     _report: debugfs::File<Report>,
@@ -84,10 +91,20 @@ pub(crate) struct Soft {
 }
 
 impl Soft {
-    /// Makes the engine of the device `name`, whose port has this path MTU.
-    pub(crate) fn new(name: &CStr, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
+    /// Makes the engine of the device `name`, which sends and receives by `netdev`, and whose port has
+    /// this path MTU.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
+    pub(crate) fn new(
+        name: &CStr,
+        netdev: &NetDevice,
+        mtu: Mtu,
+    ) -> Result<impl PinInit<Self, Error>> {
         let shared = Shared::new()?;
         shared.set_port_mtu(mtu);
+        let wire = Membership::new(netdev, shared.core.clone())?;
         let worker = policy::spawn_worker(name, shared.core.clone())?;
         let dir = debugfs::Dir::new(name);
 
@@ -95,6 +112,7 @@ impl Soft {
             _report <- dir.read_only_file(c"engine", Report(shared.clone())),
             _dir: dir,
             _worker: worker,
+            _wire: wire,
             shared,
         }))
     }

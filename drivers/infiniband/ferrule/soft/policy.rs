@@ -57,6 +57,7 @@ use kernel_ext::{
         WithTimer, //
     },
 };
+use net_ext::skb::OwnedSkBuff;
 
 use super::{
     host::Kernel,
@@ -187,6 +188,8 @@ pub(crate) struct Core {
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
+    /// Packets that have come for this device.
+    pub(super) received: Atomic<u64>,
 }
 
 /// What the owner of the shard owns.
@@ -211,6 +214,7 @@ impl Core {
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
+            received: Atomic::new(0),
         })
     }
 
@@ -332,6 +336,12 @@ pub(super) fn finish(core: &WithTimer<Core>) {
         kernel_ext::task::cond_resched();
     }
     core.wake_worker();
+}
+
+/// A packet has come. No queue pair has a peer on the wire yet, so it is for nobody. Softirq context.
+pub(super) fn receive(core: &WithTimer<Core>, packet: OwnedSkBuff) {
+    core.received.fetch_add(1, Relaxed);
+    drop(packet);
 }
 
 impl TimerCallback for Core {

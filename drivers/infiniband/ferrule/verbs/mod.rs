@@ -27,11 +27,15 @@ use net_ext::{
 };
 use rdma::{
     port,
+    stats::Counter,
     Device,
     UnregisteredDevice, //
 };
 
-use crate::soft::Soft;
+use crate::soft::{
+    self,
+    Soft, //
+};
 
 /// The driver.
 pub(crate) struct Ferrule;
@@ -42,6 +46,7 @@ impl rdma::Driver for Ferrule {
     const NAME: &'static CStr = c"ferrule";
     const ABI_VERSION: u32 = abi::ABI_VERSION;
     const KICK_METHOD: Option<u16> = Some(abi::METHOD_KICK);
+    const COUNTERS: &'static [Counter] = soft::COUNTERS;
 
     type Data = Soft;
     type Ucontext = context::Context;
@@ -59,6 +64,11 @@ impl rdma::Driver for Ferrule {
 
     fn query_port(_dev: &Device<Self>, _netdev: &NetDevice, attr: &mut port::Attr) -> Result {
         device::query_port(attr);
+        Ok(())
+    }
+
+    fn read_counters(dev: &Device<Self>, values: &mut [u64]) -> Result {
+        dev.shared().read_statistics(values);
         Ok(())
     }
 
@@ -91,7 +101,7 @@ impl rdma::Driver for Ferrule {
             node_guid: eui64_from_mac(netdev.address()),
             num_comp_vectors: nr_cpu_ids(),
         };
-        let soft = Soft::new(name, qp::port_mtu(netdev))?;
+        let soft = Soft::new(name, netdev, qp::port_mtu(netdev))?;
         let mut dev = UnregisteredDevice::<Self>::new(info, soft)?;
         dev.set_netdev(netdev)?;
         dev.register(name).map_err(|error| {

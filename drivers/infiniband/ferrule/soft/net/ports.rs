@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The port of RoCEv2, once in each network namespace that has a device of ours.
+//!
+//! The first device of a namespace takes the port, the last one gives it back. A namespace may end
+//! before its devices do, for those are removed by a queue of the RDMA core's: then the port goes
+//! with the namespace, and what the devices still send is lost.
+//!
+//! A packet is for the device whose network device has received it, or for one that is below that
+//! (under a VLAN or a bond). What a machine sends to itself comes by the loopback device; there the
+//! address that it was sent to tells.
+
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        rcu,
+        Arc,
+        Mutex,
+        UniqueArc, //
+    },
+};
+use kernel_ext::{
+    error::code::{
+        EADDRINUSE,
+        EAFNOSUPPORT, //
+    },
+    rcu::RcuArc,
+    time::WithTimer, //
+};
+use net_ext::{
+    pernet::{
+        Id,
+        PerNet,
+        Registration, //
+    },
+    udp::{
+        Family,
+        Packet,
+        Port,
+        Receive,
+        UdpSocket, //
+    },
+    Namespace,
+    NetDevice, //
+};
+
+use crate::soft::policy::{
+    self,
+    Core, //
+};
+
+/// The port (IBA volume 1, A17.3.1.1).
+pub(crate) const PORT: u16 = 4791;
+
+kernel::sync::global_lock! {
+    // SAFETY: `Service::start` initialises it, before there are devices.
+    unsafe(uninit) static SERVICE: Mutex<Option<Arc<Registration<InNamespace>>>> = None;
+}
+
+/// The ports of all namespaces, as long as the module is loaded.
+pub(crate) struct Service(());
+
+impl Service {
+    /// Begins. To be called once, when the module is loaded.
+    pub(crate) fn start() -> Result<Self> {
+        // SAFETY: This is called once.
+        unsafe { SERVICE.init() };
+        *SERVICE.lock() = Some(Arc::pin_init(Registration::new(), GFP_KERNEL)?);
+        Ok(Service(()))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Not under the lock, for this waits for namespaces.
+        let registration = SERVICE.lock().take();
+        drop(registration);
+    }
+}
+
+/// What a namespace has. When it ends, so does the port.
+struct InNamespace(Arc<Ports>);
+
+impl PerNet for InNamespace {
+    fn id() -> &'static Id {
+        static ID: Id = Id::new();
+        &ID
+    }
+
+    fn new(_net: &Namespace) -> impl PinInit<Self, Error> {
+        Ports::new().map(InNamespace)
+    }
+}
+
+impl Drop for InNamespace {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.ended = true;
+        drop(self.0.sockets.replace(None));
+    }
+}
+
+/// The port of a namespace, and whom it is for.
+#[pin_data]
+struct Ports {
+    members: Arc<Members>,
+    sockets: RcuArc<Sockets>,
+    /// Whoever changes the two others holds this.
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The namespace has come to its end.
+    ended: bool,
+    /// Devices in the list.
+    count: usize,
+    /// An empty list with room for the devices but one, so that a device can always be taken away.
+    spare: Option<UniqueArc<KVec<Member>>>,
+}
+
+/// The sockets of a namespace.
+struct Sockets {
+    _v4: UdpSocket<Members>,
+    /// None if the kernel does no IPv6.
+    _v6: Option<UdpSocket<Members>>,
+}
+
+impl Sockets {
+    /// Takes the port.
+    fn open(net: &Namespace, members: &Arc<Members>) -> Result<Self> {
+        let open = |family| UdpSocket::new(net, family, PORT, members.clone());
+        Ok(Sockets {
+            _v4: open(Family::V4)?,
+            _v6: match open(Family::V6) {
+                Err(error) if error == EAFNOSUPPORT => None,
+                other => Some(other?),
+            },
+        })
+    }
+}
+
+/// A device in a namespace.
+#[derive(Clone)]
+struct Member {
+    netdev: ARef<NetDevice>,
+    core: Arc<WithTimer<Core>>,
+}
+
+/// The devices in a namespace, to which its sockets deliver.
+struct Members(RcuArc<KVec<Member>>);
+
+impl Receive for Members {
+    fn receive(&self, _port: &Port, packet: Packet<'_>) {
+        let rcu = rcu::read_lock();
+        let Some(members) = self.0.read(&rcu) else {
+            return;
+        };
+        let of = |device: &NetDevice| {
+            members
+                .iter()
+                .find(|member| core::ptr::eq(&*member.netdev, device))
+                .or_else(|| {
+                    members
+                        .iter()
+                        .find(|member| member.netdev.has_upper(device))
+                })
+        };
+        let member = if packet.device.is_loopback() {
+            packet
+                .device
+                .sibling_with(packet.headers.addresses.destination())
+                .and_then(|device| of(&device))
+        } else {
+            of(packet.device)
+        };
+        if let Some(member) = member {
+            policy::receive(&member.core, packet.skb);
+        }
+    }
+}
+
+impl Ports {
+    fn new() -> Result<Arc<Self>> {
+        let members = Arc::new(Members(RcuArc::new(None)), GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Ports {
+                members,
+                sockets: RcuArc::new(None),
+                state <- new_mutex!(State { ended: false, count: 0, spare: None }, "Ports::state"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Adds a device, the first of which takes the port.
+    fn join(self: &Arc<Self>, net: &Namespace, member: Member) -> Result<Membership> {
+        let core = member.core.clone();
+        let mut state = self.state.lock();
+        if state.ended {
+            return Err(ENODEV);
+        }
+        let mut list = UniqueArc::new(
+            KVec::with_capacity(state.count + 1, GFP_KERNEL)?,
+            GFP_KERNEL,
+        )?;
+        if state.count == 0 {
+            let sockets = Arc::new(Sockets::open(net, &self.members)?, GFP_KERNEL)?;
+            self.sockets.replace(Some(sockets));
+        }
+        state.count += 1;
+        self.fill(&mut list, |_| true);
+        let _ = list.push_within_capacity(member);
+        state.spare = self.publish(Some(list));
+        Ok(Membership {
+            ports: self.clone(),
+            core,
+        })
+    }
+
+    /// Takes a device away, the last of which gives the port back.
+    fn leave(&self, core: &Arc<WithTimer<Core>>) {
+        let mut state = self.state.lock();
+        state.count -= 1;
+        if state.count == 0 {
+            // Nobody is delivered to any more when the sockets have gone.
+            drop(self.sockets.replace(None));
+            state.spare = None;
+            drop(self.members.0.replace(None));
+            return;
+        }
+        // What was published before has room for as many as are left.
+        let mut list = state.spare.take();
+        if let Some(list) = &mut list {
+            list.clear();
+            self.fill(list, |member| !Arc::ptr_eq(&member.core, core));
+        }
+        state.spare = self.publish(list);
+    }
+
+    /// Copies the devices that there are, as far as there is room.
+    fn fill(&self, list: &mut KVec<Member>, keep: impl Fn(&Member) -> bool) {
+        let rcu = rcu::read_lock();
+        for member in self.members.0.read(&rcu).into_iter().flatten() {
+            if keep(member) {
+                let _ = list.push_within_capacity(member.clone());
+            }
+        }
+    }
+
+    /// Puts a list in the place of the last one, and returns that for another use.
+    fn publish(&self, list: Option<UniqueArc<KVec<Member>>>) -> Option<UniqueArc<KVec<Member>>> {
+        let old = self.members.0.replace(list.map(Arc::from))?;
+        let mut old = Pin::into_inner(Arc::into_unique_or_drop(old)?);
+        // References to network devices keep those from going.
+        old.clear();
+        Some(old)
+    }
+}
+
+/// That a device sends and receives by the port of its namespace. Dropping it ends that.
+pub(crate) struct Membership {
+    ports: Arc<Ports>,
+    core: Arc<WithTimer<Core>>,
+}
+
+impl Membership {
+    /// Lets `core` send and receive by `netdev`.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE` if somebody else has the port; the log tells who, if that is rdma_rxe.
+    /// - `ENODEV` if the network device or its namespace is going.
+    /// - `ENOMEM`.
+    pub(crate) fn new(netdev: &NetDevice, core: Arc<WithTimer<Core>>) -> Result<Self> {
+        let registration = SERVICE.lock().clone().ok_or(ENODEV)?;
+        let net = netdev.namespace().ok_or(ENODEV)?;
+        let ports = &registration.get(&net).ok_or(ENODEV)?.0;
+        let member = Member {
+            netdev: netdev.hold(),
+            core,
+        };
+        ports.join(&net, member).inspect_err(|error| {
+            if *error == EADDRINUSE {
+                tell_who_has_the_port(netdev, &net);
+            }
+        })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.ports.leave(&self.core);
+    }
+}
+
+/// One line about a port that is taken: whoever adds a link gets an error number and no more.
+fn tell_who_has_the_port(netdev: &NetDevice, net: &Namespace) {
+    match rdma::neighbours::find(net, rdma::neighbours::RXE) {
+        Some(name) => pr_err!(
+            "{}: UDP port {} of this network namespace is taken by rdma_rxe, for its device {}\n",
+            netdev.name(),
+            PORT,
+            &*name
+        ),
+        None => pr_err!(
+            "{}: UDP port {} of this network namespace is taken\n",
+            netdev.name(),
+            PORT
+        ),
+    }
+}
