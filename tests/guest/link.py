@@ -313,7 +313,7 @@ def port_taken_by_rxe():
 
 def namespaces():
     """A device in each of several namespaces, which end under it."""
-    for _ in range(3):
+    for _ in range(2):
         for number in range(3):
             must("ip", "netns", "add", f"ltns{number}")
             must("ip", "-n", f"ltns{number}", "link", "add", "lt0", "type", "dummy")
@@ -356,11 +356,53 @@ def statistic():
     wait_for(lambda: counters()["rcvd_pkts"] == before["rcvd_pkts"] + 6, "the packets were counted")
 
 
+def uppers():
+    """What comes by a VLAN, a bond and a bridge over the network device is for its RDMA device, too."""
+    must("modprobe", "-a", "veth", "8021q", "bonding", "bridge")
+    must("ip", "netns", "add", "ltns")
+    must("ip", "link", "add", "lt0", "type", "veth", "peer", "name", "lt1", "netns", "ltns")
+    link_add("ltdev0", "lt0")
+
+    def received():
+        return json.loads(must("rdma", "-j", "statistic", "show", "link", "ltdev0/1"))[0]["rcvd_pkts"]
+
+    def counted(address):
+        before = received()
+        program = f"""import socket
+for _ in range(10):
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("{address}", {ROCE_PORT}))
+"""
+        must("ip", "netns", "exec", "ltns", "python3", "-c", program)
+        wait_for(lambda: received() == before + 10, f"the packets to {address} were counted")
+
+    def address(device, number, below):
+        must("ip", "address", "add", f"10.78.{number}.1/24", "dev", device)
+        must("ip", "link", "set", device, "up")
+        must("ip", "-n", "ltns", "address", "add", f"10.78.{number}.2/24", "dev", below)
+        must("ip", "-n", "ltns", "link", "set", below, "up")
+        counted(f"10.78.{number}.1")
+
+    address("lt0", 0, "lt1")
+    must("ip", "link", "add", "link", "lt0", "name", "lt0.7", "type", "vlan", "id", 7)
+    must("ip", "-n", "ltns", "link", "add", "link", "lt1", "name", "lt1.7", "type", "vlan", "id", 7)
+    address("lt0.7", 7, "lt1.7")
+    must("ip", "link", "delete", "lt0.7")
+    for number, kind in ((8, "bond"), (9, "bridge")):
+        must("ip", "link", "add", "ltup", "type", kind)
+        # A bond takes only what is down.
+        must("ip", "link", "set", "lt0", "down")
+        must("ip", "link", "set", "lt0", "master", "ltup")
+        must("ip", "link", "set", "lt0", "up")
+        address("ltup", number, "lt1")
+        must("ip", "link", "delete", "ltup")
+
+
 def main():
     tap = Tap()
     for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, delete_twice, several,
                  guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu, netdev_renamed,
-                 netdev_deleted, device_renamed, port_shared, port_taken, port_taken_by_rxe, namespaces, statistic):
+                 netdev_deleted, device_renamed, port_shared, port_taken, port_taken_by_rxe, namespaces, statistic,
+                 uppers):
         clear()
         tap.case(case.__name__, case)
     clear()
