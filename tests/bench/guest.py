@@ -23,7 +23,7 @@ TRIES = 2
 
 def load(driver):
     if driver == "ferrule":
-        must("insmod", "/ferrule/module/ferrule.ko")
+        must("/run/lab/load", "/ferrule/module/ferrule.ko")
     else:
         must("modprobe", f"rdma_{driver}")
     must("rdma", "link", "add", f"{driver}0", "type", driver, "netdev", "dummy0")
@@ -58,7 +58,7 @@ def main():
              for driver in ["guest", *options["drivers"]]
              for way in ways
              if driver in way.drivers and number <= way.rounds]
-    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad", "udp_tunnel", "ip6_udp_tunnel")
+    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
     loaded = None
     # What has failed will fail again.
     failed = set()

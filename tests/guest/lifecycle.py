@@ -35,7 +35,7 @@ def loaded():
 
 def load():
     if MODULE:
-        must("insmod", MODULE)
+        must("/run/lab/load", MODULE)
     else:
         must("modprobe", NAME)
     check(loaded(), f"{NAME} is not loaded")
@@ -85,7 +85,7 @@ def life(number):
 
 def main():
     tap = Tap()
-    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad", "udp_tunnel", "ip6_udp_tunnel")
+    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
     log = Log(*EXPECTED)
     group = Group("lifecycle")
     before = None
