@@ -2,7 +2,7 @@
 /*
  * What a process can reach: the mappings of the rings and their rights, what
  * a child inherits, what another process's mapping offsets are worth, how much
- * memory an unprivileged user may pin.
+ * memory an unprivileged user may pin, how many objects a control group has.
  */
 #define _GNU_SOURCE
 #include "common.h"
@@ -340,6 +340,61 @@ static void failures_unpin(void)
 	device_close(&d);
 }
 
+/* ---- The control group of RDMA ---- */
+
+#define GROUP "/sys/fs/cgroup/isolation"
+
+/* The group's count of what it has of the device. */
+static void require_charged(unsigned int handles, unsigned int objects)
+{
+	REQUIRE_EQ(run_command("grep -qw '%s hca_handle=%u hca_object=%u' "
+			       GROUP "/rdma.current",
+			       opt.device, handles, objects), 0);
+}
+
+static void fill_group(void *arg)
+{
+	struct ibv_context *other;
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
+	struct device d;
+	char byte;
+
+	(void)arg;
+	REQUIRE_EQ(run_command("echo %d > " GROUP "/cgroup.procs", getpid()),
+		   0);
+	/* A handle and a protection domain. */
+	device_open(&d);
+	mr = ibv_reg_mr(d.pd, &byte, 1, 0);
+	REQUIRE(mr);
+	cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
+	REQUIRE(cq);
+	require_charged(1, 3);
+	REQUIRE_NULL_ERRNO(ibv_create_cq(d.ctx, 16, NULL, NULL, 0), EAGAIN);
+	REQUIRE_NULL_ERRNO(ibv_alloc_pd(d.ctx), EAGAIN);
+	other = ibv_open_device(d.ctx->device);
+	REQUIRE(!other);
+	require_charged(1, 3);
+	/* What is given back can be had again. */
+	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	require_charged(1, 2);
+	REQUIRE(ibv_create_cq(d.ctx, 16, NULL, NULL, 0));
+	require_charged(1, 3);
+	/* The rest goes with the process. */
+}
+
+/* Handles and objects are counted, limited, and given back. */
+static void rdma_cgroup(void)
+{
+	run_command("echo +rdma > /sys/fs/cgroup/cgroup.subtree_control");
+	REQUIRE_EQ(run_command("mkdir " GROUP), 0);
+	REQUIRE_EQ(run_command("echo '%s hca_handle=1 hca_object=3' > " GROUP
+			       "/rdma.max", opt.device), 0);
+	join_process(fork_process(fill_group, NULL));
+	REQUIRE_EQ(run_command("! grep -E '=[1-9]' " GROUP "/rdma.current"), 0);
+	REQUIRE_EQ(run_command("rmdir " GROUP), 0);
+}
+
 /* An unprivileged user works, and is limited to no part of the device. */
 static void unprivileged(void)
 {
@@ -361,6 +416,7 @@ int main(int argc, char **argv)
 		{ "child_inherits_nothing", child_inherits_nothing },
 		{ "memlock_limit", memlock_limit },
 		{ "failures_unpin", failures_unpin },
+		{ "rdma_cgroup", rdma_cgroup },
 		{ "unprivileged", unprivileged },
 		{ }
 	};
