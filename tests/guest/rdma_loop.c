@@ -20,7 +20,7 @@
 #include <rdma/rdma_user_ioctl.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
-/* The layouts of tests/rdma_loop/driver.rs. */
+/* The layouts of tests/rdma_loop/queue.rs and driver.rs. */
 enum {
 	LOOP_DRIVER_ID = 0x4c4f4f50,
 	LOOP_METHOD_KICK = 1 << 12,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `rdma_loop`: a second driver on the crate `rdma`, which shows that the abstractions are nobody's
-//! insides.
+//! insides: `driver` is what stands on them, `queue` what a device would do.
 //!
 //! It is small enough to be read in one go, and has not one line of unsafe code. Its queue pairs
 //! send to themselves: a kick takes send requests and receive requests from a ring that the program
@@ -12,6 +12,8 @@ use kernel::prelude::*;
 
 #[forbid(unsafe_code)]
 mod driver;
+#[forbid(unsafe_code)]
+mod queue;
 
 #[pin_data]
 struct Module {
