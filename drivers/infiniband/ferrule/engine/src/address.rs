@@ -28,7 +28,6 @@ pub struct Ah<H: Host> {
     number: u32,
     pd: u32,
     path: Path,
-    #[allow(dead_code, reason = "datagrams do not go over the wire yet")]
     route: Option<H::Route>,
 }
 
@@ -88,5 +87,15 @@ impl<H: Host> Ahs<H> {
     pub(crate) fn path(&self, number: u32, pd: u32) -> Option<Path> {
         let ah = self.table.get(number.wrapping_shr(8))?;
         (ah.number == number && ah.pd == pd).then_some(ah.path)
+    }
+
+    /// The route of a handle, to be lent to the host.
+    pub(crate) fn route(&mut self, number: u32) -> Option<&mut H::Route> {
+        let ah = self.table.get_mut(number.wrapping_shr(8))?;
+        if ah.number == number {
+            ah.route.as_mut()
+        } else {
+            None
+        }
     }
 }

@@ -173,7 +173,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
 pub(crate) fn flush_send_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
     let Qp { core, sq, wire, .. } = qp;
     // What is on its way to a peer elsewhere comes first.
-    if core.remote_path().is_some() && wire.outstanding(sq.consumer()) != 0 {
+    if core.is_acknowledged() && wire.outstanding(sq.consumer()) != 0 {
         sq.rewind(wire.oldest());
     }
     while !bus.allowance.is_spent() {

@@ -11,7 +11,6 @@ use crate::{
         wc_opcode, //
     },
     attr::{
-        Path,
         PathKind,
         QpType,
         State, //
@@ -23,7 +22,6 @@ use crate::{
     message::Message,
     multicast::{
         is_multicast,
-        MAX_MCAST_QP_ATTACH,
         MULTICAST_QPN, //
     },
     psn,
@@ -33,9 +31,13 @@ use crate::{
     },
     request::{
         Opcode,
+        SendRequest,
         Status, //
     },
-    requester::enter_error,
+    requester::{
+        enter_error,
+        Unfinished, //
+    },
     responder::{
         NoReceive,
         Responder, //
@@ -54,21 +56,23 @@ use crate::{
         end_in_error,
         tell_broken, //
     },
+    wire,
 };
 
 /// With this bit in a request's Q_Key, that of the queue pair is sent instead, which only a
 /// privileged program can have set to a controlled one (IBA volume 1, 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// A datagram on its way.
-struct Datagram<'a, H: Host> {
-    message: Message<'a, H>,
-    path: &'a Path,
-    qkey: u32,
+/// What the receiver finds of a datagram beside its data.
+pub(crate) struct Area {
+    /// The bytes before the data.
+    pub(crate) header: [u8; grh::LENGTH as usize],
+    /// The service level.
+    pub(crate) sl: u8,
 }
 
 /// What became of a datagram at a queue pair.
-enum Arrival {
+pub(crate) enum Arrival {
     /// It is there.
     Delivered,
     /// It was dropped.
@@ -83,22 +87,22 @@ enum Arrival {
 ///
 /// # Errors
 ///
-/// The status with which the request ends. Nothing was sent then, but to some of a group if memory
-/// that was registered when the request was taken can no longer be read.
+/// [`Unfinished`]. Nothing was sent then, but to others than the one in question if memory that was
+/// registered when the request was taken can no longer be read.
 pub(crate) fn send<H: Host>(
     qps: &mut Qps<H>,
     bus: &mut Bus<'_, H>,
     qp: &mut Qp<H>,
-) -> Result<(), Status> {
+) -> Result<(), Unfinished> {
     let request = qp.sq.request();
     let (to, _) = abi::Destination::read_from_prefix(&request.head.extra)
         .map_err(|_| Status::LocalOperation)?;
     let target = to.remote_qpn.get();
     if to.reserved.get() != 0 || target > psn::MASK {
-        return Err(Status::LocalOperation);
+        return Err(Status::LocalOperation.into());
     }
     if request.length > bus.port.mtu.bytes() {
-        return Err(Status::LocalLength);
+        return Err(Status::LocalLength.into());
     }
     let pd = qp.core.init.pd;
     let path = bus
@@ -110,34 +114,34 @@ pub(crate) fn send<H: Host>(
         given if given & OWN_QKEY == 0 => given,
         _ => qp.core.attr.qkey,
     };
-
-    let mut group = [0; MAX_MCAST_QP_ATTACH];
-    let receivers: &[u32] = if is_multicast(&path.dgid) {
-        let members = bus.port.groups.members(&path.dgid);
-        for (to, from) in group.iter_mut().zip(members) {
-            *to = *from;
-        }
-        let count = if target == MULTICAST_QPN {
-            members.len()
-        } else {
-            0
-        };
-        group.get(..count).unwrap_or(&[])
-    } else if path.kind == PathKind::Local {
-        core::slice::from_ref(&target)
-    } else {
-        // There is no wire yet.
-        &[]
+    let area = |request: &SendRequest| Area {
+        header: grh::header(&path, request.length, request.opcode == Opcode::SendWithImm),
+        sl: path.sl,
     };
-    if receivers.is_empty() {
+
+    if !is_multicast(&path.dgid) {
+        if path.kind == PathKind::Remote {
+            return Ok(wire::ud::send(bus, qp, to.ah.get(), target, qkey)?);
+        }
+        let area = area(request);
+        return deliver(qps, bus, qp, target, &area, qkey);
+    }
+    // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
+    if target != MULTICAST_QPN {
+        bus.counters.dropped.count(1);
+        return Ok(());
+    }
+    let area = area(request);
+    let members = bus.port.groups.members(&path.dgid);
+    let members = members.as_slice();
+    // First those elsewhere: what cannot be sent yet is sent later as a whole.
+    if path.kind == PathKind::Remote {
+        wire::ud::send(bus, qp, to.ah.get(), target, qkey)?;
+    } else if members.is_empty() {
         bus.counters.dropped.count(1);
     }
-    for &receiver in receivers {
-        match deliver(qps, bus, qp, receiver, &path, qkey) {
-            Arrival::Delivered => (),
-            Arrival::SourceLost => return Err(Status::LocalProtection),
-            Arrival::Dropped | Arrival::Broken => bus.counters.dropped.count(1),
-        }
+    for &member in members {
+        deliver(qps, bus, qp, member, &area, qkey)?;
     }
     Ok(())
 }
@@ -148,29 +152,43 @@ fn deliver<H: Host>(
     bus: &mut Bus<'_, H>,
     qp: &mut Qp<H>,
     receiver: u32,
-    path: &Path,
+    area: &Area,
     qkey: u32,
-) -> Arrival {
+) -> Result<(), Unfinished> {
     let Qp { core, sq, rq, .. } = qp;
     // Each receiver gets all of it, so each copy begins at the start.
     sq.begin_again();
     let length = sq.request().length;
-    let datagram = Datagram {
-        message: sq.message(core, length),
-        path,
-        qkey,
-    };
-    if receiver == core.id.number {
-        let arrival = receive(bus, core, rq, datagram);
+    let message = sq.message(core, length);
+    let arrival = if receiver == core.id.number {
+        let arrival = receive(bus, core, rq, message, area, qkey);
         if let Arrival::Broken = arrival {
             enter_error(qps, bus.host, core);
         }
-        return arrival;
+        arrival
+    } else {
+        arrive(qps, bus, receiver, message, area, qkey)
+    };
+    match arrival {
+        Arrival::SourceLost => Err(Status::LocalProtection.into()),
+        Arrival::Delivered | Arrival::Dropped | Arrival::Broken => Ok(()),
     }
+}
+
+/// Hands a datagram to the queue pair of a number, which is not at its turn.
+pub(crate) fn arrive<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    receiver: u32,
+    message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
+) -> Arrival {
     let Some(peer) = qps.get_mut(receiver) else {
+        bus.counters.dropped.count(1);
         return Arrival::Dropped;
     };
-    let arrival = receive(bus, &peer.core, &mut peer.rq, datagram);
+    let arrival = receive(bus, &peer.core, &mut peer.rq, message, area, qkey);
     if let Arrival::Broken = arrival {
         let index = peer.core.index();
         peer.core.set_state(bus.host, State::Err);
@@ -179,12 +197,30 @@ fn deliver<H: Host>(
     arrival
 }
 
-/// Takes a datagram, or drops it: nobody is told.
+/// Takes a datagram, or drops it and counts that: nobody is told.
 fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    mut datagram: Datagram<'_, H>,
+    message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
+) -> Arrival {
+    let arrival = take(bus, core, rq, message, area, qkey);
+    if let Arrival::Dropped | Arrival::Broken = arrival {
+        bus.counters.dropped.count(1);
+    }
+    arrival
+}
+
+/// Takes a datagram, unless something forbids it.
+fn take<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    mut message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
 ) -> Arrival {
     let ready = matches!(
         core.state,
@@ -193,7 +229,7 @@ fn receive<H: Host>(
     if core.init.qp_type != QpType::Ud || !ready {
         return Arrival::Dropped;
     }
-    if core.attr.qkey != datagram.qkey {
+    if core.attr.qkey != qkey {
         bus.counters.qkey_violations.count(1);
         return Arrival::Dropped;
     }
@@ -210,28 +246,22 @@ fn receive<H: Host>(
             return Arrival::Broken;
         }
     }
-    let length = datagram.message.length;
+    let length = message.length;
     if !rq.has_room(length.wrapping_add(grh::LENGTH)) {
         return match drop_too_long(bus, core, rq) {
             Ok(()) => Arrival::Dropped,
             Err(_) => Arrival::Broken,
         };
     }
-    let with_imm = datagram.message.opcode == Opcode::SendWithImm;
-    let header = grh::header(datagram.path, length, with_imm);
+    let with_imm = message.opcode == Opcode::SendWithImm;
     let mut copied = sgl::copy(
         bus.keys,
-        &mut Side::Inline(&header),
+        &mut Side::Inline(&area.header),
         &mut rq.target(),
         grh::LENGTH,
     );
     if copied.is_ok() {
-        copied = sgl::copy(
-            bus.keys,
-            &mut datagram.message.local(),
-            &mut rq.target(),
-            length,
-        );
+        copied = sgl::copy(bus.keys, &mut message.local(), &mut rq.target(), length);
     }
     bus.allowance.take_bytes(length.wrapping_add(grh::LENGTH));
     match copied {
@@ -255,15 +285,15 @@ fn receive<H: Host>(
         opcode: wc_opcode::RECV,
         length: length.wrapping_add(grh::LENGTH),
         data: if with_imm {
-            datagram.message.head.imm_or_inv
+            message.head.imm_or_inv
         } else {
             [0; 4]
         },
         flags: wc_flags::GRH | if with_imm { wc_flags::WITH_IMM } else { 0 },
-        source: datagram.message.from,
-        sl: datagram.path.sl,
+        source: message.from,
+        sl: area.sl,
         queue_index: rq.request().index.wrapping_add(1),
-        solicited: datagram.message.is_solicited(),
+        solicited: message.is_solicited(),
     }
     .write(bus, core, core.init.recv_cq);
     rq.finish();

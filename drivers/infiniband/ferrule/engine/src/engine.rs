@@ -621,7 +621,7 @@ impl<H: Host> Engine<H> {
             allowance,
         };
         let next = match qp.core.state {
-            State::Rtr | State::Rts | State::Sqd if qp.core.remote_path().is_some() => {
+            State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
                 wire::run(qps, &mut bus, &mut qp)
             }
             State::Rts | State::Sqd => requester::run(qps, &mut bus, &mut qp),

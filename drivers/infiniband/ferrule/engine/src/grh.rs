@@ -3,7 +3,7 @@
 //! The header that a datagram's receiver finds before the data: 40 bytes, of which RoCEv2 leaves
 //! those of the IP header that the packet had (IBA volume 1, A17.4.5.1).
 //!
-//! No packet is made between queue pairs of one engine. The header is what that of the packet would
+//! Between queue pairs of one engine no packet is made. The header is what that of the packet would
 //! have been, so that programs which answer by it (`ibv_init_ah_from_wc`) find what they look for.
 
 use crate::attr::{
@@ -30,6 +30,16 @@ fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
         _ => None,
     }
+}
+
+/// The header that a packet came with.
+pub(crate) fn of_packet(ip: &[u8]) -> [u8; LENGTH as usize] {
+    let mut bytes = [0; LENGTH as usize];
+    let before = bytes.len().saturating_sub(ip.len());
+    for (to, from) in bytes.iter_mut().skip(before).zip(ip) {
+        *to = *from;
+    }
+    bytes
 }
 
 /// The header of a packet with `length` bytes of data, and with immediate data or without.

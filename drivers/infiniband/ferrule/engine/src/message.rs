@@ -7,7 +7,10 @@ use crate::{
         self,
         wr_flags, //
     },
-    attr::Access,
+    attr::{
+        Access,
+        PathKind, //
+    },
     host::Host,
     key::KeyUse,
     qp::Core,
@@ -69,6 +72,17 @@ impl<H: Host> Message<'_, H> {
     /// It came by packet.
     pub(crate) fn is_packet(&self) -> bool {
         matches!(self.bytes, Bytes::Packet { .. })
+    }
+
+    /// It came from the queue pair that this one is connected to, by the way that leads there.
+    #[inline]
+    pub(crate) fn is_from_peer(&self, core: &Core<H>) -> bool {
+        let way = if self.is_packet() {
+            PathKind::Remote
+        } else {
+            PathKind::Local
+        };
+        core.attr.dest_qpn == self.from && core.attr.path.is_some_and(|path| path.kind == way)
     }
 
     /// The receiver's completion is a solicited one.

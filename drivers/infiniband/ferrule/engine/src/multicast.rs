@@ -73,6 +73,16 @@ impl Default for Group {
     }
 }
 
+/// The queue pairs of a group: so many of these.
+pub(crate) struct Members([u32; MAX_MCAST_QP_ATTACH], usize);
+
+impl Members {
+    pub(crate) fn as_slice(&self) -> &[u32] {
+        let Members(members, count) = self;
+        members.get(..*count).unwrap_or(&[])
+    }
+}
+
 /// What the attachment to a group answers: its memory `B`, if it was not needed.
 pub type Attached<B> = Result<Option<B>, Refused<B>>;
 
@@ -196,10 +206,13 @@ impl<H: Host> Groups<H> {
         Ok(self.table.remove(index))
     }
 
-    /// The queue pairs that a datagram to this address is for.
-    pub(crate) fn members(&self, gid: &Gid) -> &[u32] {
-        self.find(gid)
-            .and_then(|index| self.table.get(index))
-            .map_or(&[], Group::members)
+    /// The queue pairs that a datagram to this address is for: as they are now, whatever becomes of
+    /// the group while the datagram is handed to them.
+    pub(crate) fn members(&self, gid: &Gid) -> Members {
+        let group = self.find(gid).and_then(|index| self.table.get(index));
+        match group {
+            Some(group) => Members(group.members, group.count),
+            None => Members([0; MAX_MCAST_QP_ATTACH], 0),
+        }
     }
 }

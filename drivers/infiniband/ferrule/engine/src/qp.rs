@@ -172,7 +172,7 @@ impl<H: Host> Qp<H> {
 
 /// Whether all send requests that were begun have ended.
 pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &Requester, wire: &Wire<H>) -> bool {
-    if core.remote_path().is_some() {
+    if core.is_acknowledged() {
         wire.outstanding(sq.consumer()) == 0
     } else {
         !sq.is_busy()

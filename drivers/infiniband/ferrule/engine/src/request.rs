@@ -308,12 +308,6 @@ impl SendRequest {
         self.has(wr_flags::SIGNALED)
     }
 
-    /// The peer's completion is a solicited one.
-    #[inline]
-    pub(crate) fn is_solicited(&self) -> bool {
-        self.has(wr_flags::SOLICITED)
-    }
-
     /// The side of a copy that the request names, from `offset` on, where `cursor` stands.
     #[inline]
     pub(crate) fn side<'a, H: Host>(

@@ -46,11 +46,17 @@ use crate::{
         Bind,
         BindError, //
     },
-    wire, //
+    wire::{
+        self,
+        Unsent, //
+    },
 };
 
 /// The most bytes of a message that are sent in one piece: a multiple of every path MTU.
 const PIECE: u32 = 256 * 1024;
+
+/// What the shortest packet counts for, in bytes of a turn.
+pub(crate) const PACKET: u32 = 64;
 
 /// Nanoseconds that a receiver which is not ready asks for, by the code of the timer (IBA volume
 /// 1, table 45).
@@ -97,6 +103,8 @@ enum Wait {
     Acknowledgement,
     /// The time that a receiver which was not ready asked for.
     Receiver,
+    /// Room for a packet.
+    Host,
 }
 
 /// The send queue's side of a queue pair.
@@ -420,16 +428,13 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
             Err(BindError) => fail(qps, bus, qp, Status::WindowBind),
         };
     }
-    if qp.core.init.qp_type == QpType::Ud {
-        return step_datagram(qps, bus, qp);
+    match qp.core.init.qp_type {
+        QpType::Rc => (),
+        QpType::Uc => return step_unreliable(qps, bus, qp),
+        QpType::Ud => return step_datagram(qps, bus, qp),
     }
     let length = qp.sq.piece(qp.core.attr.path_mtu, bus.allowance.bytes);
-    let mut reply = local::deliver(qps, bus, qp, length);
-    if qp.core.init.qp_type == QpType::Uc && reply != Reply::LocalLost {
-        // Nobody answers: what was sent is done, whatever became of it (IBA volume 1, 9.8.2.1).
-        reply = Reply::Acknowledge;
-    }
-    match reply {
+    match local::deliver(qps, bus, qp, length) {
         Reply::Acknowledge => {
             bus.allowance.take_bytes(length);
             acknowledge(qps, bus, qp, length);
@@ -470,6 +475,32 @@ pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Resul
     }
 }
 
+/// Sends a piece of a message of an unreliable connection. Nobody answers: what was sent is done,
+/// whatever became of it (IBA volume 1, 9.8.2.1).
+fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let mtu = qp.core.attr.path_mtu;
+    if qp.core.remote_path().is_none() {
+        let length = qp.sq.piece(mtu, bus.allowance.bytes);
+        if local::deliver(qps, bus, qp, length) == Reply::LocalLost {
+            return fail(qps, bus, qp, Status::LocalProtection);
+        }
+        bus.allowance.take_bytes(length);
+        return acknowledge(qps, bus, qp, length);
+    }
+    let length = qp.sq.piece(mtu, mtu.bytes().into());
+    let begin = qp.sq.cursor;
+    match wire::uc::send(bus, qp, length) {
+        Ok(()) => {
+            bus.allowance.take_bytes(length.max(PACKET));
+            acknowledge(qps, bus, qp, length);
+        }
+        Err(unsent) => {
+            qp.sq.cursor = begin;
+            give_up(qps, bus, qp, unsent.into());
+        }
+    }
+}
+
 /// Sends the datagram at hand, which is done with that.
 fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     match datagram::send(qps, bus, qp) {
@@ -477,7 +508,46 @@ fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>
             qp.sq.psn = psn::advance(qp.sq.psn, 1);
             succeed(qps, bus, qp);
         }
-        Err(status) => fail(qps, bus, qp, status),
+        Err(unfinished) => give_up(qps, bus, qp, unfinished),
+    }
+}
+
+/// Why a piece of an unreliable service was not sent.
+pub(crate) enum Unfinished {
+    /// The request ends with an error.
+    Failed(Status),
+    /// The host has no room for a packet: the same piece again later.
+    Later,
+}
+
+impl From<Status> for Unfinished {
+    fn from(status: Status) -> Self {
+        Unfinished::Failed(status)
+    }
+}
+
+impl From<Unsent> for Unfinished {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Fault => Unfinished::Failed(Status::LocalProtection),
+            Unsent::Busy => Unfinished::Later,
+        }
+    }
+}
+
+/// Gives the piece up, for good or for a while.
+fn give_up<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    unfinished: Unfinished,
+) {
+    match unfinished {
+        Unfinished::Failed(status) => fail(qps, bus, qp, status),
+        Unfinished::Later => {
+            qp.sq.wait = Wait::Host;
+            qps.set_timer(qp.core.index(), bus.now.saturating_add(wire::BUSY));
+        }
     }
 }
 
@@ -537,7 +607,7 @@ pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
 
 /// The timer of a queue pair has fired: it tries again, if it may.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    if qp.core.remote_path().is_some() {
+    if qp.core.is_acknowledged() {
         return wire::timer_fired(qps, bus, qp);
     }
     let wait = core::mem::replace(&mut qp.sq.wait, Wait::Nothing);

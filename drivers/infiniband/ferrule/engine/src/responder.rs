@@ -10,7 +10,6 @@ use crate::{
     atomic,
     attr::{
         Access,
-        PathKind,
         State, //
     },
     completer::{
@@ -310,13 +309,7 @@ pub(crate) fn receive<H: Host>(
     // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
     // and following). There is one P_Key, so that always matches.
     let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
-    let way = if message.is_packet() {
-        PathKind::Remote
-    } else {
-        PathKind::Local
-    };
-    let same = core.attr.path.is_some_and(|path| path.kind == way);
-    if !ready || !same || core.attr.dest_qpn != message.from {
+    if !ready || !message.is_from_peer(core) {
         return Reply::Silence;
     }
     if message.psn != rq.psn {

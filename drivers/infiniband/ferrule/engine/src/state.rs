@@ -250,11 +250,11 @@ pub(crate) fn modify<H: Host>(
     let Qp { core, sq, rq, wire } = qp;
     let before = core.state;
     let next = judge(core.init.qp_type, before, modify)?;
-    let was_remote = core.remote_path().is_some();
+    let was_acknowledged = core.is_acknowledged();
     let is_drained = is_drained(core, sq, wire);
     apply(&mut core.attr, modify);
-    if was_remote != core.remote_path().is_some() {
-        wire.change_over(sq, was_remote);
+    if was_acknowledged != core.is_acknowledged() {
+        wire.change_over(sq, was_acknowledged);
     }
     if let Some(psn) = modify.sq_psn {
         sq.set_psn(psn);

@@ -3,10 +3,7 @@
 //! The responder of unreliable connections: what cannot be taken is dropped, and nobody is told.
 
 use crate::{
-    attr::{
-        PathKind,
-        State, //
-    },
+    attr::State,
     counters::Count,
     host::Host,
     message::Message,
@@ -26,7 +23,7 @@ use crate::{
     },
 };
 
-/// Takes a piece of a message from a peer on the same engine.
+/// Takes a piece of a message from a peer.
 ///
 /// The caller moves the queue pair to error where the answer is [`Reply::Refuse`], which the peer
 /// does not get to know.
@@ -40,12 +37,9 @@ pub(crate) fn receive<H: Host>(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
     );
-    let local = core
-        .attr
-        .path
-        .is_some_and(|path| path.kind == PathKind::Local);
-    if !ready || !local || core.attr.dest_qpn != message.from {
-        bus.counters.dropped.count(u64::from(message.is_first));
+    if !ready || !message.is_from_peer(core) {
+        let is_counted = message.is_first || message.is_packet();
+        bus.counters.dropped.count(u64::from(is_counted));
         return Reply::Silence;
     }
     if message.psn != rq.psn() {
@@ -57,6 +51,7 @@ pub(crate) fn receive<H: Host>(
         rq.abandon();
         rq.set_psn(message.psn);
     } else if message.psn != rq.psn() || !rq.is_within_message() {
+        bus.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
         rq.skip(message);
         return Reply::Silence;

@@ -7,7 +7,8 @@
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again; [`completer`] takes what comes back for them;
-//! [`responder`] takes requests of the peer and answers them. All state beyond that of a local
+//! [`responder`] takes requests of the peer and answers them. Of the unreliable services, [`uc`] and
+//! [`ud`] are both sides. All state beyond that of a local
 //! queue pair is one [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
 //!
 //! # What is read again
@@ -22,6 +23,8 @@
 mod completer;
 mod requester;
 mod responder;
+pub(crate) mod uc;
+pub(crate) mod ud;
 
 use crate::{
     attr::{
@@ -31,7 +34,10 @@ use crate::{
         QpType,
         State, //
     },
-    counters::Count,
+    counters::{
+        Count,
+        Counters, //
+    },
     host::{
         Fault,
         Host,
@@ -126,6 +132,24 @@ impl<H: Host> Outgoing<'_, H> {
         *crc = icrc::icrc(H::crc32, ip, udp, transport).ok_or(Fault)?;
         Ok(())
     }
+
+    /// Hands the packet to the host.
+    fn send(
+        mut self,
+        host: &mut H,
+        counters: &mut Counters,
+        route: Option<&mut H::Route>,
+    ) -> Result<(), Unsent> {
+        // Without a route there is no way to anybody, and what is sent is lost.
+        let Some(route) = route else {
+            return Ok(());
+        };
+        let sent = host.transmit(route, &mut self);
+        if sent.is_ok() {
+            counters.packets_sent.count(1);
+        }
+        sent
+    }
 }
 
 /// Why a packet was not sent.
@@ -138,7 +162,7 @@ pub enum Unsent {
 }
 
 /// Nanoseconds after which the engine tries again to send what the host had no room for.
-const BUSY: u64 = 50_000;
+pub(crate) const BUSY: u64 = 50_000;
 
 /// A packet that has come to port 4791.
 pub struct Datagram<'a, H: Host> {
@@ -407,12 +431,17 @@ impl<H: Host> Wire<H> {
 }
 
 impl<H: Host> Core<H> {
-    /// The way to the peer, if it is elsewhere. Of the services, RC alone goes over the wire yet.
+    /// The way to the peer, if it is elsewhere.
     #[inline]
     pub(crate) fn remote_path(&self) -> Option<&Path> {
         let path = self.attr.path.as_ref()?;
-        let is_remote = path.kind == PathKind::Remote && self.init.qp_type == QpType::Rc;
-        is_remote.then_some(path)
+        (path.kind == PathKind::Remote).then_some(path)
+    }
+
+    /// The peer is elsewhere, and acknowledges what it gets.
+    #[inline]
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.init.qp_type == QpType::Rc && self.remote_path().is_some()
     }
 }
 
@@ -424,29 +453,26 @@ fn transmit<H: Host>(
     payload: Side<'_, H>,
     length: u32,
 ) -> Result<(), Unsent> {
-    // Without a route there is no way to anybody, and what is sent is lost.
-    let Some(route) = route else {
-        return Ok(());
-    };
-    let mut packet = Outgoing {
+    let packet = Outgoing {
         headers,
         payload,
         length,
         keys: bus.keys,
     };
-    let sent = bus.host.transmit(route, &mut packet);
-    if sent.is_ok() {
-        bus.counters.packets_sent.count(1);
-    }
-    sent
+    packet.send(bus.host, bus.counters, route.as_mut())
 }
 
 /// The base transport header of a packet to the peer, without payload.
 fn bth<H: Host>(core: &Core<H>, opcode: u8, psn: u32) -> Bth {
+    bth_to(core.attr.dest_qpn, opcode, psn)
+}
+
+/// The base transport header of a packet to the queue pair `target`, without payload.
+fn bth_to(target: u32, opcode: u8, psn: u32) -> Bth {
     let mut bth = Bth {
         opcode,
         flags: Bth::MIGRATED,
-        dest_qp: packet::U24::new(core.attr.dest_qpn),
+        dest_qp: packet::U24::new(target),
         psn: packet::U24::new(psn),
         ..Bth::default()
     };
@@ -539,25 +565,34 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
     if rule.kind == Kind::Congestion {
         return bus.counters.congestion_notifications.count(1);
     }
+    if rule.service == Service::Ud {
+        let Some(deth) = packet.deth() else {
+            return bus.counters.malformed_short.count(1);
+        };
+        return ud::receive(qps, bus, datagram, &packet, deth, &to);
+    }
     let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
         return bus.counters.unknown_queue_pairs.count(1);
     };
-    let ours = rule.service == Service::Rc
-        && qp
-            .core
-            .remote_path()
-            .is_some_and(|path| path.sgid == to && path.dgid == from);
-    if ours {
-        match rule.kind {
-            Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
-                completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
+    let is_of_peer = qp
+        .core
+        .remote_path()
+        .is_some_and(|path| path.sgid == to && path.dgid == from);
+    match (rule.service, qp.core.init.qp_type) {
+        (Service::Rc, QpType::Rc) if is_of_peer => {
+            match rule.kind {
+                Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
+                    completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
+                }
+                _ => responder::receive(bus, &mut qp, &packet, datagram.packet),
             }
-            _ => responder::receive(bus, &mut qp, &packet, datagram.packet),
+            set_timer(qps, &qp);
+            qps.activate(qp.core.index());
         }
-        set_timer(qps, &qp);
-        qps.activate(qp.core.index());
-    } else {
-        bus.counters.misdirected.count(1);
+        (Service::Uc, QpType::Uc) if is_of_peer => {
+            uc::receive(qps, bus, &mut qp, &packet, datagram.packet);
+        }
+        _ => bus.counters.misdirected.count(1),
     }
     qps.put_back(qp);
 }

@@ -48,7 +48,8 @@ use crate::{
         change_key,
         enter_error,
         tell_drained,
-        Taken, //
+        Taken,
+        PACKET, //
     },
     schedule::{
         Bus,
@@ -343,8 +344,8 @@ fn takes_receive(opcode: Opcode) -> bool {
     )
 }
 
-/// The opcode of a packet in its message.
-fn packet_opcode(opcode: Opcode, position: Position) -> u8 {
+/// The opcode of a packet in its message, of a reliable connection.
+pub(super) fn packet_opcode(opcode: Opcode, position: Position) -> u8 {
     use Position::*;
 
     let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
@@ -369,17 +370,17 @@ fn packet_opcode(opcode: Opcode, position: Position) -> u8 {
     }
 }
 
-/// The headers of the next packet of the request at hand.
-fn headers(
-    request: &crate::request::SendRequest,
+/// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's
+/// memory: by the bytes of the message.
+pub(super) fn headers(
+    head: &abi::SendWqe,
+    opcode: Opcode,
     (from, until): (u32, u32),
     mut base: Bth,
     position: Position,
 ) -> Headers {
-    let head = &request.head;
-    let opcode = request.opcode;
     let ends = position.ends();
-    if ends && takes_receive(opcode) && request.is_solicited() {
+    if ends && takes_receive(opcode) && head.flags & abi::wr_flags::SOLICITED != 0 {
         base.flags |= Bth::SOLICITED;
     }
     let mut headers = Headers::new(&base);
@@ -463,7 +464,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         base.acknowledge = Bth::ACK_REQ;
     }
     let (request, cursor) = sq.at_hand();
-    let headers = headers(request, range, base, position);
+    let headers = headers(&request.head, opcode, range, base, position);
     let saved = *cursor;
     let payload = if is_data_back {
         Side::Inline(&[])
@@ -490,7 +491,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     if base.wants_acknowledge() {
         wire.unasked = 0;
     }
-    bus.allowance.take_bytes(length.max(64));
+    bus.allowance.take_bytes(length.max(PACKET));
     let next = if is_data_back {
         record.end()
     } else {

@@ -55,7 +55,10 @@ use crate::{
         Status,
         MAX_MESSAGE, //
     },
-    requester::enter_error,
+    requester::{
+        enter_error,
+        PACKET, //
+    },
     responder::{
         receive as take,
         Reply,
@@ -130,19 +133,19 @@ pub(super) fn receive<H: Host>(
     }
 }
 
-/// Makes a message of a packet and hands it on to the responder that local peers have, too.
-fn request<H: Host>(
-    bus: &mut Bus<'_, H>,
+/// Makes a message of a packet: what its headers say, and what the packets before it have said.
+///
+/// `None`: no packet of a sound peer is like this.
+pub(super) fn assemble<'a, H: Host>(
     core: &Core<H>,
-    rq: &mut Responder,
     wire: &mut Wire<H>,
     packet: &Packet<'_>,
-    bytes: &H::Packet,
-) -> Reply {
+    bytes: &'a H::Packet,
+    head: &'a mut abi::SendWqe,
+) -> Option<Message<'a, H>> {
     let rule = packet.rule();
     let bth = packet.bth();
     let mtu = core.attr.path_mtu;
-    let mut head = abi::SendWqe::default();
     if bth.is_solicited() {
         head.flags = wr_flags::SOLICITED;
     }
@@ -168,26 +171,26 @@ fn request<H: Host>(
         Kind::ReadRequest => Opcode::Read,
         Kind::CompareSwap => Opcode::CompareSwap,
         Kind::FetchAdd => Opcode::FetchAdd,
-        // Operations that there are not: an invalid request.
-        _ => return refuse(bus, core),
+        // Operations that there are not.
+        _ => return None,
     };
     let is_first = rule.position.begins();
     let is_last = rule.position.ends();
     let length = packet.payload() as u32;
     if !rule.payload.fits(packet.payload(), mtu.bytes()) {
-        return refuse(bus, core);
+        return None;
     }
     if is_first {
         wire.offset_in = 0;
         wire.total = length;
     }
     let offset = wire.offset_in;
-    let Some(end) = offset.checked_add(length).filter(|&end| end <= MAX_MESSAGE) else {
-        return refuse(bus, core);
-    };
+    let end = offset
+        .checked_add(length)
+        .filter(|&end| end <= MAX_MESSAGE)?;
     if let Some(reth) = packet.reth() {
         if reth.length.get() > MAX_MESSAGE {
-            return refuse(bus, core);
+            return None;
         }
         wire.target = (reth.addr.get(), reth.rkey.get());
         wire.total = reth.length.get();
@@ -210,41 +213,56 @@ fn request<H: Host>(
     };
     // A write has as many bytes as its first packet says (C9-94).
     if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
-        return refuse(bus, core);
+        return None;
     }
     head.remote_addr = wire.target.0.into();
     head.rkey = wire.target.1.into();
-    let packets = if opcode == Opcode::Read {
-        psn::packets(total, mtu)
-    } else {
-        1
-    };
-    // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
-    if opcode.is_answered_with_data() && !wire.has_resource(core) {
-        return refuse(bus, core);
-    }
-    let mut message = Message {
+    Some(Message {
         from: core.attr.dest_qpn,
         opcode,
-        head: &head,
+        head,
         total,
         offset,
         length,
         is_first,
         is_last,
         psn: bth.psn.get(),
-        packets,
+        packets: if opcode == Opcode::Read {
+            psn::packets(total, mtu)
+        } else {
+            1
+        },
         bytes: Bytes::Packet {
             packet: bytes,
             start: packet.headers().len(),
             found: 0,
         },
+    })
+}
+
+/// Makes a message of a packet and hands it on to the responder that local peers have, too.
+fn request<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    wire: &mut Wire<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) -> Reply {
+    let mut head = abi::SendWqe::default();
+    let Some(mut message) = assemble(core, wire, packet, bytes, &mut head) else {
+        return refuse(bus, core);
     };
+    let opcode = message.opcode;
+    // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
+    if opcode.is_answered_with_data() && !wire.has_resource(core) {
+        return refuse(bus, core);
+    }
     let reply = take(bus, core, rq, &mut message);
     if reply != Reply::Acknowledge {
         return reply;
     }
-    wire.offset_in = end;
+    wire.offset_in = message.offset.wrapping_add(message.length);
     if opcode.is_answered_with_data() {
         let found = match message.bytes {
             Bytes::Packet { found, .. } if opcode.is_atomic() => Some(found),
@@ -253,13 +271,13 @@ fn request<H: Host>(
         wire.keep(
             core,
             Resource {
-                psn: bth.psn.get(),
-                packets,
+                psn: message.psn,
+                packets: message.packets,
                 addr: wire.target.0,
                 rkey: wire.target.1,
-                length: total,
-                next: bth.psn.get(),
-                start: bth.psn.get(),
+                length: message.total,
+                next: message.psn,
+                start: message.psn,
                 found,
                 active: true,
                 answered: false,
@@ -461,7 +479,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
             original: found.into(),
         });
         transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
-        bus.allowance.take_bytes(64);
+        bus.allowance.take_bytes(PACKET);
         if let Some(resource) = wire.resources.get_mut(place) {
             resource.active = false;
             resource.answered = true;
@@ -498,7 +516,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         offset: offset.into(),
     };
     transmit(bus, &mut wire.route, headers, source, length)?;
-    bus.allowance.take_bytes(length.max(64));
+    bus.allowance.take_bytes(length.max(PACKET));
     bus.counters.bytes.count(length.into());
     if let Some(resource) = wire.resources.get_mut(place) {
         resource.next = psn::advance(number, 1);

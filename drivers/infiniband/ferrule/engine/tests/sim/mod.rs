@@ -6,6 +6,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod memory;
+pub mod network;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -56,10 +57,15 @@ impl SentPacket {
     /// Makes the headers that a host makes, and lets the engine write the rest.
     fn new(path: &Path, packet: &mut Outgoing<'_, Sim>) -> Result<Self, Fault> {
         let length = packet.length() + 8;
-        let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, path.hop_limit];
-        ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
-        ip.extend_from_slice(&path.sgid);
-        ip.extend_from_slice(&path.dgid);
+        let ip = if path.sgid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
+            ipv4(path, length as u16 + 20)
+        } else {
+            let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, path.hop_limit];
+            ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+            ip.extend_from_slice(&path.sgid);
+            ip.extend_from_slice(&path.dgid);
+            ip
+        };
         let mut udp = vec![0xc0, 0, 0x12, 0xb7];
         udp.extend_from_slice(&(length as u16).to_be_bytes());
         udp.extend_from_slice(&[0, 0]);
@@ -78,6 +84,22 @@ impl SentPacket {
     pub fn seal(&mut self) {
         self.icrc = icrc(crc32, &self.ip, &self.udp, &self.transport).unwrap();
     }
+}
+
+/// An IPv4 header of a packet of `total` bytes, with its checksum.
+fn ipv4(path: &Path, total: u16) -> Vec<u8> {
+    let mut ip = vec![0x45, path.traffic_class];
+    ip.extend_from_slice(&total.to_be_bytes());
+    ip.extend_from_slice(&[0, 0, 0x40, 0, path.hop_limit, 17, 0, 0]);
+    ip.extend_from_slice(&path.sgid[12..]);
+    ip.extend_from_slice(&path.dgid[12..]);
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    ip
 }
 
 impl Packet<SimRegion> for SentPacket {

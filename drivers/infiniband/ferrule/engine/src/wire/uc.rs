@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Unreliable connections on the wire: packets in order, and what was lost stays lost.
+
+use super::{
+    bth,
+    requester::{
+        headers,
+        packet_opcode, //
+    },
+    responder::assemble,
+    transmit,
+    Unsent, //
+};
+use crate::{
+    abi,
+    counters::Count,
+    host::Host,
+    packet::{
+        self,
+        opcode::{
+            Position,
+            Service, //
+        },
+        Bth,
+        Packet, //
+    },
+    psn,
+    qp::Qp,
+    requester::enter_error,
+    responder::Reply,
+    schedule::{
+        Bus,
+        Qps, //
+    },
+    uc, //
+};
+
+/// Sends a piece of the request at hand, which is one packet.
+pub(crate) fn send<H: Host>(
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    length: u32,
+) -> Result<(), Unsent> {
+    let Qp { core, sq, wire, .. } = qp;
+    let mut message = sq.message(core, length);
+    let position = Position::of(message.is_first, message.is_last);
+    let opcode = packet_opcode(message.opcode, position) | Service::Uc as u8;
+    let mut base = bth(core, opcode, message.psn);
+    base.flags |= Bth::pad_flags(packet::pad(length));
+    let range = (0, message.total);
+    let headers = headers(message.head, message.opcode, range, base, position);
+    transmit(bus, &mut wire.route, headers, message.local(), length)
+}
+
+/// Takes a packet.
+pub(super) fn receive<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) {
+    let Qp { core, rq, wire, .. } = qp;
+    let mut head = abi::SendWqe::default();
+    let Some(mut message) = assemble(core, wire, packet, bytes, &mut head) else {
+        // What is not made as the message needs it ends the message (C9-188).
+        let number = packet.bth().psn.get();
+        bus.counters
+            .sequence_errors
+            .count(u64::from(number != rq.psn()));
+        bus.counters.dropped.count(1);
+        rq.set_psn(psn::advance(number, 1));
+        return rq.abandon();
+    };
+    let reply = uc::receive(bus, core, rq, &mut message);
+    match reply {
+        Reply::Acknowledge => wire.offset_in = message.offset.wrapping_add(message.length),
+        Reply::Refuse(_) => enter_error(qps, bus.host, core),
+        _ => (),
+    }
+}

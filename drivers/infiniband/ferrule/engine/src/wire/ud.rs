@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagrams on the wire: one packet each, to one queue pair or to all of a group.
+
+use super::{
+    bth_to,
+    Datagram,
+    Outgoing,
+    Unsent, //
+};
+use crate::{
+    abi,
+    attr::Gid,
+    counters::Count,
+    datagram::{
+        self,
+        Area, //
+    },
+    grh,
+    host::Host,
+    message::{
+        Bytes,
+        Message, //
+    },
+    multicast::{
+        is_multicast,
+        MULTICAST_QPN, //
+    },
+    packet::{
+        self,
+        opcode::{
+            rc,
+            Service, //
+        },
+        Bth,
+        Deth,
+        Headers,
+        ImmDt,
+        Packet,
+        U24, //
+    },
+    qp::Qp,
+    request::Opcode,
+    requester::PACKET,
+    schedule::{
+        Bus,
+        Qps, //
+    },
+};
+
+/// Sends the request at hand to the queue pair `target`, along the route of the address handle `ah`.
+pub(crate) fn send<H: Host>(
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    ah: u32,
+    target: u32,
+    qkey: u32,
+) -> Result<(), Unsent> {
+    let Qp { core, sq, .. } = qp;
+    sq.begin_again();
+    let length = sq.request().length;
+    let mut message = sq.message(core, length);
+    let with_imm = message.opcode == Opcode::SendWithImm;
+    let operation = if with_imm {
+        rc::SEND_ONLY_WITH_IMM
+    } else {
+        rc::SEND_ONLY
+    };
+    let mut base = bth_to(target, operation | Service::Ud as u8, message.psn);
+    base.flags |= Bth::pad_flags(packet::pad(length));
+    if message.is_solicited() {
+        base.flags |= Bth::SOLICITED;
+    }
+    let mut headers = Headers::new(&base);
+    headers.push(&Deth {
+        qkey: qkey.into(),
+        src_qp: U24::new(core.id.number),
+        ..Deth::default()
+    });
+    if with_imm {
+        headers.push(&ImmDt {
+            data: message.head.imm_or_inv,
+        });
+    }
+    bus.allowance.take_bytes(length.max(PACKET));
+    let packet = Outgoing {
+        headers,
+        payload: message.local(),
+        length,
+        keys: bus.keys,
+    };
+    packet.send(bus.host, bus.counters, bus.port.ahs.route(ah))
+}
+
+/// Takes a packet that was sent to the address `to`.
+pub(super) fn receive<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    datagram: &Datagram<'_, H>,
+    packet: &Packet<'_>,
+    deth: &Deth,
+    to: &Gid,
+) {
+    let bth = packet.bth();
+    let target = bth.dest_qp.get();
+    let mut head = abi::SendWqe::default();
+    if bth.is_solicited() {
+        head.flags = abi::wr_flags::SOLICITED;
+    }
+    let mut opcode = Opcode::Send;
+    if let Some(imm) = packet.imm() {
+        head.imm_or_inv = imm.data;
+        opcode = Opcode::SendWithImm;
+    }
+    let length = packet.payload() as u32;
+    let message = || Message {
+        from: deth.src_qp.get(),
+        opcode,
+        head: &head,
+        total: length,
+        offset: 0,
+        length,
+        is_first: true,
+        is_last: true,
+        psn: bth.psn.get(),
+        packets: 1,
+        bytes: Bytes::Packet {
+            packet: datagram.packet,
+            start: packet.headers().len(),
+            found: 0,
+        },
+    };
+    let area = Area {
+        header: grh::of_packet(datagram.ip),
+        sl: datagram.sl,
+    };
+    let qkey = deth.qkey.get();
+    if !is_multicast(to) {
+        if qps.get(target).is_none() {
+            return bus.counters.unknown_queue_pairs.count(1);
+        }
+        datagram::arrive(qps, bus, target, message(), &area, qkey);
+        return;
+    }
+    // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
+    let group = bus.port.groups.members(to);
+    let members = group.as_slice();
+    if target != MULTICAST_QPN || members.is_empty() {
+        return bus.counters.misdirected.count(1);
+    }
+    for &member in members {
+        datagram::arrive(qps, bus, member, message(), &area, qkey);
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two worlds, virtual time, and a network between them that loses, duplicates, reorders, delays and
+//! corrupts packets, all by a seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use ferrule_engine::{Config, Datagram, Modify, Mtu, PathKind};
+
+use super::{init, path, rtr, rts, SentPacket, TestQp, World, PLENTY, US};
+
+/// Numbers by a seed (xorshift).
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// One of a thousand is so many.
+    pub fn happens(&mut self, of_1000: u64) -> bool {
+        self.below(1000) < of_1000
+    }
+}
+
+/// How bad the network is: of 1000 packets each.
+#[derive(Clone, Copy, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub duplicated: u64,
+    pub reordered: u64,
+    pub corrupted: u64,
+}
+
+/// The network: packets under way, by the time at which they arrive.
+pub struct Network {
+    pub random: Random,
+    pub faults: Faults,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    packets: BTreeMap<u64, SentPacket>,
+    count: u64,
+    /// Of all that happened: two runs with one seed have the same.
+    pub trace: u64,
+}
+
+impl Network {
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            random: Random::new(seed),
+            faults,
+            queue: BinaryHeap::new(),
+            packets: BTreeMap::new(),
+            count: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
+        }
+    }
+
+    pub fn note(&mut self, word: u64) {
+        self.trace = (self.trace ^ word).wrapping_mul(0x100_0000_01b3);
+    }
+
+    pub fn post(&mut self, at: u64, to: usize, packet: SentPacket) {
+        self.count += 1;
+        self.packets.insert(self.count, packet);
+        self.queue.push(Reverse((at, self.count, to)));
+    }
+
+    pub fn send(&mut self, now: u64, to: usize, mut packet: SentPacket) {
+        let crc = u32::from_le_bytes(packet.icrc);
+        self.note(now ^ u64::from(crc) << 20 ^ to as u64);
+        if self.random.happens(self.faults.lost) {
+            return;
+        }
+        let mut at = now + 5 * US;
+        if self.random.happens(self.faults.reordered) {
+            at += self.random.below(40 * US);
+        }
+        if self.random.happens(self.faults.duplicated) {
+            let later = at + self.random.below(100 * US);
+            self.post(later, to, packet.clone());
+        }
+        if self.random.happens(self.faults.corrupted) {
+            let place = self.random.below(packet.transport.len() as u64) as usize;
+            // The byte with the congestion marks is not covered.
+            if place != 4 {
+                packet.transport[place] ^= 1 << self.random.below(8);
+            }
+        }
+        self.post(at, to, packet);
+    }
+
+    pub fn next(&self) -> Option<u64> {
+        self.queue.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub fn arrived(&mut self, now: u64) -> Option<(usize, SentPacket)> {
+        let Reverse((at, number, to)) = *self.queue.peek()?;
+        if at > now {
+            return None;
+        }
+        self.queue.pop();
+        Some((to, self.packets.remove(&number)?))
+    }
+}
+
+/// Hands a packet to an engine.
+pub fn deliver(world: &mut World, packet: &SentPacket) {
+    // As a socket buffer has it: the headers and some payload in one piece.
+    let first = packet.transport.len().min(64);
+    world.engine.receive(
+        &mut world.host,
+        &Datagram {
+            ip: &packet.ip,
+            udp: &packet.udp,
+            headers: &packet.transport[..first],
+            packet,
+            length: packet.transport.len(),
+            icrc: packet.icrc,
+            sl: 0,
+        },
+    );
+}
+
+/// Two worlds and the network between them.
+pub struct Link {
+    pub now: u64,
+    pub worlds: [World; 2],
+    pub network: Network,
+}
+
+pub const GIDS: [[u8; 16]; 2] = [
+    [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+];
+
+impl Link {
+    pub fn new(seed: u64, faults: Faults, retries_for_ever: bool) -> Self {
+        let world = || {
+            World::with(Config {
+                random: 0x5eed,
+                retries_for_ever,
+            })
+        };
+        Self {
+            now: 0,
+            worlds: [world(), world()],
+            network: Network::new(seed, faults),
+        }
+    }
+
+    /// Runs both engines until neither has anything to do now.
+    pub fn run(&mut self) {
+        for (i, world) in self.worlds.iter_mut().enumerate() {
+            world.host.now = self.now;
+            while world.engine.run(&mut world.host, PLENTY, None).more {}
+            for packet in world.host.sent.drain(..) {
+                self.network.send(self.now, 1 - i, packet);
+            }
+            world.host.traces.clear();
+        }
+    }
+
+    /// Goes on to what happens next; answers whether there was anything.
+    pub fn step(&mut self) -> bool {
+        self.run();
+        let deadlines = [
+            self.network.next(),
+            self.worlds[0].engine.deadline(),
+            self.worlds[1].engine.deadline(),
+        ];
+        let Some(next) = deadlines.into_iter().flatten().min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        for world in &mut self.worlds {
+            world.host.now = self.now;
+        }
+        while let Some((to, packet)) = self.network.arrived(self.now) {
+            deliver(&mut self.worlds[to], &packet);
+        }
+        true
+    }
+
+    /// Lets all happen that is to happen.
+    pub fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    /// Connects two unreliable connections.
+    pub fn connect_uc(&mut self, qps: [&TestQp; 2], mtu: Mtu) {
+        self.connect(qps, mtu, |modify| {
+            modify.max_dest_rd_atomic = None;
+            modify.min_rnr_timer = None;
+            modify.timeout = None;
+            modify.retry_cnt = None;
+            modify.rnr_retry = None;
+            modify.max_rd_atomic = None;
+        });
+    }
+
+    /// Connects two queue pairs.
+    pub fn connect(&mut self, qps: [&TestQp; 2], mtu: Mtu, change: impl Fn(&mut Modify)) {
+        for (i, world) in self.worlds.iter_mut().enumerate() {
+            let mut way = path(PathKind::Remote);
+            way.sgid = GIDS[i];
+            way.dgid = GIDS[1 - i];
+            let mut modifies = [init(), rtr(qps[1 - i].id.number), rts()];
+            modifies[1].path = Some(way);
+            modifies[1].path_mtu = Some(mtu);
+            modifies[1].max_dest_rd_atomic = Some(4);
+            modifies[2].max_rd_atomic = Some(4);
+            for modify in &mut modifies {
+                change(modify);
+                world.modify(qps[i], modify).unwrap();
+            }
+        }
+    }
+}
+
+/// What a test gives a network that is as bad as can be borne.
+pub const BAD: Faults = Faults {
+    lost: 100,
+    duplicated: 50,
+    reordered: 50,
+    corrupted: 5,
+};
