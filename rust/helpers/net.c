@@ -439,6 +439,11 @@ int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 
 	return 0;
 }
 
+struct net *ferrule_helper_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk)
 {
 	return rcu_dereference_sk_user_data(sk);

@@ -84,6 +84,7 @@ int ferrule_helper_dst_resolve(struct dst_entry *dst, const void *daddr, u8 *add
 struct net_device *ferrule_helper_skb_dev(const struct sk_buff *skb);
 void ferrule_helper_skb_detach(struct sk_buff *skb);
 int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 port);
+struct net *ferrule_helper_sock_net(const struct sock *sk);
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk);
 int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk);
 int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct dst_entry *dst,

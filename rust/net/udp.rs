@@ -31,8 +31,9 @@ use crate::{
         NewSkBuff,
         OwnedSkBuff, //
     },
-    Namespace, //
-    NetDevice,
+    HeldNamespace,
+    Namespace,
+    NetDevice, //
 };
 
 /// A version of IP.
@@ -76,6 +77,14 @@ impl Port {
     unsafe fn from_raw<'a>(sk: *mut bindings::sock) -> &'a Self {
         // SAFETY: By the requirements of this function; the type is transparent over `Opaque`.
         unsafe { &*sk.cast() }
+    }
+
+    /// The namespace that the port is of, unless that one is on its way out. Any context.
+    #[inline]
+    pub fn namespace(&self) -> Option<HeldNamespace> {
+        // SAFETY: The socket is valid by the type invariants, and it goes before its namespace does:
+        // so whoever makes one promises.
+        unsafe { Namespace::from_raw(bindings::sock_net(self.0.get())) }.try_hold()
     }
 
     /// Sends a packet, which begins with its IP header, by a route. Any context; RCU need not be

@@ -29,6 +29,8 @@ use kernel::{
     }, //
 };
 
+use net_ext::skb::SkBuff;
+
 use crate::{
     bindings,
     Access,
@@ -252,6 +254,32 @@ impl Umem {
                 from = from.add(len);
             }
         })
+    }
+
+    /// Writes `len` bytes of a received packet, from `from` on, at `offset`. This is the one copy of
+    /// them. Any context.
+    ///
+    /// # Errors
+    ///
+    /// - `EACCES` if the memory may not be written to.
+    /// - `EFAULT` if the bytes are not all inside, of the memory or of the packet. In the latter case
+    ///   some may have been written.
+    #[inline]
+    pub fn write_packet(&self, offset: u64, packet: &SkBuff, from: usize, len: usize) -> Result {
+        if !self.writable {
+            return Err(EACCES);
+        }
+        let mut from = from;
+        let mut result = Ok(());
+        self.for_each(offset, len, |to, len| {
+            if result.is_ok() {
+                // SAFETY: The piece is pinned memory with at least `len` bytes. A program may write
+                // to it at the same time.
+                result = unsafe { packet.copy_bits_raw(from, to, len) };
+                from = from.saturating_add(len);
+            }
+        })?;
+        result
     }
 
     /// Copies `len` bytes from one memory to another, or inside of one. Where they overlap, each

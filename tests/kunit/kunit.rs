@@ -7,6 +7,7 @@
 
 use kernel::prelude::*;
 
+mod crc32;
 mod error;
 mod gate;
 mod mm;
