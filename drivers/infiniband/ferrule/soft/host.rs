@@ -5,8 +5,6 @@
 //! The engine knows the world by the traits of `ferrule_engine::host`; here the kernel's objects
 //! put them on. Nothing in this file decides anything.
 
-use core::convert::Infallible;
-
 use ferrule_engine::{
     abi,
     host::{
@@ -14,7 +12,6 @@ use ferrule_engine::{
         Doorbells,
         Fault,
         Host,
-        Packet,
         Queue,
         Region, //
     },
@@ -30,10 +27,13 @@ use kernel::{
     sync::Arc, //
 };
 use kernel_ext::{
+    crc32,
+    error::code::ENOBUFS,
     mm::SharedArea,
     sync::smp_mb,
     time::monotonic_raw_ns, //
 };
+use net_ext::Batch;
 use rdma::{
     cq,
     qp,
@@ -42,10 +42,48 @@ use rdma::{
 };
 use zerocopy::IntoBytes;
 
-use crate::trace;
+use crate::{
+    soft::net::{
+        path::Path,
+        received::Received, //
+    },
+    trace, //
+};
+
+/// How many packets are sent in one go: the softirq work that they lead to is put off meanwhile.
+const BURST: u32 = 64;
 
 /// The services of one call into the engine.
-pub(crate) struct Kernel;
+///
+/// What is sent goes out in bursts, the last of which ends when this is dropped: after the shard has
+/// been left, so that what comes back at once, from a virtual device, finds it free.
+#[derive(Default)]
+pub(crate) struct Kernel {
+    burst: Option<Batch>,
+    sent: u32,
+    /// Packets that were lost on the way to the network device: there was no route, or a filter.
+    pub(super) lost: u32,
+}
+
+/// Why a packet was not sent.
+enum Failed {
+    /// The payload could not be read.
+    Fault,
+    /// The network says so.
+    Network(Error),
+}
+
+impl From<Fault> for Failed {
+    fn from(_: Fault) -> Self {
+        Failed::Fault
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Failed::Network(error)
+    }
+}
 
 impl Host for Kernel {
     type Box<T> = KBox<T>;
@@ -53,12 +91,11 @@ impl Host for Kernel {
     type Queue = Buffer;
     type CompletionRing = Ring;
     type Doorbells = Areas;
-    // There is no network behind the engine yet, so there are no routes and no packets.
-    type Packet = Infallible;
-    type Route = Infallible;
     type CqHandle = Arc<cq::Notifier>;
     type QpHandle = Arc<qp::Notifier>;
     type SrqHandle = Arc<srq::Notifier>;
+    type Route = Path;
+    type Packet = Received;
 
     fn boxed<T>(value: T) -> Option<KBox<T>> {
         KBox::new(value, GFP_KERNEL_ACCOUNT).ok()
@@ -69,18 +106,37 @@ impl Host for Kernel {
         smp_mb();
     }
 
+    #[inline]
+    fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+        crc32::le(crc, bytes)
+    }
+
     /// `CLOCK_MONOTONIC_RAW`, which is the clock of completions' timestamps.
     #[inline]
     fn now(&mut self) -> u64 {
         monotonic_raw_ns()
     }
 
-    fn transmit(
-        &mut self,
-        route: &mut Infallible,
-        _packet: &mut Outgoing<'_, Self>,
-    ) -> Result<(), Unsent> {
-        match *route {}
+    /// The one copy of the payload is from registered memory into the socket buffer. Softirqs wait
+    /// for the end of the burst, so nothing that sending leads to runs in here.
+    fn transmit(&mut self, path: &mut Path, packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+        if self.sent % BURST == 0 {
+            self.burst = None;
+            self.burst = Some(Batch::new());
+        }
+        self.sent = self.sent.wrapping_add(1);
+        let sent = path.send(packet.length(), |ip, udp, body| {
+            packet.write(ip, udp, body).map_err(Failed::from)
+        });
+        match sent {
+            Ok(()) => Ok(()),
+            Err(Failed::Fault) => Err(Unsent::Fault),
+            Err(Failed::Network(EAGAIN | ENOBUFS | ENOMEM)) => Err(Unsent::Busy),
+            Err(Failed::Network(_)) => {
+                self.lost = self.lost.wrapping_add(1);
+                Ok(())
+            }
+        }
     }
 
     fn completion_event(&mut self, cq: &Arc<cq::Notifier>) {
@@ -150,22 +206,6 @@ impl Region for Pinned {
     #[inline]
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         self.0.fetch_add_u64(offset, add).map_err(|_| Fault)
-    }
-}
-
-impl Packet<Pinned> for Infallible {
-    fn crc32(&self, _crc: u32, _offset: usize, _length: usize) -> Result<u32, Fault> {
-        match *self {}
-    }
-
-    fn copy(
-        &self,
-        _offset: usize,
-        _to: &Pinned,
-        _to_offset: u64,
-        _length: usize,
-    ) -> Result<(), Fault> {
-        match *self {}
     }
 }
 

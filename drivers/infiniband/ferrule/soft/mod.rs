@@ -46,6 +46,10 @@ use kernel::{
     new_mutex, pr_warn_once,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },
@@ -57,7 +61,9 @@ use kernel_ext::{
 use net_ext::NetDevice;
 use rdma::{
     cq,
-    mr::UserRegion, //
+    mr::UserRegion,
+    AhAttr,
+    GidAttr, //
 };
 
 pub(crate) use self::statistics::COUNTERS;
@@ -68,7 +74,10 @@ use self::{
         Pinned,
         Ring, //
     },
-    net::ports::Membership,
+    net::{
+        path::Path as Route,
+        ports::Membership, //
+    },
     policy::Core,
     report::Report, //
 };
@@ -81,12 +90,16 @@ pub(crate) const MAX_PD: u32 = 65536;
 pub(crate) struct Soft {
     shared: Shared,
     /// Ended first when the device goes: then nothing comes from the wire any more.
-    _wire: Membership,
+    wire: Membership,
     /// Stopped after that; nothing is left for it to do then.
     _worker: Kthread,
     #[pin]
     _report: debugfs::File<Report>,
-    /// Below the file, so that it is removed after it.
+    /// Not 0: connections that are made from now on take the wire, though their peer is here. What
+    /// goes to the own addresses comes back by the loopback device.
+    #[pin]
+    wire_only: debugfs::File<Atomic<u32>>,
+    /// Below the files, so that it is removed after them.
     _dir: debugfs::Dir,
 }
 
@@ -110,11 +123,27 @@ impl Soft {
 
         Ok(try_pin_init!(Self {
             _report <- dir.read_only_file(c"engine", Report(shared.clone())),
+            wire_only <- dir.read_write_file(c"wire_only", Atomic::new(0)),
             _dir: dir,
             _worker: worker,
-            _wire: wire,
+            wire,
             shared,
         }))
+    }
+
+    /// Whether peers of this device itself are to be reached by the wire, too.
+    pub(crate) fn is_wire_only(&self) -> bool {
+        self.wire_only.load(Relaxed) != 0
+    }
+
+    /// The way to a peer elsewhere, along an address vector, for the queue pair `qpn` here and `peer`
+    /// there, 0 where they are not known. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Route::new`].
+    pub(crate) fn route(&self, av: &AhAttr, sgid: &GidAttr, qpn: u32, peer: u32) -> Result<Route> {
+        Route::new(self.wire.ports(), av, sgid, qpn, peer)
     }
 
     /// The handle by which the verbs use the engine.
@@ -228,8 +257,8 @@ impl Shared {
 
     /// Makes an address handle for queue pairs of a protection domain, and returns its number, which
     /// is never 0.
-    pub(crate) fn add_ah(&self, pd: u32, path: Path) -> Result<u32> {
-        self.add(Ah::new(pd, path, None), Engine::add_ah)
+    pub(crate) fn add_ah(&self, pd: u32, path: Path, route: Option<Route>) -> Result<u32> {
+        self.add(Ah::new(pd, path, route), Engine::add_ah)
     }
 
     /// Destroys an address handle.
@@ -355,10 +384,11 @@ impl Shared {
         self.add(qp, Engine::add_qp)
     }
 
-    /// Changes attributes of a queue pair.
-    pub(crate) fn modify_qp(&self, qpn: u32, change: &Modify) -> Result {
+    /// Changes attributes of a queue pair, the way to its peer among them.
+    pub(crate) fn modify_qp(&self, qpn: u32, change: &Modify, mut route: Option<Route>) -> Result {
+        // `route` has the way of before afterwards, and is dropped without the shard.
         policy::command(&self.core, |engine, host| {
-            engine.modify_qp(host, qpn, change, &mut None)
+            engine.modify_qp(host, qpn, change, &mut route)
         })
         .map_err(errno)
     }

@@ -2,13 +2,14 @@
 
 //! Who runs the engine, when, and for how long.
 //!
-//! Four kinds of callers move the engine, each within a [`Budget`]:
+//! Five kinds of callers move the engine, each within a [`Budget`]:
 //!
 //! | caller                    | context  | when                                              |
 //! |---------------------------|----------|---------------------------------------------------|
 //! | a program that rings      | process  | [`kick`]: no worker is awake; its own queues first |
 //! | a command (create, modify)| process  | [`command`]: its answer comes first, work after it |
 //! | the timer                 | softirq  | a deadline of the engine has come                 |
+//! | a packet                  | softirq  | it has come from the wire ([`receive`])           |
 //! | the worker                | thread   | work was left, or a stream of it comes            |
 //!
 //! Work is done where it arises, by the caller who asked for it: on a machine whose processors are
@@ -61,6 +62,10 @@ use net_ext::skb::OwnedSkBuff;
 
 use super::{
     host::Kernel,
+    net::received::{
+        Inbox,
+        Received, //
+    },
     shard::{
         Owner,
         Shard, //
@@ -85,6 +90,10 @@ const TIMER: Budget = Budget {
     requests: 64,
     bytes: 256 << 10,
 };
+
+/// What a packet that has come may lead to at once, in softirq context: the device has more of them,
+/// and the worker takes what is left.
+const RECEIVE: Budget = TIMER;
 
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
 /// timers as queue pairs, each due every ten microseconds; this leaves them a fifth of a processor at
@@ -188,8 +197,14 @@ pub(crate) struct Core {
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
-    /// Packets that have come for this device.
-    pub(super) received: Atomic<u64>,
+    /// What has come from the wire and waits for the owner of the shard.
+    #[pin]
+    inbox: Inbox,
+    /// Packets for which the inbox had no room, and such as are none of RoCEv2 at all.
+    pub(super) inbox_full: Atomic<u64>,
+    pub(super) not_rocev2: Atomic<u64>,
+    /// Packets that were lost on the way to the network device.
+    pub(super) lost: Atomic<u64>,
 }
 
 /// What the owner of the shard owns.
@@ -214,7 +229,10 @@ impl Core {
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
-            received: Atomic::new(0),
+            inbox <- Inbox::new(),
+            inbox_full: Atomic::new(0),
+            not_rocev2: Atomic::new(0),
+            lost: Atomic::new(0),
         })
     }
 
@@ -235,14 +253,20 @@ fn turn(
     budget: Budget,
     first: Option<ContextId>,
 ) -> (Outcome, bool) {
-    let outcome = match first {
+    let mut host = Kernel::default();
+    let received = take_in(core, &mut owner.engine, &mut host, budget);
+    let left = budget.less(received);
+    let mut outcome = match first {
         // Who rings while the engine sleeps comes itself, or leaves a message; so without one, the
         // other contexts need not be asked, however many there are.
-        Some(context) if !owner.has_messages() => {
-            owner.engine.run_for(&mut Kernel, budget, context)
-        }
-        _ => owner.engine.run(&mut Kernel, budget, first),
+        Some(context) if !owner.has_messages() => owner.engine.run_for(&mut host, left, context),
+        _ => owner.engine.run(&mut host, left, first),
     };
+    outcome.used = Budget {
+        requests: outcome.used.requests + received.requests,
+        bytes: outcome.used.bytes + received.bytes,
+    };
+    outcome.more |= !core.inbox.is_empty();
     // Who is told that there is more sees to it, and to the timer then: what is due already would
     // only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
@@ -252,7 +276,47 @@ fn turn(
         let at = monotonic_ns().saturating_add(wait);
         core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
     }
-    (outcome, owner.leave())
+    let message = owner.leave();
+    sent(core, host);
+    (outcome, message)
+}
+
+/// Lets the engine have the packets that wait, within half of a budget, and answers what of it was
+/// used. The other half is for what they ask for: answers, and requests that may go now.
+#[inline]
+fn take_in(
+    core: &WithTimer<Core>,
+    engine: &mut Engine<Kernel>,
+    host: &mut Kernel,
+    budget: Budget,
+) -> Budget {
+    let mut used = Budget {
+        requests: 0,
+        bytes: 0,
+    };
+    let most = Budget {
+        requests: budget.requests.div_ceil(2),
+        bytes: budget.bytes.div_ceil(2),
+    };
+    while !most.less(used).is_spent() {
+        let Some(packet) = core.inbox.pop() else {
+            break;
+        };
+        used.requests += 1;
+        used.bytes += packet.length() as u64;
+        if let Some(datagram) = packet.datagram() {
+            engine.receive(host, &datagram);
+        }
+    }
+    used
+}
+
+/// Ends the burst of what a call into the engine has sent.
+#[inline]
+fn sent(core: &WithTimer<Core>, host: Kernel) {
+    if host.lost != 0 {
+        core.lost.fetch_add(host.lost.into(), Relaxed);
+    }
 }
 
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
@@ -306,7 +370,7 @@ pub(super) fn command<R>(
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
 ) -> R {
     let mut owner = core.shard.enter();
-    let result = f(&mut owner.engine, &mut Kernel);
+    let result = f(&mut owner.engine, &mut Kernel::default());
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
     // it, if somebody left word, before the next has its turn.
     owner.take_messages();
@@ -338,10 +402,21 @@ pub(super) fn finish(core: &WithTimer<Core>) {
     core.wake_worker();
 }
 
-/// A packet has come. No queue pair has a peer on the wire yet, so it is for nobody. Softirq context.
+/// A packet has come. Softirq context.
+///
+/// It waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
 pub(super) fn receive(core: &WithTimer<Core>, packet: OwnedSkBuff) {
-    core.received.fetch_add(1, Relaxed);
-    drop(packet);
+    let Some(packet) = Received::new(packet) else {
+        core.not_rocev2.fetch_add(1, Relaxed);
+        return;
+    };
+    if !core.inbox.push(packet) {
+        core.inbox_full.fetch_add(1, Relaxed);
+    }
+    // Entering comes after the packet was added, so whoever owns the shard meanwhile finds it.
+    if serve(core, RECEIVE, None) {
+        core.wake_worker();
+    }
 }
 
 impl TimerCallback for Core {
@@ -419,7 +494,13 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
     loop {
         // Where another caller is the owner, that one does the work.
         let used = core.shard.try_enter().map_or(0, |mut owner| {
-            owner.engine.run(&mut Kernel, SLICE, None).used.requests
+            let mut host = Kernel::default();
+            let received = take_in(core, &mut owner.engine, &mut host, SLICE);
+            let left = SLICE.less(received);
+            let used = owner.engine.run(&mut host, left, None).used;
+            drop(owner);
+            sent(core, host);
+            received.requests + used.requests
         });
         found += u64::from(used);
         if !single_task_running() || thread.should_stop() {

@@ -47,5 +47,22 @@ statistics! {
     c"retries": |engine, core| engine.retries;
     c"unanswered": |engine, core| engine.unanswered;
     c"dropped": |engine, core| engine.dropped;
-    c"rcvd_pkts": |engine, core| core.received.load(Relaxed);
+    c"sent_pkts": |engine, core| engine.packets_sent;
+    c"rcvd_pkts": |engine, core| engine.packets_received;
+    c"lost_before_device": |engine, core| core.lost.load(Relaxed);
+    c"inbox_full": |engine, core| core.inbox_full.load(Relaxed);
+    c"not_rocev2": |engine, core| core.not_rocev2.load(Relaxed);
+    c"malformed_short": |engine, core| engine.malformed_short;
+    c"malformed_version": |engine, core| engine.malformed_version;
+    c"malformed_opcode": |engine, core| engine.malformed_opcode;
+    c"malformed_length": |engine, core| engine.malformed_length;
+    c"icrc_errors": |engine, core| engine.icrc_errors;
+    c"pkey_errors": |engine, core| engine.pkey_errors;
+    c"unknown_queue_pairs": |engine, core| engine.unknown_queue_pairs;
+    c"misdirected": |engine, core| engine.misdirected;
+    c"duplicate_request": |engine, core| engine.duplicates;
+    c"naks_sent": |engine, core| engine.naks_sent;
+    c"naks_received": |engine, core| engine.naks_received;
+    c"rcvd_ecn_marked": |engine, core| engine.congestion_marks;
+    c"rcvd_cnps": |engine, core| engine.congestion_notifications;
 }

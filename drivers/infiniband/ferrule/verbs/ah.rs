@@ -42,11 +42,11 @@ impl ah::Operations for Ah {
         attr: &ah::InitAttr<'_>,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        let path = path(new.device(), &attr.av, attr.sgid_attr)?;
+        let (path, route) = path(new.device(), &attr.av, attr.sgid_attr, 0, 0)?;
         let number = match user {
             Some(user) => {
                 let soft = new.device().shared();
-                let number = soft.add_ah(new.pd().id(), path)?;
+                let number = soft.add_ah(new.pd().id(), path, route)?;
                 let number = Number { soft, number };
                 user.respond(&CreateAhResp {
                     ah: number.number,

@@ -41,6 +41,7 @@ use rdma::{
 use crate::{
     soft::{
         host::Buffer,
+        net::path::Path as Route,
         Shared, //
     },
     verbs::{
@@ -209,9 +210,13 @@ impl qp::Operations for Qp {
         attr: &qp::ModifyAttr<'_>,
         _user: Option<UserCall<'_, Ferrule>>,
     ) -> Result {
-        let path = match &attr.av {
-            Some(av) => Some(path(qp.device(), av, attr.sgid_attr)?),
-            None => None,
+        let peer = attr.dest_qp_num.unwrap_or(0);
+        let (path, route) = match &attr.av {
+            Some(av) => {
+                let (path, route) = path(qp.device(), av, attr.sgid_attr, qp.qpn, peer)?;
+                (Some(path), route)
+            }
+            None => (None, None),
         };
         // A path cannot carry more than the port does.
         if let (Some(mtu), Some(netdev)) = (attr.path_mtu, qp.device().netdev()) {
@@ -245,6 +250,7 @@ impl qp::Operations for Qp {
                 cap: attr.cap.is_some(),
                 rate_limit: attr.rate_limit.is_some(),
             },
+            route,
         )
     }
 
@@ -307,18 +313,25 @@ impl Drop for Qp {
     }
 }
 
-/// Where an address vector leads: to this device itself if the GID is in its own table.
-pub(super) fn path(dev: &Device<Ferrule>, av: &AhAttr, sgid: Option<&GidAttr>) -> Result<Path> {
+/// Where an address vector leads: to this device itself if the GID is in its own table, or out to the
+/// network by a route. `qpn` and `peer` are the queue pairs at both ends, 0 where they are not known.
+pub(super) fn path(
+    dev: &Device<Ferrule>,
+    av: &AhAttr,
+    sgid: Option<&GidAttr>,
+    qpn: u32,
+    peer: u32,
+) -> Result<(Path, Option<Route>)> {
     // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
     if !av.grh {
         return Err(EINVAL);
     }
     let sgid = sgid.ok_or(EINVAL)?;
-    let kind = match dev.find_gid(&av.dgid, GidType::RoceV2) {
-        Ok(_) => PathKind::Local,
-        Err(_) => PathKind::Remote,
+    let (kind, route) = match dev.find_gid(&av.dgid, GidType::RoceV2) {
+        Ok(_) if !dev.is_wire_only() => (PathKind::Local, None),
+        _ => (PathKind::Remote, Some(dev.route(av, sgid, qpn, peer)?)),
     };
-    Ok(Path {
+    let path = Path {
         kind,
         sgid_index: av.sgid_index,
         sgid: sgid.gid().0,
@@ -329,7 +342,8 @@ pub(super) fn path(dev: &Device<Ferrule>, av: &AhAttr, sgid: Option<&GidAttr>) -
         traffic_class: av.traffic_class,
         sl: av.sl,
         static_rate: av.static_rate,
-    })
+    };
+    Ok((path, route))
 }
 
 fn engine_state(state: qp::State) -> State {

@@ -104,7 +104,7 @@ impl Drop for InNamespace {
 
 /// The port of a namespace, and whom it is for.
 #[pin_data]
-struct Ports {
+pub(crate) struct Ports {
     members: Arc<Members>,
     sockets: RcuArc<Sockets>,
     /// Whoever changes the two others holds this.
@@ -123,9 +123,9 @@ struct State {
 
 /// The sockets of a namespace.
 struct Sockets {
-    _v4: UdpSocket<Members>,
+    v4: UdpSocket<Members>,
     /// None if the kernel does no IPv6.
-    _v6: Option<UdpSocket<Members>>,
+    v6: Option<UdpSocket<Members>>,
 }
 
 impl Sockets {
@@ -133,8 +133,8 @@ impl Sockets {
     fn open(net: &Namespace, members: &Arc<Members>) -> Result<Self> {
         let open = |family| UdpSocket::new(net, family, PORT, members.clone());
         Ok(Sockets {
-            _v4: open(Family::V4)?,
-            _v6: match open(Family::V6) {
+            v4: open(Family::V4)?,
+            v6: match open(Family::V6) {
                 Err(error) if error == EAFNOSUPPORT => None,
                 other => Some(other?),
             },
@@ -193,6 +193,27 @@ impl Ports {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Calls `send` with the port for one of the two versions of IP, under RCU. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the namespace has come to its end, `EAFNOSUPPORT` if there is no IPv6; those of
+    /// `send`.
+    #[inline]
+    pub(super) fn with_port<R, E: From<Error>>(
+        &self,
+        ipv6: bool,
+        send: impl FnOnce(&Port) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let rcu = rcu::read_lock();
+        let sockets = self.sockets.read(&rcu).ok_or(ENODEV)?;
+        if ipv6 {
+            send(sockets.v6.as_ref().ok_or(EAFNOSUPPORT)?)
+        } else {
+            send(&sockets.v4)
+        }
     }
 
     /// Adds a device, the first of which takes the port.
@@ -287,6 +308,13 @@ impl Membership {
                 tell_who_has_the_port(netdev, &net);
             }
         })
+    }
+}
+
+impl Membership {
+    /// The port, to send from.
+    pub(crate) fn ports(&self) -> &Arc<Ports> {
+        &self.ports
     }
 }
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way to a peer: the headers of its packets, prepared, and the route that they take.
+
+use core::net::{
+    IpAddr,
+    Ipv6Addr, //
+};
+
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kernel_ext::error::code::{
+    EMSGSIZE,
+    ENETUNREACH, //
+};
+use net_ext::{
+    ip::{
+        Addresses,
+        UdpHeaders,
+        UDP_LEN, //
+    },
+    route::Route,
+    skb::NewSkBuff,
+    udp::Port, //
+};
+use rdma::{
+    AhAttr,
+    Gid,
+    GidAttr, //
+};
+
+use super::ports::{
+    Ports,
+    PORT, //
+};
+
+/// How many bytes of packets of a namespace may be on their way out at a time, before senders are
+/// told to wait: some milliseconds of a fast link, and less than the queue of a device has room for.
+const QUEUED: usize = 4 << 20;
+
+/// The hop limit for those who have named none: that of other sockets.
+const HOP_LIMIT: u8 = 64;
+
+/// The way to a peer.
+pub(crate) struct Path {
+    ports: Arc<Ports>,
+    headers: UdpHeaders,
+    /// The network device that has the own address, which may be the device of a VLAN.
+    interface: u32,
+    /// By this the device of a VLAN chooses the priority in the tag.
+    priority: u32,
+    /// As it was found last; the network may have changed since. It keeps no device from going.
+    route: Option<Route>,
+}
+
+/// The address that a GID stands for (IBA volume 1, A17.4.5.1).
+fn address(gid: &Gid) -> IpAddr {
+    match gid.to_ipv4() {
+        Some(v4) => IpAddr::V4(v4.into()),
+        None => IpAddr::V6(Ipv6Addr::from(gid.0)),
+    }
+}
+
+/// The port to send from. A flow label that differs from connection to connection lets the network
+/// spread them (IBA volume 1, A17.9.3); where the peers have agreed on none, their numbers make up
+/// one that is the same at both ends. All of Linux's drivers compute it in this way.
+fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
+    let label = match flow_label {
+        0 => {
+            let product = u64::from(qpn) * u64::from(peer);
+            (product ^ product >> 20 ^ product >> 40) as u32
+        }
+        label => label,
+    } & 0xf_ffff;
+    0xc000 | (label ^ label >> 14) as u16 & 0x3fff
+}
+
+impl Path {
+    /// The way along an address vector, from one of the own addresses. Process context.
+    ///
+    /// `qpn` and `peer` are the numbers of the queue pairs at both ends, 0 where they are not known.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if the addresses are of two families.
+    /// - `ENODEV` if the device with the own address has gone, or is down.
+    pub(crate) fn new(
+        ports: &Arc<Ports>,
+        av: &AhAttr,
+        sgid: &GidAttr,
+        qpn: u32,
+        peer: u32,
+    ) -> Result<Self> {
+        let addresses = Addresses::new(address(&sgid.gid()), address(&av.dgid)).ok_or(EINVAL)?;
+        let netdev = sgid.netdev().ok_or(ENODEV)?;
+        let mut path = Path {
+            ports: ports.clone(),
+            headers: UdpHeaders {
+                addresses,
+                traffic_class: av.traffic_class,
+                hop_limit: match av.hop_limit {
+                    0 => HOP_LIMIT,
+                    limit => limit,
+                },
+                flow_label: if addresses.is_ipv6() {
+                    av.flow_label & 0xf_ffff
+                } else {
+                    0
+                },
+                source_port: source_port(av.flow_label, qpn, peer),
+                destination_port: PORT,
+            },
+            interface: netdev.ifindex(),
+            priority: av.sl.into(),
+            route: None,
+        };
+        // So that the first packet finds it. There may be none as yet; then packets are lost, as they
+        // are wherever else on their way.
+        let Path {
+            ports,
+            headers,
+            interface,
+            route,
+            ..
+        } = &mut path;
+        let _ = ports.with_port(addresses.is_ipv6(), |port| {
+            current(route, port, headers, *interface).map(drop)
+        });
+        Ok(path)
+    }
+
+    /// Sends a packet with `length` bytes behind the UDP header. `fill` gets the IP header, the UDP
+    /// header, both as they are on the wire but for the checksum of IPv4, and those bytes, of which
+    /// it must write every one.
+    ///
+    /// Any context; nothing waits.
+    ///
+    /// # Errors
+    ///
+    /// - `EAGAIN` if too much is on its way already, `ENOBUFS` if the queue of a device is full,
+    ///   `ENOMEM`: try again later.
+    /// - `EMSGSIZE` if the packet is longer than the way allows.
+    /// - `ENODEV` if the namespace has come to its end.
+    /// - Those of [`Route::find`] and of `fill`, and what filters say.
+    #[inline]
+    pub(crate) fn send<E: From<Error>>(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&[u8], &[u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Path {
+            ports,
+            headers,
+            interface,
+            priority,
+            route,
+        } = self;
+        ports.with_port(headers.addresses.is_ipv6(), |port| {
+            if port.queued() > QUEUED {
+                return Err(EAGAIN.into());
+            }
+            let route = current(route, port, headers, *interface)?;
+            let total = headers.len() + length;
+            if total > route.mtu() {
+                return Err(EMSGSIZE.into());
+            }
+            let mut packet = NewSkBuff::new(route.headroom(), total)?;
+            packet.append_with(total, |bytes| {
+                let (front, body) = bytes.split_at_mut(headers.len());
+                headers.write(length, front)?;
+                let (ip, udp) = front.split_at(headers.len() - UDP_LEN);
+                fill(ip, udp, body)
+            })?;
+            Ok(port.send(packet, route, *priority)?)
+        })
+    }
+}
+
+/// The route, which is found anew if that of the last time is no longer current.
+///
+/// None is looked for in a namespace that has begun to end: nobody would take it back in time, and
+/// the devices of the namespace would wait for it.
+fn current<'a>(
+    route: &'a mut Option<Route>,
+    port: &Port,
+    headers: &UdpHeaders,
+    interface: u32,
+) -> Result<&'a Route> {
+    if !route.as_ref().is_some_and(Route::is_current) {
+        *route = None;
+        let net = port.namespace().ok_or(ENODEV)?;
+        *route = Some(Route::find(&net, headers, interface)?);
+    }
+    route.as_ref().ok_or(ENETUNREACH)
+}

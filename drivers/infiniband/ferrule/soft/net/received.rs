@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A packet that has come from the network.
+
+use ferrule_engine::{
+    host::{
+        Fault,
+        Packet, //
+    },
+    packet::{
+        icrc,
+        MAX_HEADERS, //
+    },
+    Datagram, //
+};
+use kernel::prelude::*;
+use net_ext::{
+    ip::UDP_LEN,
+    skb::{
+        OwnedSkBuff,
+        Queue, //
+    },
+};
+
+use crate::soft::host::{
+    Kernel,
+    Pinned, //
+};
+
+/// The bytes of a packet behind its UDP header. The headers of IP and UDP are in front.
+pub(crate) struct Received(OwnedSkBuff);
+
+impl Received {
+    /// Makes what the engine looks at be in one piece. `None` if the packet is too short to be one of
+    /// RoCEv2, or has more in front than the two headers: options of IPv4, extensions of IPv6.
+    pub(crate) fn new(mut skb: OwnedSkBuff) -> Option<Self> {
+        let length = skb.len().checked_sub(icrc::LENGTH)?;
+        skb.make_linear(length.min(MAX_HEADERS)).ok()?;
+        let simple = matches!(
+            (skb.headers().first()? >> 4, skb.headers().len()),
+            (4, 28) | (6, 48)
+        );
+        simple.then_some(Received(skb))
+    }
+
+    /// The bytes behind the UDP header.
+    pub(crate) fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What the engine has to know. `None` if bytes cannot be reached.
+    pub(crate) fn datagram(&self) -> Option<Datagram<'_, Kernel>> {
+        let Received(skb) = self;
+        let headers = skb.headers();
+        let (ip, udp) = headers.split_at_checked(headers.len().checked_sub(UDP_LEN)?)?;
+        let length = skb.len().checked_sub(icrc::LENGTH)?;
+        let mut icrc = [0; icrc::LENGTH];
+        skb.copy_bits(length, &mut icrc).ok()?;
+        Some(Datagram {
+            ip,
+            udp,
+            headers: skb.linear(),
+            packet: self,
+            length,
+            icrc,
+            sl: 0,
+        })
+    }
+}
+
+/// How many packets wait for the owner of the shard at most. A batch of a fast device is 64.
+const WAITING: usize = 1024;
+
+/// The packets that wait for the owner of the shard, first in, first out.
+#[pin_data]
+pub(crate) struct Inbox {
+    #[pin]
+    queue: Queue,
+}
+
+impl Inbox {
+    /// An empty one.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self { queue <- Queue::new() })
+    }
+
+    /// Whether nothing waits at the moment. Any context.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.len() == 0
+    }
+
+    /// Adds a packet, and answers whether there was room for it. Any context.
+    #[inline]
+    pub(crate) fn push(&self, packet: Received) -> bool {
+        self.queue.push(packet.0, WAITING).is_ok()
+    }
+
+    /// Takes the oldest packet. Any context.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<Received> {
+        self.queue.pop().map(Received)
+    }
+}
+
+impl Packet<Pinned> for Received {
+    #[inline]
+    fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault> {
+        self.0.crc32(crc, offset, length).map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn copy(&self, offset: usize, to: &Pinned, to_offset: u64, length: usize) -> Result<(), Fault> {
+        let Pinned(umem) = to;
+        umem.write_packet(to_offset, &self.0, offset, length)
+            .map_err(|_| Fault)
+    }
+}
