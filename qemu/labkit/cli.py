@@ -131,6 +131,7 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
                      help="Debian's kernel, or one that watches for misuse (default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
+    sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
     sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
     sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
     sub.add_argument("--mem", metavar="MiB", type=_whole(256, 1 << 20), help="memory of a guest (default: 1024; debug: 2048)")
@@ -173,6 +174,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     if options.command in ("run", "shell"):
         if options.peer is not None and options.nodes != 2:
             raise UsageError("--peer needs --nodes 2")
+        if options.peer_device is not None and options.nodes != 2:
+            raise UsageError("--peer-device needs --nodes 2")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
         if options.mem is None:
@@ -222,15 +225,17 @@ def run(options: argparse.Namespace) -> int:
     empty = cache.work("empty")
     parts = [(tree.CHECKOUT / name if (tree.CHECKOUT / name).is_dir() else empty, name) for name in ("tests", "build")]
     # rxe needs nothing of the checkout's, so what does not compile cannot keep it from running.
-    if options.device != "rxe" and (tree.CHECKOUT / "Kbuild").exists():
+    devices = {options.device, options.peer_device or options.device}
+    if devices != {"rxe"} and (tree.CHECKOUT / "Kbuild").exists():
         parts.append((module.build(target), "module"))
         parts.append((provider.build(), "provider"))
-    elif options.device == "ferrule":
+    elif "ferrule" in devices:
         raise LabError("this checkout has no Kbuild, so there is no ferrule yet; --device rxe works")
     shell = options.command == "shell"
+    share = Path(options.share).resolve() if options.share else None
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
-                      peer=options.peer, share=Path(options.share).resolve() if options.share else None,
-                      smp=options.smp, mem=options.mem, timeout=options.timeout, append=options.append, tty=shell)
+                      peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
+                      timeout=options.timeout, append=options.append, tty=shell)
     return guest.run(plan)
 
 

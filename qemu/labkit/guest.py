@@ -36,6 +36,7 @@ class Plan:
     parts: list[tuple[Path, str]]
     nodes: int = 1
     peer: str | None = None
+    peer_device: str | None = None
     share: Path | None = None
     smp: int = 2
     mem: int = 1024
@@ -63,9 +64,10 @@ class Node:
 
     def start(self, plan: Plan, accelerator: list[str], ethernet: socket.socket | None) -> None:
         netdev = "eth0" if ethernet else "dummy0"
+        device = plan.device if self.number == 1 else plan.peer_device or plan.device
         # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
         append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
-                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.device}",
+                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={device}",
                   *plan.kernel.boot_words]
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the

@@ -74,6 +74,7 @@ class Refused(unittest.TestCase):
 
     def test_options_that_do_not_go_together(self):
         self.check(["run", "--peer", "x", "--", "y"], "--nodes 2")
+        self.check(["run", "--peer-device", "rxe", "--", "y"], "--nodes 2")
 
     def test_a_share_that_is_no_directory(self):
         self.check(["run", "--share", str(LAB), "--", "x"], "not a directory")
