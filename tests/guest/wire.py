@@ -1,0 +1,181 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Unmodified programs between two guests, or two network namespaces of one: ping-pong and perftest over RoCEv2.
+
+usage: wire.py guests DEVICE PEER_DEVICE [--all] [PATTERN…]    node 2 runs node.py
+       wire.py namespaces TYPE [--all] [PATTERN…]              in this guest, with the module loaded
+
+With --all, everything runs with each kind of address and each MTU. A pattern, such as '*READ*', chooses cases by their names.
+"""
+
+import contextlib
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import node
+from guestlib import Tap, check, must
+from node import PORT, Node
+
+NETNS = ("left", "right")
+
+_port = 19000
+
+
+def between(server, client, command, options=lambda here: (), seconds=20):
+    """Run a program as server and as client; `options` gives those that differ from node to node."""
+    global _port
+    _port += 1
+    serving = server.start(*command, *options(server), "-p", _port, seconds=seconds)
+    try:
+        server.call("await_listener", _port)
+        asking = client.start(*command, *options(client), "-p", _port, server.link, seconds=seconds)
+        asked, answered = asking.wait(), serving.wait()
+        check(asked[0] == 0 and answered[0] == 0, f"{asking.told(*asked)}\n{serving.told(*answered)}")
+        return asked[1], answered[1]
+    finally:
+        serving.kill()
+
+
+def pingpong(server, client, family, program, size, count, *more):
+    texts = between(server, client, (program, "-s", size, "-n", count, *more),
+                    lambda here: ("-d", here.device, "-g", here.call("gid", here.device, family)))
+    for text in texts:
+        check(re.search(rf"{2 * size * count} bytes in ", text), f"not all bytes were counted:\n{text}")
+        check("invalid data" not in text, text)
+
+
+def perftest(server, client, family, program, size, count, *more):
+    # Either side asks for as many reads at a time as the other side's device can answer, and its own may not.
+    if "read" in program or "atomic" in program:
+        more = (*more, "-o", 16)
+    # A virtual processor may have to wait for the host longer than the default timeout allows.
+    text, _ = between(server, client, (program, "-s", size, "-n", count, "-F", "-u", 18, *more),
+                      lambda here: ("-d", here.device, "-x", here.call("gid", here.device, family)))
+    row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
+    check(row and any(float(number) > 0 for number in row[1].split()), f"no row of results:\n{text}")
+
+
+class Cases:
+    """What is to be run, as far as patterns choose it."""
+
+    def __init__(self, tap, everything, patterns):
+        self.tap, self.everything, self.patterns = tap, everything, patterns
+
+    def case(self, name, function, *arguments):
+        if not self.patterns or any(fnmatch.fnmatch(name, pattern) for pattern in self.patterns):
+            self.tap.case(name, function, *arguments)
+
+    def programs(self, server, client, family, about, programs):
+        for program, size, count, more in programs:
+            self.case(" ".join((f"{about}, {family}: {program}, {size} bytes", *more)),
+                      pingpong if program == "ibv_rc_pingpong" else perftest,
+                      server, client, family, program, size, count, *more)
+
+
+# Every operation, in packets of one path MTU and of many. Ping-pong does not poll: its timeout is short, and rdma_rxe
+# answers by a thread, which polling may keep waiting.
+ALL = (("ibv_rc_pingpong", 1, 200, ("-c", "-e")), ("ibv_rc_pingpong", 5000, 200, ("-c", "-e")),
+       ("ibv_rc_pingpong", 65536, 50, ("-c", "-e")), ("ib_send_lat", 2, 200, ()), ("ib_send_lat", 10000, 100, ("-e",)),
+       ("ib_write_lat", 2, 200, ()), ("ib_read_lat", 2, 200, ()), ("ib_read_lat", 10000, 100, ("-e",)),
+       ("ib_atomic_lat", 8, 200, ("-A", "FETCH_AND_ADD")), ("ib_atomic_lat", 8, 200, ("-A", "CMP_AND_SWAP")),
+       ("ib_send_bw", 65536, 200, ()), ("ib_send_bw", 4096, 300, ("-e",)), ("ib_send_bw", 16384, 100, ("-b",)),
+       ("ib_write_bw", 65536, 200, ()), ("ib_write_bw", 8, 2000, ()), ("ib_write_bw", 16384, 100, ("-b",)),
+       ("ib_write_bw", 16384, 100, ("-q", "4")), ("ib_read_bw", 65536, 200, ()), ("ib_read_bw", 8, 2000, ()),
+       ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 1000, ("-A", "FETCH_AND_ADD")),
+       ("ib_atomic_bw", 8, 1000, ("-A", "CMP_AND_SWAP")))
+
+# What differs with other addresses and with smaller packets.
+SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()), ("ib_write_bw", 65536, 100, ()),
+        ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
+
+
+def set_mtu(nodes, netdevs, mtu):
+    for one, netdev in zip(nodes, netdevs):
+        one.must("ip", "link", "set", netdev, "mtu", mtu)
+
+
+def run(cases, nodes, netdevs):
+    one, other = nodes
+    for mtu, family, programs in ((9000, "ipv4", ALL), (9000, "ipv6", SOME), (1500, "ipv4", SOME), (1500, "ipv6", SOME)):
+        set_mtu(nodes, netdevs, mtu)
+        cases.programs(one, other, family, f"MTU {mtu}", ALL if cases.everything else programs)
+    if one.device[:3] != other.device[:3]:
+        set_mtu(nodes, netdevs, 9000)
+        cases.programs(other, one, "ipv4", "the other way round, MTU 9000", ALL)
+
+
+@contextlib.contextmanager
+def guests(device, peer_device):
+    """This guest and node 2, which runs node.py."""
+    threading.Thread(target=node.serve, args=(PORT,), daemon=True).start()
+    yield (Node("node 1", "127.0.0.1", device, "10.77.0.1"), Node("node 2", "10.77.0.2", peer_device, "10.77.0.2")), \
+        ("eth0", "eth0")
+
+
+@contextlib.contextmanager
+def namespaces(driver):
+    """Two namespaces of this guest, joined by veth. Their devices are visible in all namespaces."""
+    agents = []
+    nodes = []
+    must("modprobe", "veth")
+    for name in NETNS:
+        must("ip", "netns", "add", name)
+    must("ip", "link", "add", "veth0", "netns", NETNS[0], "type", "veth", "peer", "name", "veth0", "netns", NETNS[1])
+    try:
+        for number, name in enumerate(NETNS, 1):
+            inside = ("ip", "netns", "exec", name)
+            must(*inside, "ip", "link", "set", "lo", "up")
+            must(*inside, "ip", "link", "set", "veth0", "addrgenmode", "eui64", "up")
+            must(*inside, "ip", "address", "add", f"10.78.0.{number}/24", "dev", "veth0")
+            must(*inside, "ip", "address", "add", f"fd78::{number}/64", "dev", "veth0", "nodad")
+            must(*inside, "rdma", "link", "add", f"{driver}_{name}", "type", driver, "netdev", "veth0")
+            agents.append(subprocess.Popen([*inside, sys.executable, node.__file__, str(PORT)]))
+            nodes.append(Namespace(name, f"{driver}_{name}", f"10.78.0.{number}"))
+        yield nodes, ("veth0", "veth0")
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
+        for name in NETNS:
+            must("ip", "netns", "delete", name)
+
+
+class Namespace(Node):
+    """A node that is a namespace of this guest."""
+
+    def __init__(self, name, device, link):
+        super().__init__(name, link, device, link)
+
+    def ask(self, request):
+        with inside(self.name):
+            return super().ask(request)
+
+
+@contextlib.contextmanager
+def inside(name):
+    """This thread is in a network namespace."""
+    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{name}") as there:
+        os.setns(there.fileno(), os.CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(before.fileno(), os.CLONE_NEWNET)
+
+
+def main():
+    where, *rest = sys.argv[1:]
+    scene, patterns = (guests(*rest[:2]), rest[2:]) if where == "guests" else (namespaces(rest[0]), rest[1:])
+    tap = Tap()
+    everything = patterns[:1] == ["--all"]
+    cases = Cases(tap, everything, patterns[everything:])
+    with scene as (nodes, netdevs):
+        run(cases, nodes, netdevs)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

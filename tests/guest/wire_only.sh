@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# wire_only.sh DEVICE NETEM PROGRAM [ARGUMENT…]: runs a program while the queue pairs of a ferrule device reach each other
+# by the wire, through the loopback device, which does to packets what NETEM says ("" for nothing; see tc-netem(8)).
+
+switch=/sys/kernel/debug/$1/wire_only
+netem=$2
+shift 2
+
+restore() {
+    echo 0 > "$switch"
+    [ -z "$netem" ] || tc qdisc delete dev lo root
+}
+
+set -e
+echo 1 > "$switch"
+trap restore EXIT
+if [ -n "$netem" ]; then
+    modprobe sch_netem
+    # shellcheck disable=SC2086
+    tc qdisc add dev lo root netem $netem
+fi
+"$@"
