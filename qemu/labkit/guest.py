@@ -299,10 +299,12 @@ def _raw_terminal(wanted: bool):
 
 
 def _new_directory() -> Path:
-    """A directory for this run's logs; the oldest ones beyond KEPT_RUNS go."""
+    """A directory for this run's logs, which ends with this process's number; the oldest ones beyond KEPT_RUNS go, but
+    none of a run that is under way."""
     runs = cache.root() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    old = sorted((path for path in runs.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    old = [path for path in runs.iterdir() if path.is_dir() and not Path("/proc", path.name.split("-")[-1]).exists()]
+    old.sort(key=lambda path: path.stat().st_mtime)
     for path in old[:-KEPT_RUNS]:
         cache.remove(path)
     directory = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
