@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .counting import READERS, Result, ended
@@ -29,8 +30,9 @@ BOOT_SECONDS = 180
 _LOG = re.compile(r"its whole log is (\S+)")
 
 
-def boots(suites: list[Suite]) -> list[list[Suite]]:
-    """The suites, each list of them for one boot, with those for each boot at its end."""
+def boots(suites: list[Suite], jobs: int = 1) -> list[list[Suite]]:
+    """The suites, each list of them for one boot, with those for each boot at its end. What could share a boot is shared
+    out to as many as run at a time."""
     shared: dict[tuple, list[Suite]] = {}
     alone = []
     last = [suite for suite in suites if suite.in_each_boot]
@@ -41,7 +43,8 @@ def boots(suites: list[Suite]) -> list[list[Suite]]:
             alone.append([suite] if suite.reports else [suite, *last])
         else:
             shared.setdefault((suite.device, suite.lab), []).append(suite)
-    return [*([*together, *last] for together in shared.values()), *alone] or [last]
+    parts = [part for together in shared.values() for first in range(jobs) if (part := together[first::jobs])]
+    return [*([*part, *last] for part in parts), *alone] or [last]
 
 
 def merge(results: list[Result]) -> list[Result]:
@@ -190,8 +193,8 @@ class Boot:
         self.done(result)
 
 
-def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, done) -> list[Result]:
-    """Compile the test programs and run the suites, in as many boots as it takes."""
+def run(suites: list[Suite], kernel: str, long: bool, driver: str, jobs: int, log, show, done) -> list[Result]:
+    """Compile the test programs and run the suites, in as many boots as it takes, so many of them at a time."""
     results = []
     built = subprocess.run([CHECKOUT / "qemu/lab", "build", "tests"], cwd=CHECKOUT, stdin=subprocess.DEVNULL)
     if built.returncode:
@@ -200,10 +203,18 @@ def run(suites: list[Suite], kernel: str, long: bool, driver: str, log, show, do
             results[-1].fail("the test programs do not compile")
             done(results[-1])
         return results
-    for waiting in boots(suites):
+
+    def run_all(waiting: list[Suite]) -> list[Result]:
+        results = []
         while waiting:
             told, waiting = Boot(waiting, kernel, long, driver, log, show, done).run()
             results += told
             if waiting:
                 show("another boot for the suites that had no turn")
-    return merge(results)
+        return results
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for told in pool.map(run_all, boots(suites, jobs)):
+            results += told
+    order = [suite.name for suite in suites]
+    return sorted(merge(results), key=lambda result: order.index(result.suite))

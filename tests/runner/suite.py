@@ -13,6 +13,9 @@ FORMATS = ("tap", "unittest", "cargo", "exit")
 # How much slower the debug kernel is: time limits are so many times as long.
 SLOW = {"stock": 1, "debug": 6}
 
+# How many guests run at a time. Most suites keep one processor busy; where time limits are short, the other stays free.
+JOBS = {"stock": 1, "debug": 2}
+
 
 class SuiteError(Exception):
     """A suite's file is wrong; the message is for a person."""

@@ -139,8 +139,8 @@ class Boots(unittest.TestCase):
         return suite.Suite(name=name, about="", where="guest", command="true", format="exit", timeout=1, rounds=0,
                            kernels=("stock",), **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
 
-    def names(self, *suites: suite.Suite) -> list[list[str]]:
-        return [[one.name for one in boot] for boot in guest.boots(list(suites))]
+    def names(self, *suites: suite.Suite, jobs: int = 1) -> list[list[str]]:
+        return [[one.name for one in boot] for boot in guest.boots(list(suites), jobs)]
 
     def test_a_boot_is_shared_where_it_can_be(self):
         self.assertEqual(self.names(self.make("a"), self.make("b"), self.make("c", device="ferrule"),
@@ -151,6 +151,12 @@ class Boots(unittest.TestCase):
         self.assertEqual(self.names(look, self.make("a"), self.make("b", boot="own"),
                                     self.make("c", reports=("KASAN",))), [["a", "look"], ["b", "look"], ["c"]])
         self.assertEqual(self.names(look), [["look"]])
+
+    def test_several_at_a_time_share_out_what_shares_a_boot(self):
+        suites = [self.make("a"), self.make("b"), self.make("c"), self.make("d", boot="own"),
+                  self.make("look", boot="each")]
+        self.assertEqual(self.names(*suites, jobs=2), [["a", "c", "look"], ["b", "look"], ["d", "look"]])
+        self.assertEqual(self.names(suites[0], jobs=2), [["a"]])
 
     def test_several_boots_make_one_result(self):
         merged = guest.merge([Result("look", "debug", passed=1, skipped=1, reasons={"why": 1}), Result("a", "debug"),
