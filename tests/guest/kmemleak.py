@@ -13,38 +13,52 @@ import re
 import sys
 import time
 
-from guestlib import Tap, check, note
+from guestlib import Tap, check, note, read
 
 FILE = "/sys/kernel/debug/kmemleak"
+PRINTK = "/proc/sys/kernel/printk"
 # Younger memory is not reported: its address may still be on the way to where it will be kept.
 AGE = 5
 FIND = sys.argv[1:] == ["find"]
 SHOWN = 20 if FIND else 400
 
+# What Linux itself loses: the program, a function of the stack, and how.
+KNOWN = (
+    # Linux 7.2, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver refuses a context, that is freed without
+    # rdma_restrack_put, and with it a reference to the task.
+    ("fail_nth", "copy_process", "of a task that could not open a device"),
+)
 
-def scan():
-    with open(FILE, "w") as file:
+
+def write(path, value):
+    with open(path, "w") as file:
         # Fails with EPERM where kmemleak has given up.
-        file.write("scan\n")
+        file.write(f"{value}\n")
 
 
 def look():
     time.sleep(AGE + 1)
     # An object that changed since the last scan is given another one.
-    scan()
-    scan()
-    with open(FILE) as file:
-        found = file.read()
-    count = len(re.findall(r"^unreferenced object", found, re.MULTILINE))
-    note("\n".join(found.splitlines()[:SHOWN]))
+    write(FILE, "scan")
+    write(FILE, "scan")
+    lost = re.split(r"^(?=unreferenced object)", read(FILE), flags=re.MULTILINE)[1:]
+    for program, function, whose in KNOWN:
+        known = [one for one in lost if f'comm "{program}"' in one and f" {function}+0x" in one]
+        if known:
+            note(f"not counted: {len(known)} objects {whose}")
+        lost = [one for one in lost if one not in known]
+    note("\n".join("".join(lost).splitlines()[:SHOWN]))
     if FIND:
-        check(count, "what was lost was not found")
+        check(lost, "what was lost was not found")
     else:
-        check(not count, f"{count} objects are lost")
+        check(not lost, f"{len(lost)} objects are lost")
 
 
 def main():
     tap = Tap()
+    if not FIND:
+        # What counts is decided here, and not by the kernel's line that there is something, which is of level 6.
+        write(PRINTK, 6)
     tap.case("lost memory is found" if FIND else "no memory is lost", look)
     tap.end()
 
