@@ -325,7 +325,7 @@ fn sent(core: &WithTimer<Core>, host: Kernel) {
 /// those who ask for much. Others who left word meanwhile are served, but within [`OTHERS`].
 ///
 /// If another caller owns the shard, that one does the work. Any context.
-fn serve(core: &WithTimer<Core>, budget: Budget, first: Option<ContextId>) -> bool {
+fn serve(core: &WithTimer<Core>, budget: Budget, mut first: Option<ContextId>) -> bool {
     let mut left = budget;
     loop {
         let Some(owner) = core.shard.try_enter() else {
@@ -341,6 +341,7 @@ fn serve(core: &WithTimer<Core>, budget: Budget, first: Option<ContextId>) -> bo
             if is_told && !message {
                 return false;
             }
+            first = None;
             left = left.min(OTHERS);
         }
         // Who left a message met us here, and what it came for is ours to do. A look counts as a
