@@ -4,6 +4,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -350,22 +351,51 @@ void ferrule_cq_event(struct ibv_cq *ibcq)
 				  memory_order_relaxed);
 }
 
+/* Says whether there may be an event in the queue's channel. */
+static bool event_waits(const struct ibv_cq *ibcq)
+{
+	struct pollfd channel = { .events = POLLIN };
+
+	if (!ibcq->channel)
+		return true;
+	channel.fd = ibcq->channel->fd;
+
+	return poll(&channel, 1, 0) != 0;
+}
+
 /*
  * Takes no lock, for it may be called between start_poll and end_poll. Of two
  * that arm at a time, the later number wins, and for one number "any" wins over
  * "solicited": the word is loaded first (acquire), so the number loaded after
  * it is none that is older than the word's.
+ *
+ * A number that was used already stands for an event to come, or one that
+ * nobody has taken yet. Where no event waits, the kernel may have dropped it,
+ * as it does when it has no memory for it, and that number would never raise
+ * another. So there arming takes a new number. If the queue was only armed, it
+ * stays so, as it was.
  */
 int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct ferrule_cq *cq = to_fcq(ibcq);
 	uint32_t flag = solicited_only ? FERRULE_CQ_ARM_SOLICITED : 0;
+	bool anew = false;
 	uint32_t word, sn;
 
 	word = shared_load32(&cq->ctrl->arm, memory_order_acquire);
+	sn = atomic_load_explicit(&cq->arm_sn, memory_order_relaxed);
+	if ((word & ~FERRULE_CQ_ARM_SOLICITED) ==
+		    sn << FERRULE_CQ_ARM_SN_SHIFT && !event_waits(ibcq)) {
+		anew = true;
+		atomic_compare_exchange_strong_explicit(
+			&cq->arm_sn, &sn, sn + 1, memory_order_relaxed,
+			memory_order_relaxed);
+	}
 	do {
 		sn = atomic_load_explicit(&cq->arm_sn, memory_order_relaxed)
 		     << FERRULE_CQ_ARM_SN_SHIFT;
+		if (anew)
+			flag &= word;
 		if (word == sn)
 			break;
 	} while (!shared_replace32(&cq->ctrl->arm, &word, sn | flag));

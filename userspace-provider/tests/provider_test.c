@@ -615,6 +615,46 @@ static void test_arm(void)
 	CHECK(fcq->events == 3);
 }
 
+/* An event that the kernel drops does not make the queue deaf. */
+static void test_lost_event(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct fake_cq *fcq = fake_cq(cq);
+	struct ibv_comp_channel channel;
+	int ends[2];
+
+	CHECK(!pipe(ends));
+	channel.fd = ends[0];
+	cq->channel = &channel;
+
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	/* Armed twice is armed once, and "solicited" does not weaken "any". */
+	CHECK(!fake.ops->req_notify_cq(cq, 1));
+	fake_event(fcq, false);
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+
+	/* Nothing has come of it. */
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 2);
+
+	/* This one is there, and has not been taken yet. */
+	CHECK(write(ends[1], "", 1) == 1);
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 2);
+
+	fake.ops->cq_event(cq);
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 3);
+
+	cq->channel = NULL;
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void test_wr_api(void)
 {
 	struct ibv_pd pd = { .context = fake.context };
@@ -914,6 +954,7 @@ int main(void)
 		{ "resize", test_resize },
 		{ "poll_ex", test_poll_ex },
 		{ "arm", test_arm },
+		{ "lost_event", test_lost_event },
 		{ "wr_api", test_wr_api },
 		{ "stress_worker", test_stress_worker },
 		{ "stress_worker_drain", test_stress_worker_drain },

@@ -270,7 +270,9 @@ struct ferrule_srq_ctrl {
  * and a command below. The queue is armed while the sequence number differs
  * from that of the last event that the engine raised, which begins as 0. User
  * space raises the number when it has taken an event, so that arming again
- * before that can be seen to be stale, and at most one event is underway.
+ * before that can be seen to be stale, and at most one event is underway. It
+ * also raises it when it arms again and no event waits for it: Linux drops an
+ * event for which it has no memory.
  */
 #define FERRULE_CQ_ARM_SOLICITED	(1U << 0)	/* else: any completion */
 #define FERRULE_CQ_ARM_SN_SHIFT		1
