@@ -13,7 +13,7 @@ use super::{
     Shared, //
 };
 
-/// Writes the file: counters first, then a line for each queue pair.
+/// Writes the file: counters and numbers of objects first, then a line for each queue pair.
 pub(super) struct Report(pub(super) Shared);
 
 impl Writer for Report {
@@ -23,6 +23,7 @@ impl Writer for Report {
         writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         inspect(core, |engine| writeln!(f, "{:#?}", engine.counters()))?;
+        inspect(core, |engine| writeln!(f, "{:#?}", engine.objects()))?;
 
         // The shard is entered for each queue pair anew, so that a long list stops nobody.
         let mut last = None;

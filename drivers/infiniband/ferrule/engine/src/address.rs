@@ -75,6 +75,10 @@ impl<H: Host> Ahs<H> {
         }
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Ah<H>, ()>,

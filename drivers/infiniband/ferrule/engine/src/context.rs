@@ -145,6 +145,10 @@ impl<H: Host> Contexts<H> {
         self.table.remove(id.0).ok_or(Error::NotFound)
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Context<H>, ContextLink>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine counts. All counters begin as 0 and wrap.
+//! What the engine counts. All counters begin as 0 and wrap; and the objects that it holds.
 
 /// A count that wraps.
 pub(crate) trait Count {
@@ -95,4 +95,26 @@ pub struct Counters {
     pub dropped: u64,
     /// Datagrams of these whose Q_Key was not the receiver's.
     pub qkey_violations: u64,
+}
+
+/// How many objects of each kind an engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Objects {
+    /// User contexts.
+    pub user_contexts: u32,
+    /// Memory regions.
+    pub regions: u32,
+    /// Memory windows.
+    pub windows: u32,
+    /// Completion queues.
+    pub completion_queues: u32,
+    /// Shared receive queues.
+    pub shared_receive_queues: u32,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Address handles.
+    pub address_handles: u32,
+    /// Multicast groups that somebody is attached to.
+    pub groups: u32,
 }

@@ -254,6 +254,10 @@ impl<H: Host> Cqs<H> {
         }
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Cq<H>, CqLink>,

@@ -24,7 +24,8 @@ use crate::{
     },
     counters::{
         Count,
-        Counters, //
+        Counters,
+        Objects, //
     },
     cq::{
         Cq,
@@ -507,6 +508,20 @@ impl<H: Host> Engine<H> {
     /// What happened so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How many objects there are.
+    pub fn objects(&self) -> Objects {
+        Objects {
+            user_contexts: self.contexts.len(),
+            regions: self.keys.len(),
+            windows: self.keys.windows.len(),
+            completion_queues: self.cqs.len(),
+            shared_receive_queues: self.srqs.len(),
+            queue_pairs: self.qps.len(),
+            address_handles: self.port.ahs.len(),
+            groups: self.port.groups.len(),
+        }
     }
 
     /// A queue pair of the host's own has new send requests, or receive requests while in error.

@@ -201,6 +201,10 @@ impl<H: Host> Keys<H> {
         }
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Mr<H>, ()>,

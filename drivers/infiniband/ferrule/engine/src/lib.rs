@@ -96,7 +96,10 @@ pub use crate::{
         Context,
         ContextId, //
     },
-    counters::Counters,
+    counters::{
+        Counters,
+        Objects, //
+    },
     cq::{
         Cq,
         CqInfo,

@@ -101,6 +101,10 @@ impl<H: Host> Groups<H> {
         }
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Group, ()>,

@@ -133,6 +133,10 @@ impl<H: Host> Qps<H> {
         self.table.remove(index).ok_or(Error::NotFound)
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Qp<H>, QpLink>,

@@ -208,6 +208,10 @@ impl<H: Host> Srqs<H> {
         }
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(
         &mut self,
         chunk: TableChunk<H, Srq<H>, ()>,

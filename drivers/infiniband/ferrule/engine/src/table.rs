@@ -151,6 +151,7 @@ impl<H: Host, T, L: Default> TableChunk<H, T, L> {
 /// # Invariants
 ///
 /// - Indices below `capacity`, and no others, have a slot.
+/// - `used` is the number of indices that were handed out and not given back.
 /// - A slot is in the free queue if and only if its number has no object, neither in the table nor
 ///   taken out of it, and is not reserved.
 /// - `TOPS` is enough for `limit`: see [`tops`].
@@ -161,6 +162,7 @@ pub(crate) struct Table<H: Host, T, L, const TOPS: usize = FANOUT> {
     reserved: u32,
     seed: u32,
     capacity: u32,
+    used: u32,
     free_head: u32,
     free_tail: u32,
 }
@@ -182,6 +184,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
             reserved,
             seed,
             capacity: 0,
+            used: 0,
             free_head: NONE,
             free_tail: NONE,
         }
@@ -266,6 +269,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         if next == NONE {
             self.free_tail = NONE;
         }
+        self.used = self.used.wrapping_add(1);
         Ok(index)
     }
 
@@ -282,6 +286,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         let slot = self.slot_mut(index)?;
         let object = slot.object.take()?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.used = self.used.wrapping_sub(1);
         self.append_free(index);
         Some(object)
     }
@@ -314,6 +319,11 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
             self.append_free(index);
         }
         None
+    }
+
+    /// How many objects there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.used
     }
 
     /// The first index after `after` that has an object, or the first of all.

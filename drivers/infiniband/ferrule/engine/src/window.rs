@@ -129,6 +129,10 @@ impl<H: Host> Windows<H> {
         self.table.get_mut(Self::index(key)?)
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
     pub(crate) fn grow(&mut self, chunk: TableChunk<H, Mw, ()>) -> Option<TableChunk<H, Mw, ()>> {
         self.table.grow(chunk)
     }

@@ -489,6 +489,7 @@ fn who_is_attached_stays_until_detached() {
         s.attach(&a, group(number).dgid).unwrap();
     }
     s.attach(&b, gid).unwrap();
+    assert_eq!(s.w.engine.objects().groups, 200);
     assert_eq!(s.attach(&a, gid), Err(Error::Invalid));
     assert_eq!(s.w.engine.remove_qp(a.id.number).err(), Some(Error::Busy));
     for number in 0..200 {
@@ -506,7 +507,12 @@ fn who_is_attached_stays_until_detached() {
         .detach_mcast(b.id.number, &gid)
         .unwrap()
         .is_some());
+    assert_eq!(s.w.engine.objects().queue_pairs, 2);
     assert!(s.w.engine.remove_qp(b.id.number).is_ok());
+    let objects = s.w.engine.objects();
+    assert_eq!((objects.groups, objects.queue_pairs), (0, 1));
+    assert_eq!((objects.completion_queues, objects.regions), (3, 2));
+    assert_eq!((objects.address_handles, objects.user_contexts), (1, 1));
 }
 
 #[test]
