@@ -70,6 +70,7 @@ class Boot:
         self.reader = None
         self.since = 0.0
         self.console: Path | None = None
+        self.process: subprocess.Popen | None = None
         self.expected: tuple[str, ...] = ()
 
     def run(self) -> tuple[list[Result], list[Suite]]:
@@ -82,15 +83,12 @@ class Boot:
                *first.lab, "--", "sh", "-c", self.script()]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+            self.process = process
             messages = threading.Thread(target=self.read_messages, args=(process.stderr,))
             messages.start()
-            try:
-                for line in process.stdout:
-                    self.take(line.rstrip("\r\n"))
-                status = process.wait()
-            except BaseException:
-                process.terminate()
-                raise
+            for line in process.stdout:
+                self.take(line.rstrip("\r\n"))
+            status = process.wait()
             messages.join()
         if self.suite:
             self.end_suite(f"the guest ended under it: the lab {ended(status)}")
@@ -108,6 +106,11 @@ class Boot:
         if all(suite.in_each_boot for suite in self.waiting):
             self.waiting = []
         return self.results, self.waiting
+
+    def stop(self) -> None:
+        """End its guest, from another thread."""
+        if self.process:
+            self.process.terminate()
 
     def seconds(self, suite: Suite) -> int:
         return suite.seconds(self.kernel, self.long)
@@ -204,17 +207,28 @@ def run(suites: list[Suite], kernel: str, long: bool, driver: str, jobs: int, lo
             done(results[-1])
         return results
 
+    begun: list[Boot] = []
+    stopped = threading.Event()
+
     def run_all(waiting: list[Suite]) -> list[Result]:
         results = []
-        while waiting:
-            told, waiting = Boot(waiting, kernel, long, driver, log, show, done).run()
+        while waiting and not stopped.is_set():
+            begun.append(Boot(waiting, kernel, long, driver, log, show, done))
+            told, waiting = begun[-1].run()
             results += told
             if waiting:
                 show("another boot for the suites that had no turn")
         return results
 
     with ThreadPoolExecutor(jobs) as pool:
-        for told in pool.map(run_all, boots(suites, jobs)):
-            results += told
+        try:
+            for told in pool.map(run_all, boots(suites, jobs)):
+                results += told
+        except BaseException:
+            # What has begun would be waited for.
+            stopped.set()
+            for boot in begun:
+                boot.stop()
+            raise
     order = [suite.name for suite in suites]
     return sorted(merge(results), key=lambda result: order.index(result.suite))
