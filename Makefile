@@ -68,7 +68,7 @@ help:
 	@echo '  test-long        both with their full numbers of rounds'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
-	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues)'
+	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets)'
 	@echo
 	@echo 'Rust'
 	@echo '  clippy           lint the module'

@@ -41,6 +41,11 @@ fn queues_corpus() {
 }
 
 #[test]
+fn packets_corpus() {
+    replay("packets", fuzz::packets::run);
+}
+
+#[test]
 fn requests_seeds() {
     fuzz::requests::seeds()
         .iter()
@@ -52,6 +57,13 @@ fn queues_seeds() {
     fuzz::queues::seeds()
         .iter()
         .for_each(|seed| fuzz::queues::run(seed));
+}
+
+#[test]
+fn packets_seeds() {
+    fuzz::packets::seeds()
+        .iter()
+        .for_each(|seed| fuzz::packets::run(seed));
 }
 
 /// The seeds with a few bytes changed: most random bytes would end at the first check.
@@ -74,6 +86,11 @@ proptest! {
     #[test]
     fn requests_random(bytes in near(fuzz::requests::seeds())) {
         fuzz::requests::run(&bytes);
+    }
+
+    #[test]
+    fn packets_random(bytes in near(fuzz::packets::seeds())) {
+        fuzz::packets::run(&bytes);
     }
 
     #[test]

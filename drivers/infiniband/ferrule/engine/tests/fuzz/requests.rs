@@ -112,7 +112,7 @@ struct Scene {
 }
 
 fn pattern() -> Vec<u8> {
-    (0..ARENA).map(|i| (i * 131 >> 3) as u8).collect()
+    (0..ARENA).map(|i| ((i * 131) >> 3) as u8).collect()
 }
 
 impl Scene {
