@@ -12,11 +12,16 @@ use crate::{
         State, //
     },
     host::Host,
-    qp::Qp,
+    message::Message,
+    qp::{
+        Core,
+        Qp, //
+    },
     requester::enter_error,
     responder::{
-        receive,
-        Reply, //
+        self,
+        Reply,
+        Responder, //
     },
     schedule::{
         Bus,
@@ -44,10 +49,7 @@ pub(crate) fn deliver<H: Host>(
     let mut message = sq.message(core, length);
     let peer = core.attr.dest_qpn;
     if peer == core.id.number {
-        let reply = match core.init.qp_type {
-            QpType::Uc => uc::receive(bus, core, rq, &mut message),
-            _ => receive(bus, core, rq, &mut message),
-        };
+        let reply = receive(bus, core, rq, &mut message);
         if let Reply::Refuse(_) = reply {
             enter_error(qps, bus.host, core);
         }
@@ -59,14 +61,25 @@ pub(crate) fn deliver<H: Host>(
     if peer.core.init.qp_type != core.init.qp_type {
         return Reply::Silence;
     }
-    let reply = match core.init.qp_type {
-        QpType::Uc => uc::receive(bus, &peer.core, &mut peer.rq, &mut message),
-        _ => receive(bus, &peer.core, &mut peer.rq, &mut message),
-    };
+    let reply = receive(bus, &peer.core, &mut peer.rq, &mut message);
     if let Reply::Refuse(_) = reply {
         let index = peer.core.index();
         peer.core.set_state(bus.host, State::Err);
         qps.stop(index);
     }
     reply
+}
+
+/// Takes a piece by the rules of the queue pair's service.
+#[inline]
+fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut Responder,
+    message: &mut Message<'_, H>,
+) -> Reply {
+    match core.init.qp_type {
+        QpType::Uc => uc::receive(bus, core, rq, message),
+        _ => responder::receive(bus, core, rq, message),
+    }
 }
