@@ -4,10 +4,11 @@
 
 mod sim;
 
-use ferrule_engine::{abi, Access, Engine, Memory, Modify, Mr, MrInit, QpEvent, State, Status};
+use ferrule_engine::{abi, Access, Engine, Memory, Mr, MrInit, QpEvent, State, Status};
 use proptest::prelude::*;
 
 use abi::{wc_opcode, wr_opcode};
+use sim::refused::*;
 use sim::*;
 
 fn put(mr: &TestMr, offset: usize, value: u64) {
@@ -100,61 +101,13 @@ fn address_that_is_not_aligned_is_an_invalid_request() {
 
 #[test]
 fn atomics_are_refused_without_key_right_or_resource() {
-    let (access, request) = (QpEvent::AccessError, QpEvent::RequestError);
-    let refused = |prepare: fn(&mut World, &End, TestMr) -> Wr, status, event| {
-        refused(
-            |w, _, b| {
-                let mr = w.mr(64);
-                prepare(w, b, mr)
-            },
-            status,
-            Some(event),
-        );
-    };
-    refused(
-        |_, _, mr| Wr::fetch_add(1, mr.sge(0, 8), (mr.iova, mr.key ^ 1), 1),
-        Status::RemoteAccess,
-        access,
-    );
-    refused(
-        |_, _, mr| Wr::compare_swap(1, mr.sge(0, 8), mr.remote(64), 1, 2),
-        Status::RemoteAccess,
-        access,
-    );
-    refused(
-        |w, _, mr| {
-            let access = Access(ALL.0 & !Access::REMOTE_ATOMIC.0);
-            let other = w.mr_with(1, access, mr.region.memory.clone(), 0, 64);
-            Wr::fetch_add(1, mr.sge(0, 8), other.remote(8), 1)
-        },
-        Status::RemoteAccess,
-        access,
-    );
-    refused(
-        |w, b, mr| {
-            let rights = Modify {
-                access: Some(Access::REMOTE_WRITE.or(Access::REMOTE_READ)),
-                ..Modify::default()
-            };
-            w.modify(&b.qp, &rights).unwrap();
-            Wr::fetch_add(1, mr.sge(0, 8), mr.remote(8), 1)
-        },
-        Status::RemoteInvalidRequest,
-        request,
-    );
-    refused(
-        |w, b, mr| {
-            w.to(&b.qp, State::Sqd);
-            let none = Modify {
-                max_dest_rd_atomic: Some(0),
-                ..Modify::default()
-            };
-            w.modify(&b.qp, &none).unwrap();
-            Wr::compare_swap(1, mr.sge(0, 8), mr.remote(8), 0, 1)
-        },
-        Status::RemoteInvalidRequest,
-        request,
-    );
+    let add: Request = |sge, remote| Wr::fetch_add(1, sge, remote, 1);
+    let swap: Request = |sge, remote| Wr::compare_swap(1, sge, remote, 0, 1);
+    for request in [add, swap] {
+        refused_without_access(request, Access::REMOTE_ATOMIC);
+        refused_without_right(request, Access::REMOTE_ATOMIC);
+        refused_without_resource(request);
+    }
 }
 
 #[test]

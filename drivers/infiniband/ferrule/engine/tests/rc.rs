@@ -7,6 +7,7 @@ mod sim;
 use ferrule_engine::{abi, Access, Budget, Modify, Mtu, QpEvent, State, Status};
 
 use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
+use sim::refused::*;
 use sim::*;
 
 const SIGNALED: u8 = wr_flags::SIGNALED;
@@ -520,62 +521,19 @@ fn sequence_numbers_have_to_fit() {
 
 #[test]
 fn remote_access_is_refused() {
-    let access = Some(QpEvent::AccessError);
-    let refused_write = |remote: fn(&mut World, &TestMr) -> (u64, u32)| {
-        refused(
-            |w, _, b| {
-                let mr = w.mr(64);
-                b.qp.post_recv(5, &[mr.sge(0, 8)]);
-                let remote = remote(w, &mr);
-                Wr::write(1, &[mr.sge(0, 8)], remote)
-            },
-            Status::RemoteAccess,
-            access,
-        );
-    };
-    // A wrong key, a wrong generation, before the start, beyond the end, around the end of the
-    // address space, another protection domain, no right, and a region that is gone.
-    refused_write(|_, mr| (mr.iova, mr.key ^ 0x4000_0000));
-    refused_write(|_, mr| (mr.iova, mr.key ^ 1));
-    refused_write(|_, mr| (mr.iova - 1, mr.key));
-    refused_write(|_, mr| mr.remote(57));
-    refused_write(|_, mr| (u64::MAX - 3, mr.key));
-    refused_write(|w, mr| {
-        let memory = mr.region.memory.clone();
-        w.mr_with(2, ALL, memory, 0, 64).remote(0)
-    });
-    refused_write(|w, mr| {
-        let memory = mr.region.memory.clone();
-        let access = Access::LOCAL_WRITE.or(Access::REMOTE_READ);
-        w.mr_with(1, access, memory, 0, 64).remote(0)
-    });
-    refused_write(|w, _| {
-        let gone = w.mr(64);
-        w.engine.remove_mr(gone.key).unwrap();
-        gone.remote(0)
-    });
-    refused_write(|_, mr| {
-        mr.region.broken.set(true);
-        mr.remote(0)
-    });
-}
-
-#[test]
-fn write_needs_the_right_of_the_queue_pair() {
+    let write: Request = |sge, remote| Wr::write(1, &[sge], remote);
+    refused_without_access(write, Access::REMOTE_WRITE);
+    refused_without_right(write, Access::REMOTE_WRITE);
+    // And where the memory cannot be reached.
     refused(
-        |w, a, b| {
+        |w, _, _| {
             let mr = w.mr(64);
-            b.qp.post_recv(5, &[mr.sge(0, 8)]);
-            let _ = a;
-            let rights = Modify {
-                access: Some(Access::REMOTE_READ),
-                ..Modify::default()
-            };
-            w.modify(&b.qp, &rights).unwrap();
-            Wr::write(1, &[mr.sge(0, 8)], mr.remote(8))
+            mr.region.broken.set(true);
+            let source = w.mr(64);
+            Wr::write(1, &[source.sge(0, 8)], mr.remote(0))
         },
-        Status::RemoteInvalidRequest,
-        Some(QpEvent::RequestError),
+        Status::RemoteAccess,
+        Some(QpEvent::AccessError),
     );
 }
 

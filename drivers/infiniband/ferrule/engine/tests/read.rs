@@ -4,9 +4,10 @@
 
 mod sim;
 
-use ferrule_engine::{abi, Access, Budget, Modify, QpEvent, State, Status};
+use ferrule_engine::{abi, Access, Budget, Modify, State, Status};
 
 use abi::{wc_opcode, wr_flags, wr_opcode};
+use sim::refused::*;
 use sim::*;
 
 #[test]
@@ -83,66 +84,11 @@ fn long_read_keeps_to_the_budget() {
 }
 
 #[test]
-fn read_is_refused_as_a_write_is() {
-    let access = Some(QpEvent::AccessError);
-    let refused_read = |remote: fn(&mut World, &TestMr) -> (u64, u32)| {
-        refused(
-            |w, _, b| {
-                let mr = w.mr(64);
-                b.qp.post_recv(5, &[mr.sge(0, 8)]);
-                let remote = remote(w, &mr);
-                Wr::read(1, &[mr.sge(0, 8)], remote)
-            },
-            Status::RemoteAccess,
-            access,
-        );
-    };
-    refused_read(|_, mr| (mr.iova, mr.key ^ 0x4000_0000));
-    refused_read(|_, mr| (mr.iova, mr.key ^ 1));
-    refused_read(|_, mr| (mr.iova - 1, mr.key));
-    refused_read(|_, mr| mr.remote(57));
-    refused_read(|_, mr| (u64::MAX - 3, mr.key));
-    refused_read(|w, mr| {
-        let memory = mr.region.memory.clone();
-        w.mr_with(2, ALL, memory, 0, 64).remote(0)
-    });
-    refused_read(|w, mr| {
-        let memory = mr.region.memory.clone();
-        let access = Access::LOCAL_WRITE.or(Access::REMOTE_WRITE);
-        w.mr_with(1, access, memory, 0, 64).remote(0)
-    });
-}
-
-#[test]
-fn read_needs_right_and_resource_of_the_queue_pair() {
-    let request = Some(QpEvent::RequestError);
-    refused(
-        |w, _, b| {
-            let rights = Modify {
-                access: Some(Access::REMOTE_WRITE.or(Access::REMOTE_ATOMIC)),
-                ..Modify::default()
-            };
-            w.modify(&b.qp, &rights).unwrap();
-            let mr = w.mr(64);
-            Wr::read(1, &[mr.sge(0, 8)], mr.remote(8))
-        },
-        Status::RemoteInvalidRequest,
-        request,
-    );
-    refused(
-        |w, _, b| {
-            w.to(&b.qp, State::Sqd);
-            let none = Modify {
-                max_dest_rd_atomic: Some(0),
-                ..Modify::default()
-            };
-            w.modify(&b.qp, &none).unwrap();
-            let mr = w.mr(64);
-            Wr::read(1, &[mr.sge(0, 8)], mr.remote(8))
-        },
-        Status::RemoteInvalidRequest,
-        request,
-    );
+fn read_is_refused_without_key_right_or_resource() {
+    let read: Request = |sge, remote| Wr::read(1, &[sge], remote);
+    refused_without_access(read, Access::REMOTE_READ);
+    refused_without_right(read, Access::REMOTE_READ);
+    refused_without_resource(read);
 }
 
 /// Posts a request that fails before it reaches the peer.

@@ -7,6 +7,7 @@
 
 pub mod memory;
 pub mod network;
+pub mod refused;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -1041,36 +1042,6 @@ impl World {
 pub struct End {
     pub qp: TestQp,
     pub cq: TestCq,
-}
-
-/// Posts a request that the responder refuses, and checks how each side ends.
-#[track_caller]
-pub fn refused(
-    prepare: impl Fn(&mut World, &End, &End) -> Wr,
-    status: Status,
-    event: Option<QpEvent>,
-) {
-    let mut w = World::new();
-    let (a, b) = w.pair();
-    let wr = prepare(&mut w, &a, &b);
-    let posted = b.qp.rq_producer.get();
-    a.qp.post_send(&Wr { wr_id: 1, ..wr }.with_flags(0));
-    a.qp.post_send(&Wr::send(2, &[]).with_flags(0));
-    w.run();
-    a.cq.expect(1, status);
-    a.cq.expect(2, Status::Flushed);
-    a.cq.expect_none();
-    w.state(&a.qp, State::Err);
-    w.state(&b.qp, State::Err);
-    for _ in 0..posted {
-        b.cq.poll().expect("all receive requests end");
-    }
-    b.cq.expect_none();
-    let events: Vec<_> = event
-        .into_iter()
-        .map(|event| Event::Qp(b.qp.name, event))
-        .collect();
-    assert_eq!(w.events(), events);
 }
 
 pub const SQ_PSN: u32 = 0x00ff_fff0;
