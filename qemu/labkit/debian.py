@@ -56,18 +56,23 @@ def _output(argv: list[str]) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
 
+# What this machine runs itself, and the packages that have it: a minimal container lacks even mount and xz.
+TOOLS = {"mmdebstrap": "mmdebstrap", "mount": "mount", "xz": "xz-utils"}
+
+
 def need_tools(install: bool = False) -> None:
-    """See that mmdebstrap and what it needs are there; root may have them installed (`install`, or CI=true)."""
-    missing = []
-    if not shutil.which("mmdebstrap"):
-        missing.append("mmdebstrap")
-    if os.geteuid() != 0 and not shutil.which("newuidmap"):
-        missing.append("uidmap")
+    """See that the tools which this machine runs itself are there; root may have them installed (`install`, or CI=true)."""
+    tools = TOOLS if os.geteuid() == 0 else TOOLS | {"newuidmap": "uidmap"}
+
+    def lacking() -> list[str]:
+        return [package for tool, package in tools.items() if not shutil.which(tool)]
+
+    missing = lacking()
     if missing and os.geteuid() == 0 and (install or os.environ.get("CI") == "true"):
         say(f"installing {' '.join(missing)}")
         subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], check=False,
                        stdout=subprocess.DEVNULL, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
-        missing = [name for name in missing if not shutil.which(name)]
+        missing = lacking()
     if missing:
         sudo = "" if os.geteuid() == 0 else "sudo "
         raise LabError(f"{' and '.join(missing)} missing; install with: "
