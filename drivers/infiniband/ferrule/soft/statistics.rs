@@ -38,8 +38,8 @@ statistics! {
     c"send_errors": |engine, core| engine.request_errors;
     c"responder_errors": |engine, core| engine.responder_errors;
     c"flushed_requests": |engine, core| engine.flushed;
-    c"local_messages": |engine, core| engine.messages;
-    c"local_bytes": |engine, core| engine.bytes;
+    c"rcvd_messages": |engine, core| engine.messages;
+    c"rcvd_bytes": |engine, core| engine.bytes;
     c"completions": |engine, core| engine.completions;
     c"completion_overruns": |engine, core| engine.completion_overruns;
     c"receiver_not_ready": |engine, core| engine.receiver_not_ready;
@@ -48,7 +48,10 @@ statistics! {
     c"unanswered": |engine, core| engine.unanswered;
     c"dropped": |engine, core| engine.dropped;
     c"sent_pkts": |engine, core| engine.packets_sent;
-    c"rcvd_pkts": |engine, core| engine.packets_received;
+    c"rcvd_pkts": |engine, core| {
+        let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
+        engine.packets_received.wrapping_add(unseen)
+    };
     c"lost_before_device": |engine, core| core.lost.load(Relaxed);
     c"inbox_full": |engine, core| core.inbox_full.load(Relaxed);
     c"not_rocev2": |engine, core| core.not_rocev2.load(Relaxed);

@@ -168,10 +168,17 @@ impl Receive for Members {
                         .find(|member| member.netdev.has_upper(device))
                 })
         };
+        let addresses = &packet.headers.addresses;
+        // What is sent to a group comes back to the sender. Its own members have had it already.
+        if addresses.destination().is_multicast()
+            && packet.device.sibling_with(addresses.source()).is_some()
+        {
+            return;
+        }
         let member = if packet.device.is_loopback() {
             packet
                 .device
-                .sibling_with(packet.headers.addresses.destination())
+                .sibling_with(addresses.destination())
                 .and_then(|device| of(&device))
         } else {
             of(packet.device)
