@@ -10,14 +10,16 @@ With --all, everything runs with each kind of address and each MTU. A pattern, s
 
 import contextlib
 import fnmatch
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 
 import node
-from guestlib import Tap, check, must
+from guestlib import Tap, check, must, wait_for
 from node import PORT, Node
 
 NETNS = ("left", "right")
@@ -72,11 +74,11 @@ class Cases:
     def programs(self, server, client, family, about, programs):
         for program, size, count, more in programs:
             self.case(" ".join((f"{about}, {family}: {program}, {size} bytes", *more)),
-                      pingpong if program == "ibv_rc_pingpong" else perftest,
+                      pingpong if "pingpong" in program else perftest,
                       server, client, family, program, size, count, *more)
 
 
-# Every operation, in packets of one path MTU and of many. Ping-pong does not poll: its timeout is short, and rdma_rxe
+# Every operation of RC, UC and UD, in packets of one path MTU and of many. Ping-pong does not poll: its timeout is short, and rdma_rxe
 # answers by a thread, which polling may keep waiting.
 ALL = (("ibv_rc_pingpong", 1, 200, ("-c", "-e")), ("ibv_rc_pingpong", 5000, 200, ("-c", "-e")),
        ("ibv_rc_pingpong", 65536, 50, ("-c", "-e")), ("ib_send_lat", 2, 200, ()), ("ib_send_lat", 10000, 100, ("-e",)),
@@ -86,11 +88,21 @@ ALL = (("ibv_rc_pingpong", 1, 200, ("-c", "-e")), ("ibv_rc_pingpong", 5000, 200,
        ("ib_write_bw", 65536, 200, ()), ("ib_write_bw", 8, 2000, ()), ("ib_write_bw", 16384, 100, ("-b",)),
        ("ib_write_bw", 16384, 100, ("-q", "4")), ("ib_read_bw", 65536, 200, ()), ("ib_read_bw", 8, 2000, ()),
        ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 1000, ("-A", "FETCH_AND_ADD")),
-       ("ib_atomic_bw", 8, 1000, ("-A", "CMP_AND_SWAP")))
+       ("ib_atomic_bw", 8, 1000, ("-A", "CMP_AND_SWAP")),
+       ("ibv_uc_pingpong", 5000, 200, ("-e",)), ("ibv_ud_pingpong", 1000, 200, ("-e",)),
+       ("ib_send_lat", 10000, 100, ("-c", "UC")), ("ib_write_lat", 2, 200, ("-c", "UC")),
+       ("ib_send_bw", 4096, 300, ("-c", "UC")), ("ib_write_bw", 16384, 100, ("-c", "UC")),
+       ("ib_send_lat", 1000, 200, ("-c", "UD")), ("ib_send_lat", 64, 200, ("-c", "UD", "-e")),
+       ("ib_send_bw", 1000, 300, ("-c", "UD")))
 
 # What differs with other addresses and with smaller packets.
 SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()), ("ib_write_bw", 65536, 100, ()),
-        ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
+        ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")),
+        ("ib_send_lat", 10000, 100, ("-c", "UC")), ("ibv_ud_pingpong", 1000, 100, ("-e",)))
+
+# And where packets are lost.
+LOSSY = (("ibv_rc_pingpong", 65536, 50, ("-c", "-e")), ("ib_send_bw", 65536, 100, ()), ("ib_write_bw", 65536, 100, ()),
+         ("ib_write_bw", 64, 1000, ()), ("ib_read_bw", 65536, 50, ()), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
 
 
 def set_mtu(nodes, netdevs, mtu):
@@ -103,9 +115,75 @@ def run(cases, nodes, netdevs):
     for mtu, family, programs in ((9000, "ipv4", ALL), (9000, "ipv6", SOME), (1500, "ipv4", SOME), (1500, "ipv6", SOME)):
         set_mtu(nodes, netdevs, mtu)
         cases.programs(one, other, family, f"MTU {mtu}", ALL if cases.everything else programs)
-    if one.device[:3] != other.device[:3]:
-        set_mtu(nodes, netdevs, 9000)
+    set_mtu(nodes, netdevs, 9000)
+    two_drivers = one.device[:3] != other.device[:3]
+    if two_drivers:
         cases.programs(other, one, "ipv4", "the other way round, MTU 9000", ALL)
+    with lossy(nodes, netdevs, "1%"):
+        cases.programs(one, other, "ipv4", "1 % loss", LOSSY)
+        if two_drivers:
+            cases.programs(other, one, "ipv4", "1 % loss, the other way round", LOSSY)
+
+
+def start_pair(server, client, family, seconds):
+    """Start a program on both sides that writes for so many seconds."""
+    global _port
+    _port += 1
+    running = []
+    for one, more in ((server, ()), (client, (server.link,))):
+        running.append(one.start("ib_write_bw", "-s", 4096, "-D", seconds, "-F", "-u", 18, "-p", _port, "-d", one.device,
+                                 "-x", one.call("gid", one.device, family), *more))
+        if one is server:
+            server.call("await_listener", _port)
+    return running
+
+
+def packets(one):
+    return json.loads(one.must("rdma", "-j", "statistic", "show", "link", f"{one.device}/1"))[0]["rcvd_pkts"]
+
+
+def await_traffic(one):
+    before = packets(one)
+    wait_for(lambda: packets(one) > before + 100, f"{one.name} receives packets")
+
+
+def address_comes_back(server, client, netdev):
+    """A connection outlives the absence of its address."""
+    running = start_pair(server, client, "ipv6", 4)
+    await_traffic(server)
+    address = ("fd78::1/64", "dev", netdev)
+    server.must("ip", "address", "delete", *address)
+    time.sleep(0.5)
+    server.must("ip", "address", "add", *address, "nodad")
+    for program in running:
+        status, output = program.wait()
+        check(status == 0, program.told(status, output))
+
+
+def netdev_goes(server, client, netdev):
+    """A program whose network device goes ends, and the devices go at both ends of the veth."""
+    waiting, writing = start_pair(server, client, "ipv4", 60)
+    await_traffic(server)
+    client.must("ip", "link", "delete", netdev)
+    status, output = writing.wait()
+    check(status not in (0, -9), writing.told(status, output))
+    # The server waits for word by TCP, which does not come any more.
+    for one in (server, client):
+        wait_for(lambda: not os.path.exists(f"/sys/class/infiniband/{one.device}"), f"{one.device} goes")
+    waiting.kill()
+
+
+@contextlib.contextmanager
+def lossy(nodes, netdevs, part):
+    """That part of what each node sends is lost."""
+    for one, netdev in zip(nodes, netdevs):
+        one.must("modprobe", "sch_netem")
+        one.must("tc", "qdisc", "add", "dev", netdev, "root", "netem", "loss", part, "limit", 10000)
+    try:
+        yield
+    finally:
+        for one, netdev in zip(nodes, netdevs):
+            one.must("tc", "qdisc", "delete", "dev", netdev, "root")
 
 
 @contextlib.contextmanager
@@ -148,7 +226,7 @@ class Namespace(Node):
     """A node that is a namespace of this guest."""
 
     def __init__(self, name, device, link):
-        super().__init__(name, link, device, link)
+        super().__init__(name, "127.0.0.1", device, link)
 
     def ask(self, request):
         with inside(self.name):
@@ -174,6 +252,9 @@ def main():
     cases = Cases(tap, everything, patterns[everything:])
     with scene as (nodes, netdevs):
         run(cases, nodes, netdevs)
+        if where == "namespaces":
+            cases.case("an address goes and comes back", address_comes_back, *nodes, netdevs[0])
+            cases.case("the network device goes", netdev_goes, *nodes, netdevs[0])
     tap.end()
 
 

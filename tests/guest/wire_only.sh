@@ -20,4 +20,4 @@ if [ -n "$netem" ]; then
     # shellcheck disable=SC2086
     tc qdisc add dev lo root netem $netem
 fi
-"$@"
+WIRE_ONLY=1 "$@"
