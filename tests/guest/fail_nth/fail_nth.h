@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Failures on demand, and the verbs that have to bear them. */
+#ifndef TESTS_FAIL_NTH_H
+#define TESTS_FAIL_NTH_H
+
+#include "../common.h"
+
+/* injection.c */
+
+/* Skips the case on a kernel without fault injection. */
+void injection_begin(void);
+/* The n-th allocation or copy of this thread from here on fails. */
+void arm(unsigned int n);
+/* Whether the failure that was armed has happened; disarms it. */
+bool disarm(void);
+/* An errno value that a failed allocation or copy may come out as. */
+bool expected_error(int error);
+
+/* verbs.c */
+
+/*
+ * A verb makes something, or changes something. Before each try, prepare makes
+ * what it starts from; do_it answers 0 or an errno value; and if that was 0,
+ * undo takes away what was made. prepare and undo have to succeed at once,
+ * without an injection, and may be NULL.
+ */
+struct verb {
+	const char *name;
+	int (*do_it)(void);
+	void (*undo)(void);
+	void (*prepare)(void);
+};
+
+/* The last has no name. */
+extern const struct verb verbs[];
+
+/* Something that is made, and destroyed by a verb that can fail. */
+struct destroyed {
+	const char *name;
+	int (*make)(void);
+	int (*destroy)(void *object);
+};
+
+/* The last has no name. */
+extern const struct destroyed destroyed[];
+
+/* What the verbs work on; there is one. */
+void stage_make(void);
+void stage_free(void);
+/* What a make function made last. */
+void *stage_made(void);
+
+#endif /* TESTS_FAIL_NTH_H */
