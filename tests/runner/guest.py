@@ -27,6 +27,8 @@ from labkit.errors import REPORT  # noqa: E402
 BEGIN = "@@ begin "
 END = "@@ end "
 BOOT_SECONDS = 180
+# For so many suites another boot takes more time than it saves.
+FEW = 4
 _LOG = re.compile(r"its whole log is (\S+)")
 
 
@@ -43,8 +45,11 @@ def boots(suites: list[Suite], jobs: int = 1) -> list[list[Suite]]:
             alone.append([suite] if suite.reports else [suite, *last])
         else:
             shared.setdefault((suite.device, suite.lab), []).append(suite)
-    parts = [part for together in shared.values() for first in range(jobs) if (part := together[first::jobs])]
-    return [*([*part, *last] for part in parts), *alone] or [last]
+    parts = []
+    for together in shared.values():
+        count = min(jobs, -(-len(together) // FEW))
+        parts += [[*together[first::count], *last] for first in range(count)]
+    return [*parts, *alone] or [last]
 
 
 def merge(results: list[Result]) -> list[Result]:

@@ -153,10 +153,10 @@ class Boots(unittest.TestCase):
         self.assertEqual(self.names(look), [["look"]])
 
     def test_several_at_a_time_share_out_what_shares_a_boot(self):
-        suites = [self.make("a"), self.make("b"), self.make("c"), self.make("d", boot="own"),
-                  self.make("look", boot="each")]
-        self.assertEqual(self.names(*suites, jobs=2), [["a", "c", "look"], ["b", "look"], ["d", "look"]])
-        self.assertEqual(self.names(suites[0], jobs=2), [["a"]])
+        suites = [*(self.make(name) for name in "abcde"), self.make("f", boot="own"), self.make("look", boot="each")]
+        self.assertEqual(self.names(*suites, jobs=2),
+                         [["a", "c", "e", "look"], ["b", "d", "look"], ["f", "look"]])
+        self.assertEqual(self.names(*suites[:4], jobs=2), [["a", "b", "c", "d"]])
 
     def test_several_boots_make_one_result(self):
         merged = guest.merge([Result("look", "debug", passed=1, skipped=1, reasons={"why": 1}), Result("a", "debug"),
