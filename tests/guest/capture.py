@@ -47,7 +47,7 @@ def decodes(device, program, seen):
                     "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "--disable-protocol", "rpcordma",
                     *words, seconds=100)
     rows = [line.split("|") for line in text.splitlines() if "|" in line]
-    check(len(rows) > 20, f"{len(rows)} packets were captured")
+    check(len(rows) > 1, f"{len(rows)} packets were captured")
     for opcode, malformed, expert, info in rows:
         check(opcode and not malformed and not expert, f"tshark complains: {opcode} {malformed} {expert} {info}")
         seen[int(opcode, 0)] += 1

@@ -3,7 +3,8 @@
 # wire_only.sh DEVICE NETEM PROGRAM [ARGUMENT…]: runs a program while the queue pairs of a ferrule device reach each other
 # by the wire, through the loopback device, which does to packets what NETEM says ("" for nothing; see tc-netem(8)).
 
-switch=/sys/kernel/debug/$1/wire_only
+device=$1
+switch=/sys/kernel/debug/$device/wire_only
 netem=$2
 shift 2
 
@@ -20,4 +21,4 @@ if [ -n "$netem" ]; then
     # shellcheck disable=SC2086
     tc qdisc add dev lo root netem $netem
 fi
-WIRE_ONLY=1 "$@"
+WIRE_ONLY=$device "$@"
