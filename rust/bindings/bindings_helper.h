@@ -12,6 +12,7 @@
 #include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/random.h>
+#include <linux/rtnetlink.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <linux/skbuff.h>

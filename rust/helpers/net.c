@@ -4,6 +4,7 @@
  */
 
 #include <linux/if_vlan.h>
+#include <linux/igmp.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
@@ -107,6 +108,47 @@ bool ferrule_helper_netdev_has_upper(struct net_device *dev, struct net_device *
 bool ferrule_helper_netdev_is_registered(const struct net_device *dev)
 {
 	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
+}
+
+/* The RTNL is held. */
+int ferrule_helper_netdev_join4(struct net_device *dev, __be32 group)
+{
+	struct in_device *in_dev = __in_dev_get_rtnl(dev);
+
+	if (!in_dev)
+		return -ENODEV;
+	ip_mc_inc_group(in_dev, group);
+	return 0;
+}
+
+void ferrule_helper_netdev_leave4(struct net_device *dev, __be32 group)
+{
+	struct in_device *in_dev = __in_dev_get_rtnl(dev);
+
+	if (in_dev)
+		ip_mc_dec_group(in_dev, group);
+}
+
+int ferrule_helper_netdev_join6(struct net_device *dev, const void *group)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct in6_addr copy;
+
+	memcpy(&copy, group, sizeof(copy));
+	return ipv6_dev_mc_inc(dev, &copy);
+#else
+	return -ENODEV;
+#endif
+}
+
+void ferrule_helper_netdev_leave6(struct net_device *dev, const void *group)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct in6_addr copy;
+
+	memcpy(&copy, group, sizeof(copy));
+	ipv6_dev_mc_dec(dev, &copy);
+#endif
 }
 
 /* Namespaces. */

@@ -32,6 +32,11 @@ u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev);
 bool ferrule_helper_netdev_has_upper(struct net_device *dev, struct net_device *upper);
 bool ferrule_helper_netdev_is_registered(const struct net_device *dev);
 
+int ferrule_helper_netdev_join4(struct net_device *dev, __be32 group);
+void ferrule_helper_netdev_leave4(struct net_device *dev, __be32 group);
+int ferrule_helper_netdev_join6(struct net_device *dev, const void *group);
+void ferrule_helper_netdev_leave6(struct net_device *dev, const void *group);
+
 /* Namespaces. */
 struct net *ferrule_helper_get_net(struct net *net);
 struct net *ferrule_helper_maybe_get_net(struct net *net);

@@ -10,6 +10,7 @@ use core::{
 };
 
 use kernel::{
+    error::to_result,
     prelude::*,
     str::CStr,
     sync::{
@@ -25,7 +26,8 @@ use kernel::{
 use crate::{
     bindings,
     HeldNamespace,
-    Namespace, //
+    Namespace,
+    Rtnl, //
 };
 
 /// `ARPHRD_ETHER`.
@@ -205,6 +207,50 @@ impl NetDevice {
         let _rcu = rcu::read_lock();
         // SAFETY: Both are valid by the type invariants, and RCU is read-locked.
         unsafe { bindings::netdev_has_upper(self.as_raw(), upper.as_raw()) }
+    }
+
+    /// Receives what is sent to the multicast group, in addition to all others who have joined it
+    /// here, and tells the routers (IGMP, MLD). Process context.
+    ///
+    /// Each call needs a [`leave_multicast`](Self::leave_multicast) of its own, before the device
+    /// is unregistered: all memberships go with it.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL`: it is no multicast address.
+    /// - `ENODEV`: the device does not speak this version of IP.
+    /// - `ENOMEM`, for IPv6; for IPv4 nobody tells.
+    pub fn join_multicast(&self, _rtnl: &Rtnl, group: IpAddr) -> Result {
+        if !group.is_multicast() {
+            return Err(EINVAL);
+        }
+        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. Addresses of IPv6
+        // are 16 bytes.
+        to_result(unsafe {
+            match group {
+                IpAddr::V4(v4) => {
+                    bindings::netdev_join4(self.as_raw(), u32::from_ne_bytes(v4.octets()))
+                }
+                IpAddr::V6(v6) => {
+                    bindings::netdev_join6(self.as_raw(), v6.octets().as_ptr().cast())
+                }
+            }
+        })
+    }
+
+    /// Undoes one [`join_multicast`](Self::join_multicast). Process context.
+    pub fn leave_multicast(&self, _rtnl: &Rtnl, group: IpAddr) {
+        // SAFETY: As above. What was not joined is not found.
+        unsafe {
+            match group {
+                IpAddr::V4(v4) => {
+                    bindings::netdev_leave4(self.as_raw(), u32::from_ne_bytes(v4.octets()))
+                }
+                IpAddr::V6(v6) => {
+                    bindings::netdev_leave6(self.as_raw(), v6.octets().as_ptr().cast())
+                }
+            }
+        }
     }
 
     /// Whether it has an Ethernet address.

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | network devices, namespaces, data of each namespace | [`NetDevice`], [`Namespace`], [`pernet`] |
 //! | what happens to devices and addresses | [`notifier`] |
+//! | groups of receivers | [`NetDevice::join_multicast`], and the lock for it, [`Rtnl`] |
 //! | packets | [`skb`], and the headers of IP and UDP in [`ip`] |
 //! | receiving: a UDP port in a namespace | [`udp`] |
 //! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`] |
@@ -24,6 +25,7 @@ mod namespace;
 pub mod notifier;
 pub mod pernet;
 pub mod route;
+mod rtnl;
 pub mod skb;
 pub mod udp;
 
@@ -39,4 +41,8 @@ pub use device::{
 pub use namespace::{
     HeldNamespace,
     Namespace, //
+};
+pub use rtnl::{
+    Rtnl,
+    RtnlGuard, //
 };

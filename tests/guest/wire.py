@@ -147,6 +147,11 @@ def await_traffic(one):
     wait_for(lambda: packets(one) > before + 100, f"{one.name} receives packets")
 
 
+def groups(one, other):
+    """Datagrams to groups: a program that has both devices, which namespaces do not hide."""
+    must("env", f"PEER_DEVICE={other.device}", "/ferrule/build/tests/groups", "--type", "ferrule", one.device, seconds=60)
+
+
 def address_comes_back(server, client, netdev):
     """A connection outlives the absence of its address."""
     running = start_pair(server, client, "ipv6", 4)
@@ -253,6 +258,7 @@ def main():
     with scene as (nodes, netdevs):
         run(cases, nodes, netdevs)
         if where == "namespaces":
+            cases.case("groups", groups, *nodes)
             cases.case("an address goes and comes back", address_comes_back, *nodes, netdevs[0])
             cases.case("the network device goes", netdev_goes, *nodes, netdevs[0])
     tap.end()

@@ -41,7 +41,10 @@ use rdma::{
 use crate::{
     soft::{
         host::Buffer,
-        net::path::Path as Route,
+        net::{
+            groups,
+            path::Path as Route, //
+        },
         Shared, //
     },
     verbs::{
@@ -299,11 +302,22 @@ impl qp::Operations for Qp {
     }
 
     fn attach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
-        qp.soft.attach_mcast(qp.qpn, &group.0)
+        qp.soft.attach_mcast(qp.qpn, &group.0)?;
+        let netdev = qp.device().netdev().ok_or(ENODEV);
+        netdev
+            .and_then(|netdev| groups::join(&netdev, group))
+            .inspect_err(|_| {
+                let _ = qp.soft.detach_mcast(qp.qpn, &group.0);
+            })
     }
 
     fn detach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
-        qp.soft.detach_mcast(qp.qpn, &group.0)
+        qp.soft.detach_mcast(qp.qpn, &group.0)?;
+        // A network device that has gone has taken its memberships along.
+        if let Some(netdev) = qp.device().netdev() {
+            groups::leave(&netdev, group);
+        }
+        Ok(())
     }
 }
 

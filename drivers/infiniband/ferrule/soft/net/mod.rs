@@ -6,11 +6,13 @@
 //! |---|---|
 //! | the port 4791 of a network namespace, which its devices share; whose a packet is | [`ports`] |
 //! | the way to a peer: headers, prepared, and a route; sending by it | [`path`] |
+//! | groups of receivers: what makes the network bring their packets | [`groups`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
 //!
 //! Received packets come in softirq context and are handed to [`policy`](super::policy). Who owns the
 //! shard sends, in whatever context that is.
 
+pub(crate) mod groups;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod received;

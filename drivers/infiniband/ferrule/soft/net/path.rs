@@ -56,7 +56,7 @@ pub(crate) struct Path {
 }
 
 /// The address that a GID stands for (IBA volume 1, A17.4.5.1).
-fn address(gid: &Gid) -> IpAddr {
+pub(super) fn address(gid: &Gid) -> IpAddr {
     match gid.to_ipv4() {
         Some(v4) => IpAddr::V4(v4.into()),
         None => IpAddr::V6(Ipv6Addr::from(gid.0)),
