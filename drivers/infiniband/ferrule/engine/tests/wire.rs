@@ -423,6 +423,40 @@ fn seven_retries_may_stand_for_no_limit() {
     peer_cq.expect(9, Status::Success);
 }
 
+/// A responder knows no window, so the requester asks for no more than there may be room for.
+#[test]
+fn a_long_read_floods_nobody() {
+    const LENGTH: u32 = (5 << 20) + 3;
+
+    for (room, is_lossless) in [(160, true), (50, false)] {
+        let little = Faults {
+            room,
+            ..Faults::default()
+        };
+        let mut link = Link::new(1, little, false);
+        let [(qp, cq, _), (peer, peer_cq, _)] = pair(&mut link, |_| ());
+        let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(LENGTH as usize));
+        theirs.fill(7);
+        qp.post_send(&Wr::read(1, &[mine.sge(0, LENGTH)], theirs.remote(0)));
+        // What follows does not overtake it, and needs a receive request.
+        peer.post_recv(9, &[theirs.sge(0, 8)]);
+        qp.post_send(&Wr::send(2, &[mine.sge(0, 8)]));
+        link.settle();
+        cq.expect(1, Status::Success);
+        cq.expect(2, Status::Success);
+        peer_cq.expect(9, Status::Success);
+        assert!(
+            mine.bytes(0, LENGTH as usize) == {
+                let mut bytes = theirs.bytes(0, LENGTH as usize);
+                bytes[..8].copy_from_slice(&mine.bytes(0, 8));
+                bytes
+            }
+        );
+        let retries = link.worlds[0].engine.counters().retries;
+        assert_eq!(retries == 0, is_lossless, "{retries}");
+    }
+}
+
 #[test]
 fn receiver_not_ready_is_waited_for() {
     for retries in 0..7u8 {

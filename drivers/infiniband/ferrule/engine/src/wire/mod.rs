@@ -280,9 +280,9 @@ pub(crate) struct Wire<H: Host> {
     pause: Option<u64>,
     /// The host had no room: until then nothing is answered either.
     is_busy_host: bool,
-    /// Up to which byte the data of the oldest request, a read, have been asked for again. It stays
-    /// until they have come: for all that is known, the responder heard of that part alone, and
-    /// then what is asked for must not reach beyond it.
+    /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
+    /// they have come: for all that is known, the responder heard of that part alone, and then what
+    /// is asked for again must not reach beyond it.
     part: Option<u32>,
     /// That part has been asked for, and nothing is sent until it has come.
     is_part_sent: bool,

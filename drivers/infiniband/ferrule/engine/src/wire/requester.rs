@@ -308,8 +308,9 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         return false;
     }
     // And a read is asked for again when all before it has ended: else its data would come in vain
-    // if more of what is before was lost.
-    if record.is_read() && index != wire.oldest && record.psn != wire.used {
+    // if more of what is before was lost. One that is asked for in parts begins then, too.
+    let is_parted = record.psn != wire.used || record.packets > wire.window;
+    if record.is_read() && index != wire.oldest && is_parted {
         return false;
     }
     // Sequence numbers in use are never so many that older and newer ones look alike.
@@ -434,15 +435,15 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         (length, position, wire.offset.wrapping_shr(mtu.shift()))
     };
     let number = psn::advance(record.psn, sent);
-    // A read goes on where the answer broke off, and where it did, not all of the rest is asked for
-    // at once: the responder knows no window.
-    let range = if !record.is_read() || record.psn == wire.used {
-        (0, record.length)
-    } else {
+    // No more of a read is asked for at once than the window has room for: the responder knows none,
+    // and would flood whatever is between. It goes on where the answer ended or broke off.
+    let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
         let part = rest.min(wire.window.wrapping_shl(mtu.shift()));
         let until = record.done.wrapping_add(part);
         (record.done, wire.part.unwrap_or(until))
+    } else {
+        (0, record.length)
     };
     let mut base = bth(core, packet_opcode(opcode, position), number);
     base.flags |= Bth::pad_flags(packet::pad(length));
@@ -492,13 +493,17 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         wire.unasked = 0;
     }
     bus.allowance.take_bytes(length.max(PACKET));
-    let next = if is_data_back {
-        record.end()
+    let next = if record.is_read() {
+        psn::advance(record.psn, psn::packets(range.1, mtu))
     } else {
         psn::advance(number, 1)
     };
     if psn::is_ahead(next, wire.used) {
         wire.used = next;
+        // To the responder, each part of a read is a message.
+        if range.0 != 0 {
+            wire.ssn = psn::advance(wire.ssn, 1);
+        }
     }
     if wire.overdue.is_none() {
         wire.overdue = timeout(core, bus.now);
@@ -533,7 +538,8 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
         qp.wire.overdue = None;
         if qp.wire.unacknowledged != qp.wire.used {
             bus.counters.unanswered.count(1);
-            qp.wire.missed = None;
+            // What still comes of answers to what was sent before tells nothing new.
+            qp.wire.missed = Some(qp.wire.unacknowledged);
             again(qps, bus, qp);
         }
     }

@@ -43,6 +43,8 @@ pub struct Faults {
     pub duplicated: u64,
     pub reordered: u64,
     pub corrupted: u64,
+    /// What there is no room for is lost: so many packets are under way at most. 0: no limit.
+    pub room: usize,
 }
 
 /// The network: packets under way, by the time at which they arrive.
@@ -81,7 +83,8 @@ impl Network {
     pub fn send(&mut self, now: u64, to: usize, mut packet: SentPacket) {
         let crc = u32::from_le_bytes(packet.icrc);
         self.note(now ^ u64::from(crc) << 20 ^ to as u64);
-        if self.random.happens(self.faults.lost) {
+        let is_full = self.faults.room != 0 && self.packets.len() >= self.faults.room;
+        if is_full || self.random.happens(self.faults.lost) {
             return;
         }
         let mut at = now + 5 * US;
@@ -236,4 +239,5 @@ pub const BAD: Faults = Faults {
     duplicated: 50,
     reordered: 50,
     corrupted: 5,
+    room: 0,
 };
