@@ -9,7 +9,7 @@ use kernel::prelude::*;
     reason = "what that crate keeps behind gates is not tried here"
 )]
 #[path = "../../rust/rdma/gate.rs"]
-mod gate;
+mod private;
 
 #[kunit_tests(rdma_gate)]
 mod tests {
@@ -28,7 +28,7 @@ mod tests {
     };
 
     use super::{
-        gate::Gate,
+        private::Gate,
         *, //
     };
 
