@@ -35,6 +35,12 @@ def perftest(device, gid, program, size, count, *more):
           f"the row has no figure:\n{text}")
 
 
+def repeated(times, *words):
+    """Two programs that kick each other's work: whoever leaves some must not rely on one who does the same."""
+    for _ in range(times):
+        perftest(*words)
+
+
 def main():
     device = sys.argv[1]
     gid = gid_index(device)
@@ -57,6 +63,7 @@ def main():
     tap.case("ib_send_lat with events", perftest, device, gid, "ib_send_lat", 64, 500, "-e")
     tap.case("ib_send_bw with events", perftest, device, gid, "ib_send_bw", 4096, 500, "-e")
     tap.case("ib_send_bw, both ways", perftest, device, gid, "ib_send_bw", 16384, 300, "-b")
+    tap.case("ib_send_bw, both ways, again and again", repeated, 20, device, gid, "ib_send_bw", 16384, 300, "-b")
     tap.case("ib_write_bw, both ways", perftest, device, gid, "ib_write_bw", 16384, 300, "-b")
     tap.case("ib_read_bw, both ways", perftest, device, gid, "ib_read_bw", 16384, 300, "-b")
     for operation in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
