@@ -327,18 +327,22 @@ fn sent(core: &WithTimer<Core>, host: Kernel) {
 /// If another caller owns the shard, that one does the work. Any context.
 fn serve(core: &WithTimer<Core>, budget: Budget, mut first: Option<ContextId>) -> bool {
     let mut left = budget;
+    // Who leaves work comes back for it, or wakes the worker; who fails to come back has left a
+    // message with who is there. So whoever finds work at first may leave it to another, and nobody
+    // may whose second time it is: the others have relied on that one.
+    let mut came_back = false;
     loop {
         let Some(owner) = core.shard.try_enter() else {
             return false;
         };
-        // Who left work has woken the worker.
-        let is_told = owner.engine.has_work();
+        let is_anothers = !came_back && owner.engine.has_work();
+        came_back = true;
         let (outcome, message) = turn(core, owner, left.min(SLICE), first);
         if !outcome.more && !message {
             return false;
         }
         if first.is_some() && !outcome.first {
-            if is_told && !message {
+            if is_anothers && !message {
                 return false;
             }
             first = None;
