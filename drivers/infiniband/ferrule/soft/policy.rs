@@ -125,8 +125,14 @@ const SPIN_NS: u64 = 200_000;
 const SPIN_LOOKS: u32 = 32;
 
 /// So many kicks within [`STREAM_NS`] are a stream: more than 16,000 a second.
-const STREAM: u64 = 64;
-const STREAM_NS: u64 = 4_000_000;
+///
+/// As few as can be told from a burst: the worker sleeps again whenever somebody else has had its
+/// processor, and so many system calls it costs a program until the next offer.
+const STREAM: u64 = 16;
+const STREAM_NS: u64 = 1_000_000;
+
+/// An offer that brings the worker fewer requests has come to nothing.
+const WORTH: u64 = 64;
 
 /// How long no offer is made after one that came to nothing: the first time, and at most. A futile
 /// offer costs a program about 10 microseconds, so less than a part in a hundred.
@@ -170,7 +176,7 @@ impl Offers {
 
     /// The worker went to sleep after it had found so many requests.
     fn ended(&self, found: u64) {
-        if found >= STREAM {
+        if found >= WORTH {
             self.pause.store(PAUSE_NS, Relaxed);
         } else {
             let pause = self.pause.load(Relaxed);
