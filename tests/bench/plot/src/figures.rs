@@ -85,7 +85,8 @@ impl Point {
     }
 }
 
-/// The guest's own limits stand in the same file, but are no measure of a driver.
+/// The guest's own limits stand in the same file, but are no measure of a driver: they are drawn if
+/// they are asked for.
 const NO_DRIVER: &str = "guest";
 
 /// Reads the measures of a file, all or those that are `wanted`, in that order.
@@ -101,7 +102,12 @@ pub(crate) fn read(path: &str, wanted: &[String]) -> Result<Vec<Measure>, Box<dy
                 .ok_or_else(|| format!("{path} has no column {name}"))
         };
         let (name, driver) = (cell("measure")?, cell("driver")?);
-        if driver == NO_DRIVER || !wanted.is_empty() && !wanted.contains(&name) {
+        let is_drawn = if wanted.is_empty() {
+            driver != NO_DRIVER
+        } else {
+            wanted.contains(&name)
+        };
+        if !is_drawn {
             continue;
         }
         if !names.contains(&name) {

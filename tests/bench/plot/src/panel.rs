@@ -51,7 +51,12 @@ fn place(line: &Line, among: &[Line]) -> usize {
 
 /// A driver's colour; its further series are lighter.
 fn colour(driver: &str, place: usize) -> RGBColor {
-    const KNOWN: [(&str, (u8, u8, u8)); 2] = [("ferrule", (181, 72, 42)), ("rxe", (74, 106, 138))];
+    const KNOWN: [(&str, (u8, u8, u8)); 4] = [
+        ("ferrule", (181, 72, 42)),
+        ("rxe", (74, 106, 138)),
+        ("ferrule-rxe", (150, 82, 118)),
+        ("rxe-ferrule", (112, 92, 160)),
+    ];
     let (red, green, blue) = KNOWN
         .iter()
         .find(|(name, _)| *name == driver)

@@ -84,6 +84,11 @@ fn measures_can_be_chosen() {
 }
 
 #[test]
+fn limits_are_drawn_if_they_are_asked_for() {
+    assert!(picture("limits", DOTS, &["lat", "system_call"]).contains("system call"));
+}
+
+#[test]
 fn what_makes_up_a_whole_is_left_to_the_table() {
     let rows = format!("{DOTS}s,1,ferrule,lat,Latency,a part,,,2,us\n");
     assert!(!picture("whole", &rows, &[]).contains("a part"));
