@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The guest's part of `make bench` and `make study`: each driver in turn, with the other unloaded.
+"""The guest's part of `make bench` and `make study`: each driver in turn, with the others unloaded.
+
+With two guests it runs on node 1, and has node.py do what there is to do on node 2.
 
 usage: guest.py SCENARIO OPTIONS (JSON: rounds, drivers, only, sizes)
 
@@ -11,29 +13,44 @@ the "figures", each [measure, value, series, x], or the "reason" why there are n
 import json
 import subprocess
 import sys
+import threading
 import time
 
 from scenarios import SCENARIOS
 from ways import Failure, Late
+from wire_ways import NETDEV, drivers_of, nodes
 
-from guestlib import must, read, wait_for  # its directory is known since ways was imported
+import node  # its directory is known since ways was imported
 
 TRIES = 2
 
 
-def load(driver):
-    if driver == "ferrule":
-        must("/run/lab/load", "/ferrule/module/ferrule.ko")
-    else:
-        must("modprobe", f"rdma_{driver}")
-    must("rdma", "link", "add", f"{driver}0", "type", driver, "netdev", "dummy0")
-    gids = f"/sys/class/infiniband/{driver}0/ports/1/gids"
-    wait_for(lambda: any("0000:ffff:" in read(f"{gids}/{index}") for index in range(6)), f"{driver}0 has an IPv4 GID")
+class Machines:
+    """The guests of a scenario, which all have the device of the same turn."""
 
+    def __init__(self, count):
+        self.count = count
+        self.netdev = NETDEV if count > 1 else "dummy0"
+        threading.Thread(target=node.serve, args=(node.PORT,), daemon=True).start()
+        for machine, _ in self.with_drivers("none"):
+            machine.must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
 
-def unload(driver):
-    must("rdma", "link", "delete", f"{driver}0")
-    must("rmmod", "ferrule" if driver == "ferrule" else f"rdma_{driver}")
+    def with_drivers(self, driver):
+        return list(zip(nodes(driver), drivers_of(driver)))[:self.count]
+
+    def load(self, driver):
+        for machine, name in self.with_drivers(driver):
+            if name == "ferrule":
+                machine.must("/run/lab/load", "/ferrule/module/ferrule.ko")
+            else:
+                machine.must("modprobe", f"rdma_{name}")
+            machine.must("rdma", "link", "add", machine.device, "type", name, "netdev", self.netdev)
+            machine.call("gid", machine.device, "ipv4")
+
+    def unload(self, driver):
+        for machine, name in self.with_drivers(driver):
+            machine.must("rdma", "link", "delete", machine.device)
+            machine.must("rmmod", "ferrule" if name == "ferrule" else f"rdma_{name}")
 
 
 def measure(way, driver):
@@ -52,23 +69,24 @@ def measure(way, driver):
 
 def main():
     options = json.loads(sys.argv[2])
-    ways = SCENARIOS[sys.argv[1]].chosen(options["only"], options["sizes"])
+    scenario = SCENARIOS[sys.argv[1]]
+    ways = scenario.chosen(options["only"], options["sizes"])
     turns = [(number, driver, way)
              for number in range(1, options["rounds"] + 1)
              for driver in ["guest", *options["drivers"]]
              for way in ways
              if driver in way.drivers and number <= way.rounds]
-    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "ib_umad")
+    machines = Machines(scenario.nodes)
     loaded = None
     # What has failed will fail again.
     failed = set()
     for done, (number, driver, way) in enumerate(turns, 1):
         if driver != loaded:
             if loaded:
-                unload(loaded)
+                machines.unload(loaded)
             loaded = None if driver == "guest" else driver
             if loaded:
-                load(loaded)
+                machines.load(loaded)
         if (way, driver) in failed:
             continue
         result = measure(way, driver)
@@ -77,7 +95,7 @@ def main():
         print(json.dumps({"done": done, "total": len(turns), "round": number, "driver": driver,
                           "measure": way.measure, "series": way.series, "x": way.x, **result}), flush=True)
     if loaded:
-        unload(loaded)
+        machines.unload(loaded)
 
 
 if __name__ == "__main__":

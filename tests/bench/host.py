@@ -14,19 +14,27 @@ from pathlib import Path
 
 from scenarios import SCENARIOS
 
+import node  # its directory is known since the scenarios were imported
+
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 LAB = CHECKOUT / "qemu/lab"
-DRIVERS = ("ferrule", "rxe")
+# As the guests have it.
+TESTS = "/ferrule/tests"
+# All that can be measured in turn, those of one guest first.
+DRIVERS = tuple(dict.fromkeys(driver for scenario in SCENARIOS.values() for driver in scenario.drivers))
 # What one thing may take before the guest is given up; hangs of single programs end much earlier.
 SECONDS = 20
 
 
-def parse(program: str, about: str, rounds: int, argv: list[str]) -> argparse.Namespace:
+def parse(program: str, about: str, rounds: int, kinds: tuple[str, ...], argv: list[str]) -> argparse.Namespace:
     """The options that bench and study share."""
     parser = argparse.ArgumentParser(prog=f"tests/bench/{program}", description=about)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"rounds of all drivers ({rounds})")
-    parser.add_argument("--drivers", nargs="+", default=list(DRIVERS), choices=DRIVERS, help="in this order (both)")
+    if len(kinds) > 1:
+        parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds, help="of runs (all)")
+    parser.add_argument("--drivers", nargs="+", default=[], choices=DRIVERS,
+                        help="in this order (all); of two guests, the client's is named first")
     parser.add_argument("--only", nargs="+", default=[], metavar="MEASURE",
                         help="measure this only; patterns such as 'write_*' work")
     parser.add_argument("--sizes", nargs="+", type=int, default=[], metavar="BYTES",
@@ -38,7 +46,7 @@ def parse(program: str, about: str, rounds: int, argv: list[str]) -> argparse.Na
     return options
 
 
-def show_list(names: list[str]) -> None:
+def show_list(names: tuple[str, ...]) -> None:
     """Print the measures of the scenarios."""
     for name in names:
         scenario = SCENARIOS[name]
@@ -60,18 +68,20 @@ class Run:
         self.name, self.options = name, options
         self.scenario = SCENARIOS[name]
         self.measures = self.scenario.measures
+        self.drivers = [driver for driver in options.drivers or self.scenario.drivers if driver in self.scenario.drivers]
         self.rows: list[tuple] = []         # round, driver, measure, series, x, value
         self.missing: list[str] = []
         self.guest = "an unknown guest"
         self.begun = time.monotonic()
 
     def measure(self) -> int:
-        """Run the guest; returns the lab's status."""
-        wanted = {name: getattr(self.options, name) for name in ("rounds", "drivers", "only", "sizes")}
+        """Run the guests; returns the lab's status."""
+        wanted = {name: getattr(self.options, name) for name in ("rounds", "only", "sizes")} | {"drivers": self.drivers}
         ways = len(self.scenario.chosen(self.options.only, self.options.sizes))
-        limit = 300 + SECONDS * ways * self.options.rounds * len(self.options.drivers)
-        lab = [LAB, "run", "--device", "none", *self.scenario.lab, "--timeout", limit, "--",
-               "python3", self.scenario.program, self.name, json.dumps(wanted)]
+        limit = 300 + SECONDS * ways * self.options.rounds * len(self.drivers)
+        peer = ("--nodes", 2, "--peer", f"python3 {TESTS}/guest/node.py {node.PORT}") if self.scenario.nodes > 1 else ()
+        lab = [LAB, "run", "--device", "none", *peer, *self.scenario.lab, "--timeout", limit, "--",
+               "python3", f"{TESTS}/bench/guest.py", self.name, json.dumps(wanted)]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
             messages = threading.Thread(target=self.read_messages, args=(process.stderr,))
@@ -133,12 +143,12 @@ class Run:
             raise Missing(f"{driver} has no figure")
         return statistics.median(values)
 
-    def better(self, measure: str, series: str = "", x: int | None = None) -> float:
-        """How many times better ferrule is than rdma_rxe.
+    def better(self, measure: str, series: str = "", x: int | None = None, driver: str = "ferrule") -> float:
+        """How many times better ferrule is than rdma_rxe, or a driver of several.
 
         Raises Missing when a figure is missing.
         """
-        ours, theirs = (self.median(driver, measure, series, x) for driver in DRIVERS)
+        ours, theirs = (self.median(one, measure, series, x) for one in (driver, "rxe"))
         if self.measures[measure].less_is_better:
             ours, theirs = theirs, ours
         if ours <= 0 or theirs <= 0:

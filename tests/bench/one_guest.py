@@ -57,7 +57,6 @@ def _bandwidth(measure: str, program: str) -> tuple[Way, ...]:
 SCENARIO = Scenario(
     about="both ends in one guest",
     lab=("--smp", "2", "--mem", "2048"),
-    program="/ferrule/tests/bench/guest.py",
     measures=MEASURES,
     drawn=("send_lat", "write_lat", "read_lat", "atomic_lat", "write_bw", "read_bw", "send_bw", "write_rate",
            "write_rate_list", "cpu_send_lat", "cpu_write_bw", "cpu_write_rate", "idle_time", "qp_memory"),

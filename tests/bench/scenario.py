@@ -21,14 +21,19 @@ class Measure:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A kind of run: a guest, the program in it, what it measures, and what that is called."""
+    """A kind of run: guests, what is measured there, and what that is called."""
 
     about: str
     lab: tuple[str, ...]            # options of `qemu/lab run`
-    program: str                    # in the guest; guest.py tells what it is given and what it prints
     ways: tuple[Way, ...]
     measures: dict[str, Measure]
     drawn: tuple[str, ...] = ()     # the measures of its picture, where not all
+    nodes: int = 1                  # guests; of two, the second runs what the first one tells it
+    drivers: tuple[str, ...] = ("ferrule", "rxe")   # in turn; of two guests, "ferrule-rxe" names the client's first
+
+    def has(self, patterns: list[str]) -> bool:
+        """Whether there is a way whose measure matches one of the patterns; empty: there is."""
+        return not patterns or any(fnmatch(way.measure, pattern) for way in self.ways for pattern in patterns)
 
     def chosen(self, patterns: list[str], sizes: list[int]) -> list[Way]:
         """The ways whose measures match one of the patterns, and for curves over bytes only these sizes; empty: all.

@@ -3,5 +3,6 @@
 
 import one_guest
 import studies
+import two_guests
 
-SCENARIOS = {"one-guest": one_guest.SCENARIO, "study": studies.SCENARIO}
+SCENARIOS = {"one-guest": one_guest.SCENARIO, **two_guests.SCENARIOS, "study": studies.SCENARIO}

@@ -79,7 +79,6 @@ def _latency(size: int) -> int:
 SCENARIO = Scenario(
     about="one parameter at a time, both ends in one guest",
     lab=("--smp", "2", "--mem", "2048"),
-    program="/ferrule/tests/bench/guest.py",
     measures=MEASURES,
     ways=(
         *(Perftest(measure="study_inline", series=series, program="ib_write_lat", size=size, count=2500, x=size,

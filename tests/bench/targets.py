@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+import two_guests
 from host import Missing, Run
 from scenario import KIB, MIB
 
@@ -25,6 +26,10 @@ class Target:
         Raises Missing when there is no figure.
         """
         raise NotImplementedError
+
+    def name(self, run: Run) -> str:
+        """What is bounded, in words."""
+        return run.label(self.measure, self.series, self.x)
 
     def ours(self, run: Run) -> float:
         return run.median("ferrule", self.measure, self.series, self.x)
@@ -62,6 +67,39 @@ class TimesLimit(Target):
 
 
 @dataclass(frozen=True)
+class TimesRxeOrLimit(TimesRxe):
+    """So many times better than rdma_rxe, or such a part of a limit: the smaller of both, where more is better."""
+
+    limit: str = ""
+    part: float = 1
+
+    def asked(self, run: Run) -> str:
+        return f"{super().asked(run)}, or {self.part:g} × {run.measures[self.limit].title}"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        found, reached = super().found(run)
+        part = self.ours(run) / run.median("guest", self.limit)
+        return f"{found}, {part:.2f} ×", reached or part >= self.part
+
+
+@dataclass(frozen=True)
+class NotSlower(Target):
+    """With rdma_rxe at one end, not slower than with it at both."""
+
+    driver: str = ""
+
+    def name(self, run: Run) -> str:
+        return f"{super().name(run)}, {self.driver}"
+
+    def asked(self, run: Run) -> str:
+        return "not slower than rxe"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        better = run.better(self.measure, self.series, self.x, self.driver)
+        return f"{better:.2f} times", better >= 1
+
+
+@dataclass(frozen=True)
 class AtMost(Target):
     """Not more than so much, or less. A thousandth does not count: set-up, too, takes longer for longer runs."""
 
@@ -92,7 +130,7 @@ class NotAbove(Target):
         return f"{value:.4g} after {base:.4g}: {more:+.1f} %", more <= self.percent
 
 
-TARGETS = (
+ONE_GUEST = (
     TimesRxe("send_lat", factor=10),
     TimesLimit("send_lat", limit="system_call", factor=12),
     TimesRxe("write_lat", factor=10),
@@ -124,6 +162,17 @@ TARGETS = (
     AtMost("qp_memory", most=16),
 )
 
+WIRE = (
+    *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7) for measure in ("write_bw", "send_bw", "read_bw")),
+    TimesRxe("read_lat", factor=3),
+    *(TimesRxe(measure, factor=2) for measure in ("loss_write_bw", "loss_send_bw", "loss_read_bw")),
+    *(NotSlower(measure, driver=driver) for measure in ("write_bw", "send_bw", "read_bw", "read_lat")
+      for driver in ("ferrule-rxe", "rxe-ferrule")),
+)
+
+# By the kind of run.
+TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE)}
+
 
 def judged(run: Run) -> list[tuple]:
     """The targets of what was to be measured, as rows of a table with a head."""
@@ -131,7 +180,7 @@ def judged(run: Run) -> list[tuple]:
     # Some ways of measuring tell several measures.
     wanted = {way.measure for way in run.scenario.chosen(run.options.only, run.options.sizes)}
     told = {row[2] for row in run.rows}
-    for target in TARGETS:
+    for target in TARGETS[run.name]:
         if target.measure not in wanted | told:
             continue
         if run.options.sizes and target.x and target.x not in run.options.sizes:
@@ -141,5 +190,5 @@ def judged(run: Run) -> list[tuple]:
             verdict = "reached" if reached else "NOT reached"
         except Missing as missing:
             found, verdict = "no figure", f"not measured: {missing}"
-        rows.append((run.label(target.measure, target.series, target.x), target.asked(run), found, verdict))
+        rows.append((target.name(run), target.asked(run), found, verdict))
     return rows

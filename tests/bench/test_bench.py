@@ -15,13 +15,13 @@ import targets  # noqa: E402
 from scenario import KIB, MIB  # noqa: E402
 from scenarios import SCENARIOS  # noqa: E402
 from studies import STUDIES  # noqa: E402
-from ways import Failure, Limits, Perftest, PerMessage, Rate, SystemCalls  # noqa: E402
+from ways import Failure, Late, Limits, Perftest, PerMessage, Rate, SystemCalls, in_time  # noqa: E402
+from wire_ways import Iperf, nodes  # noqa: E402
 
 
-def a_run(only=(), sizes=(), **figures) -> host.Run:
+def a_run(only=(), sizes=(), kind="one-guest", drivers=(), **figures) -> host.Run:
     """A run with figures such as ferrule_send_lat=[1, 2], or with an x: ferrule_write_bw=(65536, [1, 2])."""
-    run = host.Run("one-guest", argparse.Namespace(rounds=2, drivers=list(host.DRIVERS), only=list(only),
-                                                   sizes=list(sizes)))
+    run = host.Run(kind, argparse.Namespace(rounds=2, drivers=list(drivers), only=list(only), sizes=list(sizes)))
     for name, values in figures.items():
         driver, measure = name.split("_", 1)
         x, values = values if isinstance(values, tuple) else (None, values)
@@ -70,6 +70,18 @@ class Reading(unittest.TestCase):
         figures = list(Fake(measure="m", program="ib_send_lat", size=8, count=10).run("rxe"))
         self.assertEqual(figures[0].value, 1)
 
+    def test_iperf_tells_what_arrived(self):
+        told = {"end": {"sum_sent": {"bits_per_second": 9e9}, "sum_received": {"bits_per_second": 8 * 300 * MIB}}}
+        self.assertEqual(Iperf.value(json.dumps(told)), 300)
+        self.assertRaises(Failure, Iperf.value, '{"error": "unable to connect"}')
+        self.assertRaises(Failure, Iperf.value, "iperf3: interrupted")
+
+    def test_late_is_only_what_was_not_done_in_time(self):
+        for text, kind in (("ib_write_bw: not done within 25 s", Late), ("ib_write_bw: status 1", Failure)):
+            with self.assertRaises(Failure) as caught, in_time():
+                raise Failure(text)
+            self.assertIs(type(caught.exception), kind)
+
 
 class Scenarios(unittest.TestCase):
     def test_every_way_and_drawn_measure_has_a_name(self):
@@ -87,12 +99,22 @@ class Scenarios(unittest.TestCase):
             self.assertEqual(len(places), len(set(places)))
 
     def test_every_target_is_of_something_measured(self):
-        scenario = SCENARIOS["one-guest"]
-        measured = {(way.measure, way.x) for way in scenario.ways}
-        for target in targets.TARGETS:
-            self.assertIn(target.measure, scenario.measures)
-            if target.x:
-                self.assertIn((target.measure, target.x), measured)
+        for kind, bounds in targets.TARGETS.items():
+            scenario = SCENARIOS[kind]
+            measured = {(way.measure, way.x) for way in scenario.ways}
+            for target in bounds:
+                self.assertIn(target.measure, scenario.measures)
+                if target.x:
+                    self.assertIn((target.measure, target.x), measured)
+                if isinstance(target, targets.NotSlower):
+                    self.assertIn(target.driver, scenario.drivers)
+                if hasattr(target, "limit"):
+                    self.assertIn(target.limit, scenario.measures)
+
+    def test_no_driver_is_measured_that_has_no_turn(self):
+        for scenario in SCENARIOS.values():
+            for way in scenario.ways:
+                self.assertLessEqual(set(way.drivers), {"guest", *scenario.drivers})
 
     def test_chosen(self):
         scenario = SCENARIOS["one-guest"]
@@ -101,6 +123,19 @@ class Scenarios(unittest.TestCase):
                          [("limits", None), ("write_lat", None), ("write_rate", None), ("write_rate_list", None),
                           ("write_bw", 64 * KIB)])
         self.assertEqual(scenario.chosen([], []), list(scenario.ways))
+        self.assertTrue(scenario.has([]) and scenario.has(["nothing", "write_*"]))
+        self.assertFalse(scenario.has(["loss_*"]))
+
+    def test_the_drivers_have_turns_as_asked_where_the_scenario_has_them(self):
+        asked = ("rxe-ferrule", "rxe", "ferrule")
+        self.assertEqual(a_run(drivers=asked).drivers, ["rxe", "ferrule"])
+        self.assertEqual(a_run(kind="wire-1", drivers=asked).drivers, list(asked))
+        self.assertEqual(a_run(kind="wire-1").drivers, ["ferrule", "rxe", "ferrule-rxe", "rxe-ferrule"])
+
+    def test_the_client_is_on_node_1(self):
+        self.assertEqual([(node.name, node.device, node.link) for node in nodes("ferrule-rxe")],
+                         [("node 1", "ferrule0", "10.77.0.1"), ("node 2", "rxe0", "10.77.0.2")])
+        self.assertEqual([node.device for node in nodes("rxe")], ["rxe0", "rxe0"])
 
 
 class Judging(unittest.TestCase):
@@ -127,6 +162,24 @@ class Judging(unittest.TestCase):
         for series, value in (("alone", 8.0), ("own process", 9.1), ("others", 9.3)):
             run.rows.append((1, "ferrule", "idle_time", series, None, value))
         self.assertEqual(verdicts(run), ["reached", "NOT reached"])
+
+
+    def test_the_smaller_of_two_bounds_is_enough(self):
+        def verdict(ours):
+            return verdicts(a_run(["send_bw"], kind="wire-1", drivers=["ferrule", "rxe"], ferrule_send_bw=[ours],
+                                  rxe_send_bw=[20], guest_iperf_udp=[60]))[0]
+
+        self.assertEqual([verdict(ours) for ours in (41, 42, 60)], ["NOT reached", "reached", "reached"])
+        run = a_run(["send_bw"], kind="wire-1", ferrule_send_bw=[60], rxe_send_bw=[20])
+        self.assertEqual(verdicts(run)[0], "not measured: guest has no figure")
+
+    def test_rxe_at_one_end_is_held_against_rxe_at_both(self):
+        run = a_run(["read_lat"], kind="wire-2")
+        for driver, value in (("ferrule", 300), ("rxe", 900), ("ferrule-rxe", 900), ("rxe-ferrule", 901)):
+            run.rows.append((1, driver, "read_lat", "", None, value))
+        self.assertEqual([row[0] for row in targets.judged(run)[2:]],
+                         ["READ latency, 8 B, ferrule-rxe", "READ latency, 8 B, rxe-ferrule"])
+        self.assertEqual(verdicts(run), ["reached", "reached", "NOT reached"])
 
 
 class Telling(unittest.TestCase):

@@ -37,6 +37,17 @@ class Late(Failure):
     """It took too long, as perftest does at times: another try may help."""
 
 
+@contextlib.contextmanager
+def in_time() -> Iterator[None]:
+    """A program that is not done in time is Late."""
+    try:
+        yield
+    except Failure as failure:
+        if "not done within" in str(failure):
+            raise Late(str(failure)) from None
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """What all ways of measuring have."""
@@ -84,27 +95,31 @@ class Perftest(Way):
     def iterations(self, driver: str) -> int:
         return self.count if self.slow else self.count * MORE.get(driver, 1)
 
+    def command(self, count: int) -> list:
+        """The program with the options that both ends have."""
+        size = [] if "atomic" in self.program else ["-s", self.size]
+        return [self.program, "-n", count, "-F", *self.options, *size]
+
     def pair(self, driver: str, count: int, seconds: int = 25):
         """Run server and client, which have to succeed; returns what became of them."""
         device = f"{driver}0"
-        command = [self.program, "-d", device, "-x", gid_index(device), "-n", count, "-F", *self.options]
-        if "atomic" not in self.program:
-            command += ["-s", self.size]
-        try:
+        command = [*self.command(count), "-d", device, "-x", gid_index(device)]
+        with in_time():
             return pair(command, command, seconds)
-        except Failure as failure:
-            if "not done within" in str(failure):
-                raise Late(str(failure)) from None
-            raise
+
+    def output(self, driver: str, count: int) -> str:
+        """Run server and client, which have to succeed; returns what the client printed."""
+        _, client = self.pair(driver, count)
+        return client.output
 
     def run(self, driver: str) -> Iterator[Figure]:
-        _, client = self.pair(driver, self.iterations(driver))
-        for line in client.output.splitlines():
+        output = self.output(driver, self.iterations(driver))
+        for line in output.splitlines():
             words = line.split()
             if words[:1] == [str(self.size)] and len(words) > 4:
                 yield self.figure(self.value(words))
                 return
-        raise Failure(f"no row of results:\n{client.output}")
+        raise Failure(f"no row of results:\n{output}")
 
     def value(self, words: list[str]) -> float:
         """The figure in a row of results."""

@@ -31,10 +31,10 @@ def between(server, client, command, options=lambda here: (), seconds=20):
     """Run a program as server and as client; `options` gives those that differ from node to node."""
     global _port
     _port += 1
-    serving = server.start(*command, *options(server), "-p", _port, seconds=seconds)
+    serving = server.start(*command, "-p", _port, *options(server), seconds=seconds)
     try:
         server.call("await_listener", _port)
-        asking = client.start(*command, *options(client), "-p", _port, server.link, seconds=seconds)
+        asking = client.start(*command, "-p", _port, *options(client), server.link, seconds=seconds)
         asked, answered = asking.wait(), serving.wait()
         check(asked[0] == 0 and answered[0] == 0, f"{asking.told(*asked)}\n{serving.told(*answered)}")
         return asked[1], answered[1]

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""ferrule against rdma_rxe between two guests, and each as the other's peer: what `make bench` measures of the wire."""
+
+from scenario import KIB, Measure, Scenario
+from wire_ways import Iperf, LossyPerftest, WirePerftest
+
+MEASURES = {
+    "write_bw": Measure("WRITE bandwidth, 64 KiB", "MiB/s", "", False),
+    "send_bw": Measure("SEND bandwidth, 64 KiB", "MiB/s", "", False),
+    "read_bw": Measure("READ bandwidth, 64 KiB", "MiB/s", "", False),
+    "read_lat": Measure("READ latency, 8 B", "us"),
+    "loss_write_bw": Measure("WRITE bandwidth, 1 % loss", "MiB/s", "", False),
+    "loss_send_bw": Measure("SEND bandwidth, 1 % loss", "MiB/s", "", False),
+    "loss_read_bw": Measure("READ bandwidth, 1 % loss", "MiB/s", "", False),
+    "iperf_udp": Measure("iperf3 UDP, datagrams of 8 KiB", "MiB/s", "", False),
+    "iperf_tcp": Measure("iperf3 TCP", "MiB/s", "", False),
+}
+
+
+def _scenario(processors: int) -> Scenario:
+    """The same with so many processors in each guest."""
+    verbs = ("write", "send", "read")
+    return Scenario(
+        about=f"two guests on one Ethernet of MTU 9000, each with {processors} processor{'s'[:processors - 1]}",
+        nodes=2,
+        lab=("--smp", str(processors), "--mem", "1024"),
+        drivers=WirePerftest.drivers,
+        measures=MEASURES,
+        drawn=tuple(MEASURES),
+        ways=(
+            Iperf(measure="iperf_udp", options=("--udp", "--bitrate", "0", "--length", 8 * KIB)),
+            Iperf(measure="iperf_tcp"),
+            *(WirePerftest(measure=f"{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=1000) for verb in verbs),
+            WirePerftest(measure="read_lat", program="ib_read_lat", size=8, count=2000),
+            *(LossyPerftest(measure=f"loss_{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=300, loss="1%")
+              for verb in verbs),
+        ))
+
+
+SCENARIOS = {f"wire-{processors}": _scenario(processors) for processors in (1, 2)}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How things are measured between two guests: the client runs on node 1, the server on node 2."""
+
+import json
+from dataclasses import dataclass
+from typing import Iterator
+
+from ways import Failure, Figure, Limits, Perftest, in_time
+
+from node import Node  # its directory is known since ways was imported
+from wire import between, lossy
+
+NETDEV = "eth0"
+
+
+def drivers_of(driver: str) -> tuple[str, str]:
+    """The drivers of client and server: "rxe" for both, "ferrule-rxe" for a client with ferrule."""
+    client, _, server = driver.partition("-")
+    return client, server or client
+
+
+def nodes(driver: str) -> tuple[Node, Node]:
+    """Client and server: node 1, which is this guest, and node 2, each with its device."""
+    client, server = drivers_of(driver)
+    return Node("node 1", "127.0.0.1", f"{client}0", "10.77.0.1"), Node("node 2", "10.77.0.2", f"{server}0", "10.77.0.2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WirePerftest(Perftest):
+    """A figure of perftest's between two guests. All drivers do as many iterations."""
+
+    slow: bool = True
+
+    drivers = ("ferrule", "rxe", "ferrule-rxe", "rxe-ferrule")
+
+    def command(self, count: int) -> list:
+        # Either side asks for as many reads at a time as the other side's device can answer, and its own may not.
+        return [*super().command(count), *(("-o", 16) if "read" in self.program else ())]
+
+    def output(self, driver: str, count: int) -> str:
+        client, server = nodes(driver)
+        with in_time():
+            return between(server, client, self.command(count),
+                           lambda here: ("-d", here.device, "-x", here.call("gid", here.device, "ipv4")), seconds=25)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossyPerftest(WirePerftest):
+    """The same where a part of the packets is lost, in either direction."""
+
+    loss: str               # as tc-netem(8) has it
+
+    drivers = ("ferrule", "rxe")
+
+    def output(self, driver: str, count: int) -> str:
+        with lossy(nodes(driver), (NETDEV, NETDEV), self.loss):
+            return super().output(driver, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iperf(Limits):
+    """MiB/s that arrive at the other guest without RDMA."""
+
+    options: tuple = ()     # of iperf3's client
+    seconds: int = 3
+
+    def run(self, driver: str) -> Iterator[Figure]:
+        client, server = nodes("none")
+        with in_time():
+            text, _ = between(server, client, ("iperf3", "--json"), lambda here: self.side(here is client), seconds=25)
+        yield self.figure(self.value(text))
+
+    def side(self, is_client: bool) -> tuple:
+        return (*self.options, "--time", self.seconds, "--client") if is_client else ("--server", "--one-off")
+
+    @staticmethod
+    def value(text: str) -> float:
+        try:
+            return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 8 / (1 << 20)
+        except (ValueError, KeyError):
+            raise Failure(f"iperf3 does not tell what arrived:\n{text}") from None
