@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A machine that means harm, beside a connection that behaves. It sends packets
+ * to the port of RoCEv2 that are made at random, or of good ones with bytes
+ * changed, most of them with an invariant CRC that fits, and aims at queue
+ * pairs whose peer it is, whose numbers, keys and addresses it knows, and which
+ * it may do with what it likes; and at the neighbour's, which are another
+ * one's.
+ *
+ * Runs under wire_only.sh, and needs the address 10.77.0.66 on the loopback
+ * device, which is the hostile machine's. hostile_wire.py does both.
+ */
+#define _GNU_SOURCE
+#include "neighbour.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HOSTILE "10.77.0.66"
+/* Good packets, one of each opcode: opcode, IP version, bytes from there on. */
+#define GOOD "/ferrule/tests/guest/packets.txt"
+
+enum {
+	PORT = 4791,
+	MTU = 256,		/* as the good packets have it */
+	HEADERS = sizeof(struct iphdr) + sizeof(struct udphdr),
+	LARGEST = 2048,
+	BATCH = 32,
+	PER_TRANSFER = 512,	/* packets, until the neighbour has to go on */
+	RECEIVES = 16,
+	MEMORY = 3000,
+	/* The base transport header (IBA volume 1, 9.2). */
+	BTH = 12,
+	ICRC = 4,
+	PEER_QPN = 0x99,
+};
+
+struct good {
+	uint8_t bytes[512];	/* from the base transport header on */
+	size_t len;
+};
+
+struct packet {
+	uint8_t bytes[LARGEST];	/* from the IP header on */
+	size_t len;
+};
+
+/* A queue pair whose peer is the hostile machine. */
+struct target {
+	struct end e;
+	struct region inbox;	/* what it receives and reads into */
+	struct region open;	/* what the peer may read and write */
+	struct peer peer;
+	unsigned long broken;	/* times that it was, by rights */
+};
+
+struct scene {
+	uint64_t random;
+	struct good good[128];
+	unsigned int goods;
+	struct in_addr hostile, device;
+	struct device d;
+	struct target targets[3];
+	struct neighbour *n;
+	int socket;
+};
+
+static uint32_t any(struct scene *s)
+{
+	s->random = s->random * 6364136223846793005ull + 1442695040888963407;
+	return s->random >> 33;
+}
+
+static uint32_t below(struct scene *s, uint32_t bound)
+{
+	return any(s) % bound;
+}
+
+static bool one_in(struct scene *s, uint32_t n)
+{
+	return below(s, n) == 0;
+}
+
+static void put(uint8_t *to, uint64_t value, unsigned int bytes)
+{
+	while (bytes--) {
+		to[bytes] = value;
+		value >>= 8;
+	}
+}
+
+/* ---- Packets ---- */
+
+static void read_good(struct scene *s)
+{
+	FILE *file = fopen(GOOD, "r");
+	static char digits[4096];
+	unsigned int version;
+	char byte[3] = "";
+
+	REQUIRE(file);
+	while (s->goods < ARRAY_SIZE(s->good) &&
+	       fscanf(file, "%*x %u %4095s", &version, digits) == 2) {
+		struct good *g = &s->good[s->goods];
+
+		if (version != 4)
+			continue;
+		g->len = strlen(digits) / 2 - HEADERS;
+		REQUIRE(g->len <= sizeof(g->bytes));
+		for (size_t i = 0; i < g->len; i++) {
+			memcpy(byte, digits + 2 * (HEADERS + i), 2);
+			g->bytes[i] = strtoul(byte, NULL, 16);
+		}
+		s->goods++;
+	}
+	fclose(file);
+	REQUIRE(s->goods > 50);
+}
+
+static uint32_t crc(uint32_t sum, const uint8_t *bytes, size_t len)
+{
+	static uint32_t table[256];
+
+	for (uint32_t i = 0; !table[255] && i < 256; i++) {
+		table[i] = i;
+		for (int bit = 0; bit < 8; bit++)
+			table[i] = table[i] >> 1 ^
+				   (table[i] & 1 ? 0xedb88320 : 0);
+	}
+	while (len--)
+		sum = sum >> 8 ^ table[(sum ^ *bytes++) & 0xff];
+	return sum;
+}
+
+/* The invariant CRC: what may change on the way counts as ones (A17.3.3). */
+static uint32_t icrc(const struct packet *p)
+{
+	uint8_t fixed[HEADERS + BTH];
+	struct iphdr *ip = (void *)fixed;
+	struct udphdr *udp = (void *)(ip + 1);
+	uint32_t sum;
+
+	memcpy(fixed, p->bytes, sizeof(fixed));
+	ip->tos = 0xff;
+	ip->ttl = 0xff;
+	ip->check = 0xffff;
+	udp->check = 0xffff;
+	fixed[HEADERS + 4] = 0xff;
+	sum = crc(~0u, (const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+	sum = crc(sum, fixed, sizeof(fixed));
+	return ~crc(sum, p->bytes + sizeof(fixed),
+		    p->len - sizeof(fixed) - ICRC);
+}
+
+/* A request's address and key come behind the base transport header. */
+static bool has_reth(uint8_t opcode)
+{
+	switch (opcode & 0x1f) {
+	case 0x06:	/* RDMA WRITE, first */
+	case 0x0a:	/* only */
+	case 0x0b:	/* only, with immediate data */
+	case 0x0c:	/* RDMA READ request */
+	case 0x13:	/* atomic operations */
+	case 0x14:
+		return true;
+	}
+	return false;
+}
+
+static uint32_t next_psn(struct scene *s, struct target *t, bool response)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	REQUIRE_ERRNO(ibv_query_qp(t->e.qp, &attr, IBV_QP_RQ_PSN |
+				   IBV_QP_SQ_PSN, &init), 0);
+	return (response ? attr.sq_psn - 1 : attr.rq_psn) +
+	       (one_in(s, 4) ? below(s, 9) - 4 : 0);
+}
+
+/* As its own peer would send it. */
+static void aim_at_target(struct scene *s, uint8_t *bth)
+{
+	struct target *t = &s->targets[below(s, ARRAY_SIZE(s->targets))];
+	uint8_t opcode = bth[0] & 0x1f;
+
+	if (t->e.config.type == IBV_QPT_UC)
+		bth[0] = 0x20 | opcode;
+	else if (t->e.config.type == IBV_QPT_UD)
+		bth[0] = 0x64 | (opcode & 1);
+	else
+		bth[0] = opcode;
+	put(bth + 5, t->e.qp->qp_num, 3);
+	/* Responses are 0x0d to 0x12. */
+	put(bth + 9, next_psn(s, t, opcode >= 0x0d && opcode <= 0x12), 3);
+	if (t->e.config.type == IBV_QPT_UD) {
+		put(bth + BTH, QKEY, 4);
+	} else if (has_reth(opcode)) {
+		put(bth + BTH, (uintptr_t)t->open.data + below(s, MEMORY) -
+		    (one_in(s, 8) ? MEMORY : 0), 8);
+		put(bth + BTH + 8, t->open.mr->rkey, 4);
+		if (opcode == 0x06)
+			put(bth + BTH + 12, 1 + below(s, 4 * MTU), 4);
+		else if (opcode == 0x0c)
+			put(bth + BTH + 12, below(s, 2 * MEMORY), 4);
+	}
+}
+
+/* As the neighbour's peer would, but it is not. */
+static void aim_at_neighbour(struct scene *s, uint8_t *bth)
+{
+	bth[0] &= 0x1f;
+	put(bth + 5, s->n->peer.qpn, 3);
+	if (has_reth(bth[0])) {
+		put(bth + BTH, s->n->peer.addr + below(s, MEMORY), 8);
+		put(bth + BTH + 8, s->n->peer.rkey, 4);
+	}
+}
+
+static void change(struct scene *s, struct packet *p)
+{
+	for (unsigned int i = below(s, 5); i > 0; i--)
+		p->bytes[HEADERS + below(s, p->len - HEADERS)] ^=
+			1 << below(s, 8);
+	if (one_in(s, 4))
+		p->len = HEADERS + below(s, p->len - HEADERS + 1);
+	else if (one_in(s, 4))
+		p->len += below(s, 600);
+}
+
+static void make_packet(struct scene *s, struct packet *p)
+{
+	struct iphdr *ip = (void *)p->bytes;
+	struct udphdr *udp = (void *)(ip + 1);
+	uint8_t *bth = (void *)(udp + 1);
+	bool aimed_at_neighbour = false, complete;
+
+	for (size_t i = 0; i < sizeof(p->bytes); i += 4)
+		put(p->bytes + i, any(s) * 2654435761u, 4);
+	p->len = HEADERS + below(s, 700);
+	if (!one_in(s, 8)) {
+		const struct good *g = &s->good[below(s, s->goods)];
+
+		p->len = HEADERS + g->len;
+		memcpy(bth, g->bytes, g->len);
+		aimed_at_neighbour = one_in(s, 4);
+		if (aimed_at_neighbour)
+			aim_at_neighbour(s, bth);
+		else if (!one_in(s, 8))
+			aim_at_target(s, bth);
+		if (one_in(s, 2))
+			change(s, p);
+	}
+
+	*ip = (struct iphdr) {
+		.version = 4, .ihl = 5, .tos = any(s), .ttl = 1 + below(s, 255),
+		.tot_len = htons(p->len), .id = htons(1 + below(s, 0xffff)),
+		.protocol = IPPROTO_UDP,
+		.saddr = s->hostile.s_addr, .daddr = s->device.s_addr,
+	};
+	*udp = (struct udphdr) {
+		.source = htons(49152 + below(s, 16384)), .dest = htons(PORT),
+		.len = htons(p->len - sizeof(*ip)),
+	};
+	complete = p->len >= HEADERS + BTH + ICRC;
+	if (complete && !one_in(s, 8)) {
+		uint32_t sum = icrc(p);
+
+		memcpy(p->bytes + p->len - ICRC, &sum, ICRC);
+	}
+	/* What is damaged on the way from a good peer: not one bit counts. */
+	if (complete && aimed_at_neighbour && one_in(s, 2)) {
+		ip->saddr = s->device.s_addr;
+		uint32_t sum = icrc(p) ^ 1u << below(s, 32);
+
+		memcpy(p->bytes + p->len - ICRC, &sum, ICRC);
+	}
+	/* Headers that do not say how much there is; options of IP. */
+	if (one_in(s, 32))
+		udp->len = htons(below(s, 2 * p->len));
+	if (one_in(s, 32) && p->len > HEADERS + 8) {
+		ip->ihl = 6;
+		memset(udp, 1, 4);	/* no operation, four times */
+	}
+}
+
+static void send_batch(struct scene *s)
+{
+	static struct packet packets[BATCH];
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_addr = s->device };
+	struct mmsghdr messages[BATCH] = { };
+	struct iovec parts[BATCH];
+	int sent;
+
+	for (int i = 0; i < BATCH; i++) {
+		make_packet(s, &packets[i]);
+		parts[i] = (struct iovec) { packets[i].bytes, packets[i].len };
+		messages[i].msg_hdr = (struct msghdr) {
+			.msg_name = &to, .msg_namelen = sizeof(to),
+			.msg_iov = &parts[i], .msg_iovlen = 1,
+		};
+	}
+	for (int done = 0; done < BATCH; done += sent) {
+		sent = sendmmsg(s->socket, messages + done, BATCH - done, 0);
+		if (sent < 0)
+			FAIL("sendmmsg: %s", strerror(errno));
+	}
+}
+
+/* ---- Its own queue pairs ---- */
+
+static void post_receives(struct target *t, unsigned int count)
+{
+	while (count--)
+		recv_region(&t->e, 0, &t->inbox, 0, MEMORY);
+}
+
+static void target_connect(struct target *t)
+{
+	end_connect(&t->e, &t->peer);
+	post_receives(t, RECEIVES);
+}
+
+static void target_make(struct scene *s, struct target *t,
+			enum ibv_qp_type type)
+{
+	struct end_config c = {
+		.type = type,
+		.send_wr = RECEIVES,
+		.recv_wr = RECEIVES,
+		.access = ACCESS_ALL | IBV_ACCESS_REMOTE_READ |
+			  IBV_ACCESS_REMOTE_ATOMIC,
+		.timeout = 10,	/* 4 ms */
+		.retry = 1,
+	};
+
+	end_make(&t->e, &s->d, &c);
+	region_make(&t->inbox, &s->d, MEMORY, 57, ACCESS_ALL);
+	region_make(&t->open, &s->d, MEMORY, 123, c.access);
+	t->peer = end_address(&t->e, &t->open);
+	t->peer.qpn = PEER_QPN;
+	/* ::ffff:10.77.0.66 */
+	memset(t->peer.gid.raw, 0, 10);
+	memset(t->peer.gid.raw + 10, 0xff, 2);
+	memcpy(t->peer.gid.raw + 12, &s->hostile, 4);
+	target_connect(t);
+}
+
+/* A request whose answer only chance can bring. */
+static void ask(struct scene *s, struct target *t)
+{
+	static const enum ibv_wr_opcode kinds[] = {
+		IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+	};
+	struct ibv_sge sge = sge_of(&t->inbox, 0, 1 + below(s, MEMORY));
+
+	/* With no room left that fails, which is right. */
+	try_send(&t->e, 0, kinds[below(s, 3)], IBV_SEND_SIGNALED, &sge, 1,
+		 &t->peer, 0, 0);
+}
+
+static void tend(struct scene *s, struct target *t)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct ibv_wc wc[RECEIVES];
+	int got;
+
+	REQUIRE(ibv_poll_cq(t->e.scq, ARRAY_SIZE(wc), wc) >= 0);
+	got = ibv_poll_cq(t->e.rcq, ARRAY_SIZE(wc), wc);
+	REQUIRE(got >= 0);
+	if (end_state(&t->e) == IBV_QPS_RTS) {
+		post_receives(t, got);
+		if (t->e.config.type == IBV_QPT_RC)
+			ask(s, t);
+		return;
+	}
+	t->broken++;
+	REQUIRE_ERRNO(ibv_modify_qp(t->e.qp, &reset, IBV_QP_STATE), 0);
+	while (ibv_poll_cq(t->e.scq, ARRAY_SIZE(wc), wc) > 0 ||
+	       ibv_poll_cq(t->e.rcq, ARRAY_SIZE(wc), wc) > 0)
+		;
+	target_connect(t);
+}
+
+static void take_events(struct scene *s)
+{
+	struct ibv_async_event event;
+
+	while (ibv_get_async_event(s->d.ctx, &event) == 0)
+		ibv_ack_async_event(&event);
+	REQUIRE_EQ(errno, EAGAIN);
+}
+
+/* Registered is less than what lies around it. */
+static void check_memory(struct target *t)
+{
+	REGION_CHECK(&t->inbox);
+	REGION_CHECK(&t->open);
+}
+
+/* ---- The case ---- */
+
+static void packets(void)
+{
+	static const enum ibv_qp_type types[] = {
+		IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+	};
+	struct scene *s = calloc(1, sizeof(*s));
+	unsigned long count = opt.rounds ?: 20000;
+	struct target *t;
+
+	REQUIRE(s);
+	s->random = count;
+	s->socket = socket(AF_INET, SOCK_RAW, IPPROTO_RAW);
+	REQUIRE(s->socket >= 0);
+	read_good(s);
+	s->n = neighbour_start();
+	device_open(&s->d);
+	s->d.port.active_mtu = IBV_MTU_256;
+	REQUIRE_EQ(fcntl(s->d.ctx->async_fd, F_SETFL, O_NONBLOCK), 0);
+	REQUIRE_EQ(inet_pton(AF_INET, HOSTILE, &s->hostile), 1);
+	memcpy(&s->device, s->d.gid.raw + 12, sizeof(s->device));
+	for (unsigned int i = 0; i < ARRAY_SIZE(types); i++)
+		target_make(s, &s->targets[i], types[i]);
+
+	for (unsigned long sent = 0; sent < count; sent += BATCH) {
+		send_batch(s);
+		for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++)
+			tend(s, t);
+		take_events(s);
+		if (sent % PER_TRANSFER)
+			continue;
+		for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++)
+			check_memory(t);
+		neighbour_await(s->n, 1);
+	}
+
+	neighbour_stop(s->n);
+	for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++) {
+		test_note("queue pair of type %d: broken %lu times",
+			  t->e.config.type, t->broken);
+		check_memory(t);
+		end_free(&t->e);
+		region_free(&t->inbox);
+		region_free(&t->open);
+	}
+	device_close(&s->d);
+	close(s->socket);
+	free(s);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {
+		{ "packets", packets, 240 },
+		{ }
+	};
+
+	return test_main(argc, argv, cases);
+}
