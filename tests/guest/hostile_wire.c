@@ -68,6 +68,7 @@ struct scene {
 	struct device d;
 	struct target targets[3];
 	struct neighbour *n;
+	uint32_t sq_psn, rq_psn;	/* of the neighbour */
 	int socket;
 };
 
@@ -173,6 +174,11 @@ static bool has_reth(uint8_t opcode)
 	return false;
 }
 
+static bool is_response(uint8_t opcode)
+{
+	return opcode >= 0x0d && opcode <= 0x12;
+}
+
 static uint32_t next_psn(struct scene *s, struct target *t, bool response)
 {
 	struct ibv_qp_init_attr init;
@@ -197,8 +203,7 @@ static void aim_at_target(struct scene *s, uint8_t *bth)
 	else
 		bth[0] = opcode;
 	put(bth + 5, t->e.qp->qp_num, 3);
-	/* Responses are 0x0d to 0x12. */
-	put(bth + 9, next_psn(s, t, opcode >= 0x0d && opcode <= 0x12), 3);
+	put(bth + 9, next_psn(s, t, is_response(opcode)), 3);
 	if (t->e.config.type == IBV_QPT_UD) {
 		put(bth + BTH, QKEY, 4);
 	} else if (has_reth(opcode)) {
@@ -212,11 +217,37 @@ static void aim_at_target(struct scene *s, uint8_t *bth)
 	}
 }
 
+/* The report of the engine tells where the neighbour is. */
+static void look_at_neighbour(struct scene *s)
+{
+	unsigned int qpn, sq_psn, rq_psn;
+	char path[128], line[256];
+	bool found = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/engine", opt.device);
+	file = fopen(path, "r");
+	REQUIRE(file);
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "qp %x %*s %*s peer %*x sq %*u/%*u psn %x "
+			   "rq %*u/%*u psn %x", &qpn, &sq_psn, &rq_psn) == 3 &&
+		    qpn == s->n->peer.qpn) {
+			s->sq_psn = sq_psn;
+			s->rq_psn = rq_psn;
+			found = true;
+		}
+	}
+	fclose(file);
+	REQUIRE(found);
+}
+
 /* As the neighbour's peer would, but it is not. */
 static void aim_at_neighbour(struct scene *s, uint8_t *bth)
 {
 	bth[0] &= 0x1f;
 	put(bth + 5, s->n->peer.qpn, 3);
+	put(bth + 9, (is_response(bth[0]) ? s->sq_psn : s->rq_psn) +
+	    below(s, 8), 3);
 	if (has_reth(bth[0])) {
 		put(bth + BTH, s->n->peer.addr + below(s, MEMORY), 8);
 		put(bth + BTH + 8, s->n->peer.rkey, 4);
@@ -431,6 +462,7 @@ static void packets(void)
 		target_make(s, &s->targets[i], types[i]);
 
 	for (unsigned long sent = 0; sent < count; sent += BATCH) {
+		look_at_neighbour(s);
 		send_batch(s);
 		for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++)
 			tend(s, t);
