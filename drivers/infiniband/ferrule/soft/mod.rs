@@ -225,6 +225,9 @@ impl Shared {
         }
         policy::finish(&self.core);
         policy::command(&self.core, |engine, _| engine.set_context_dead(id));
+        // What was rung before the program could see that ends, too: with the worker awake nobody
+        // has kicked for it, and the queue pairs go next.
+        policy::finish(&self.core);
     }
 
     /// Closes a user context, which has no queue pairs any more.
