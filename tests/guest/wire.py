@@ -100,8 +100,9 @@ SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()
         ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")),
         ("ib_send_lat", 10000, 100, ("-c", "UC")), ("ibv_ud_pingpong", 1000, 100, ("-e",)))
 
-# And where packets are lost.
-LOSSY = (("ibv_rc_pingpong", 65536, 50, ("-c", "-e")), ("ib_send_bw", 65536, 100, ()), ("ib_write_bw", 65536, 100, ()),
+# And where packets are lost. Not ping-pong, where the last to receive leaves at once: if its last acknowledgement is
+# lost, there is nobody to answer its peer's retries. perftest's programs wait for each other.
+LOSSY = (("ib_send_lat", 65536, 50, ("-e",)), ("ib_send_bw", 65536, 100, ()), ("ib_write_bw", 65536, 100, ()),
          ("ib_write_bw", 64, 1000, ()), ("ib_read_bw", 65536, 50, ()), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
 
 
