@@ -611,30 +611,32 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Takes a queue pair's turn, and puts it back.
-    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
-        self.counters.turns.count(1);
-        let Self {
-            keys,
-            cqs,
-            srqs,
-            port,
-            qps,
-            counters,
-            retries_for_ever,
-            ..
-        } = self;
-        let mut bus = Bus {
+    /// The queue pairs, and what one of them works with at its turn.
+    #[inline]
+    fn bus<'a>(
+        &'a mut self,
+        host: &'a mut H,
+        now: u64,
+        allowance: Budget,
+    ) -> (&'a mut Qps<H>, Bus<'a, H>) {
+        let bus = Bus {
             host,
-            keys,
-            cqs,
-            srqs,
-            port,
-            counters,
-            retries_for_ever: *retries_for_ever,
+            keys: &mut self.keys,
+            cqs: &mut self.cqs,
+            srqs: &mut self.srqs,
+            port: &mut self.port,
+            counters: &mut self.counters,
+            retries_for_ever: self.retries_for_ever,
             now,
             allowance,
         };
+        (&mut self.qps, bus)
+    }
+
+    /// Takes a queue pair's turn, and puts it back.
+    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
+        self.counters.turns.count(1);
+        let (qps, mut bus) = self.bus(host, now, allowance);
         let next = match qp.core.state {
             State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
                 wire::run(qps, &mut bus, &mut qp)
@@ -664,27 +666,7 @@ impl<H: Host> Engine<H> {
             };
             left.take_request();
             self.counters.timers.count(1);
-            let Self {
-                keys,
-                cqs,
-                srqs,
-                port,
-                qps,
-                counters,
-                retries_for_ever,
-                ..
-            } = self;
-            let mut bus = Bus {
-                host,
-                keys,
-                cqs,
-                srqs,
-                port,
-                counters,
-                retries_for_ever: *retries_for_ever,
-                now,
-                allowance: Budget::TURN,
-            };
+            let (qps, mut bus) = self.bus(host, now, Budget::TURN);
             requester::timer_fired(qps, &mut bus, &mut qp);
             self.qps.put_back(qp);
         }
@@ -697,27 +679,7 @@ impl<H: Host> Engine<H> {
     /// Whatever is wrong with it, it is dropped and counted.
     pub fn receive(&mut self, host: &mut H, datagram: &Datagram<'_, H>) {
         let now = host.now();
-        let Self {
-            keys,
-            cqs,
-            srqs,
-            port,
-            qps,
-            counters,
-            retries_for_ever,
-            ..
-        } = self;
-        let mut bus = Bus {
-            host,
-            keys,
-            cqs,
-            srqs,
-            port,
-            counters,
-            retries_for_ever: *retries_for_ever,
-            now,
-            allowance: Budget::TURN,
-        };
+        let (qps, mut bus) = self.bus(host, now, Budget::TURN);
         wire::receive(qps, &mut bus, datagram);
         self.cqs.raise_events(host, &mut self.counters);
     }
