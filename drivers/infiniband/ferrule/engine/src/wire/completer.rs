@@ -147,12 +147,6 @@ fn acknowledge_before<H: Host>(
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
-        let is_sending = wire.sending == wire.oldest;
-        if is_sending {
-            wire.sending = wire.sending.wrapping_add(1);
-            wire.offset = 0;
-            wire.loaded = None;
-        }
         retire(qps, bus, qp);
         let (core, wire) = (&qp.core, &mut qp.wire);
         wire.progress(end, core.attr.path_mtu, consumer, overdue);
@@ -285,11 +279,6 @@ fn answered<H: Host>(
     }
     if is_last {
         wire.reply_index = None;
-        if wire.sending == wire.oldest {
-            wire.sending = wire.sending.wrapping_add(1);
-            wire.offset = 0;
-            wire.loaded = None;
-        }
         retire(qps, bus, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);

@@ -230,10 +230,7 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
             return Step::Wait;
         }
         match change_key(bus, qp) {
-            Ok(()) => {
-                retire(qps, bus, qp);
-                qp.wire.sending = qp.wire.oldest;
-            }
+            Ok(()) => retire(qps, bus, qp),
             Err(_) => fail(qps, bus, qp, Status::WindowBind),
         }
         return Step::Sent;
@@ -581,8 +578,14 @@ fn end<H: Host>(
     )
 }
 
-/// The oldest request has done what it should.
+/// The oldest request has done what it should. If it is the one to be sent next, the one after it is.
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let wire = &mut qp.wire;
+    if wire.sending == wire.oldest {
+        wire.sending = wire.sending.wrapping_add(1);
+        wire.offset = 0;
+        wire.loaded = None;
+    }
     let told = end(bus, qp, Status::Success);
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
         qp.wire.overdue = None;
