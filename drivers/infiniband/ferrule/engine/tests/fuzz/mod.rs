@@ -59,3 +59,14 @@ impl Input<'_> {
         u64::from_le_bytes(self.array())
     }
 }
+
+/// Reads at most `limit` things to do, each a byte that says what and as many others as `step` takes.
+pub fn each(data: &[u8], limit: usize, mut step: impl FnMut(u8, &mut Input<'_>)) {
+    let mut input = Input(data);
+    for _ in 0..limit {
+        let Some(what) = input.next() else {
+            break;
+        };
+        step(what, &mut input);
+    }
+}

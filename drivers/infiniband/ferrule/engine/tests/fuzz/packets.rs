@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use ferrule_engine::{
     abi::wc_opcode,
     packet::{self, opcode, Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Headers, Reth, U24},
-    Datagram, Gid, Group, Mtu, Path, PathKind, QpType, State, Status,
+    Gid, Group, Mtu, Path, PathKind, QpType, State, Status,
 };
 use zerocopy::IntoBytes;
 
-use super::Input;
+use super::{each, Input};
 use crate::sim::memory::{shared, Shared};
 use crate::sim::network::{deliver, Faults, Link, GIDS};
 use crate::sim::{
@@ -255,20 +255,10 @@ impl Scene {
 
     fn receive_packet(&mut self, packet: &SentPacket) {
         let before = *self.world().engine.counters();
-        let first = packet.transport.len().min(packet::MAX_HEADERS);
-        let Link { worlds, .. } = &mut self.link;
-        worlds[0].engine.receive(
-            &mut worlds[0].host,
-            &Datagram {
-                ip: &packet.ip,
-                udp: &packet.udp,
-                headers: &packet.transport[..first],
-                packet,
-                length: packet.transport.len(),
-                icrc: packet.icrc,
-                sl: 0,
-            },
-        );
+        let world = &mut self.link.worlds[0];
+        world
+            .engine
+            .receive(&mut world.host, &packet.datagram(packet::MAX_HEADERS));
         let after = self.world().engine.counters();
         assert_eq!(after.packets_received, before.packets_received + 1);
     }
@@ -505,14 +495,8 @@ impl Scene {
 
 /// Does what the bytes say.
 pub fn run(data: &[u8]) {
-    let mut input = Input(data);
     let mut scene = Scene::new();
-    for _ in 0..LIMIT {
-        let Some(what) = input.next() else {
-            break;
-        };
-        scene.step(what, &mut input);
-    }
+    each(data, LIMIT, |what, input| scene.step(what, input));
     scene.end();
 }
 

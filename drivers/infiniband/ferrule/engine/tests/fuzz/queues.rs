@@ -5,7 +5,7 @@
 
 use ferrule_engine::{abi, Budget, State, Status};
 
-use super::Input;
+use super::{each, Input};
 use crate::sim::{
     init, rtr, rts, End, QpSpec, TestContext, TestCq, TestMr, TestQp, World, Wr, PLENTY, US,
 };
@@ -251,14 +251,8 @@ impl Scene {
 
 /// Does what the bytes say.
 pub fn run(data: &[u8]) {
-    let mut input = Input(data);
     let mut scene = Scene::new();
-    for _ in 0..LIMIT {
-        let Some(what) = input.next() else {
-            break;
-        };
-        scene.step(what, &mut input);
-    }
+    each(data, LIMIT, |what, input| scene.step(what, input));
     scene.end();
 }
 

@@ -5,7 +5,7 @@
 use ferrule_engine::{abi, Access, State};
 use zerocopy::IntoBytes;
 
-use super::Input;
+use super::each;
 use crate::sim::memory::{shared, Shared};
 use crate::sim::{End, QpSpec, TestMr, TestQp, Wc, World, ALL, MS};
 
@@ -204,12 +204,8 @@ impl Scene {
 
 /// Does what the bytes say.
 pub fn run(data: &[u8]) {
-    let mut input = Input(data);
     let mut scene = Scene::new();
-    for _ in 0..LIMIT {
-        let Some(what) = input.next() else {
-            break;
-        };
+    each(data, LIMIT, |what, input| {
         let side = usize::from(what >> 4 & 1);
         match what & 3 {
             0 => scene.post(side, true, &input.array::<RECV_BYTES>()),
@@ -219,7 +215,7 @@ pub fn run(data: &[u8]) {
         if what & 0x80 != 0 {
             scene.work();
         }
-    }
+    });
     scene.work();
     scene.start_anew();
 }

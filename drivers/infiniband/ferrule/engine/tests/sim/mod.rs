@@ -15,9 +15,9 @@ use std::rc::Rc;
 use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
     abi, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
-    CqResize, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome,
-    Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused, Region,
-    RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
+    CqResize, Datagram, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType,
+    Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused,
+    Region, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -79,6 +79,19 @@ impl SentPacket {
             transport,
             icrc: icrc.try_into().unwrap(),
         })
+    }
+
+    /// As a host hands it to the engine, with so many bytes of the transport's packet in one piece.
+    pub fn datagram(&self, first: usize) -> Datagram<'_, Sim> {
+        Datagram {
+            ip: &self.ip,
+            udp: &self.udp,
+            headers: &self.transport[..first.min(self.transport.len())],
+            packet: self,
+            length: self.transport.len(),
+            icrc: self.icrc,
+            sl: 0,
+        }
     }
 
     /// Gives it the invariant CRC that it should have.

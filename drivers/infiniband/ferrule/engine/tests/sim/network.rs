@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use ferrule_engine::{Config, Datagram, Modify, Mtu, PathKind};
+use ferrule_engine::{Config, Modify, Mtu, PathKind};
 
 use super::{init, path, rtr, rts, SentPacket, TestQp, World, PLENTY, US};
 
@@ -122,19 +122,8 @@ impl Network {
 /// Hands a packet to an engine.
 pub fn deliver(world: &mut World, packet: &SentPacket) {
     // As a socket buffer has it: the headers and some payload in one piece.
-    let first = packet.transport.len().min(64);
-    world.engine.receive(
-        &mut world.host,
-        &Datagram {
-            ip: &packet.ip,
-            udp: &packet.udp,
-            headers: &packet.transport[..first],
-            packet,
-            length: packet.transport.len(),
-            icrc: packet.icrc,
-            sl: 0,
-        },
-    );
+    let datagram = packet.datagram(64);
+    world.engine.receive(&mut world.host, &datagram);
 }
 
 /// Two worlds and the network between them.
