@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -152,6 +153,16 @@ void get_bytes(int fd, void *data, size_t len)
 		data = (char *)data + n;
 		len -= n;
 	}
+}
+
+void become_nobody(rlim_t memlock)
+{
+	struct rlimit limit = { memlock, memlock };
+
+	REQUIRE_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	REQUIRE_EQ(setgroups(0, NULL), 0);
+	REQUIRE_EQ(setresgid(65534, 65534, 65534), 0);
+	REQUIRE_EQ(setresuid(65534, 65534, 65534), 0);
 }
 
 static bool run_case(const struct test_case *c, unsigned int number)

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <infiniband/verbs.h>
@@ -95,6 +96,9 @@ void join_process(pid_t pid);
 /* Whole transfers over a pipe or socket; a closed peer fails the case. */
 void put_bytes(int fd, const void *data, size_t len);
 void get_bytes(int fd, void *data, size_t len);
+
+/* Gives up root for good, with so many bytes that may be pinned. */
+void become_nobody(rlim_t memlock);
 
 /* Time, in microseconds of CLOCK_MONOTONIC. */
 uint64_t now_us(void);

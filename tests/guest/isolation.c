@@ -7,11 +7,9 @@
 #define _GNU_SOURCE
 #include "common.h"
 
-#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -263,16 +261,6 @@ static long pinned_kib(void)
 	fclose(status);
 	REQUIRE(kib >= 0);
 	return kib;
-}
-
-static void become_nobody(rlim_t memlock)
-{
-	struct rlimit limit = { memlock, memlock };
-
-	REQUIRE_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-	REQUIRE_EQ(setgroups(0, NULL), 0);
-	REQUIRE_EQ(setresgid(65534, 65534, 65534), 0);
-	REQUIRE_EQ(setresuid(65534, 65534, 65534), 0);
 }
 
 /* An unprivileged user pins up to RLIMIT_MEMLOCK, again and again. */

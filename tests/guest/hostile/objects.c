@@ -3,11 +3,9 @@
 #define _GNU_SOURCE
 #include "hostile.h"
 
-#include <grp.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -261,16 +259,6 @@ void attack_bulk(struct hostile *h)
 }
 
 /* ---- Privileges ---- */
-
-static void become_nobody(rlim_t memlock)
-{
-	struct rlimit limit = { memlock, memlock };
-
-	REQUIRE_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-	REQUIRE_EQ(setgroups(0, NULL), 0);
-	REQUIRE_EQ(setresgid(65534, 65534, 65534), 0);
-	REQUIRE_EQ(setresuid(65534, 65534, 65534), 0);
-}
 
 /* What it opened as root serves it on, and gives it no more than others have. */
 void attack_privileges(struct hostile *h)
