@@ -46,6 +46,7 @@ statistics! {
     c"sequence_errors": |engine, core| engine.sequence_errors;
     c"retries": |engine, core| engine.retries;
     c"unanswered": |engine, core| engine.unanswered;
+    c"probes": |engine, core| engine.probes;
     c"dropped": |engine, core| engine.dropped;
     c"sent_pkts": |engine, core| engine.packets_sent;
     c"rcvd_pkts": |engine, core| {

@@ -58,6 +58,8 @@ pub struct Counters {
     pub retries: u64,
     /// Messages that nobody acknowledged.
     pub unanswered: u64,
+    /// Packets that were sent again early, since answers usually take less time.
+    pub probes: u64,
     /// Producer indices that were further ahead than the ring is deep.
     pub producer_jumps: u64,
     /// Packets sent.

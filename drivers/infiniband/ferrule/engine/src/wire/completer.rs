@@ -7,17 +7,13 @@ use super::{
         again,
         fail,
         retire,
-        timeout,
         within, //
     },
-    Wire,
-    WINDOW, //
+    Gap,
+    Wire, //
 };
 use crate::{
-    attr::{
-        Mtu,
-        State, //
-    },
+    attr::State,
     counters::Count,
     host::Host,
     packet::{
@@ -28,7 +24,10 @@ use crate::{
         Syndrome, //
     },
     psn,
-    qp::Qp,
+    qp::{
+        Core,
+        Qp, //
+    },
     request::Status,
     requester::rnr_wait,
     schedule::{
@@ -91,11 +90,21 @@ pub(super) fn receive<H: Host>(
 
 impl<H: Host> Wire<H> {
     /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
-    fn progress(&mut self, psn: u32, mtu: Mtu, consumer: u32, overdue: Option<u64>) {
+    fn progress(&mut self, psn: u32, core: &Core<H>, consumer: u32, now: u64) {
+        let mtu = core.attr.path_mtu;
+        self.arrived = self
+            .arrived
+            .saturating_add(psn::distance(self.unacknowledged, psn));
+        if self.arrived >= self.window {
+            self.set_window(self.window.saturating_add(1));
+        }
         self.unacknowledged = psn;
-        self.overdue = if psn == self.used { None } else { overdue };
-        self.missed = None;
-        self.window = self.window.saturating_add(1).min(WINDOW);
+        self.overdue = None;
+        self.probe.heard(psn, now);
+        if psn != self.used {
+            self.expect(core, now);
+        }
+        self.missed = Gap::default();
         // What was to be sent again may have arrived after all.
         if let Some(record) = self.record(self.sending) {
             let sent = if record.is_answered_with_data() {
@@ -133,35 +142,33 @@ fn acknowledge_before<H: Host>(
             return false;
         }
         if record.is_answered_with_data() {
-            missed(qps, bus, qp);
+            missed(qps, bus, qp, number);
             return false;
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
-        let overdue = timeout(core, bus.now);
         let end = record.end();
         let is_whole =
             psn::distance(wire.unacknowledged, end) <= psn::distance(wire.unacknowledged, number);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
-            wire.progress(number, core.attr.path_mtu, consumer, overdue);
+            wire.progress(number, core, consumer, bus.now);
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
         retire(qps, bus, qp);
         let (core, wire) = (&qp.core, &mut qp.wire);
-        wire.progress(end, core.attr.path_mtu, consumer, overdue);
+        wire.progress(end, core, consumer, bus.now);
     }
     false
 }
 
-/// Data that should have come are missing: all is sent again from there, once.
-fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    let expected = qp.wire.unacknowledged;
-    if qp.wire.missed != Some(expected) {
-        qp.wire.missed = Some(expected);
+/// Packet `number` has come, and data that should have come before it are missing: all is sent again
+/// from there.
+fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, number: u32) {
+    if qp.wire.missed.is_news(number) {
         bus.counters.sequence_errors.count(1);
         again(qps, bus, qp);
-        qp.wire.overdue = timeout(&qp.core, bus.now);
+        qp.wire.expect(&qp.core, bus.now);
     }
 }
 
@@ -264,7 +271,6 @@ fn answered<H: Host>(
 ) {
     let consumer = qp.sq.consumer();
     let Qp { core, sq, wire, .. } = qp;
-    let overdue = timeout(core, bus.now);
     let next = psn::advance(wire.unacknowledged, 1);
     sq.refill_retries(&core.attr);
     let oldest = wire.oldest;
@@ -282,7 +288,7 @@ fn answered<H: Host>(
         retire(qps, bus, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);
-    wire.progress(next, core.attr.path_mtu, consumer, overdue);
+    wire.progress(next, core, consumer, bus.now);
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for
@@ -296,7 +302,8 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.pause = Some(bus.now.saturating_add(rnr_wait(code)));
     wire.overdue = None;
-    wire.missed = None;
+    wire.probe.begin_again();
+    wire.missed = Gap::default();
 }
 
 /// The oldest request was refused.
@@ -305,7 +312,7 @@ fn refused<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, nak:
     let status = match nak {
         Nak::Sequence => {
             again(qps, bus, qp);
-            qp.wire.overdue = timeout(&qp.core, bus.now);
+            qp.wire.expect(&qp.core, bus.now);
             return;
         }
         Nak::InvalidRequest => Status::RemoteInvalidRequest,

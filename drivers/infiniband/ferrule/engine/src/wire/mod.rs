@@ -21,6 +21,7 @@
 //! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
 
 mod completer;
+mod probe;
 mod requester;
 mod responder;
 pub(crate) mod uc;
@@ -57,6 +58,7 @@ use crate::{
         Packet,
         Syndrome, //
     },
+    psn,
     qp::{
         Core,
         Qp, //
@@ -78,6 +80,7 @@ use crate::{
     },
     state::MAX_RD_ATOMIC,
 };
+use probe::Probe;
 
 /// Requests that may be on their way at a time. A power of two.
 const REQUESTS: u32 = 64;
@@ -206,6 +209,29 @@ impl<H: Host> Datagram<'_, H> {
     }
 }
 
+/// What is known of packets that did not come.
+#[derive(Clone, Copy, Default)]
+struct Gap {
+    /// The peer has been told, and sends them again.
+    told: bool,
+    /// The first of those behind them that has come since.
+    beyond: Option<u32>,
+}
+
+impl Gap {
+    /// Packet `number` has come, and one before it is missing. Answers whether the peer is to be told.
+    ///
+    /// It is told once (C9-112), since all that is on its way would say the same. But when a packet
+    /// comes again, the peer has begun again, and what is missing was lost again. Without being told it
+    /// would have to wait until its timer fires.
+    fn is_news(&mut self, number: u32) -> bool {
+        let is_news = !self.told || self.beyond == Some(number);
+        self.told = true;
+        self.beyond = self.beyond.or(Some(number));
+        is_news
+    }
+}
+
 /// What is known of a request that has been taken from the ring and has not ended.
 #[derive(Clone, Copy, Default)]
 struct Record {
@@ -286,13 +312,18 @@ pub(crate) struct Wire<H: Host> {
     part: Option<u32>,
     /// That part has been asked for, and nothing is sent until it has come.
     is_part_sent: bool,
-    /// The answer that is missing, and for which everything was sent again already.
-    missed: Option<u32>,
-    /// Packets that may be on their way: half as many with each loss, one more with each sign that
-    /// some arrived. What is sent again is sent in vain beyond the next loss.
+    /// Answers are missing.
+    missed: Gap,
+    /// Packets that may be on their way, in either direction: half as many with each loss, one more with
+    /// each window of them that has arrived. What is sent again is sent in vain beyond the next loss, and
+    /// what is on its way at a loss is.
     window: u32,
-    /// Packets since an acknowledgement was last asked for.
+    /// Packets that have arrived since it last changed.
+    arrived: u32,
+    probe: Probe,
+    /// Packets since an acknowledgement was last asked for, and the sequence number of that.
     unasked: u32,
+    asked: u32,
     /// The request for which data come back.
     reply: H::Box<SendRequest>,
     reply_index: Option<u32>,
@@ -301,8 +332,8 @@ pub(crate) struct Wire<H: Host> {
     // The responder.
     /// Messages carried out (24 bits).
     msn: u32,
-    /// The peer was told that an earlier packet is expected, or to come again later.
-    refused: bool,
+    /// Packets are missing, or the peer is to come again later.
+    refused: Gap,
     /// A request was refused: the queue pair is in error as soon as the peer has been told.
     gives_up: bool,
     /// Where the write goes that is under way, its length, and the bytes of the message so far.
@@ -335,14 +366,17 @@ impl<H: Host> Wire<H> {
             is_busy_host: false,
             part: None,
             is_part_sent: false,
-            missed: None,
+            missed: Gap::default(),
             window: WINDOW,
+            arrived: 0,
+            probe: Probe::default(),
             unasked: 0,
+            asked: 0,
             reply: boxed::<H, _>(SendRequest::new)?,
             reply_index: None,
             reply_cursor: Cursor::default(),
             msn: 0,
-            refused: false,
+            refused: Gap::default(),
             gives_up: false,
             target: (0, 0),
             total: 0,
@@ -359,7 +393,7 @@ impl<H: Host> Wire<H> {
         self.ssn = 0;
         self.limit = None;
         self.msn = 0;
-        self.refused = false;
+        self.refused = Gap::default();
         self.gives_up = false;
         self.target = (0, 0);
         self.total = 0;
@@ -373,6 +407,13 @@ impl<H: Host> Wire<H> {
     pub(crate) fn set_psn(&mut self, psn: u32) {
         self.unacknowledged = psn;
         self.used = psn;
+        self.asked = psn::advance(psn, psn::MASK);
+    }
+
+    /// So many packets may be on their way from now on.
+    fn set_window(&mut self, packets: u32) {
+        self.window = packets.clamp(LEAST_WINDOW, WINDOW);
+        self.arrived = 0;
     }
 
     /// Requests that are on their way, the next one to be taken being in slot `consumer`.
@@ -396,8 +437,9 @@ impl<H: Host> Wire<H> {
         self.is_busy_host = false;
         self.part = None;
         self.is_part_sent = false;
-        self.missed = None;
-        self.window = WINDOW;
+        self.missed = Gap::default();
+        self.set_window(WINDOW);
+        self.probe = Probe::default();
         self.unasked = 0;
         self.reply_index = None;
         self.answer = None;
@@ -502,11 +544,8 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         return;
     }
     let wire = &qp.wire;
-    let due = match (wire.overdue, wire.pause) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    };
-    if let Some(due) = due {
+    let dues = [wire.overdue, wire.pause, wire.probe.due];
+    if let Some(due) = dues.into_iter().flatten().min() {
         qps.set_timer_before(qp.core.index(), due);
     }
 }

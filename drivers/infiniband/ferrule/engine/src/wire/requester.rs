@@ -9,8 +9,7 @@ use super::{
     Unsent,
     Wire,
     BUSY,
-    LEAST_WINDOW, //
-    REQUESTS,
+    REQUESTS, //
 };
 use crate::{
     abi,
@@ -118,8 +117,33 @@ impl<H: Host> Wire<H> {
         self.is_part_sent = false;
     }
 
+    /// Waits from now on for an answer to what is on its way; with a timeout of 0 for ever (C9-141).
+    pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
+        let exponent = u32::from(core.attr.timeout);
+        self.overdue = (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
+        self.probe.expect(now, self.overdue);
+    }
+
+    /// How many packets may be on their way at present.
+    fn room(&self) -> u32 {
+        if self.probe.is_under_way {
+            1
+        } else {
+            self.window
+        }
+    }
+
+    /// For all that the responder has told, it has no receive request for a message.
+    fn is_limited(&self, record: &Record, opcode: Opcode) -> bool {
+        takes_receive(opcode)
+            && self
+                .limit
+                .is_some_and(|limit| psn::is_ahead(record.ssn, limit))
+    }
+
     /// Sends again from the oldest packet that has not been acknowledged.
     pub(super) fn go_back(&mut self, consumer: u32, mtu: crate::attr::Mtu) {
+        self.probe.begin_again();
         self.seek(self.unacknowledged, consumer, mtu);
     }
 }
@@ -304,10 +328,12 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     if wire.is_part_sent {
         return false;
     }
-    // And a read is asked for again when all before it has ended: else its data would come in vain
-    // if more of what is before was lost. One that is asked for in parts begins then, too.
-    let is_parted = record.psn != wire.used || record.packets > wire.window;
-    if record.is_read() && index != wire.oldest && is_parted {
+    // The window must have room for all the data of a read, too. One that is larger is asked for in
+    // parts, when all before it has ended.
+    if record.is_answered_with_data()
+        && index != wire.oldest
+        && psn::distance(wire.unacknowledged, record.end()) > wire.room()
+    {
         return false;
     }
     // Sequence numbers in use are never so many that older and newer ones look alike.
@@ -316,17 +342,13 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     }
     let sent = wire.offset.wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
-    if !record.is_answered_with_data() && psn::distance(wire.unacknowledged, next) >= wire.window {
+    if !record.is_answered_with_data() && psn::distance(wire.unacknowledged, next) >= wire.room() {
         return false;
     }
     // Beyond the receive requests that the responder has told of, only one packet of one message
     // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
     // receive request for the message.
-    let is_limited = takes_receive(sq.request().opcode)
-        && wire
-            .limit
-            .is_some_and(|limit| psn::is_ahead(record.ssn, limit));
-    !is_limited
+    !wire.is_limited(record, sq.request().opcode)
         || if wire.offset == 0 {
             wire.unacknowledged == record.psn
         } else {
@@ -446,13 +468,14 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     base.flags |= Bth::pad_flags(packet::pad(length));
     // An acknowledgement is asked for when nothing follows for the present, and often enough that
     // the window does not run dry; also of the one packet by which more credits are to be learned.
+    // A window that is full waits for one that was asked for before, or else it would have every packet
+    // acknowledged from then on.
     wire.unasked = wire.unasked.saturating_add(1);
     let is_last_in_ring = position.ends() && !sq.has_more(core);
+    let ahead = psn::distance(wire.unacknowledged, number);
     let is_window_full =
-        psn::distance(wire.unacknowledged, number).saturating_add(1) >= wire.window;
-    let is_limited = wire
-        .limit
-        .is_some_and(|limit| psn::is_ahead(record.ssn, limit));
+        ahead.saturating_add(1) >= wire.room() && !within(wire.asked, wire.unacknowledged, ahead);
+    let is_limited = wire.is_limited(record, opcode);
     if is_last_in_ring
         || is_window_full
         || is_limited
@@ -488,6 +511,10 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     }
     if base.wants_acknowledge() {
         wire.unasked = 0;
+        wire.asked = number;
+    }
+    if base.wants_acknowledge() || is_data_back {
+        wire.probe.asked(number, bus.now);
     }
     bus.allowance.take_bytes(length.max(PACKET));
     let next = if record.is_read() {
@@ -503,7 +530,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         }
     }
     if wire.overdue.is_none() {
-        wire.overdue = timeout(core, bus.now);
+        wire.expect(core, bus.now);
     }
     if range.1 != record.length {
         wire.part = Some(range.1);
@@ -519,24 +546,24 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     Step::Sent
 }
 
-/// When an acknowledgement of what is sent now is overdue; a timeout of 0 waits for ever (C9-141).
-pub(super) fn timeout<H: Host>(core: &Core<H>, now: u64) -> Option<u64> {
-    let exponent = u32::from(core.attr.timeout);
-    (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)))
-}
-
 /// What is waited for may be due.
 pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     if qp.wire.pause.is_some_and(|pause| pause <= bus.now) {
         qp.wire.pause = None;
         qp.wire.is_busy_host = false;
     }
+    if qp.wire.probe.due.is_some_and(|due| due <= bus.now) && qp.wire.pause.is_none() {
+        bus.counters.probes.count(1);
+        qp.wire.set_window(qp.wire.window / 2);
+        qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
+        qp.wire.probe.is_under_way = true;
+    }
     if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
         qp.wire.overdue = None;
         if qp.wire.unacknowledged != qp.wire.used {
             bus.counters.unanswered.count(1);
             // What still comes of answers to what was sent before tells nothing new.
-            qp.wire.missed = Some(qp.wire.unacknowledged);
+            qp.wire.missed.told = true;
             again(qps, bus, qp);
         }
     }
@@ -547,7 +574,7 @@ pub(super) fn again<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp
     if crate::requester::lost(bus, qp) {
         return fail(qps, bus, qp, Status::RetryExceeded);
     }
-    qp.wire.window = (qp.wire.window / 2).max(LEAST_WINDOW);
+    qp.wire.set_window(qp.wire.window / 2);
     qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
 }
 

@@ -6,6 +6,7 @@ use super::{
     bth,
     requester::within,
     transmit,
+    Gap,
     Resource,
     Unsent,
     Wire,
@@ -88,11 +89,9 @@ pub(super) fn receive<H: Host>(
     let number = packet.bth().psn.get();
     if number != rq.psn() {
         if psn::is_ahead(number, rq.psn()) {
-            // Packets were lost. That is told once, and what follows is dropped until the one that
-            // is missing comes (C9-112, C9-113).
+            // Packets were lost. What follows is dropped until the one that is missing comes (C9-113).
             bus.counters.sequence_errors.count(1);
-            if !wire.refused {
-                wire.refused = true;
+            if wire.refused.is_news(number) {
                 wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
@@ -100,7 +99,7 @@ pub(super) fn receive<H: Host>(
         }
         return;
     }
-    wire.refused = false;
+    wire.refused = Gap::default();
     match request(bus, core, rq, wire, packet, bytes) {
         Reply::Acknowledge => {
             if packet.rule().position.ends() {
@@ -115,7 +114,7 @@ pub(super) fn receive<H: Host>(
             }
         }
         Reply::NotReady(code) => {
-            wire.refused = true;
+            wire.refused.told = true;
             wire.answer = Some((number, Syndrome::NotReady(code)));
         }
         Reply::Refuse(status) => {

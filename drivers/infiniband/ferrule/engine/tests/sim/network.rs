@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use ferrule_engine::{Config, Modify, Mtu, PathKind};
+use ferrule_engine::{packet, Config, Modify, Mtu, PathKind};
 
 use super::{init, path, rtr, rts, SentPacket, TestQp, World, PLENTY, US};
 
@@ -36,6 +36,9 @@ impl Random {
     }
 }
 
+/// How long a packet is under way.
+pub const DELAY: u64 = 5 * US;
+
 /// How bad the network is: of 1000 packets each.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
@@ -45,6 +48,8 @@ pub struct Faults {
     pub corrupted: u64,
     /// What there is no room for is lost: so many packets are under way at most. 0: no limit.
     pub room: usize,
+    /// How long a packet with data takes to leave, in nanoseconds; those behind it wait. 0: no time.
+    pub packet_time: u64,
 }
 
 /// The network: packets under way, by the time at which they arrive.
@@ -54,6 +59,8 @@ pub struct Network {
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     packets: BTreeMap<u64, SentPacket>,
     count: u64,
+    /// When the last packet to either side has left.
+    left: [u64; 2],
     /// Of all that happened: two runs with one seed have the same.
     pub trace: u64,
 }
@@ -66,6 +73,7 @@ impl Network {
             queue: BinaryHeap::new(),
             packets: BTreeMap::new(),
             count: 0,
+            left: [0; 2],
             trace: 0xcbf2_9ce4_8422_2325,
         }
     }
@@ -87,7 +95,13 @@ impl Network {
         if is_full || self.random.happens(self.faults.lost) {
             return;
         }
-        let mut at = now + 5 * US;
+        let takes = if packet.transport.len() > packet::MAX_HEADERS {
+            self.faults.packet_time
+        } else {
+            0
+        };
+        self.left[to] = self.left[to].max(now) + takes;
+        let mut at = self.left[to] + DELAY;
         if self.random.happens(self.faults.reordered) {
             at += self.random.below(40 * US);
         }
@@ -229,4 +243,5 @@ pub const BAD: Faults = Faults {
     reordered: 50,
     corrupted: 5,
     room: 0,
+    packet_time: 0,
 };

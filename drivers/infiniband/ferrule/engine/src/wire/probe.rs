@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The probe: a packet that is sent again early, to learn what became of those on their way.
+//!
+//! As a rule what was lost shows by what comes after it. Where nothing comes after it (the last packet
+//! of many, the request for a read, a NAK) both sides wait for the local ACK timeout, which is long
+//! since a timeout is an error, and counted: 67 ms is usual. But the requester knows how long answers
+//! take. When several times as long has passed without a sign, it sends the oldest packet again, and
+//! nothing else before it hears of it. A responder that has had the packet acknowledges it once more
+//! (C9-105). No retry is counted, and if nothing comes of it, the timeout decides.
+
+use crate::psn;
+
+/// After so many times the usual, an answer is waited for no longer.
+const PATIENCE: u64 = 4;
+
+/// And not before so many nanoseconds: who answers may have to be scheduled first.
+const LEAST: u64 = 500_000;
+
+/// What a requester knows of the time that answers take, and of its probe.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Probe {
+    /// Nanoseconds from a packet that asks for an answer to that, smoothed. 0 until one has come.
+    usual: u64,
+    /// The packet whose answer is timed, and when it was sent.
+    timed: Option<(u32, u64)>,
+    /// When the probe is to be sent.
+    pub(super) due: Option<u64>,
+    /// It has been sent, and nothing was heard since.
+    pub(super) is_under_way: bool,
+}
+
+impl Probe {
+    /// A packet that asks for an answer has been sent.
+    pub(super) fn asked(&mut self, number: u32, now: u64) {
+        self.timed = self.timed.or(Some((number, now)));
+    }
+
+    /// Packets are on their way for which an answer is `overdue` then.
+    pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>) {
+        let after = self.usual.saturating_mul(PATIENCE).max(LEAST);
+        let due = now.saturating_add(after);
+        self.due = (self.usual != 0 && overdue.is_some_and(|overdue| due < overdue)).then_some(due);
+    }
+
+    /// All before packet `number` has been answered.
+    pub(super) fn heard(&mut self, number: u32, now: u64) {
+        if let Some((timed, sent)) = self
+            .timed
+            .filter(|&(timed, _)| psn::is_ahead(number, timed))
+        {
+            let _ = timed;
+            let took = now.saturating_sub(sent).max(1);
+            self.usual = match self.usual {
+                0 => took,
+                // An eighth of the difference, as TCP does (RFC 6298).
+                usual => usual.saturating_sub(usual / 8).saturating_add(took / 8),
+            };
+            self.timed = None;
+        }
+        self.due = None;
+        self.is_under_way = false;
+    }
+
+    /// What is sent from now on was sent before: of its answers nobody can tell to what they are.
+    pub(super) fn begin_again(&mut self) {
+        self.timed = None;
+        self.due = None;
+        self.is_under_way = false;
+    }
+}
