@@ -77,3 +77,9 @@ bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *
 	rcu_read_unlock();
 	return dev;
 }
+
+/* All kernel memory, and nothing of a program, is from here to the end. */
+unsigned long ferrule_helper_kernel_addresses_start(void)
+{
+	return PAGE_OFFSET;
+}

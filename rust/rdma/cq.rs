@@ -29,6 +29,10 @@ use crate::{
         no_udata,
         Call, //
     },
+    work::{
+        self,
+        Completions, //
+    },
     Device,
     Driver,
     UserCall, //
@@ -70,6 +74,26 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the program's answer, and then the queue is as it was.
     fn resize(_cq: &Cq<Self::Driver>, _cqe: u32, _user: UserCall<'_, Self::Driver>) -> Result<u32> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Takes completions for a kernel user, in order, as many as there are and as there is room for.
+    /// Any context, also with interrupts off and from a handler of the user's.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the user's answer.
+    fn poll(_cq: &Cq<Self::Driver>, _completions: &mut Completions<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Arms the queue of a kernel user: the next completion, or the next solicited one, is an event.
+    /// Then says whether completions lie there already. Context as for [`poll`](Self::poll).
+    ///
+    /// # Errors
+    ///
+    /// Any error is the user's answer.
+    fn req_notify(_cq: &Cq<Self::Driver>, _solicited: bool) -> Result<bool> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }
@@ -256,6 +280,52 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
         unsafe { (&raw mut (*raw).cqe).write_volatile(cqe as c_int) };
         call.finish()?;
         Ok(0)
+    })
+}
+
+/// `poll_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive, and there is room for `count` completions
+/// at `room`.
+pub(crate) unsafe extern "C" fn poll_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    count: c_int,
+    room: *mut bindings::ib_wc,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let cq = unsafe { Cq::<D>::from_raw(raw) };
+        // Programs poll in memory of their own.
+        if cq.is_user() {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: By the requirements of this function.
+        unsafe { work::poll(room, count, |completions| D::Cq::poll(cq, completions)) }
+    })
+}
+
+/// `req_notify_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive.
+pub(crate) unsafe extern "C" fn req_notify_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    flags: bindings::ib_cq_notify_flags,
+) -> c_int {
+    from_result(|| {
+        let asked = |flag| flags & flag != 0;
+        // SAFETY: By the requirements of this function.
+        let cq = unsafe { Cq::<D>::from_raw(raw) };
+        if cq.is_user() {
+            return Err(EOPNOTSUPP);
+        }
+        let solicited = !asked(bindings::ib_cq_notify_flags_IB_CQ_NEXT_COMP);
+        let missed = D::Cq::req_notify(cq, solicited)?;
+        let report = asked(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS);
+        Ok(c_int::from(report && missed))
     })
 }
 

@@ -11,6 +11,8 @@
 //! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
 //!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
 //!   returns. What must live longer, the driver keeps in an [`Arc`](kernel::sync::Arc) of its own.
+//! - Kernel users post and poll by optional verbs ([`work`]): only a driver that has all of them gets
+//!   such users, and must be ready for them in any context.
 //! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of
 //!   `struct ib_udata` even if a driver's verb does not look at it.
 //! - A verb that a driver does not implement is not there at all: the core answers `EOPNOTSUPP`.
@@ -44,6 +46,7 @@ pub mod ucontext;
 mod udata;
 pub mod umem;
 mod unregistered;
+pub mod work;
 
 pub(crate) use bindings_ext as bindings;
 

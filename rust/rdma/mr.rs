@@ -27,6 +27,7 @@ use crate::{
         no_udata,
         Call, //
     },
+    umem::Umem,
     Access,
     Device,
     Driver,
@@ -73,6 +74,16 @@ pub trait Operations: Sized + Send + Sync + 'static {
         region: &UserRegion,
         user: UserCall<'_, Self::Driver>,
     ) -> Result<Self>;
+
+    /// Makes the region of all kernel memory, for users in the kernel: `memory`, by its kernel
+    /// addresses. The keys must be set ([`New::set_keys`]).
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn get_dma(_new: &mut New<'_, Self::Driver>, _memory: Umem, _access: Access) -> Result<Self> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Registers a region anew, under the keys that it has. No other verb on the region runs
     /// meanwhile.
@@ -192,6 +203,25 @@ unsafe fn reg_user<D: Driver>(
     // SAFETY: `D` is the driver of the device.
     let user = unsafe { call.user::<D>() }.ok_or(EOPNOTSUPP)?;
 
+    // SAFETY: By the requirements of this function.
+    unsafe {
+        make::<D>(pd, region.iova, region.length, |new| {
+            D::Mr::reg_user(new, region, user).and_then(|value| call.finish().map(|()| value))
+        })
+    }
+}
+
+/// Makes a region of what `register` registers.
+///
+/// # Safety
+///
+/// `pd` is a domain of a device of the driver `D`, alive.
+unsafe fn make<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    iova: u64,
+    length: u64,
+    register: impl FnOnce(&mut New<'_, D>) -> Result<D::Mr>,
+) -> Result<*mut bindings::ib_mr> {
     let object = KBox::<Mr<D>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let this = KBox::into_raw(object).cast::<Mr<D>>();
     // SAFETY: The memory is ours; all zeroes are a valid `struct ib_mr`.
@@ -201,17 +231,15 @@ unsafe fn reg_user<D: Driver>(
         // The core sets these when the verb has returned; a part of it never sets the latter.
         (*raw).device = (*pd).device;
         (*raw).pd = pd;
-        (*raw).iova = region.iova;
-        (*raw).length = region.length;
+        (*raw).iova = iova;
+        (*raw).length = length;
         (*raw).page_size = PAGE_SIZE as c_uint;
         Object::begin(&raw mut (*this).0, ());
     }
 
     // SAFETY: The object is in stage 2, which is all that `New` uses.
     let mut new = New::<D>(unsafe { &*this });
-    let made =
-        D::Mr::reg_user(&mut new, region, user).and_then(|value| call.finish().map(|()| value));
-    match made {
+    match register(&mut new) {
         Ok(value) => {
             // SAFETY: The object is in stage 2, and `new` is not used any more.
             unsafe { Object::complete(&raw mut (*this).0, value) };
@@ -222,6 +250,30 @@ unsafe fn reg_user<D: Driver>(
             drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()) });
             Err(error)
         }
+    }
+}
+
+/// `get_dma_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `pd` is a domain of a device of the driver `D`, alive, and a kernel user's.
+pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    access: c_int,
+) -> *mut bindings::ib_mr {
+    // SAFETY: By the requirements of this function; those who have the keys are kernel users.
+    let made = unsafe {
+        let memory = Umem::of_kernel(Device::<D>::from_raw((*pd).device));
+        memory.and_then(|memory| {
+            make::<D>(pd, memory.start(), memory.len(), |new| {
+                D::Mr::get_dma(new, memory, Access::from_bits(access as u32))
+            })
+        })
+    };
+    match made {
+        Ok(mr) => mr,
+        Err(error) => error.to_ptr(),
     }
 }
 
@@ -254,7 +306,7 @@ pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
             unsafe { Pd::from_raw(pd) }
         }),
     };
-    // SAFETY: By the requirements of this function; regions come from `reg_user`.
+    // SAFETY: By the requirements of this function; regions come from `make`.
     let mr = unsafe { &*raw.cast::<Mr<D>>() };
     // What the program sends along is refused before anything changes.
     let result = call.finish().and_then(|()| D::Mr::rereg_user(mr, &change));
@@ -283,7 +335,7 @@ pub(crate) unsafe extern "C" fn dereg_callback<D: Driver>(
             // SAFETY: The region is alive.
             D::Mr::may_dereg(unsafe { &*this })?;
         }
-        // SAFETY: By the requirements of this function, and since regions come from `reg_user`.
+        // SAFETY: By the requirements of this function, and since regions come from `make`.
         unsafe {
             Object::drop_data(&raw mut (*this).0);
             drop(KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()));

@@ -78,6 +78,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.rereg_user_mr = Some(mr::rereg_user_callback::<D>);
     }
 
+    if D::Mr::HAS_GET_DMA {
+        ops.get_dma_mr = Some(mr::get_dma_callback::<D>);
+    }
+
     // The write commands need the former even if there is the latter.
     ops.create_cq = Some(cq::create_callback::<D>);
     ops.create_user_cq = Some(cq::create_callback::<D>);
@@ -86,10 +90,24 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.resize_user_cq = Some(cq::resize_callback::<D>);
     }
 
+    if D::Cq::HAS_POLL {
+        ops.poll_cq = Some(cq::poll_callback::<D>);
+    }
+    if D::Cq::HAS_REQ_NOTIFY {
+        ops.req_notify_cq = Some(cq::req_notify_callback::<D>);
+    }
+
     ops.create_qp = Some(qp::create_callback::<D>);
     ops.modify_qp = Some(qp::modify_callback::<D>);
     ops.query_qp = Some(qp::query_callback::<D>);
     ops.destroy_qp = Some(qp::destroy_callback::<D>);
+    // The core drains a queue by a request of its own that is flushed.
+    if D::Qp::HAS_POST_SEND {
+        ops.post_send = Some(qp::post_send_callback::<D>);
+    }
+    if D::Qp::HAS_POST_RECV {
+        ops.post_recv = Some(qp::post_recv_callback::<D>);
+    }
     if D::Qp::HAS_ATTACH_MCAST && D::Qp::HAS_DETACH_MCAST {
         ops.attach_mcast = Some(qp::attach_mcast_callback::<D>);
         ops.detach_mcast = Some(qp::detach_mcast_callback::<D>);

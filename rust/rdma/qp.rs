@@ -25,6 +25,11 @@ use crate::{
         no_udata,
         Call, //
     },
+    work::{
+        self,
+        RecvRequests,
+        SendRequests, //
+    },
     Cq,
     Device,
     Driver,
@@ -99,6 +104,26 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the caller's answer.
     fn query(qp: &Qp<Self::Driver>, attr: &mut QueryAttr) -> Result;
+
+    /// Posts send requests of a kernel user. Any context, also with interrupts off and with locks of
+    /// the user's held: nothing may be waited for, and no handler of the user's be called.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the user's answer. The request that was taken from the list last was not posted
+    /// then, and those before it were.
+    fn post_send(_qp: &Qp<Self::Driver>, _requests: &mut SendRequests<'_, Self::Driver>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Posts receive requests of a kernel user. As [`post_send`](Self::post_send).
+    ///
+    /// # Errors
+    ///
+    /// As for [`post_send`](Self::post_send).
+    fn post_recv(_qp: &Qp<Self::Driver>, _requests: &mut RecvRequests<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 
     /// Attaches a datagram pair to a multicast group. The core has checked the type of the pair and
     /// that the GID is a group's, and lets no program attach a pair twice.
@@ -305,6 +330,11 @@ impl Notifier {
         )
     }
 
+    /// Lends the pair to `visit`, unless it has gone. Any context.
+    pub(crate) fn with_raw(&self, visit: impl FnOnce(*mut bindings::ib_qp)) {
+        self.qp.pass(visit);
+    }
+
     /// Tells the owner of an event. Any context.
     pub fn event(&self, event: Event) {
         self.qp.pass(|qp| {
@@ -442,6 +472,58 @@ pub(crate) unsafe extern "C" fn query_callback<D: Driver>(
                 bindings::ib_sig_type_IB_SIGNAL_REQ_WR
             };
         }
+        Ok(0)
+    })
+}
+
+/// `post_send` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a pair of a device of the driver `D`, alive, `first` is a valid list of requests for a
+/// pair of its type, and `bad` may be written to.
+pub(crate) unsafe extern "C" fn post_send_callback<D: Driver>(
+    raw: *mut bindings::ib_qp,
+    first: *const bindings::ib_send_wr,
+    bad: *mut *const bindings::ib_send_wr,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let qp = unsafe { Qp::<D>::from_raw(raw) };
+        // Programs post to memory of their own. Here addresses are taken for the kernel's.
+        if qp.is_user() {
+            return Err(EOPNOTSUPP);
+        }
+        let is_datagram = matches!(qp.qp_type(), Type::Smi | Type::Gsi | Type::Ud);
+        // SAFETY: By the requirements of this function.
+        unsafe {
+            work::post_send(first, bad, is_datagram, |requests| {
+                D::Qp::post_send(qp, requests)
+            })
+        }?;
+        Ok(0)
+    })
+}
+
+/// `post_recv` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// As for [`post_send_callback`].
+pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
+    raw: *mut bindings::ib_qp,
+    first: *const bindings::ib_recv_wr,
+    bad: *mut *const bindings::ib_recv_wr,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let qp = unsafe { Qp::<D>::from_raw(raw) };
+        // Programs post to memory of their own. Here addresses are taken for the kernel's.
+        if qp.is_user() {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: By the requirements of this function.
+        unsafe { work::post_recv(first, bad, |requests| D::Qp::post_recv(qp, requests)) }?;
         Ok(0)
     })
 }

@@ -62,18 +62,19 @@ impl Extent {
     }
 }
 
-/// Memory of a program, pinned.
+/// Memory of a program, pinned; or, for kernel users, all of the kernel's.
 ///
 /// The program, and any peer that it lets in, may write to it at any time: what is read from it may
 /// be read only once, and judged only after.
 ///
 /// # Invariants
 ///
-/// `raw` is valid, and pins the pages of `extents`. These follow each other by their offsets without
-/// gaps, none is empty, and together they have `len` bytes. `_device` keeps the device that `raw`
-/// refers to.
+/// `raw` is valid, and pins the pages of `extents`; or there is none, and the one extent is all that
+/// has kernel addresses. Extents follow each other by their offsets without gaps, none is empty, and
+/// together they have `len` bytes. `_device` keeps the device that `raw` refers to.
 pub struct Umem {
-    raw: NonNull<bindings::ib_umem>,
+    raw: Option<NonNull<bindings::ib_umem>>,
+    start: u64,
     extents: KVVec<Extent>,
     len: u64,
     writable: bool,
@@ -114,7 +115,8 @@ impl Umem {
             )
         })?;
         let mut umem = Umem {
-            raw: NonNull::new(raw).ok_or(EINVAL)?,
+            raw: Some(NonNull::new(raw).ok_or(EINVAL)?),
+            start,
             extents: KVVec::new(),
             len: length,
             // SAFETY: The function has returned a valid object.
@@ -122,16 +124,48 @@ impl Umem {
             _device: dev.as_device().into(),
         };
         // From here on, an error unpins the pages.
-        umem.find_extents(start)?;
+        umem.find_extents(raw)?;
         Ok(umem)
     }
 
-    /// Fills in `extents`.
-    fn find_extents(&mut self, start: u64) -> Result {
+    /// All that has kernel addresses: what kernel users map for the device is found there by the
+    /// address that the core answers, and that is the kernel's own.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// Whoever uses the memory names bytes that are there, and that may be read or written so.
+    pub(crate) unsafe fn of_kernel<D: Driver>(dev: &Device<D>) -> Result<Self> {
+        // SAFETY: The function has no preconditions.
+        let start = unsafe { bindings::kernel_addresses_start() };
+        let len = 0usize.wrapping_sub(start) as u64;
+        let extent = Extent {
+            offset: 0,
+            addr: NonNull::new(ptr::with_exposed_provenance_mut(start)).ok_or(EFAULT)?,
+            len,
+        };
+        let mut extents = KVVec::new();
+        extents.push(extent, GFP_KERNEL_ACCOUNT)?;
+        // INVARIANT: The extent goes from the first kernel address to the end.
+        Ok(Umem {
+            raw: None,
+            start: start as u64,
+            extents,
+            len,
+            writable: true,
+            _device: dev.as_device().into(),
+        })
+    }
+
+    /// Fills in `extents` with the pages of `raw`, which is that of this object.
+    fn find_extents(&mut self, raw: *mut bindings::ib_umem) -> Result {
         // SAFETY: By the type invariants; the table was filled and mapped when it was made.
-        let table = unsafe { SGTable::from_raw(&raw mut (*self.raw.as_ptr()).sgt_append.sgt) };
+        let table = unsafe { SGTable::from_raw(&raw mut (*raw).sgt_append.sgt) };
         // The first page starts before the memory does.
-        let mut skip = start % PAGE_SIZE as u64;
+        let mut skip = self.start % PAGE_SIZE as u64;
         let mut offset = 0;
         for entry in table.iter() {
             let addr = (entry.dma_address() + skip) as usize;
@@ -164,10 +198,9 @@ impl Umem {
         self.len
     }
 
-    /// The address in the process that pinned it.
+    /// The address in the process that pinned it, or in the kernel.
     pub fn start(&self) -> u64 {
-        // SAFETY: By the type invariants; the address does not change.
-        unsafe { (*self.raw.as_ptr()).address as u64 }
+        self.start
     }
 
     /// Whether it may be written to.
@@ -357,8 +390,10 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants; nobody uses the pages by this object any more. The device
-        // is dropped after this.
-        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+        if let Some(raw) = self.raw {
+            // SAFETY: By the type invariants; nobody uses the pages by this object any more. The
+            // device is dropped after this.
+            unsafe { bindings::ib_umem_release(raw.as_ptr()) };
+        }
     }
 }
