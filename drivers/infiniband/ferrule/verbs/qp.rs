@@ -168,6 +168,7 @@ impl qp::Operations for Qp {
             context: Some(user.ucontext().id()),
             pd,
             qp_type,
+            gsi: false,
             send_cq,
             recv_cq,
             srq,

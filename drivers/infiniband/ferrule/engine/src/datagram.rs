@@ -56,7 +56,10 @@ use crate::{
         end_in_error,
         tell_broken, //
     },
-    wire,
+    wire::{
+        self,
+        ud::Way, //
+    },
 };
 
 /// With this bit in a request's Q_Key, that of the queue pair is sent instead, which only a
@@ -104,12 +107,19 @@ pub(crate) fn send<H: Host>(
     if request.length > bus.port.mtu.bytes() {
         return Err(Status::LocalLength.into());
     }
-    let pd = qp.core.init.pd;
-    let path = bus
-        .port
-        .ahs
-        .path(to.ah.get(), pd)
-        .ok_or(Status::LocalOperation)?;
+    let init = &qp.core.init;
+    let own = match init.context {
+        Some(_) => None,
+        None => bus.host.destination(&init.queue, request.index),
+    };
+    let (path, mut way) = match own {
+        Some((path, route)) => (path, Way::Own(route)),
+        None => {
+            let ah = to.ah.get();
+            let path = bus.port.ahs.path(ah, init.pd);
+            (path.ok_or(Status::LocalOperation)?, Way::Handle(ah))
+        }
+    };
     let qkey = match to.remote_qkey.get() {
         given if given & OWN_QKEY == 0 => given,
         _ => qp.core.attr.qkey,
@@ -121,7 +131,7 @@ pub(crate) fn send<H: Host>(
 
     if !is_multicast(&path.dgid) {
         if path.kind == PathKind::Remote {
-            return Ok(wire::ud::send(bus, qp, to.ah.get(), target, qkey)?);
+            return Ok(wire::ud::send(bus, qp, &mut way, target, qkey)?);
         }
         let area = area(request);
         return deliver(qps, bus, qp, target, &area, qkey);
@@ -136,7 +146,7 @@ pub(crate) fn send<H: Host>(
     let members = members.as_slice();
     // First those elsewhere: what cannot be sent yet is sent later as a whole.
     if path.kind == PathKind::Remote {
-        wire::ud::send(bus, qp, to.ah.get(), target, qkey)?;
+        wire::ud::send(bus, qp, &mut way, target, qkey)?;
     } else if members.is_empty() {
         bus.counters.dropped.count(1);
     }

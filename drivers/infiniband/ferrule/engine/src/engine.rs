@@ -312,7 +312,8 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::NotFound`] if its context, one of its completion queues or its shared receive queue
-    /// does not exist, [`Error::NeedChunk`], [`Error::Full`].
+    /// does not exist, [`Error::Busy`] if it is to be the port's for general services and there is
+    /// one, [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let init = &qp.core.init;
         let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
@@ -525,11 +526,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// A queue pair of the host's own has new send requests, or receive requests while in error.
+    ///
+    /// Of its number the index alone counts: a turn too many does no harm, nor does one for nobody.
     pub fn ring_qp(&mut self, qpn: u32) {
-        if let Some(qp) = self.qps.get(qpn) {
-            let index = qp.core.index();
-            self.qps.activate(index);
-        }
+        self.qps.activate(qpn & abi::DB_INDEX_MASK);
     }
 
     /// Whether a queue pair waits for a turn. Looks at no doorbell and no clock.

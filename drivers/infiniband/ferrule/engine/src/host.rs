@@ -13,6 +13,7 @@
 use core::ops::DerefMut;
 
 use crate::abi;
+use crate::attr::Path;
 use crate::event::{
     CqEvent,
     QpEvent,
@@ -96,6 +97,18 @@ pub trait Host: Sized {
         route: &mut Self::Route,
         packet: &mut Outgoing<'_, Self>,
     ) -> Result<(), Unsent>;
+
+    /// Where the datagram goes that a queue pair of the host's own asks for with the send request of
+    /// this index, and the route there. `None`: where the address handle says that the request names.
+    ///
+    /// The request is in its slot until it has completed, and this may be asked more than once.
+    fn destination(
+        &mut self,
+        _queue: &Self::Queue,
+        _index: u32,
+    ) -> Option<(Path, Option<Self::Route>)> {
+        None
+    }
 
     /// An armed completion queue has new completions: at most once for each arm.
     fn completion_event(&mut self, cq: &Self::CqHandle);

@@ -147,7 +147,8 @@ pub use crate::{
     qp::{
         Qp,
         QpId,
-        QpInit, //
+        QpInit,
+        GSI, //
     },
     request::{
         Status,

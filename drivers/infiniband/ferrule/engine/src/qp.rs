@@ -35,6 +35,9 @@ pub struct QpInit<H: Host> {
     pub pd: u32,
     /// The transport service.
     pub qp_type: QpType,
+    /// It is the port's queue pair for general services, whose number is [`GSI`], and of which there
+    /// is one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
+    pub gsi: bool,
     /// The completion queue of the send queue.
     pub send_cq: u32,
     /// The completion queue of the receive queue.
@@ -56,6 +59,9 @@ pub struct QpInit<H: Host> {
     /// Whose events the host is told.
     pub handle: H::QpHandle,
 }
+
+/// The number of the queue pair for general services.
+pub const GSI: u32 = 1;
 
 /// What names a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +117,7 @@ impl<H: Host> Qp<H> {
             || cap.max_send_wr > init.sq.depth
             || (init.srq.is_none() && cap.max_recv_wr > init.rq.depth)
             || (init.srq.is_some() && init.rq.depth != 0)
+            || (init.gsi && init.qp_type != QpType::Ud)
         {
             return Err(Error::Invalid);
         }

@@ -25,7 +25,8 @@ use crate::{
     qp::{
         Qp,
         QpId,
-        QpLink, //
+        QpLink,
+        GSI, //
     },
     srq::Srqs,
     table::{
@@ -112,14 +113,23 @@ impl<H: Host> Qps<H> {
 
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let context = qp.core.init.context;
+        let gsi = qp.core.init.gsi;
         let mut id = QpId {
             number: 0,
             generation: self.generation.wrapping_add(1),
         };
-        self.table.insert(qp, |qp, index, generation| {
-            id.number = index | u32::from(generation).wrapping_shl(16);
+        let name = |qp: &mut Qp<H>, index, generation: u8| {
+            id.number = match gsi {
+                true => index,
+                false => index | u32::from(generation).wrapping_shl(16),
+            };
             qp.core.id = id;
-        })?;
+        };
+        if gsi {
+            self.table.insert_reserved(GSI, qp, name)?;
+        } else {
+            self.table.insert(qp, name)?;
+        }
         self.generation = id.generation;
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
             link.flow = flow(context);

@@ -273,6 +273,30 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         Ok(index)
     }
 
+    /// As [`Table::insert`], but at an index that is reserved.
+    ///
+    /// [`Error::Busy`] if there is an object already.
+    pub(crate) fn insert_reserved(
+        &mut self,
+        index: u32,
+        mut object: H::Box<T>,
+        prepare: impl FnOnce(&mut T, u32, u8),
+    ) -> Result<u32, Refused<H::Box<T>>> {
+        let error = if index < self.capacity {
+            Error::Busy
+        } else {
+            self.growth_error()
+        };
+        let slot = self.slot_mut(index).filter(|slot| slot.object.is_none());
+        let Some(slot) = slot else {
+            return Err(Refused { error, object });
+        };
+        prepare(&mut object, index, slot.generation);
+        slot.object = Some(object);
+        self.used = self.used.wrapping_add(1);
+        Ok(index)
+    }
+
     fn growth_error(&self) -> Error {
         if self.capacity < self.limit {
             Error::NeedChunk(NeedChunk(self.kind))
@@ -287,7 +311,9 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         let object = slot.object.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.used = self.used.wrapping_sub(1);
-        self.append_free(index);
+        if index >= self.reserved {
+            self.append_free(index);
+        }
         Some(object)
     }
 

@@ -386,6 +386,7 @@ impl World {
                 context: Some(context),
                 pd: 1,
                 qp_type: QpType::Rc,
+                gsi: false,
                 send_cq: cqn,
                 recv_cq: cqn,
                 srq: None,

@@ -5,7 +5,7 @@
 mod sim;
 
 use ferrule_engine::{
-    abi, Access, Error, Gid, Group, Modify, Path, PathKind, QpEvent, QpType, State, Status,
+    abi, Access, Error, Gid, Group, Modify, Path, PathKind, QpEvent, QpType, State, Status, GSI,
     MAX_MCAST_QP_ATTACH,
 };
 use proptest::prelude::*;
@@ -601,4 +601,65 @@ proptest! {
             prop_assert_eq!(s.dropped(), dropped);
         }
     }
+}
+
+/// The Q_Key of general services (IBA volume 1, 10.2.5).
+const GSI_QKEY: u32 = 0x8001_0000;
+
+#[test]
+fn general_services_have_a_number_of_their_own() {
+    let mut s = Scene::new();
+    let cq = s.w.cq(16);
+    let spec = QpSpec {
+        qp_type: QpType::Ud,
+        gsi: true,
+        ..QpSpec::default()
+    };
+    let gsi = s.w.qp_in(None, &spec, &cq, &cq);
+    assert_eq!(gsi.id.number, GSI);
+    let second = s.w.try_qp_in(None, &spec, &cq, &cq);
+    assert_eq!(second.err(), Some(Error::Busy));
+    s.w.ready_ud(&gsi, GSI_QKEY);
+
+    // A program that names the controlled Q_Key sends its own, which does not fit.
+    gsi.post_recv(1, &[s.to.sge(0, 500)]);
+    let wr = Wr::datagram(7, &[s.from.sge(0, 100)], (s.ah, GSI), GSI_QKEY);
+    s.a.qp.post_send(&wr);
+    s.w.run();
+    s.a.cq.expect(7, Status::Success);
+    assert_eq!(s.w.engine.counters().qkey_violations, 1);
+
+    // To itself, as between two users on one machine, by a destination that is no handle's.
+    s.w.host.destination = Some(local());
+    gsi.put_send(&Wr::datagram(8, &[s.from.sge(0, 100)], (0, GSI), GSI_QKEY));
+    s.w.engine.ring_qp(GSI);
+    s.w.run();
+    let wc = cq.expect(1, Status::Success);
+    assert_eq!((wc.src_qp, wc.byte_len), (GSI, 100 + GRH));
+    cq.expect(8, Status::Success);
+    assert_eq!(s.to.bytes(40, 100), s.from.bytes(0, 100));
+
+    // The route is the host's, too.
+    let away = Path {
+        kind: PathKind::Remote,
+        ..local()
+    };
+    s.w.host.destination = Some(away);
+    gsi.put_send(&Wr::datagram(9, &[s.from.sge(0, 100)], (0, GSI), GSI_QKEY));
+    s.w.engine.ring_qp(GSI);
+    s.w.run();
+    cq.expect(9, Status::Success);
+    assert_eq!(s.w.host.sent.len(), 1);
+    assert_eq!(s.w.host.sent[0].ip[16..20], away.dgid[12..]);
+
+    // A program's request goes by its handle, whatever the host would say.
+    s.send(10);
+    assert_eq!(s.w.host.sent.len(), 1);
+
+    // The number is free again afterwards, and nobody else gets it.
+    s.w.engine.remove_qp(GSI).unwrap();
+    for _ in 0..200 {
+        assert!(s.w.qp(&cq, &cq).id.number & 0xffff > GSI);
+    }
+    assert_eq!(s.w.qp_in(None, &spec, &cq, &cq).id.number, GSI);
 }

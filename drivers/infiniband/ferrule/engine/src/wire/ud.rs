@@ -48,11 +48,19 @@ use crate::{
     },
 };
 
-/// Sends the request at hand to the queue pair `target`, along the route of the address handle `ah`.
+/// Where the route of a datagram is.
+pub(crate) enum Way<H: Host> {
+    /// With the address handle of this number.
+    Handle(u32),
+    /// Here: the host has told it.
+    Own(Option<H::Route>),
+}
+
+/// Sends the request at hand to the queue pair `target`.
 pub(crate) fn send<H: Host>(
     bus: &mut Bus<'_, H>,
     qp: &mut Qp<H>,
-    ah: u32,
+    way: &mut Way<H>,
     target: u32,
     qkey: u32,
 ) -> Result<(), Unsent> {
@@ -89,7 +97,11 @@ pub(crate) fn send<H: Host>(
         length,
         keys: bus.keys,
     };
-    packet.send(bus.host, bus.counters, bus.port.ahs.route(ah))
+    let route = match way {
+        Way::Handle(ah) => bus.port.ahs.route(*ah),
+        Way::Own(route) => route.as_mut(),
+    };
+    packet.send(bus.host, bus.counters, route)
 }
 
 /// Takes a packet that was sent to the address `to`.

@@ -43,6 +43,8 @@ pub struct Sim {
     pub sent: Vec<SentPacket>,
     /// So many packets more are found no room for.
     pub busy: u32,
+    /// Where datagrams of queue pairs without a context go, whatever they say.
+    pub destination: Option<Path>,
 }
 
 /// A packet on the simulated network.
@@ -169,6 +171,10 @@ impl Host for Sim {
         let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
         self.sent.push(packet);
         Ok(())
+    }
+
+    fn destination(&mut self, _: &SimQueue, _: u32) -> Option<(Path, Option<Path>)> {
+        self.destination.map(|path| (path, Some(path)))
     }
 
     fn completion_event(&mut self, cq: &u32) {
@@ -305,6 +311,7 @@ pub struct TestSrq {
 #[derive(Clone)]
 pub struct QpSpec {
     pub qp_type: QpType,
+    pub gsi: bool,
     pub pd: u32,
     pub depth: u32,
     pub max_sge: u32,
@@ -317,6 +324,7 @@ impl Default for QpSpec {
     fn default() -> Self {
         Self {
             qp_type: QpType::Rc,
+            gsi: false,
             pd: 1,
             depth: 16,
             max_sge: 4,
@@ -826,6 +834,19 @@ impl World {
         send: &TestCq,
         recv: &TestCq,
     ) -> TestQp {
+        self.try_qp_in(context, spec, send, recv).unwrap()
+    }
+
+    /// # Errors
+    ///
+    /// Those of [`Engine::add_qp`].
+    pub fn try_qp_in(
+        &mut self,
+        context: Option<&TestContext>,
+        spec: &QpSpec,
+        send: &TestCq,
+        recv: &TestCq,
+    ) -> Result<TestQp, Error> {
         let name = self.name();
         let stride = |head: u32, body: u32| (head + body).next_power_of_two().max(64);
         let body = (spec.max_sge * 16).max(spec.max_inline);
@@ -845,6 +866,7 @@ impl World {
             context: context.map(|context| context.id),
             pd: spec.pd,
             qp_type: spec.qp_type,
+            gsi: spec.gsi,
             send_cq: send.cqn,
             recv_cq: recv.cqn,
             srq: spec.srq,
@@ -862,8 +884,8 @@ impl World {
             queue: queue.clone(),
             handle: name,
         });
-        let id = add(&mut self.engine, qp.unwrap(), Engine::add_qp).unwrap();
-        TestQp {
+        let id = add(&mut self.engine, qp.unwrap(), Engine::add_qp)?;
+        Ok(TestQp {
             id,
             name,
             queue,
@@ -873,7 +895,7 @@ impl World {
             doorbells: context.map(|context| context.doorbells.clone()),
             sq_producer: Rc::default(),
             rq_producer: Rc::default(),
-        }
+        })
     }
 
     /// A shared receive queue of a protection domain.
