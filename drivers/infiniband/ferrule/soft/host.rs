@@ -43,9 +43,12 @@ use rdma::{
 use zerocopy::IntoBytes;
 
 use crate::{
-    soft::net::{
-        path::Path,
-        received::Received, //
+    soft::{
+        net::{
+            path::Path,
+            received::Received, //
+        },
+        posting::Posting, //
     },
     trace, //
 };
@@ -139,6 +142,14 @@ impl Host for Kernel {
         }
     }
 
+    fn destination(
+        &mut self,
+        queue: &Buffer,
+        index: u32,
+    ) -> Option<(ferrule_engine::Path, Option<Path>)> {
+        queue.posting.as_ref()?.destination(index)
+    }
+
     fn completion_event(&mut self, cq: &Arc<cq::Notifier>) {
         cq.complete();
     }
@@ -173,7 +184,7 @@ impl Host for Kernel {
     }
 }
 
-/// A memory region of user space: its pages, pinned.
+/// A memory region: pinned pages of a program, or all memory of the kernel.
 pub(crate) struct Pinned(pub(crate) Umem);
 
 impl Region for Pinned {
@@ -210,29 +221,51 @@ impl Region for Pinned {
 }
 
 /// The buffer of a queue pair or a shared receive queue: the rings and the indices.
-pub(crate) struct Buffer(pub(crate) Arc<SharedArea>);
+pub(crate) struct Buffer {
+    area: Arc<SharedArea>,
+    /// Who fills the rings of a kernel user.
+    posting: Option<Arc<Posting>>,
+}
+
+impl Buffer {
+    /// That of a program.
+    pub(crate) fn of_program(area: Arc<SharedArea>) -> Self {
+        Buffer {
+            area,
+            posting: None,
+        }
+    }
+
+    /// That of a kernel user.
+    pub(crate) fn of_kernel(posting: Arc<Posting>) -> Self {
+        Buffer {
+            area: posting.area(),
+            posting: Some(posting),
+        }
+    }
+}
 
 impl Queue for Buffer {
     #[inline]
     fn size(&self) -> usize {
-        self.0.len()
+        self.area.len()
     }
 
     #[inline]
     fn read(&self, offset: u32, to: &mut [u8]) {
-        if self.0.read_bytes(offset as usize, to).is_err() {
+        if self.area.read_bytes(offset as usize, to).is_err() {
             to.fill(0);
         }
     }
 
     #[inline]
     fn load(&self, offset: u32) -> u32 {
-        self.0.load_u32_acquire(offset as usize).unwrap_or(0)
+        self.area.load_u32_acquire(offset as usize).unwrap_or(0)
     }
 
     #[inline]
     fn store(&self, offset: u32, value: u32) {
-        let _ = self.0.store_u32_release(offset as usize, value);
+        let _ = self.area.store_u32_release(offset as usize, value);
     }
 }
 

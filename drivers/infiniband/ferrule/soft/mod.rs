@@ -8,7 +8,10 @@
 pub(crate) mod host;
 pub(crate) mod net;
 pub(crate) mod policy;
+pub(crate) mod polling;
+pub(crate) mod posting;
 mod report;
+mod rung;
 mod shard;
 mod statistics;
 
@@ -45,6 +48,7 @@ use kernel::{
     id_pool::IdPool,
     new_mutex, pr_warn_once,
     prelude::*,
+    rbtree::RBTree,
     sync::{
         atomic::{
             Atomic,
@@ -55,6 +59,7 @@ use kernel::{
     },
 };
 use kernel_ext::{
+    new_spinlock_irq,
     task::Kthread,
     time::WithTimer, //
 };
@@ -79,6 +84,7 @@ use self::{
         ports::Membership, //
     },
     policy::Core,
+    posting::Directory,
     report::Report, //
 };
 
@@ -146,6 +152,15 @@ impl Soft {
         Route::new(self.wire.ports(), av, sgid, qpn, peer)
     }
 
+    /// As [`Soft::route`], but the way is only looked for when a packet takes it. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Route::unsought`].
+    pub(crate) fn unsought_route(&self, av: &AhAttr, sgid: &GidAttr) -> Result<Route> {
+        Route::unsought(self.wire.ports(), av, sgid, 0, 0)
+    }
+
     /// The handle by which the verbs use the engine.
     pub(crate) fn shared(&self) -> Shared {
         self.shared.clone()
@@ -158,6 +173,8 @@ pub(crate) struct Shared {
     core: Arc<WithTimer<Core>>,
     /// The numbers given to protection domains.
     pds: Arc<Mutex<IdPool>>,
+    /// The queue pairs of the kernel's own users.
+    directory: Arc<Directory>,
 }
 
 /// How a memory region stands.
@@ -174,12 +191,25 @@ fn errno(refusal: Refusal) -> Error {
     Error::from_errno(-refusal.errno())
 }
 
+/// Makes a queue pair in its place.
+///
+/// By itself, since it takes kilobytes of stack, of which a caller inside of `rdma link add` has few.
+#[inline(never)]
+fn new_qp(init: QpInit<Kernel>) -> Result<KBox<Qp<Kernel>>> {
+    let qp = Qp::new(init).map_err(errno)?;
+    Ok(KBox::new(qp, GFP_KERNEL_ACCOUNT)?)
+}
+
 impl Shared {
     fn new() -> Result<Self> {
         let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
         Ok(Shared {
             core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
             pds: Arc::pin_init(new_mutex!(pds, "Shared::pds"), GFP_KERNEL)?,
+            directory: Arc::pin_init(
+                new_spinlock_irq!(RBTree::new(), "Shared::directory"),
+                GFP_KERNEL,
+            )?,
         })
     }
 
@@ -191,7 +221,15 @@ impl Shared {
         object: T,
         add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
     ) -> Result<I> {
-        let mut object = KBox::new(object, GFP_KERNEL_ACCOUNT)?;
+        self.add_boxed(KBox::new(object, GFP_KERNEL_ACCOUNT)?, add)
+    }
+
+    /// As [`Shared::add`], for an object that has its place already.
+    fn add_boxed<T, I>(
+        &self,
+        mut object: KBox<T>,
+        add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
+    ) -> Result<I> {
         loop {
             let refused = match policy::command(&self.core, |engine, _| add(engine, object)) {
                 Ok(id) => return Ok(id),
@@ -239,6 +277,16 @@ impl Shared {
     pub(crate) fn kick(&self, id: ContextId) -> Result {
         policy::kick(&self.core, id);
         Ok(())
+    }
+
+    /// A queue pair of a kernel user has new requests. Any context; the engine runs later.
+    pub(crate) fn ring(&self, qpn: u32) {
+        policy::ring(&self.core, qpn);
+    }
+
+    /// The queue pairs of the kernel's own users.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        self.directory.clone()
     }
 
     /// Takes a number for a protection domain.
@@ -383,8 +431,7 @@ impl Shared {
 
     /// Makes a queue pair in state RESET.
     pub(crate) fn add_qp(&self, init: QpInit<Kernel>) -> Result<QpId> {
-        let qp = Qp::new(init).map_err(errno)?;
-        self.add(qp, Engine::add_qp)
+        self.add_boxed(new_qp(init)?, Engine::add_qp)
     }
 
     /// Changes attributes of a queue pair, the way to its peer among them.

@@ -8,7 +8,8 @@
 //! |---------------------------|----------|---------------------------------------------------|
 //! | a program that rings      | process  | [`kick`]: no worker is awake; its own queues first |
 //! | a command (create, modify)| process  | [`command`]: its answer comes first, work after it |
-//! | the timer                 | softirq  | a deadline of the engine has come                 |
+//! | the timer                 | softirq  | a deadline of the engine has come, or a kernel     |
+//! |                           |          | user has posted ([`ring`])                        |
 //! | a packet                  | softirq  | it has come from the wire ([`receive`])           |
 //! | the worker                | thread   | work was left, or a stream of it comes            |
 //!
@@ -66,6 +67,7 @@ use super::{
         Inbox,
         Received, //
     },
+    rung::Rung,
     shard::{
         Owner,
         Shard, //
@@ -203,6 +205,8 @@ pub(crate) struct Core {
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
+    /// Queue pairs of the kernel's own users that have been rung.
+    rung: Rung,
     /// What has come from the wire and waits for the owner of the shard.
     #[pin]
     inbox: Inbox,
@@ -235,6 +239,7 @@ impl Core {
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
+            rung: Rung::new()?,
             inbox <- Inbox::new(),
             inbox_full: Atomic::new(0),
             not_rocev2: Atomic::new(0),
@@ -260,6 +265,7 @@ fn turn(
     first: Option<ContextId>,
 ) -> (Outcome, bool) {
     let mut host = Kernel::default();
+    core.rung.take(|qpn| owner.engine.ring_qp(qpn));
     let received = take_in(core, &mut owner.engine, &mut host, budget);
     let left = budget.less(received);
     let mut outcome = match first {
@@ -281,6 +287,9 @@ fn turn(
         let wait = deadline.saturating_sub(monotonic_raw_ns());
         let at = monotonic_ns().saturating_add(wait);
         core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
+        // Who rings moves the timer to now, and this may just have moved it back. The timer's own
+        // lock orders the two: what was rung before its last move is seen here.
+        outcome.more |= core.rung.any();
     }
     let message = owner.leave();
     sent(core, host);
@@ -372,6 +381,16 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     let left = serve(core, KICK, Some(first));
     if left || core.offers.is_due(kicks) {
         core.wake_worker();
+    }
+}
+
+/// A queue pair of a kernel user has been rung. Any context.
+///
+/// The engine does not run here: the user may hold locks that its handlers of events take, and
+/// interrupts may be off. The timer runs it at once, in softirq context.
+pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
+    if core.rung.ring(qpn) {
+        core.arm_at(monotonic_ns());
     }
 }
 
@@ -506,6 +525,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
         // Where another caller is the owner, that one does the work.
         let used = core.shard.try_enter().map_or(0, |mut owner| {
             let mut host = Kernel::default();
+            core.rung.take(|qpn| owner.engine.ring_qp(qpn));
             let received = take_in(core, &mut owner.engine, &mut host, SLICE);
             let left = SLICE.less(received);
             let used = owner.engine.run(&mut host, left, None).used;

@@ -2,6 +2,7 @@
 
 //! Address handles: the way to a datagram's receiver, and its number in work requests.
 
+use ferrule_engine::Path;
 use kernel::prelude::*;
 use rdma::{
     ah,
@@ -10,7 +11,11 @@ use rdma::{
 };
 
 use crate::{
-    soft::Shared,
+    soft::{
+        net::path::Path as Route,
+        posting::Destination,
+        Shared, //
+    },
     verbs::{
         abi::CreateAhResp,
         qp::path,
@@ -24,7 +29,28 @@ use crate::{
 /// is in the handle, so it needs none, and can be made and destroyed in atomic context.
 pub(crate) struct Ah {
     av: AhAttr,
-    _number: Option<Number>,
+    handle: Handle,
+}
+
+/// By what requests name the receiver.
+enum Handle {
+    /// A program: by a number, which is kept here.
+    Number {
+        /// Dropped with the handle.
+        _number: Number,
+    },
+    /// The kernel: by what is in the handle, its route yet to be found.
+    Value(Path, Option<Route>),
+}
+
+impl Ah {
+    /// Where a kernel user's datagram goes. Any context.
+    pub(super) fn destination(&self) -> Option<Destination> {
+        match &self.handle {
+            Handle::Number { .. } => None,
+            Handle::Value(path, route) => Some((*path, route.as_ref().map(Route::again))),
+        }
+    }
 }
 
 /// A number by which the engine finds an address. Dropping it gives the number back; that may
@@ -42,23 +68,32 @@ impl ah::Operations for Ah {
         attr: &ah::InitAttr<'_>,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        let (path, route) = path(new.device(), &attr.av, attr.sgid_attr, 0, 0)?;
-        let number = match user {
+        let dev = new.device();
+        let handle = match user {
             Some(user) => {
-                let soft = new.device().shared();
+                let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
+                    dev.route(&attr.av, sgid, 0, 0)
+                })?;
+                let soft = dev.shared();
                 let number = soft.add_ah(new.pd().id(), path, route)?;
                 let number = Number { soft, number };
                 user.respond(&CreateAhResp {
                     ah: number.number,
                     ..Default::default()
                 })?;
-                Some(number)
+                Handle::Number { _number: number }
             }
-            None => None,
+            // The context may be atomic.
+            None => {
+                let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
+                    dev.unsought_route(&attr.av, sgid)
+                })?;
+                Handle::Value(path, route)
+            }
         };
         Ok(Ah {
             av: attr.av,
-            _number: number,
+            handle,
         })
     }
 

@@ -21,6 +21,7 @@ use rdma::{
         Entry,
         Protection, //
     },
+    work::Completions,
     Ucontext,
     UserCall, //
 };
@@ -28,6 +29,7 @@ use rdma::{
 use crate::{
     soft::{
         host::Ring,
+        polling::Polling,
         Shared, //
     },
     verbs::{
@@ -46,18 +48,34 @@ const TIMESTAMP_COMPLETION: u32 = 1 << 0;
 pub(crate) struct Cq {
     soft: Shared,
     cqn: u32,
+    consumer: Consumer,
+}
+
+/// Who polls it.
+enum Consumer {
+    Program(Mapped),
+    Kernel(Pin<KBox<Polling>>),
+}
+
+/// What a program has mapped.
+struct Mapped {
     /// The ring; another one when the queue is resized.
     ring: Pin<KBox<Mutex<Entry>>>,
     ctrl: Arc<SharedArea>,
     _ctrl_entry: Entry,
 }
 
-/// Makes a ring of at least `cqe` slots, and answers how many it has.
-fn new_ring(ctx: &Ucontext<Ferrule>, cqe: u32) -> Result<(u32, Arc<SharedArea>, Entry)> {
+/// The slots of a ring for at least `cqe` completions.
+fn depth(cqe: u32) -> Result<u32> {
     if cqe == 0 || cqe > abi::MAX_CQ_DEPTH {
         return Err(EINVAL);
     }
-    let depth = cqe.next_power_of_two();
+    Ok(cqe.next_power_of_two())
+}
+
+/// Makes a ring of at least `cqe` slots, and answers how many it has.
+fn new_ring(ctx: &Ucontext<Ferrule>, cqe: u32) -> Result<(u32, Arc<SharedArea>, Entry)> {
+    let depth = depth(cqe)?;
     let size = depth as usize * size_of::<abi::Cqe>();
     let slots = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
     let entry = ctx.map(slots.clone(), Protection::ReadOnly)?;
@@ -68,6 +86,28 @@ impl Cq {
     /// The number of the completion queue.
     pub(super) fn cqn(&self) -> u32 {
         self.cqn
+    }
+
+    /// Makes a queue for a kernel user.
+    fn for_kernel(new: &mut cq::New<'_, Ferrule>, attr: &cq::InitAttr) -> Result<Self> {
+        let soft = new.device().shared();
+        let depth = depth(attr.cqe)?;
+        let (polling, ring) = Polling::new(depth, soft.directory())?;
+        let cqn = soft.add_cq(depth, ring, new.notifier())?;
+        new.set_cqe(depth);
+        Ok(Cq {
+            soft,
+            cqn,
+            consumer: Consumer::Kernel(polling),
+        })
+    }
+
+    /// The ring of a kernel user.
+    fn polling(&self) -> Result<&Polling> {
+        match &self.consumer {
+            Consumer::Kernel(polling) => Ok(polling),
+            Consumer::Program(_) => Err(EOPNOTSUPP),
+        }
     }
 }
 
@@ -80,10 +120,12 @@ impl cq::Operations for Cq {
         attr: &cq::InitAttr,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        let user = user.ok_or(EOPNOTSUPP)?;
         if attr.flags & !TIMESTAMP_COMPLETION != 0 {
             return Err(EOPNOTSUPP);
         }
+        let Some(user) = user else {
+            return Self::for_kernel(new, attr);
+        };
         let (depth, slots, ring_entry) = new_ring(user.ucontext(), attr.cqe)?;
         let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
         let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
@@ -110,9 +152,11 @@ impl cq::Operations for Cq {
         let cq = Cq {
             soft,
             cqn,
-            ring,
-            ctrl,
-            _ctrl_entry: ctrl_entry,
+            consumer: Consumer::Program(Mapped {
+                ring,
+                ctrl,
+                _ctrl_entry: ctrl_entry,
+            }),
         };
         new.set_cqe(depth);
         resp.cqn = cqn;
@@ -121,6 +165,9 @@ impl cq::Operations for Cq {
     }
 
     fn resize(cq: &rdma::Cq<Ferrule>, cqe: u32, user: UserCall<'_, Ferrule>) -> Result<u32> {
+        let Consumer::Program(mapped) = &cq.consumer else {
+            return Err(EOPNOTSUPP);
+        };
         let (depth, slots, entry) = new_ring(user.ucontext(), cqe)?;
         let mut resp = ResizeCqResp {
             ring_offset: entry.offset(),
@@ -130,13 +177,21 @@ impl cq::Operations for Cq {
         };
         let ring = Ring {
             slots,
-            ctrl: cq.ctrl.clone(),
+            ctrl: mapped.ctrl.clone(),
         };
         resp.base = cq.soft.resize_cq(cq.cqn, depth, ring)?;
         // Who has mapped the ring of before may read it to its end.
-        let _before = core::mem::replace(&mut *cq.ring.lock(), entry);
+        let _before = core::mem::replace(&mut *mapped.ring.lock(), entry);
         user.respond(&resp)?;
         Ok(depth)
+    }
+
+    fn poll(cq: &rdma::Cq<Ferrule>, completions: &mut Completions<'_>) -> Result {
+        cq.polling()?.poll(completions)
+    }
+
+    fn req_notify(cq: &rdma::Cq<Ferrule>, solicited: bool) -> Result<bool> {
+        cq.polling()?.arm(solicited)
     }
 }
 

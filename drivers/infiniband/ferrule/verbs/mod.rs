@@ -97,14 +97,7 @@ impl rdma::Driver for Ferrule {
             pr_err!("{}: is not an Ethernet device\n", netdev.name());
             return Err(EINVAL);
         }
-        let info = rdma::device::Info {
-            node_guid: eui64_from_mac(netdev.address()),
-            num_comp_vectors: nr_cpu_ids(),
-        };
-        let soft = Soft::new(name, netdev, qp::port_mtu(netdev))?;
-        let mut dev = UnregisteredDevice::<Self>::new(info, soft)?;
-        dev.set_netdev(netdev)?;
-        dev.register(name).map_err(|error| {
+        new_device(name, netdev)?.register(name).map_err(|error| {
             // The core says that its table is full when what it means is this.
             if error == ENFILE {
                 pr_err!("{}: there is an RDMA device of this name\n", name);
@@ -114,4 +107,20 @@ impl rdma::Driver for Ferrule {
             }
         })
     }
+}
+
+/// Makes a device that is not registered yet.
+///
+/// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
+/// themselves up: that is done inside of registering.
+#[inline(never)]
+fn new_device(name: &CStr, netdev: &NetDevice) -> Result<UnregisteredDevice<Ferrule>> {
+    let info = rdma::device::Info {
+        node_guid: eui64_from_mac(netdev.address()),
+        num_comp_vectors: nr_cpu_ids(),
+    };
+    let soft = Soft::new(name, netdev, qp::port_mtu(netdev))?;
+    let mut dev = UnregisteredDevice::<Ferrule>::new(info, soft)?;
+    dev.set_netdev(netdev)?;
+    Ok(dev)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: pages of a program, pinned and given keys.
+//! Memory regions: pages of a program, pinned and given keys; and all memory, for kernel users.
 
 use ferrule_engine::{
     Memory,
@@ -74,6 +74,24 @@ impl mr::Operations for Mr {
             pd: new.pd().id(),
             access: engine_access(region.access),
             memory: pin(new.device(), region)?,
+        })?;
+        new.set_keys(key, key);
+        Ok(Mr { soft, key })
+    }
+
+    fn get_dma(new: &mut mr::New<'_, Ferrule>, memory: Umem, access: Access) -> Result<Self> {
+        if !OFFERED.contains(access) {
+            return Err(EOPNOTSUPP);
+        }
+        let soft = new.device().shared();
+        let key = soft.add_mr(MrInit {
+            pd: new.pd().id(),
+            access: engine_access(access),
+            memory: Memory {
+                iova: memory.start(),
+                length: memory.len(),
+                region: Pinned(memory),
+            },
         })?;
         new.set_keys(key, key);
         Ok(Mr { soft, key })

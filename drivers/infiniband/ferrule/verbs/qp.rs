@@ -31,6 +31,10 @@ use rdma::{
     },
     port,
     qp,
+    work::{
+        RecvRequests,
+        SendRequests, //
+    },
     AhAttr,
     Device,
     Gid,
@@ -45,6 +49,11 @@ use crate::{
             groups,
             path::Path as Route, //
         },
+        posting::{
+            Listed,
+            Posting,
+            Rings, //
+        },
         Shared, //
     },
     verbs::{
@@ -57,7 +66,32 @@ use crate::{
 pub(crate) struct Qp {
     soft: Shared,
     qpn: u32,
-    _buffer: Entry,
+    producer: Producer,
+}
+
+/// Who fills the rings.
+enum Producer {
+    Program {
+        /// What it has mapped.
+        buffer: Entry,
+    },
+    Kernel(Listed),
+}
+
+/// For whom a queue pair is being made.
+enum Side<'a> {
+    Program(UserCall<'a, Ferrule>, Entry),
+    Kernel(Arc<Posting>),
+}
+
+impl Qp {
+    /// The rings of a kernel user.
+    fn posting(&self) -> Result<&Posting> {
+        match &self.producer {
+            Producer::Kernel(listed) => Ok(&listed.posting),
+            Producer::Program { .. } => Err(EOPNOTSUPP),
+        }
+    }
 }
 
 /// The buffer that a queue pair shares with its program: send ring, receive ring, control words.
@@ -143,8 +177,9 @@ impl qp::Operations for Qp {
         attr: &qp::InitAttr,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        let user = user.ok_or(EOPNOTSUPP)?;
+        let gsi = attr.qp_type == qp::Type::Gsi;
         let qp_type = match attr.qp_type {
+            qp::Type::Gsi if user.is_none() => QpType::Ud,
             qp::Type::Rc => QpType::Rc,
             qp::Type::Uc => QpType::Uc,
             qp::Type::Ud => QpType::Ud,
@@ -161,14 +196,38 @@ impl qp::Operations for Qp {
 
         let layout = Layout::new(&attr.cap, srq.is_some())?;
         let buffer = Arc::new(SharedArea::new(layout.size)?, GFP_KERNEL)?;
-        let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
-
         let soft = new.device().shared();
+        let handle = new.notifier();
+        let rings = match user {
+            Some(user) => {
+                let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
+                Side::Program(user, entry)
+            }
+            None => {
+                let rings = Rings {
+                    sq: layout.sq,
+                    rq: layout.rq,
+                    ctrl: layout.ctrl,
+                    cap: layout.cap,
+                };
+                let is_datagram = qp_type == QpType::Ud;
+                Side::Kernel(Posting::new(
+                    buffer.clone(),
+                    rings,
+                    handle.clone(),
+                    is_datagram,
+                )?)
+            }
+        };
+        let (context, queue) = match &rings {
+            Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::of_program(buffer)),
+            Side::Kernel(posting) => (None, Buffer::of_kernel(posting.clone())),
+        };
         let id = soft.add_qp(QpInit {
-            context: Some(user.ucontext().id()),
+            context,
             pd,
             qp_type,
-            gsi: false,
+            gsi,
             send_cq,
             recv_cq,
             srq,
@@ -177,14 +236,9 @@ impl qp::Operations for Qp {
             sq: layout.sq,
             rq: layout.rq,
             ctrl: layout.ctrl,
-            queue: Buffer(buffer),
-            handle: new.notifier(),
+            queue,
+            handle,
         })?;
-        let qp = Qp {
-            soft,
-            qpn: id.number,
-            _buffer: entry,
-        };
         new.set_qp_num(id.number);
         new.set_cap(qp::Cap {
             max_send_wr: layout.cap.max_send_wr,
@@ -193,19 +247,34 @@ impl qp::Operations for Qp {
             max_recv_sge: layout.cap.max_recv_sge,
             max_inline_data: layout.cap.max_inline,
         });
-        user.respond(&CreateQpResp {
-            buf_offset: qp._buffer.offset(),
-            buf_size: qp._buffer.len() as u32,
-            sq_offset: layout.sq.offset,
-            sq_depth: layout.sq.depth,
-            sq_stride: layout.sq.stride,
-            rq_offset: layout.rq.offset,
-            rq_depth: layout.rq.depth,
-            rq_stride: layout.rq.stride,
-            ctrl_offset: layout.ctrl,
-            qp_gen: id.generation,
-            ..Default::default()
-        })?;
+        let (user, producer) = match rings {
+            Side::Program(user, buffer) => (Some(user), Producer::Program { buffer }),
+            Side::Kernel(posting) => {
+                let listed = Listed::new(soft.directory(), id.number, id.generation, posting)
+                    .inspect_err(|_| soft.remove_qp(id.number))?;
+                (None, Producer::Kernel(listed))
+            }
+        };
+        let qp = Qp {
+            soft,
+            qpn: id.number,
+            producer,
+        };
+        if let (Some(user), Producer::Program { buffer }) = (user, &qp.producer) {
+            user.respond(&CreateQpResp {
+                buf_offset: buffer.offset(),
+                buf_size: buffer.len() as u32,
+                sq_offset: layout.sq.offset,
+                sq_depth: layout.sq.depth,
+                sq_stride: layout.sq.stride,
+                rq_offset: layout.rq.offset,
+                rq_depth: layout.rq.depth,
+                rq_stride: layout.rq.stride,
+                ctrl_offset: layout.ctrl,
+                qp_gen: id.generation,
+                ..Default::default()
+            })?;
+        }
         Ok(qp)
     }
 
@@ -217,7 +286,10 @@ impl qp::Operations for Qp {
         let peer = attr.dest_qp_num.unwrap_or(0);
         let (path, route) = match &attr.av {
             Some(av) => {
-                let (path, route) = path(qp.device(), av, attr.sgid_attr, qp.qpn, peer)?;
+                let dev = qp.device();
+                let (path, route) = path(dev, av, attr.sgid_attr, |sgid| {
+                    dev.route(av, sgid, qp.qpn, peer)
+                })?;
                 (Some(path), route)
             }
             None => (None, None),
@@ -228,6 +300,11 @@ impl qp::Operations for Qp {
                 return Err(EINVAL);
             }
         }
+        // The queue pair for general services belongs to its port from the start.
+        let port_num = match (qp.qp_type(), attr.state) {
+            (qp::Type::Gsi, Some(qp::State::Init)) => Some(1),
+            _ => attr.port_num,
+        };
         qp.soft.modify_qp(
             qp.qpn,
             &Modify {
@@ -236,7 +313,7 @@ impl qp::Operations for Qp {
                 en_sqd_async_notify: attr.en_sqd_async_notify,
                 access: attr.access.map(|a| ferrule_engine::Access(a.bits())),
                 pkey_index: attr.pkey_index,
-                port: attr.port_num.map(u32::from),
+                port: port_num.map(u32::from),
                 qkey: attr.qkey,
                 path,
                 path_mtu: attr.path_mtu.map(engine_mtu),
@@ -255,7 +332,29 @@ impl qp::Operations for Qp {
                 rate_limit: attr.rate_limit.is_some(),
             },
             route,
-        )
+        )?;
+        if let (Producer::Kernel(listed), Some(qp::State::Reset)) = (&qp.producer, attr.state) {
+            listed.posting.reset();
+        }
+        Ok(())
+    }
+
+    fn post_send(qp: &rdma::Qp<Ferrule>, requests: &mut SendRequests<'_, Ferrule>) -> Result {
+        let (any, result) = qp
+            .posting()?
+            .post_send(requests, |request| request.destination()?.ah.destination());
+        if any {
+            qp.soft.ring(qp.qpn);
+        }
+        result
+    }
+
+    fn post_recv(qp: &rdma::Qp<Ferrule>, requests: &mut RecvRequests<'_>) -> Result {
+        let (wanted, result) = qp.posting()?.post_recv(requests);
+        if wanted {
+            qp.soft.ring(qp.qpn);
+        }
+        result
     }
 
     fn query(qp: &rdma::Qp<Ferrule>, out: &mut qp::QueryAttr) -> Result {
@@ -329,13 +428,12 @@ impl Drop for Qp {
 }
 
 /// Where an address vector leads: to this device itself if the GID is in its own table, or out to the
-/// network by a route. `qpn` and `peer` are the queue pairs at both ends, 0 where they are not known.
+/// network by what `route` answers.
 pub(super) fn path(
     dev: &Device<Ferrule>,
     av: &AhAttr,
     sgid: Option<&GidAttr>,
-    qpn: u32,
-    peer: u32,
+    route: impl FnOnce(&GidAttr) -> Result<Route>,
 ) -> Result<(Path, Option<Route>)> {
     // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
     if !av.grh {
@@ -344,7 +442,7 @@ pub(super) fn path(
     let sgid = sgid.ok_or(EINVAL)?;
     let (kind, route) = match dev.find_gid(&av.dgid, GidType::RoceV2) {
         Ok(_) if !dev.is_wire_only() => (PathKind::Local, None),
-        _ => (PathKind::Remote, Some(dev.route(av, sgid, qpn, peer)?)),
+        _ => (PathKind::Remote, Some(route(sgid)?)),
     };
     let path = Path {
         kind,

@@ -74,7 +74,7 @@ impl srq::Operations for Srq {
             max_sge,
             ring,
             ctrl,
-            queue: Buffer(buffer),
+            queue: Buffer::of_program(buffer),
             handle: new.notifier(),
         })?;
         let srq = Srq {

@@ -78,7 +78,37 @@ fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
 }
 
 impl Path {
-    /// The way along an address vector, from one of the own addresses. Process context.
+    /// The way along an address vector, from one of the own addresses, which is looked for at once.
+    /// Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Path::unsought`].
+    pub(crate) fn new(
+        ports: &Arc<Ports>,
+        av: &AhAttr,
+        sgid: &GidAttr,
+        qpn: u32,
+        peer: u32,
+    ) -> Result<Self> {
+        let mut path = Self::unsought(ports, av, sgid, qpn, peer)?;
+        // So that the first packet finds it. There may be none as yet; then packets are lost, as they
+        // are wherever else on their way.
+        let Path {
+            ports,
+            headers,
+            interface,
+            route,
+            ..
+        } = &mut path;
+        let _ = ports.with_port(headers.addresses.is_ipv6(), |port| {
+            current(route, port, headers, *interface).map(drop)
+        });
+        Ok(path)
+    }
+
+    /// The way along an address vector, from one of the own addresses. Its first packet looks for it.
+    /// Any context.
     ///
     /// `qpn` and `peer` are the numbers of the queue pairs at both ends, 0 where they are not known.
     ///
@@ -86,7 +116,7 @@ impl Path {
     ///
     /// - `EINVAL` if the addresses are of two families.
     /// - `ENODEV` if the device with the own address has gone, or is down.
-    pub(crate) fn new(
+    pub(crate) fn unsought(
         ports: &Arc<Ports>,
         av: &AhAttr,
         sgid: &GidAttr,
@@ -95,7 +125,7 @@ impl Path {
     ) -> Result<Self> {
         let addresses = Addresses::new(address(&sgid.gid()), address(&av.dgid)).ok_or(EINVAL)?;
         let netdev = sgid.netdev().ok_or(ENODEV)?;
-        let mut path = Path {
+        Ok(Path {
             ports: ports.clone(),
             headers: UdpHeaders {
                 addresses,
@@ -115,20 +145,18 @@ impl Path {
             interface: netdev.ifindex(),
             priority: av.sl.into(),
             route: None,
-        };
-        // So that the first packet finds it. There may be none as yet; then packets are lost, as they
-        // are wherever else on their way.
-        let Path {
-            ports,
-            headers,
-            interface,
-            route,
-            ..
-        } = &mut path;
-        let _ = ports.with_port(addresses.is_ipv6(), |port| {
-            current(route, port, headers, *interface).map(drop)
-        });
-        Ok(path)
+        })
+    }
+
+    /// The same way, to be looked for anew. Any context.
+    pub(crate) fn again(&self) -> Self {
+        Path {
+            ports: self.ports.clone(),
+            headers: self.headers,
+            interface: self.interface,
+            priority: self.priority,
+            route: None,
+        }
     }
 
     /// Sends a packet with `length` bytes behind the UDP header. `fill` gets the IP header, the UDP

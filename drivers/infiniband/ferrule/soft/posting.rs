@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs of the kernel's own users: how requests get into the rings.
+//!
+//! The rings are those of programs, and the engine treats them alike. Here is what the provider does
+//! for programs: fill slots, and keep count of those that are free. Posting never runs the engine: the
+//! user may hold locks that its own handlers take, and interrupts may be off.
+
+use ferrule_engine::{
+    abi::{
+        self,
+        wr_flags,
+        wr_opcode, //
+    },
+    Capabilities,
+    Path,
+    RingLayout, //
+};
+use kernel::{
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
+};
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    mm::SharedArea,
+    new_spinlock_irq,
+    sync::{
+        smp_mb,
+        SpinLockIrq, //
+    },
+};
+use rdma::{
+    qp::Notifier,
+    work::{
+        Operation,
+        RecvRequest,
+        SendRequest,
+        Sge, //
+    },
+};
+use zerocopy::IntoBytes;
+
+use super::net::path::Path as Route;
+use crate::verbs::Ferrule;
+
+const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
+const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
+const RQ_DOORBELL: usize = core::mem::offset_of!(abi::QpCtrl, rq_doorbell);
+
+/// Where a datagram goes, and a route there that has yet to be found.
+pub(crate) type Destination = (Path, Option<Route>);
+
+/// How the rings of a queue pair lie in its buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Rings {
+    pub(crate) sq: RingLayout,
+    pub(crate) rq: RingLayout,
+    /// Where the control words stand, in bytes.
+    pub(crate) ctrl: u32,
+    /// What was promised.
+    pub(crate) cap: Capabilities,
+}
+
+/// The send queue's side of those who post.
+struct Sender {
+    producer: u32,
+    /// Of each slot, where its datagram goes; empty for other services.
+    destinations: KVec<Option<Destination>>,
+}
+
+/// The rings of a queue pair, for those who post.
+#[pin_data]
+pub(crate) struct Posting {
+    area: Arc<SharedArea>,
+    rings: Rings,
+    /// The way to the queue pair's owner.
+    pub(super) notifier: Arc<Notifier>,
+    #[pin]
+    sender: SpinLockIrq<Sender>,
+    /// The producer index of the receive queue.
+    #[pin]
+    receiver: SpinLockIrq<u32>,
+    /// All slots before these indices are free: completions tell.
+    sq_free: Atomic<u32>,
+    rq_free: Atomic<u32>,
+}
+
+impl Posting {
+    /// Empty rings in a buffer. `is_datagram`: each send request has a destination of its own.
+    pub(crate) fn new(
+        area: Arc<SharedArea>,
+        rings: Rings,
+        notifier: Arc<Notifier>,
+        is_datagram: bool,
+    ) -> Result<Arc<Self>> {
+        let mut destinations = KVec::new();
+        if is_datagram {
+            for _ in 0..rings.sq.depth {
+                destinations.push(None, GFP_KERNEL)?;
+            }
+        }
+        let sender = Sender {
+            producer: 0,
+            destinations,
+        };
+        Arc::pin_init(
+            pin_init!(Posting {
+                area,
+                rings,
+                notifier,
+                sender <- new_spinlock_irq!(sender, "Posting::sender"),
+                receiver <- new_spinlock_irq!(0, "Posting::receiver"),
+                sq_free: Atomic::new(0),
+                rq_free: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The buffer.
+    pub(crate) fn area(&self) -> Arc<SharedArea> {
+        self.area.clone()
+    }
+
+    /// Posts send requests, as many as go, and says whether there is anything new. `destination` tells
+    /// that of a datagram.
+    ///
+    /// # Errors
+    ///
+    /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for what does not fit
+    /// a slot or has no destination, `EOPNOTSUPP` for an operation that there is not.
+    pub(crate) fn post_send<'a>(
+        &self,
+        requests: impl Iterator<Item = SendRequest<'a, Ferrule>>,
+        destination: impl Fn(&SendRequest<'a, Ferrule>) -> Option<Destination>,
+    ) -> (bool, Result) {
+        let mut sender = self.sender.lock();
+        let before = sender.producer;
+        let mut result = Ok(());
+        for request in requests {
+            result = self.put_send(&mut sender, &request, &destination);
+            if result.is_err() {
+                break;
+            }
+        }
+        let any = sender.producer != before;
+        if any {
+            let _ = self.store(SQ_PRODUCER, sender.producer);
+        }
+        (any, result)
+    }
+
+    /// Posts receive requests, as many as go, and says whether the engine has to look at them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Posting::post_send`].
+    pub(crate) fn post_recv<'a>(
+        &self,
+        requests: impl Iterator<Item = RecvRequest<'a>>,
+    ) -> (bool, Result) {
+        let mut producer = self.receiver.lock();
+        let before = *producer;
+        let mut result = Ok(());
+        for request in requests {
+            result = self.put_recv(*producer, &request);
+            if result.is_err() {
+                break;
+            }
+            *producer = producer.wrapping_add(1);
+        }
+        if *producer == before {
+            return (false, result);
+        }
+        let _ = self.store(RQ_PRODUCER, *producer);
+        // Either this sees that requests are to be flushed, or who flushes sees the request.
+        smp_mb();
+        let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
+        (wanted != Ok(0), result)
+    }
+
+    /// Fills the next slot of the send queue.
+    fn put_send<'a>(
+        &self,
+        sender: &mut Sender,
+        request: &SendRequest<'a, Ferrule>,
+        destination: &impl Fn(&SendRequest<'a, Ferrule>) -> Option<Destination>,
+    ) -> Result {
+        let Rings { sq, cap, .. } = &self.rings;
+        let index = sender.producer;
+        if index.wrapping_sub(self.sq_free.load(Acquire)) >= cap.max_send_wr {
+            return Err(ENOMEM);
+        }
+        let slot = index & (sq.depth - 1);
+        let mut head = send_head(request)?;
+        if let Some(place) = sender.destinations.get_mut(slot as usize) {
+            let to = request.destination().ok_or(EINVAL)?;
+            *place = Some(destination(request).ok_or(EINVAL)?);
+            let words = abi::Destination {
+                remote_qpn: to.qpn.into(),
+                remote_qkey: to.qkey.into(),
+                ..Default::default()
+            };
+            head.extra.copy_from_slice(words.as_bytes());
+        }
+        let at = (sq.offset + slot * sq.stride) as usize;
+        let body = at + size_of::<abi::SendWqe>();
+        if request.is_inline() {
+            let mut bytes = [0; abi::MAX_INLINE];
+            let room = bytes.get_mut(..cap.max_inline as usize).ok_or(EINVAL)?;
+            let length = request.inline(room)?;
+            head.inline_len = (length as u32).into();
+            let data = bytes.get(..length).ok_or(EINVAL)?;
+            self.area.write_bytes(body, data)?;
+        } else {
+            head.num_sge = self
+                .put_sges(body, request.sges(), cap.max_send_sge)?
+                .into();
+        }
+        self.area.write_bytes(at, head.as_bytes())?;
+        sender.producer = index.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Fills the slot of the receive queue that has this index.
+    fn put_recv(&self, index: u32, request: &RecvRequest<'_>) -> Result {
+        let Rings { rq, cap, .. } = &self.rings;
+        if index.wrapping_sub(self.rq_free.load(Acquire)) >= cap.max_recv_wr {
+            return Err(ENOMEM);
+        }
+        let at = (rq.offset + (index & (rq.depth - 1)) * rq.stride) as usize;
+        let body = at + size_of::<abi::RecvWqe>();
+        let head = abi::RecvWqe {
+            wr_id: request.wr_id().into(),
+            num_sge: self
+                .put_sges(body, request.sges(), cap.max_recv_sge)?
+                .into(),
+            ..Default::default()
+        };
+        self.area.write_bytes(at, head.as_bytes())
+    }
+
+    /// Writes a scatter/gather list, and answers its length.
+    fn put_sges(&self, at: usize, sges: &[Sge], most: u32) -> Result<u16> {
+        if sges.len() > most as usize {
+            return Err(EINVAL);
+        }
+        for (entry, at) in sges.iter().zip((at..).step_by(size_of::<abi::Sge>())) {
+            let entry = abi::Sge {
+                addr: entry.addr().into(),
+                length: entry.length().into(),
+                lkey: entry.lkey().into(),
+            };
+            self.area.write_bytes(at, entry.as_bytes())?;
+        }
+        Ok(sges.len() as u16)
+    }
+
+    fn store(&self, word: usize, value: u32) -> Result {
+        self.area
+            .store_u32_release(self.rings.ctrl as usize + word, value)
+    }
+
+    /// Where the datagram of a send request goes.
+    pub(super) fn destination(&self, index: u32) -> Option<Destination> {
+        let sender = self.sender.lock();
+        let slot = index & self.rings.sq.depth.wrapping_sub(1);
+        let (path, route) = sender.destinations.get(slot as usize)?.as_ref()?;
+        Some((*path, route.as_ref().map(Route::again)))
+    }
+
+    /// A completion tells that all slots before this index are free.
+    pub(super) fn completed(&self, is_receive: bool, index: u32) {
+        let (free, word) = if is_receive {
+            (&self.rq_free, RQ_PRODUCER)
+        } else {
+            (&self.sq_free, SQ_PRODUCER)
+        };
+        let Ok(producer) = self.area.load_u32(self.rings.ctrl as usize + word) else {
+            return;
+        };
+        // Completions from before a RESET may still come, and say nothing of the slots of now.
+        let before = free.load(Relaxed);
+        if producer.wrapping_sub(index) <= producer.wrapping_sub(before) {
+            free.store(index, Release);
+        }
+    }
+
+    /// The queue pair is in RESET: its rings are empty.
+    pub(crate) fn reset(&self) {
+        let mut sender = self.sender.lock();
+        sender.producer = 0;
+        self.sq_free.store(0, Relaxed);
+        let _ = self.store(SQ_PRODUCER, 0);
+        drop(sender);
+        let mut receiver = self.receiver.lock();
+        *receiver = 0;
+        self.rq_free.store(0, Relaxed);
+        let _ = self.store(RQ_PRODUCER, 0);
+    }
+}
+
+/// The head of a send request's slot, but for what tells of its data.
+fn send_head(request: &SendRequest<'_, Ferrule>) -> Result<abi::SendWqe> {
+    let mut head = abi::SendWqe {
+        wr_id: request.wr_id().into(),
+        ..Default::default()
+    };
+    for (is_set, flag) in [
+        (request.is_signaled(), wr_flags::SIGNALED),
+        (request.is_solicited(), wr_flags::SOLICITED),
+        (request.is_fenced(), wr_flags::FENCE),
+        (request.is_inline(), wr_flags::INLINE),
+    ] {
+        if is_set {
+            head.flags |= flag;
+        }
+    }
+    let mut remote = |addr: u64, key: u32| {
+        head.remote_addr = addr.into();
+        head.rkey = key.into();
+    };
+    let mut words = abi::AtomicWords::default();
+    let (opcode, imm_or_inv) = match request.operation().ok_or(EOPNOTSUPP)? {
+        Operation::Send => (wr_opcode::SEND, [0; 4]),
+        Operation::SendWithImm(imm) => (wr_opcode::SEND_WITH_IMM, imm),
+        Operation::SendWithInv(key) => (wr_opcode::SEND_WITH_INV, key.to_le_bytes()),
+        Operation::Write { remote_addr, rkey } => {
+            remote(remote_addr, rkey);
+            (wr_opcode::RDMA_WRITE, [0; 4])
+        }
+        Operation::WriteWithImm {
+            remote_addr,
+            rkey,
+            imm,
+        } => {
+            remote(remote_addr, rkey);
+            (wr_opcode::RDMA_WRITE_WITH_IMM, imm)
+        }
+        Operation::Read { remote_addr, rkey } => {
+            remote(remote_addr, rkey);
+            (wr_opcode::RDMA_READ, [0; 4])
+        }
+        Operation::CompareSwap {
+            remote_addr,
+            rkey,
+            compare,
+            swap,
+        } => {
+            remote(remote_addr, rkey);
+            words.compare_add = compare.into();
+            words.swap = swap.into();
+            (wr_opcode::ATOMIC_CMP_AND_SWP, [0; 4])
+        }
+        Operation::FetchAdd {
+            remote_addr,
+            rkey,
+            add,
+        } => {
+            remote(remote_addr, rkey);
+            words.compare_add = add.into();
+            (wr_opcode::ATOMIC_FETCH_AND_ADD, [0; 4])
+        }
+        Operation::LocalInv(key) => (wr_opcode::LOCAL_INV, key.to_le_bytes()),
+    };
+    head.opcode = opcode;
+    head.imm_or_inv = imm_or_inv;
+    head.extra.copy_from_slice(words.as_bytes());
+    Ok(head)
+}
+
+/// Whose completions are whose: the queue pairs of the kernel's own users by number, with their
+/// generations.
+pub(crate) type Directory = SpinLockIrq<RBTree<u32, (u32, Arc<Posting>)>>;
+
+/// A place in a [`Directory`]. Dropping it gives it up.
+pub(crate) struct Listed {
+    directory: Arc<Directory>,
+    qpn: u32,
+    /// What is listed.
+    pub(crate) posting: Arc<Posting>,
+}
+
+impl Listed {
+    /// Lists a queue pair.
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        qpn: u32,
+        generation: u32,
+        posting: Arc<Posting>,
+    ) -> Result<Self> {
+        let node = RBTreeNode::new(qpn, (generation, posting.clone()), GFP_KERNEL)?;
+        let before = directory.lock().insert(node);
+        drop(before);
+        Ok(Listed {
+            directory,
+            qpn,
+            posting,
+        })
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let node = self.directory.lock().remove_node(&self.qpn);
+        drop(node);
+    }
+}

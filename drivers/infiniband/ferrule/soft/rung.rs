@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which queue pairs of the kernel's own users have been rung.
+//!
+//! A bit for each queue pair, and above them bits that tell where to look. Who rings sets bits from
+//! the bottom up; the owner of the shard clears them from the top down, each before it looks below, and
+//! all steps are fully ordered. So a bit that was found set has yet to be taken, together with what was
+//! posted before; and one that was set below is found by way of those above.
+
+use ferrule_engine::abi;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
+};
+
+const BITS: u32 = u64::BITS;
+const LEAVES: u32 = abi::MAX_QP / BITS;
+const MIDDLES: u32 = LEAVES / BITS;
+
+/// The bits.
+pub(super) struct Rung {
+    leaves: KVec<Atomic<u64>>,
+    middles: KVec<Atomic<u64>>,
+    top: Atomic<u64>,
+}
+
+/// Sets a bit, and says whether it was not set.
+fn set(word: &Atomic<u64>, bit: u32) -> bool {
+    let bit = 1 << bit;
+    let mut now = word.load(Relaxed);
+    // If the bit is set already, the exchange orders what was posted before it all the same.
+    while let Err(other) = word.cmpxchg(now, now | bit, Full) {
+        now = other;
+    }
+    now & bit == 0
+}
+
+/// Clears all bits of a word, and hands each that was set to `found`.
+fn clear(word: &Atomic<u64>, mut found: impl FnMut(u32)) {
+    if word.load(Relaxed) == 0 {
+        return;
+    }
+    let mut bits = word.xchg(0, Full);
+    while bits != 0 {
+        found(bits.trailing_zeros());
+        bits &= bits - 1;
+    }
+}
+
+impl Rung {
+    /// Nobody has rung.
+    pub(super) fn new() -> Result<Self> {
+        let words = |count| -> Result<KVec<Atomic<u64>>> {
+            let mut words = KVec::with_capacity(count as usize, GFP_KERNEL)?;
+            for _ in 0..count {
+                words.push(Atomic::new(0), GFP_KERNEL)?;
+            }
+            Ok(words)
+        };
+        Ok(Rung {
+            leaves: words(LEAVES)?,
+            middles: words(MIDDLES)?,
+            top: Atomic::new(0),
+        })
+    }
+
+    /// A queue pair has new requests. Says whether it had not been rung already; then the caller sees
+    /// to it that the engine runs. Any context.
+    pub(super) fn ring(&self, qpn: u32) -> bool {
+        let index = qpn & abi::DB_INDEX_MASK;
+        let (leaf, middle) = (index / BITS, index / BITS / BITS);
+        let (Some(leaf_word), Some(middle_word)) = (
+            self.leaves.get(leaf as usize),
+            self.middles.get(middle as usize),
+        ) else {
+            return false;
+        };
+        if !set(leaf_word, index % BITS) {
+            return false;
+        }
+        set(middle_word, leaf % BITS);
+        set(&self.top, middle);
+        true
+    }
+
+    /// Whether somebody has rung, as far as can be seen from here.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.top.load(Relaxed) != 0
+    }
+
+    /// Hands the indices of those who have rung to `rung`, and forgets them. For the owner of the shard.
+    #[inline]
+    pub(super) fn take(&self, mut rung: impl FnMut(u32)) {
+        clear(&self.top, |middle| {
+            let Some(word) = self.middles.get(middle as usize) else {
+                return;
+            };
+            clear(word, |bit| {
+                let leaf = middle * BITS + bit;
+                if let Some(word) = self.leaves.get(leaf as usize) {
+                    clear(word, |bit| rung(leaf * BITS + bit));
+                }
+            });
+        });
+    }
+}
