@@ -248,7 +248,8 @@ pub struct SendRequests<'a, D> {
     current: *const bindings::ib_send_wr,
     next: *const bindings::ib_send_wr,
     is_datagram: bool,
-    _lent: PhantomData<(&'a (), fn() -> D)>,
+    _lent: PhantomData<&'a ()>,
+    _driver: PhantomData<fn() -> D>,
 }
 
 impl<'a, D: Driver> Iterator for SendRequests<'a, D> {
@@ -451,6 +452,7 @@ pub(crate) unsafe fn post_send<D: Driver>(
         next: first,
         is_datagram,
         _lent: PhantomData,
+        _driver: PhantomData,
     };
     post(&mut requests).inspect_err(|_| {
         // SAFETY: By the requirements of this function.

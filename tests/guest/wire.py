@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Unmodified programs between two guests, or two network namespaces of one: ping-pong and perftest over RoCEv2.
+"""Unmodified programs between two guests, or two network namespaces of one: ping-pong, perftest and rdma_cm over RoCEv2.
 
 usage: wire.py guests DEVICE PEER_DEVICE [--all] [PATTERN…]    node 2 runs node.py
        wire.py namespaces TYPE [--all] [PATTERN…]              in this guest, with the module loaded
@@ -106,6 +106,23 @@ LOSSY = (("ib_send_lat", 65536, 50, ("-e",)), ("ib_send_bw", 65536, 100, ()), ("
          ("ib_write_bw", 64, 1000, ()), ("ib_read_bw", 65536, 50, ()), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
 
 
+# Programs that find each other by rdma_cm, which kernel users of the device carry: options of the server, the client, both.
+MANAGED = (("rping", ("-s", "-a"), ("-c", "-a"), ("-C", 10, "-V")),
+           ("rping", ("-s", "-a"), ("-c", "-a"), ("-C", 5, "-S", 60000, "-V")),
+           ("ucmatose", ("-b",), ("-s",), ("-C", 10, "-c", 5)), ("udaddy", ("-b",), ("-s",), ("-C", 10, "-c", 2)))
+
+
+def managed(server, client, program, serve, ask, both):
+    serving = server.start(program, *serve, server.link, *both, seconds=30)
+    try:
+        wait_for(lambda: "LISTEN" in server.must("rdma", "resource", "show", "cm_id"), f"{program} listens")
+        asking = client.start(program, *ask, server.link, *both, seconds=30)
+        asked, answered = asking.wait(), serving.wait()
+        check(asked[0] == 0 and answered[0] == 0, f"{asking.told(*asked)}\n{serving.told(*answered)}")
+    finally:
+        serving.kill()
+
+
 def set_mtu(nodes, netdevs, mtu):
     for one, netdev in zip(nodes, netdevs):
         one.must("ip", "link", "set", netdev, "mtu", mtu)
@@ -118,6 +135,11 @@ def run(cases, nodes, netdevs):
         cases.programs(one, other, family, f"MTU {mtu}", ALL if cases.everything else programs)
     set_mtu(nodes, netdevs, 9000)
     two_drivers = one.device[:3] != other.device[:3]
+    for program, *options in MANAGED:
+        about = " ".join(("rdma_cm:", program, *map(str, options[-1])))
+        cases.case(about, managed, one, other, program, *options)
+        if two_drivers:
+            cases.case(f"{about}, the other way round", managed, other, one, program, *options)
     if two_drivers:
         cases.programs(other, one, "ipv4", "the other way round, MTU 9000", ALL)
     with lossy(nodes, netdevs, "1%"):
