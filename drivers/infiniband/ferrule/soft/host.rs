@@ -5,6 +5,8 @@
 //! The engine knows the world by the traits of `ferrule_engine::host`; here the kernel's objects
 //! put them on. Nothing in this file decides anything.
 
+use core::convert::Infallible;
+
 use ferrule_engine::{
     abi,
     host::{
@@ -102,6 +104,11 @@ impl Host for Kernel {
 
     fn boxed<T>(value: T) -> Option<KBox<T>> {
         KBox::new(value, GFP_KERNEL_ACCOUNT).ok()
+    }
+
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<KBox<[T; N]>> {
+        let made = pin_init::init_array_from_fn::<_, N, T, Infallible>(make);
+        KBox::init(made, GFP_KERNEL_ACCOUNT).ok()
     }
 
     #[inline]

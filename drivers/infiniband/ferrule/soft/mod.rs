@@ -191,15 +191,6 @@ fn errno(refusal: Refusal) -> Error {
     Error::from_errno(-refusal.errno())
 }
 
-/// Makes a queue pair in its place.
-///
-/// By itself, since it takes kilobytes of stack, of which a caller inside of `rdma link add` has few.
-#[inline(never)]
-fn new_qp(init: QpInit<Kernel>) -> Result<KBox<Qp<Kernel>>> {
-    let qp = Qp::new(init).map_err(errno)?;
-    Ok(KBox::new(qp, GFP_KERNEL_ACCOUNT)?)
-}
-
 impl Shared {
     fn new() -> Result<Self> {
         let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
@@ -431,7 +422,7 @@ impl Shared {
 
     /// Makes a queue pair in state RESET.
     pub(crate) fn add_qp(&self, init: QpInit<Kernel>) -> Result<QpId> {
-        self.add_boxed(new_qp(init)?, Engine::add_qp)
+        self.add_boxed(Qp::new(init).map_err(errno)?, Engine::add_qp)
     }
 
     /// Changes attributes of a queue pair, the way to its peer among them.

@@ -65,10 +65,14 @@ pub trait Host: Sized {
 
     /// Moves `value` into new memory, or drops it and returns `None` where there is none.
     ///
-    /// May sleep. The engine's methods never call it; only
-    /// [`NeedChunk::allocate`](crate::NeedChunk::allocate) does, which the host calls without
-    /// holding the shard. `value` has at most 4 KiB.
+    /// May sleep. The engine's methods never call it; only what the host calls without holding the
+    /// shard does: [`NeedChunk::allocate`](crate::NeedChunk::allocate) and
+    /// [`Qp::new`](crate::Qp::new). `value` has at most 2 KiB.
     fn boxed<T>(value: T) -> Option<Self::Box<T>>;
+
+    /// Makes an array in new memory, of what `make` answers for each index; `None` where there is no
+    /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 
     /// A full memory fence: no access before it is reordered with one after it.
     fn fence();

@@ -101,14 +101,14 @@ pub(crate) struct QpLink {
 }
 
 impl<H: Host> Qp<H> {
-    /// Makes a queue pair, to be handed to [`Engine::add_qp`](crate::Engine::add_qp). Calls
-    /// [`Host::boxed`].
+    /// Makes a queue pair in memory of its own, to be handed to
+    /// [`Engine::add_qp`](crate::Engine::add_qp). Calls [`Host::boxed`].
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] if the rings are not well formed, do not lie in the buffer, or cannot
     /// hold what `cap` promises; [`Error::NoMemory`].
-    pub fn new(init: QpInit<H>) -> Result<Self, Error> {
+    pub fn new(init: QpInit<H>) -> Result<H::Box<Self>, Error> {
         let size = init.queue.size();
         let cap = &init.cap;
         if cap.max_send_sge as usize > abi::MAX_SGE
@@ -131,7 +131,15 @@ impl<H: Host> Qp<H> {
         if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
             return Err(Error::Invalid);
         }
-        Ok(Self {
+        let wire = Wire::new().ok_or(Error::NoMemory)?;
+        Self::boxed(init, wire).ok_or(Error::NoMemory)
+    }
+
+    /// Moves what a queue pair consists of into memory. It is on the stack for a while, of this
+    /// function's frame alone: users in the kernel make queue pairs where little of it is left.
+    #[inline(never)]
+    fn boxed(init: QpInit<H>, wire: Wire<H>) -> Option<H::Box<Self>> {
+        H::boxed(Self {
             core: Core {
                 id: QpId {
                     number: 0,
@@ -144,7 +152,7 @@ impl<H: Host> Qp<H> {
             },
             sq: Requester::new(),
             rq: Responder::new(),
-            wire: Wire::new().ok_or(Error::NoMemory)?,
+            wire,
         })
     }
 

@@ -14,10 +14,7 @@
 //! links of queues and the timers. These stay in reach while the object itself has been taken out
 //! of the table to be worked on.
 
-use core::{
-    array,
-    fmt, //
-};
+use core::fmt;
 
 use crate::address::Ah;
 use crate::context::{
@@ -110,7 +107,7 @@ pub(crate) enum Kind<H: Host> {
 }
 
 /// Room for one object, `B` being its box, and for what belongs to its number.
-struct Slot<B, L> {
+pub(crate) struct Slot<B, L> {
     object: Option<B>,
     generation: u8,
     next_free: u32,
@@ -118,10 +115,10 @@ struct Slot<B, L> {
 }
 
 /// The lowest level of a table.
-pub(crate) struct Leaf<B, L>([Slot<B, L>; FANOUT]);
+pub(crate) type Leaf<B, L> = [Slot<B, L>; FANOUT];
 
 /// The level between top and leaves, `B` being a leaf's box.
-pub(crate) struct Middle<B>([Option<B>; FANOUT]);
+pub(crate) type Middle<B> = [Option<B>; FANOUT];
 
 type LeafBox<H, T, L> = <H as Host>::Box<Leaf<<H as Host>::Box<T>, L>>;
 type MiddleBox<H, T, L> = <H as Host>::Box<Middle<LeafBox<H, T, L>>>;
@@ -135,13 +132,13 @@ pub(crate) struct TableChunk<H: Host, T, L> {
 impl<H: Host, T, L: Default> TableChunk<H, T, L> {
     fn new() -> Option<Self> {
         Some(Self {
-            leaf: H::boxed(Leaf(array::from_fn(|_| Slot {
+            leaf: H::boxed_array(|_| Slot {
                 object: None,
                 generation: 0,
                 next_free: NONE,
                 link: L::default(),
-            })))?,
-            middle: H::boxed(Middle([const { None }; FANOUT]))?,
+            })?,
+            middle: H::boxed_array(|_| None)?,
         })
     }
 }
@@ -201,21 +198,15 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<H::Box<T>, L>> {
         let (top, middle, leaf) = Self::position(index);
-        let middle = self.top.get(top)?.as_ref()?.0.get(middle)?.as_ref()?;
-        middle.0.get(leaf)
+        let middle = self.top.get(top)?.as_ref()?.get(middle)?.as_ref()?;
+        middle.get(leaf)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<H::Box<T>, L>> {
         let (top, middle, leaf) = Self::position(index);
-        let middle = self
-            .top
-            .get_mut(top)?
-            .as_mut()?
-            .0
-            .get_mut(middle)?
-            .as_mut()?;
-        middle.0.get_mut(leaf)
+        let middle = self.top.get_mut(top)?.as_mut()?.get_mut(middle)?.as_mut()?;
+        middle.get_mut(leaf)
     }
 
     /// The object of `index`.
@@ -334,12 +325,12 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         let TableChunk { mut leaf, middle } = chunk;
         let first = self.capacity;
         let after = first.wrapping_add(FANOUT as u32);
-        for (slot, index) in leaf.0.iter_mut().zip(first..after) {
+        for (slot, index) in leaf.iter_mut().zip(first..after) {
             slot.generation = initial_generation(self.seed, index);
         }
         let (top, in_middle, _) = Self::position(first);
         let entry = self.top.get_mut(top)?.get_or_insert(middle);
-        *entry.0.get_mut(in_middle)? = Some(leaf);
+        *entry.get_mut(in_middle)? = Some(leaf);
         self.capacity = after;
         for index in first.max(self.reserved)..self.capacity.min(self.limit) {
             self.append_free(index);

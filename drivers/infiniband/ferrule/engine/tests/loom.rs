@@ -301,6 +301,10 @@ impl Host for Loom {
         Some(Box::new(value))
     }
 
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
+        Some(Box::new(std::array::from_fn(make)))
+    }
+
     fn fence() {
         fence(SeqCst);
     }
@@ -382,7 +386,7 @@ impl World {
         let mut queues = Vec::new();
         for _ in 0..qps {
             let queue = LoomQueue::new();
-            let qp = Qp::new(QpInit {
+            let qp = Qp::<Loom>::new(QpInit {
                 context: Some(context),
                 pd: 1,
                 qp_type: QpType::Rc,
@@ -404,7 +408,7 @@ impl World {
                 queue: queue.clone(),
                 handle: (),
             });
-            let number = add(&mut engine, qp.unwrap(), Engine::add_qp).number;
+            let number = add(&mut engine, *qp.unwrap(), Engine::add_qp).number;
             for modify in lead(number) {
                 engine
                     .modify_qp(&mut host, number, &modify, &mut None)

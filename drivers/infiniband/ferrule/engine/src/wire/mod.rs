@@ -271,11 +271,10 @@ struct Resource {
     answered: bool,
 }
 
-/// Moves what `make` makes into new memory. It is on the stack for a while: of this function's
-/// frame, and not of the caller's with all else that the caller makes.
+/// A request's room. As [`Qp`]'s own, it is made in a frame of its own.
 #[inline(never)]
-fn boxed<H: Host, T>(make: impl FnOnce() -> T) -> Option<H::Box<T>> {
-    H::boxed(make())
+fn reply<H: Host>() -> Option<H::Box<SendRequest>> {
+    H::boxed(SendRequest::new())
 }
 
 /// What a queue pair needs for the wire, beyond what it needs for local peers.
@@ -352,7 +351,7 @@ impl<H: Host> Wire<H> {
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
             route: None,
-            records: boxed::<H, _>(|| [Record::default(); REQUESTS as usize])?,
+            records: H::boxed_array(|_| Record::default())?,
             oldest: 0,
             sending: 0,
             offset: 0,
@@ -372,7 +371,7 @@ impl<H: Host> Wire<H> {
             probe: Probe::default(),
             unasked: 0,
             asked: 0,
-            reply: boxed::<H, _>(SendRequest::new)?,
+            reply: reply::<H>()?,
             reply_index: None,
             reply_cursor: Cursor::default(),
             msn: 0,
@@ -382,7 +381,7 @@ impl<H: Host> Wire<H> {
             total: 0,
             offset_in: 0,
             answer: None,
-            resources: boxed::<H, _>(|| [Resource::default(); MAX_RD_ATOMIC as usize])?,
+            resources: H::boxed_array(|_| Resource::default())?,
             next_resource: 0,
         })
     }

@@ -155,6 +155,10 @@ impl Host for Opaque {
         None
     }
 
+    fn boxed_array<T, const N: usize>(_: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
+        None
+    }
+
     fn fence() {}
 
     fn now(&mut self) -> u64 {
@@ -268,6 +272,6 @@ pub fn srq(init: SrqInit<Opaque>) -> Result<Srq<Opaque>, Error> {
 }
 
 /// Makes a queue pair.
-pub fn qp(init: QpInit<Opaque>) -> Result<Qp<Opaque>, Error> {
+pub fn qp(init: QpInit<Opaque>) -> Result<Box<Qp<Opaque>>, Error> {
     Qp::new(init)
 }

@@ -149,8 +149,13 @@ impl Host for Sim {
     type SrqHandle = u32;
 
     fn boxed<T>(value: T) -> Option<Box<T>> {
-        assert!(size_of::<T>() <= 4096);
+        assert!(size_of::<T>() <= 2048);
         Some(Box::new(value))
+    }
+
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
+        assert!(size_of::<[T; N]>() <= 4096);
+        Some(Box::new(std::array::from_fn(make)))
     }
 
     fn fence() {}
@@ -862,7 +867,7 @@ impl World {
         };
         let ctrl = rq.offset + rq.depth * rq.stride;
         let queue = SimQueue::new(ctrl as usize + 128);
-        let qp = Qp::new(QpInit {
+        let qp = Qp::<Sim>::new(QpInit {
             context: context.map(|context| context.id),
             pd: spec.pd,
             qp_type: spec.qp_type,
@@ -884,7 +889,7 @@ impl World {
             queue: queue.clone(),
             handle: name,
         });
-        let id = add(&mut self.engine, qp.unwrap(), Engine::add_qp)?;
+        let id = add(&mut self.engine, *qp.unwrap(), Engine::add_qp)?;
         Ok(TestQp {
             id,
             name,
