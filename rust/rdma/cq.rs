@@ -12,6 +12,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     },
@@ -88,7 +92,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
     }
 
     /// Arms the queue of a kernel user: the next completion, or the next solicited one, is an event.
-    /// Then says whether completions lie there already. Context as for [`poll`](Self::poll).
+    /// While the former was asked for and has not come, the latter changes nothing. Then says whether completions lie there already. Context as for [`poll`](Self::poll).
     ///
     /// # Errors
     ///
@@ -162,6 +166,8 @@ impl<D: Driver> New<'_, D> {
 pub struct Notifier {
     #[pin]
     cq: Gated<bindings::ib_cq>,
+    /// How often the owner was told of completions.
+    told: Atomic<u32>,
     /// Held while the queue is resized: the core lets several calls through at a time.
     #[pin]
     resizing: Mutex<()>,
@@ -176,6 +182,7 @@ impl Notifier {
             pin_init!(Self {
                 // SAFETY: By the requirements of this function.
                 cq <- unsafe { Gated::new(cq) },
+                told: Atomic::new(0),
                 resizing <- new_mutex!((), "rdma::cq::Notifier::resizing"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -185,6 +192,8 @@ impl Notifier {
     /// Tells the owner that there are completions. Any context; the owner may post and poll from
     /// inside of the call.
     pub fn complete(&self) {
+        // Before the owner hears of it: what it arms then is armed anew.
+        self.told.fetch_add(1, Relaxed);
         self.cq.pass(|cq| {
             // SAFETY: The queue is valid inside of the gate; its handler does not change.
             unsafe {
@@ -193,6 +202,12 @@ impl Notifier {
                 }
             }
         });
+    }
+
+    /// How often the owner was told that there are completions: counted before it is told. Any
+    /// context.
+    pub fn told(&self) -> u32 {
+        self.told.load(Relaxed)
     }
 
     /// Tells the owner that the queue is broken, for example because it overran. Any context.

@@ -19,11 +19,14 @@ use kernel_ext::{
         SpinLockIrq, //
     },
 };
-use rdma::work::{
-    Completion,
-    CompletionOpcode,
-    Completions,
-    Extra, //
+use rdma::{
+    cq::Notifier,
+    work::{
+        Completion,
+        CompletionOpcode,
+        Completions,
+        Extra, //
+    }, //
 };
 use zerocopy::FromBytes;
 
@@ -42,6 +45,8 @@ struct Consumer {
     index: u32,
     /// How many times the queue was armed.
     armed: u32,
+    /// It was armed for whatever completes next, after so many events.
+    any_after: Option<u32>,
 }
 
 /// The ring of a completion queue, for those who poll.
@@ -51,26 +56,36 @@ pub(crate) struct Polling {
     ctrl: Arc<SharedArea>,
     depth: u32,
     directory: Arc<Directory>,
+    notifier: Arc<Notifier>,
     #[pin]
     consumer: SpinLockIrq<Consumer>,
 }
 
 impl Polling {
     /// An empty ring of `depth` slots, a power of two, and what the engine needs of it.
-    pub(crate) fn new(depth: u32, directory: Arc<Directory>) -> Result<(Pin<KBox<Self>>, Ring)> {
+    pub(crate) fn new(
+        depth: u32,
+        directory: Arc<Directory>,
+        notifier: Arc<Notifier>,
+    ) -> Result<(Pin<KBox<Self>>, Ring)> {
         let slots = Arc::new(SharedArea::new(depth as usize * CQE_SIZE)?, GFP_KERNEL)?;
         let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
         let ring = Ring {
             slots: slots.clone(),
             ctrl: ctrl.clone(),
         };
-        let consumer = Consumer { index: 0, armed: 0 };
+        let consumer = Consumer {
+            index: 0,
+            armed: 0,
+            any_after: None,
+        };
         let polling = KBox::pin_init(
             pin_init!(Polling {
                 slots,
                 ctrl,
                 depth,
                 directory,
+                notifier,
                 consumer <- new_spinlock_irq!(consumer, "Polling::consumer"),
             }),
             GFP_KERNEL,
@@ -127,12 +142,18 @@ impl Polling {
     /// Arms the queue, and says whether there are completions already. Any context.
     pub(crate) fn arm(&self, solicited: bool) -> Result<bool> {
         let mut consumer = self.consumer.lock();
-        consumer.armed = consumer.armed.wrapping_add(1);
-        let mut word = consumer.armed << abi::CQ_ARM_SN_SHIFT;
-        if solicited {
-            word |= abi::CQ_ARM_SOLICITED;
+        let told = self.notifier.told();
+        // Who waits for any completion does not come to wait for less by asking for a solicited one
+        // (IBA volume 1, 11.4.2.2). If the event is just on its way, it comes after this call.
+        if !(solicited && consumer.any_after == Some(told)) {
+            consumer.any_after = (!solicited).then_some(told);
+            consumer.armed = consumer.armed.wrapping_add(1);
+            let mut word = consumer.armed << abi::CQ_ARM_SN_SHIFT;
+            if solicited {
+                word |= abi::CQ_ARM_SOLICITED;
+            }
+            self.ctrl.store_u32_release(ARM, word)?;
         }
-        self.ctrl.store_u32_release(ARM, word)?;
         // Either the engine sees that the queue is armed, or this sees what it has completed.
         smp_mb();
         Ok(self.valid(consumer.index).is_some())

@@ -92,7 +92,7 @@ impl Cq {
     fn for_kernel(new: &mut cq::New<'_, Ferrule>, attr: &cq::InitAttr) -> Result<Self> {
         let soft = new.device().shared();
         let depth = depth(attr.cqe)?;
-        let (polling, ring) = Polling::new(depth, soft.directory())?;
+        let (polling, ring) = Polling::new(depth, soft.directory(), new.notifier())?;
         let cqn = soft.add_cq(depth, ring, new.notifier())?;
         new.set_cqe(depth);
         Ok(Cq {
