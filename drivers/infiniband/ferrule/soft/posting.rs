@@ -42,7 +42,10 @@ use kernel_ext::{
     },
 };
 use rdma::{
-    qp::Notifier,
+    qp::{
+        Notifier,
+        State, //
+    },
     work::{
         Operation,
         RecvRequest,
@@ -76,8 +79,17 @@ pub(crate) struct Rings {
 /// The send queue's side of those who post.
 struct Sender {
     producer: u32,
+    /// The queue pair is in a state in which requests are taken.
+    is_open: bool,
     /// Of each slot, where its datagram goes; empty for other services.
     destinations: KVec<Option<Destination>>,
+}
+
+/// The receive queue's side of those who post.
+struct Receiver {
+    producer: u32,
+    /// As the sender's.
+    is_open: bool,
 }
 
 /// The rings of a queue pair, for those who post.
@@ -89,9 +101,8 @@ pub(crate) struct Posting {
     pub(super) notifier: Arc<Notifier>,
     #[pin]
     sender: SpinLockIrq<Sender>,
-    /// The producer index of the receive queue.
     #[pin]
-    receiver: SpinLockIrq<u32>,
+    receiver: SpinLockIrq<Receiver>,
     /// All slots before these indices are free: completions tell.
     sq_free: Atomic<u32>,
     rq_free: Atomic<u32>,
@@ -113,7 +124,12 @@ impl Posting {
         }
         let sender = Sender {
             producer: 0,
+            is_open: false,
             destinations,
+        };
+        let receiver = Receiver {
+            producer: 0,
+            is_open: false,
         };
         Arc::pin_init(
             pin_init!(Posting {
@@ -121,7 +137,7 @@ impl Posting {
                 rings,
                 notifier,
                 sender <- new_spinlock_irq!(sender, "Posting::sender"),
-                receiver <- new_spinlock_irq!(0, "Posting::receiver"),
+                receiver <- new_spinlock_irq!(receiver, "Posting::receiver"),
                 sq_free: Atomic::new(0),
                 rq_free: Atomic::new(0),
             }),
@@ -140,7 +156,7 @@ impl Posting {
     /// # Errors
     ///
     /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for what does not fit
-    /// a slot or has no destination, `EOPNOTSUPP` for an operation that there is not.
+    /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
     pub(crate) fn post_send<'a>(
         &self,
         requests: impl Iterator<Item = SendRequest<'a, Ferrule>>,
@@ -166,25 +182,24 @@ impl Posting {
     ///
     /// # Errors
     ///
-    /// As for [`Posting::post_send`].
+    /// As for [`Posting::post_send`], but `EINVAL` in RESET only.
     pub(crate) fn post_recv<'a>(
         &self,
         requests: impl Iterator<Item = RecvRequest<'a>>,
     ) -> (bool, Result) {
-        let mut producer = self.receiver.lock();
-        let before = *producer;
+        let mut receiver = self.receiver.lock();
+        let before = receiver.producer;
         let mut result = Ok(());
         for request in requests {
-            result = self.put_recv(*producer, &request);
+            result = self.put_recv(&mut receiver, &request);
             if result.is_err() {
                 break;
             }
-            *producer = producer.wrapping_add(1);
         }
-        if *producer == before {
+        if receiver.producer == before {
             return (false, result);
         }
-        let _ = self.store(RQ_PRODUCER, *producer);
+        let _ = self.store(RQ_PRODUCER, receiver.producer);
         // Either this sees that requests are to be flushed, or who flushes sees the request.
         smp_mb();
         let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
@@ -199,6 +214,9 @@ impl Posting {
         destination: &impl Fn(&SendRequest<'a, Ferrule>) -> Option<Destination>,
     ) -> Result {
         let Rings { sq, cap, .. } = &self.rings;
+        if !sender.is_open {
+            return Err(EINVAL);
+        }
         let index = sender.producer;
         if index.wrapping_sub(self.sq_free.load(Acquire)) >= cap.max_send_wr {
             return Err(ENOMEM);
@@ -234,9 +252,13 @@ impl Posting {
         Ok(())
     }
 
-    /// Fills the slot of the receive queue that has this index.
-    fn put_recv(&self, index: u32, request: &RecvRequest<'_>) -> Result {
+    /// Fills the next slot of the receive queue.
+    fn put_recv(&self, receiver: &mut Receiver, request: &RecvRequest<'_>) -> Result {
         let Rings { rq, cap, .. } = &self.rings;
+        if !receiver.is_open {
+            return Err(EINVAL);
+        }
+        let index = receiver.producer;
         if index.wrapping_sub(self.rq_free.load(Acquire)) >= cap.max_recv_wr {
             return Err(ENOMEM);
         }
@@ -249,7 +271,9 @@ impl Posting {
                 .into(),
             ..Default::default()
         };
-        self.area.write_bytes(at, head.as_bytes())
+        self.area.write_bytes(at, head.as_bytes())?;
+        receiver.producer = index.wrapping_add(1);
+        Ok(())
     }
 
     /// Writes a scatter/gather list, and answers its length.
@@ -298,17 +322,26 @@ impl Posting {
         }
     }
 
-    /// The queue pair is in RESET: its rings are empty.
-    pub(crate) fn reset(&self) {
+    /// The owner of the queue pair has moved it to a state. In RESET its rings are empty.
+    ///
+    /// Send requests are taken from RTS on, receive requests from INIT on (IBA volume 1, 10.3.1 and
+    /// C10-97.2.1).
+    pub(crate) fn moved(&self, to: State) {
         let mut sender = self.sender.lock();
-        sender.producer = 0;
-        self.sq_free.store(0, Relaxed);
-        let _ = self.store(SQ_PRODUCER, 0);
+        sender.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
+        if to == State::Reset {
+            sender.producer = 0;
+            self.sq_free.store(0, Relaxed);
+            let _ = self.store(SQ_PRODUCER, 0);
+        }
         drop(sender);
         let mut receiver = self.receiver.lock();
-        *receiver = 0;
-        self.rq_free.store(0, Relaxed);
-        let _ = self.store(RQ_PRODUCER, 0);
+        receiver.is_open = to != State::Reset;
+        if to == State::Reset {
+            receiver.producer = 0;
+            self.rq_free.store(0, Relaxed);
+            let _ = self.store(RQ_PRODUCER, 0);
+        }
     }
 }
 

@@ -333,8 +333,8 @@ impl qp::Operations for Qp {
             },
             route,
         )?;
-        if let (Producer::Kernel(listed), Some(qp::State::Reset)) = (&qp.producer, attr.state) {
-            listed.posting.reset();
+        if let (Producer::Kernel(listed), Some(state)) = (&qp.producer, attr.state) {
+            listed.posting.moved(state);
         }
         Ok(())
     }
