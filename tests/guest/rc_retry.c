@@ -200,7 +200,10 @@ static void rnr_keeps_order(void)
 	scene_free(&s);
 }
 
-/* No answer, by whatever cause: retries, each after the timeout, then the end. */
+/*
+ * No answer, by whatever cause: retries, each after the timeout, then the end
+ * (C9-139, C9-140). A count of 7 is seven; only that of RNR NAKs has no end.
+ */
 static void expect_retry_exceeded(struct scene *s, unsigned int retries)
 {
 	/* 4.096 us * 2^12, for one try and each retry. */
@@ -218,7 +221,7 @@ static void expect_retry_exceeded(struct scene *s, unsigned int retries)
 
 static void peer_absent(void)
 {
-	for (unsigned int retries = 0; retries < 8; retries += 3) {
+	for (unsigned int retries = 0; retries < 8; retries++) {
 		const struct end_config config = { .timeout = 12, .retry = retries };
 		struct peer nobody;
 		struct scene s;

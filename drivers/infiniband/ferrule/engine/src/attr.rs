@@ -232,7 +232,7 @@ pub struct Modify {
     pub path_mtu: Option<Mtu>,
     /// `IB_QP_TIMEOUT`: 4.096 us × 2^timeout; 0 is for ever; at most 31.
     pub timeout: Option<u8>,
-    /// `IB_QP_RETRY_CNT`: at most 7.
+    /// `IB_QP_RETRY_CNT`: at most 7, which is seven retries, but see `Config::retries_for_ever`.
     pub retry_cnt: Option<u8>,
     /// `IB_QP_RNR_RETRY`: at most 7, which is for ever.
     pub rnr_retry: Option<u8>,

@@ -372,30 +372,46 @@ fn pair(link: &mut Link, change: impl Fn(&mut Modify)) -> [(TestQp, TestCq, Test
     ends
 }
 
+/// A connection over which nothing arrives fails after as many retries as the count says, each after
+/// the timeout (C9-139, C9-140). So does 7, but where the engine was told that it stands for no limit.
 #[test]
 fn retries_are_as_many_as_the_count_says() {
-    for (count, for_ever) in [(0u8, false), (1, false), (3, true), (7, false)] {
-        let all_lost = Faults {
-            lost: 1000,
-            ..Faults::default()
-        };
-        let mut link = Link::new(1, all_lost, for_ever);
-        let [(qp, cq, mr), _] = pair(&mut link, |modify| {
-            if modify.retry_cnt.is_some() {
-                modify.retry_cnt = Some(count);
-                modify.timeout = Some(10);
-            }
-        });
-        qp.post_send(&Wr::send(1, &[mr.sge(0, 3000)]));
-        qp.post_send(&Wr::send(2, &[mr.sge(0, 10)]));
-        link.settle();
-        cq.expect(1, Status::RetryExceeded);
-        cq.expect(2, Status::Flushed);
-        cq.expect_none();
-        assert_eq!(link.now, (u64::from(count) + 1) * (4096 << 10));
-        assert_eq!(link.worlds[0].engine.counters().retries, count.into());
-        link.worlds[0].state(&qp, State::Err);
+    for (count, for_ever) in (0..8).map(|n| (n, false)).chain((0..7).map(|n| (n, true))) {
+        for kind in [
+            wr_opcode::SEND,
+            wr_opcode::RDMA_READ,
+            wr_opcode::ATOMIC_FETCH_AND_ADD,
+        ] {
+            retries_of(kind, count, for_ever);
+        }
     }
+}
+
+fn retries_of(kind: u8, count: u8, for_ever: bool) {
+    let all_lost = Faults {
+        lost: 1000,
+        ..Faults::default()
+    };
+    let mut link = Link::new(1, all_lost, for_ever);
+    let [(qp, cq, mr), (_, _, theirs)] = pair(&mut link, |modify| {
+        if modify.retry_cnt.is_some() {
+            modify.retry_cnt = Some(count);
+            modify.timeout = Some(10);
+        }
+    });
+    qp.post_send(&match kind {
+        wr_opcode::RDMA_READ => Wr::read(1, &[mr.sge(0, 3000)], theirs.remote(0)),
+        wr_opcode::ATOMIC_FETCH_AND_ADD => Wr::fetch_add(1, mr.sge(0, 8), theirs.remote(0), 1),
+        _ => Wr::send(1, &[mr.sge(0, 3000)]),
+    });
+    qp.post_send(&Wr::send(2, &[mr.sge(0, 10)]));
+    link.settle();
+    cq.expect(1, Status::RetryExceeded);
+    cq.expect(2, Status::Flushed);
+    cq.expect_none();
+    assert_eq!(link.now, (u64::from(count) + 1) * (4096 << 10));
+    assert_eq!(link.worlds[0].engine.counters().retries, count.into());
+    link.worlds[0].state(&qp, State::Err);
 }
 
 /// 7 is seven retries, and without limit where the engine was told so.
@@ -475,6 +491,18 @@ fn receiver_not_ready_is_waited_for() {
             u64::from(retries) + 1
         );
     }
+    // 7 is for ever (9.7.5.2.8).
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |_| ());
+    qp.post_send(&Wr::send(1, &[mr.sge(0, 100)]));
+    while link.now < 10_000 * MS {
+        assert!(link.step());
+    }
+    cq.expect_none();
+    peer.post_recv(9, &[peer_mr.sge(0, 100)]);
+    link.settle();
+    cq.expect(1, Status::Success);
+    peer_cq.expect(9, Status::Success);
 }
 
 #[test]
