@@ -117,6 +117,37 @@ def listens(port):
     return False
 
 
+ROCE_PORT = 4791
+
+
+def sockets_of_port(namespace=None):
+    """The versions of IP, 4 and 6, by which somebody in a namespace has the port of RoCEv2."""
+    inside = ("ip", "netns", "exec", namespace) if namespace else ()
+    found = set()
+    for version, table in ((4, "udp"), (6, "udp6")):
+        for line in must(*inside, "cat", f"/proc/net/{table}").splitlines()[1:]:
+            if int(line.split()[1].rsplit(":", 1)[1], 16) == ROCE_PORT:
+                found.add(version)
+    return found
+
+
+def port_is_free(namespace=None):
+    """Whether a program in a namespace can have the port of RoCEv2, by both versions of IP; it can by none or by both."""
+    program = f"""import socket
+for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+    taken = socket.socket(family, socket.SOCK_DGRAM)
+    if family == socket.AF_INET6:
+        taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    taken.bind((address, {ROCE_PORT}))
+"""
+    inside = ("ip", "netns", "exec", namespace) if namespace else ()
+    status, output = run(*inside, "python3", "-c", program)
+    check(status == 0 or "Address already in use" in output, output)
+    sockets = sockets_of_port(namespace)
+    check(sockets == (set() if status == 0 else {4, 6}), f"port {ROCE_PORT} is taken by IP of versions {sockets}")
+    return status == 0
+
+
 _port = 18600
 
 

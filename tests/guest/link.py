@@ -13,7 +13,8 @@ import os
 import socket
 import sys
 
-from guestlib import Skip, Tap, check, gid_index, must, read, run, server_and_client, wait_for
+from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, run, server_and_client,
+                      sockets_of_port, wait_for)
 
 TYPE = sys.argv[1]
 CLASS = "/sys/class/infiniband"
@@ -208,11 +209,74 @@ def netdev_renamed():
 
 
 def netdev_deleted():
-    for _ in range(5):
-        netdev_add("lt0", "10.79.0.1")
+    with alone():
+        for _ in range(5):
+            netdev_add("lt0", "10.79.0.1")
+            link_add("ltdev0", "lt0")
+            check(not port_is_free(), "the device has no port")
+            must("ip", "link", "delete", "lt0")
+            wait_for(lambda: not exists("ltdev0"), "the device has gone with its netdev")
+            wait_for(port_is_free, "the port was given back")
+
+
+# What makes a network device of a kind, "lt0", where that takes more than its name; those that are stacked lie on "lt1".
+KINDS = {"dummy": (), "veth": ("peer", "name", "lt2"), "bridge": (), "bond": (), "ifb": (), "macvlan": ("mode", "bridge"),
+         "macsec": (), "vxlan": ("id", 7, "dstport", 4789, "local", "10.79.9.1"),
+         "gretap": ("local", "10.79.9.1", "remote", "10.79.9.2")}
+STACKED = ("macvlan", "macsec")
+
+
+def kind_of_netdev(kind):
+    """A link on it carries data, is known by the addresses of the network device, and goes with either."""
+    below = ()
+    if kind in STACKED:
+        netdev_add("lt1")
+        below = ("link", "lt1")
+    if kind == "tap":
+        must("modprobe", "tun")
+    for end in (("rdma", "link", "delete", "ltdev0"), ("ip", "link", "delete", "lt0")):
+        if kind == "tap":
+            must("ip", "tuntap", "add", "lt0", "mode", "tap")
+        else:
+            must("ip", "link", "add", *below, "name", "lt0", "type", kind, *KINDS[kind])
+        must("ip", "address", "add", "10.79.0.1/24", "dev", "lt0")
+        must("ip", "link", "set", "lt0", "up")
         link_add("ltdev0", "lt0")
-        must("ip", "link", "delete", "lt0")
-        wait_for(lambda: not exists("ltdev0"), "the device has gone with its netdev")
+        wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+        traffic("ltdev0")
+        must(*end)
+        wait_for(lambda: not exists("ltdev0"), "the device has gone")
+        if end[0] == "rdma":
+            must("ip", "link", "delete", "lt0")
+
+
+def unfit_netdevs():
+    """A network device without Ethernet addresses is refused, as is that of a VLAN, and the log says why."""
+    if TYPE == "rxe":
+        raise Skip("rdma_rxe takes a tun device, and says otherwise what it does not take")
+    must("modprobe", "-a", "tun", "8021q")
+    must("ip", "tuntap", "add", "lttun", "mode", "tun")
+    netdev_add("lt0")
+    must("ip", "link", "add", "link", "lt0", "name", "lt0.7", "type", "vlan", "id", 7)
+    for netdev, why in (("lttun", "Ethernet"), ("lo", "Ethernet"), ("lt0.7", "VLAN")):
+        before = kernel_log()
+        refused(["rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", netdev], "Invalid argument")
+        told = kernel_log()[len(before):].strip().splitlines()
+        check(len(told) == 1 and why in told[0] and netdev in told[0], f"the log says: {told}")
+
+
+def each_version_of_ip():
+    """The port is taken by IPv4 and by IPv6, each by itself, and by neither when the last device has gone."""
+    must("ip", "netns", "add", "ltns")
+    check(not sockets_of_port("ltns"), "somebody has the port")
+    for number in range(2):
+        must("ip", "-n", "ltns", "link", "add", f"lt{number}", "type", "dummy")
+        must("ip", "-n", "ltns", "link", "set", f"lt{number}", "up")
+        must("ip", "netns", "exec", "ltns", "rdma", "link", "add", f"ltdev{number}", "type", TYPE, "netdev", f"lt{number}")
+        check(sockets_of_port("ltns") == {4, 6}, f"versions {sockets_of_port('ltns')}")
+    for number, left in ((1, {4, 6}), (0, set())):
+        must("rdma", "link", "delete", f"ltdev{number}")
+        check(sockets_of_port("ltns") == left, f"versions {sockets_of_port('ltns')}")
 
 
 def device_renamed():
@@ -239,24 +303,6 @@ def alone():
 
 def kernel_log():
     return must("dmesg")
-
-
-ROCE_PORT = 4791
-
-
-def port_is_free(namespace=None):
-    """Whether a program can have UDP port 4791, of both families."""
-    program = f"""import socket
-for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-    taken = socket.socket(family, socket.SOCK_DGRAM)
-    if family == socket.AF_INET6:
-        taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    taken.bind((address, {ROCE_PORT}))
-"""
-    inside = ["ip", "netns", "exec", namespace] if namespace else []
-    status, output = run(*inside, "python3", "-c", program)
-    check(status == 0 or "Address already in use" in output, output)
-    return status == 0
 
 
 def port_shared():
@@ -356,6 +402,28 @@ def statistic():
     wait_for(lambda: counters()["rcvd_pkts"] == before["rcvd_pkts"] + 6, "the packets were counted")
 
 
+def sent_and_received():
+    """What a device sends to itself by packets, it receives, packet for packet."""
+    if TYPE == "rxe":
+        raise Skip("rdma_rxe counts bytes, elsewhere")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    with open("/sys/kernel/debug/ltdev0/wire_only", "w") as switch:
+        switch.write("1")
+    traffic("ltdev0")
+    counters = {}
+
+    def settled():
+        before, counters["now"] = counters.get("now"), json.loads(must("rdma", "-j", "statistic", "show", "link", "ltdev0/1"))[0]
+        return before == counters["now"]
+
+    wait_for(settled, "all packets have come")
+    sent, received = (counters["now"][name] for name in ("sent_pkts", "rcvd_pkts"))
+    # Each of 50 messages in either direction, and the acknowledgements.
+    check(sent == received and sent >= 100, f"{sent} packets were sent, {received} received")
+
+
 def uppers():
     """What comes by a VLAN, a bond and a bridge over the network device is for its RDMA device, too."""
     must("modprobe", "-a", "veth", "8021q", "bonding", "bridge")
@@ -401,10 +469,13 @@ def main():
     tap = Tap()
     for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, delete_twice, several,
                  guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu, netdev_renamed,
-                 netdev_deleted, device_renamed, port_shared, port_taken, port_taken_by_rxe, namespaces, statistic,
-                 uppers):
+                 netdev_deleted, device_renamed, unfit_netdevs, port_shared, each_version_of_ip, port_taken,
+                 port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
         clear()
         tap.case(case.__name__, case)
+    for kind in (*KINDS, "tap"):
+        clear()
+        tap.case(f"kind_of_netdev: {kind}", kind_of_netdev, kind)
     clear()
     tap.end()
 

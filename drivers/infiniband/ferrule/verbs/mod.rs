@@ -97,6 +97,14 @@ impl rdma::Driver for Ferrule {
             pr_err!("{}: is not an Ethernet device\n", netdev.name());
             return Err(EINVAL);
         }
+        // The core's table has the addresses of VLANs for the device below them only.
+        if netdev.is_vlan() {
+            pr_err!(
+                "{}: is the device of a VLAN; a link to the one below has its addresses, too\n",
+                netdev.name()
+            );
+            return Err(EINVAL);
+        }
         new_device(name, netdev)?.register(name).map_err(|error| {
             // The core says that its table is full when what it means is this.
             if error == ENFILE {
