@@ -17,6 +17,8 @@ use crate::bindings;
 ///
 /// Borrowed, it is known to be there but may be coming to its end; a [`HeldNamespace`] is not.
 ///
+/// Two references are equal if they are to the same one.
+///
 /// # Invariants
 ///
 /// The namespace is a valid one and stays so while this is borrowed.
@@ -29,6 +31,14 @@ unsafe impl Send for Namespace {}
 // SAFETY: What the methods read does not change.
 unsafe impl Sync for Namespace {}
 
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Namespace {}
+
 impl Namespace {
     /// Borrows a namespace that C code has handed in.
     ///
@@ -38,6 +48,12 @@ impl Namespace {
     pub unsafe fn from_raw<'a>(ptr: *mut bindings::net) -> &'a Self {
         // SAFETY: By the requirements of this function; the type is transparent over `Opaque`.
         unsafe { &*ptr.cast() }
+    }
+
+    /// The first one, which never ends.
+    pub fn init() -> &'static Self {
+        // SAFETY: It is a static of the kernel's.
+        unsafe { Self::from_raw(&raw mut bindings::init_net) }
     }
 
     /// The C object.

@@ -75,12 +75,13 @@ use crate::{
 ///     }
 ///
 ///     fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+///         let net = netdev.namespace().ok_or(ENODEV)?;
 ///         let info = rdma::device::Info {
 ///             node_guid: eui64_from_mac(netdev.address()),
 ///             num_comp_vectors: 1,
 ///         };
 ///         let data = new_mutex!(KVec::new(), "regions");
-///         let mut dev = rdma::UnregisteredDevice::<Self>::new(info, data)?;
+///         let mut dev = rdma::UnregisteredDevice::<Self>::new(&net, info, data)?;
 ///         dev.set_netdev(netdev)?;
 ///         dev.register(name)
 ///     }

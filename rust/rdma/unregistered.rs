@@ -13,7 +13,10 @@ use kernel::{
     prelude::*,
     types::ScopeGuard, //
 };
-use net_ext::NetDevice;
+use net_ext::{
+    Namespace,
+    NetDevice, //
+};
 
 use crate::{
     bindings,
@@ -40,17 +43,20 @@ pub struct UnregisteredDevice<D: Driver>(NonNull<bindings::ib_device>, PhantomDa
 impl<D: Driver> UnregisteredDevice<D> {
     /// Makes a device with the driver's `data`.
     ///
+    /// In the mode in which RDMA devices belong to network namespaces (`rdma system set netns
+    /// exclusive`), it belongs to `net`, and is moved to the first namespace when that one ends. Else
+    /// it is seen in all of them. The namespace must not end before the device is registered.
+    ///
     /// # Errors
     ///
     /// `ENOMEM`, or the error of `data`.
-    pub fn new<E>(info: Info, data: impl PinInit<D::Data, E>) -> Result<Self>
+    pub fn new<E>(net: &Namespace, info: Info, data: impl PinInit<D::Data, E>) -> Result<Self>
     where
         Error: From<E>,
     {
         let size = Object::<bindings::ib_device, Kick, D::Data>::SIZE;
-        // SAFETY: The size is at least that of `struct ib_device`. In the mode in which devices
-        // belong to network namespaces, this one belongs to the first.
-        let raw = unsafe { bindings::_ib_alloc_device(size, &raw mut bindings::init_net) };
+        // SAFETY: The size is at least that of `struct ib_device`, and the namespace is valid.
+        let raw = unsafe { bindings::_ib_alloc_device(size, net.as_raw()) };
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
         let unfinished = ScopeGuard::new(|| {
             // SAFETY: The device has no operations yet, so the driver's data are left alone.

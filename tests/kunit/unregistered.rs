@@ -15,7 +15,10 @@ mod tests {
         Arc, //
     };
     use kernel_ext::error::code::EOPNOTSUPP;
-    use net_ext::NetDevice;
+    use net_ext::{
+        Namespace,
+        NetDevice, //
+    };
     use rdma::*;
 
     use super::*;
@@ -146,7 +149,7 @@ mod tests {
                 Ok(())
             })
         };
-        UnregisteredDevice::new(info, data)
+        UnregisteredDevice::new(Namespace::init(), info, data)
     }
 
     #[test]
@@ -169,7 +172,7 @@ mod tests {
         let data =
             unsafe { pin_init::init_from_closure::<_, Error>(|_slot: *mut Data| Err(ENODEV)) };
         assert_eq!(
-            UnregisteredDevice::<Bare>::new(info, data).err(),
+            UnregisteredDevice::<Bare>::new(Namespace::init(), info, data).err(),
             Some(ENODEV)
         );
         Ok(())

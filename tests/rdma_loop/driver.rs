@@ -75,11 +75,12 @@ impl Driver for Loop {
     }
 
     fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+        let net = netdev.namespace().ok_or(ENODEV)?;
         let info = device::Info {
             node_guid: eui64_from_mac(netdev.address()),
             num_comp_vectors: 1,
         };
-        let mut dev = UnregisteredDevice::<Self>::new(info, Table::new()?)?;
+        let mut dev = UnregisteredDevice::<Self>::new(&net, info, Table::new()?)?;
         dev.set_netdev(netdev)?;
         dev.register(name)
     }

@@ -23,6 +23,7 @@ use kernel::{
 };
 use net_ext::{
     eui64_from_mac,
+    Namespace,
     NetDevice, //
 };
 use rdma::{
@@ -105,15 +106,18 @@ impl rdma::Driver for Ferrule {
             );
             return Err(EINVAL);
         }
-        new_device(name, netdev)?.register(name).map_err(|error| {
-            // The core says that its table is full when what it means is this.
-            if error == ENFILE {
-                pr_err!("{}: there is an RDMA device of this name\n", name);
-                EEXIST
-            } else {
-                error
-            }
-        })
+        let net = netdev.namespace().ok_or(ENODEV)?;
+        new_device(name, &net, netdev)?
+            .register(name)
+            .map_err(|error| {
+                // The core says that its table is full when what it means is this.
+                if error == ENFILE {
+                    pr_err!("{}: there is an RDMA device of this name\n", name);
+                    EEXIST
+                } else {
+                    error
+                }
+            })
     }
 }
 
@@ -122,13 +126,17 @@ impl rdma::Driver for Ferrule {
 /// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
 /// themselves up: that is done inside of registering.
 #[inline(never)]
-fn new_device(name: &CStr, netdev: &NetDevice) -> Result<UnregisteredDevice<Ferrule>> {
+fn new_device(
+    name: &CStr,
+    net: &Namespace,
+    netdev: &NetDevice,
+) -> Result<UnregisteredDevice<Ferrule>> {
     let info = rdma::device::Info {
         node_guid: eui64_from_mac(netdev.address()),
         num_comp_vectors: nr_cpu_ids(),
     };
     let soft = Soft::new(name, netdev, qp::port_mtu(netdev))?;
-    let mut dev = UnregisteredDevice::<Ferrule>::new(info, soft)?;
+    let mut dev = UnregisteredDevice::<Ferrule>::new(net, info, soft)?;
     dev.set_netdev(netdev)?;
     Ok(dev)
 }

@@ -115,7 +115,8 @@ impl Path {
     /// # Errors
     ///
     /// - `EINVAL` if the addresses are of two families.
-    /// - `ENODEV` if the device with the own address has gone, or is down.
+    /// - `ENODEV` if the device with the own address has gone, or is down, or is in another network
+    ///   namespace than the port: so may be a device that is stacked on ours, such as one of a macvlan.
     pub(crate) fn unsought(
         ports: &Arc<Ports>,
         av: &AhAttr,
@@ -125,6 +126,10 @@ impl Path {
     ) -> Result<Self> {
         let addresses = Addresses::new(address(&sgid.gid()), address(&av.dgid)).ok_or(EINVAL)?;
         let netdev = sgid.netdev().ok_or(ENODEV)?;
+        let here = ports.with_port(addresses.is_ipv6(), |port| port.namespace().ok_or(ENODEV))?;
+        if *netdev.namespace().ok_or(ENODEV)? != *here {
+            return Err(ENODEV);
+        }
         Ok(Path {
             ports: ports.clone(),
             headers: UdpHeaders {

@@ -1,0 +1,439 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Network namespaces: devices that all of them see, and devices that belong to one.
+
+usage: netns.py TYPE DEVICE
+       netns.py pingpong DEVICE [GID] | gid DEVICE | await_listener PORT | hold DEVICE      what the test does within a namespace
+
+DEVICE is there already, in the first namespace. `rdma system set netns` changes the mode only while there is no other
+namespace, so every case begins and ends without.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import node
+import wire
+from guestlib import SLOW, Tap, check, gid_index, must, note, port_is_free, run, server_and_client, wait_for
+
+CLASS = "/sys/class/infiniband"
+# The namespace of the test, for commands that want a name.
+FIRST = "ltfirst"
+# What one namespace does to the other by a connection between them.
+BETWEEN = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_write_bw", 65536, 100, ()), ("ib_read_bw", 16384, 100, ()),
+           ("ibv_ud_pingpong", 1000, 100, ("-e",)))
+
+
+def within(namespace):
+    return ("ip", "netns", "exec", namespace) if namespace else ()
+
+
+def namespace_add(name):
+    must("ip", "netns", "add", name)
+    must("ip", "-n", name, "link", "set", "lo", "up")
+
+
+def netdev_add(name, address, namespace=None):
+    inside = within(namespace)
+    must(*inside, "ip", "link", "add", name, "type", "dummy")
+    must(*inside, "ip", "link", "set", name, "mtu", 9000, "up")
+    must(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
+
+
+def link_add(device, netdev, namespace=None):
+    must(*within(namespace), "rdma", "link", "add", device, "type", TYPE, "netdev", netdev)
+
+
+def devices(namespace=None):
+    """The devices that are seen in a namespace, by the three ways there are: netlink, sysfs, libibverbs."""
+    inside = within(namespace)
+    by_netlink = {device["ifname"] for device in json.loads(must(*inside, "rdma", "-j", "dev", "show"))}
+    by_sysfs = set(must(*inside, "ls", CLASS).split())
+    by_verbs = {line.split()[0] for line in must(*inside, "ibv_devices").splitlines()[2:]}
+    check(by_netlink == by_sysfs == by_verbs, f"netlink {by_netlink}, sysfs {by_sysfs}, verbs {by_verbs}")
+    return by_netlink
+
+
+def mode():
+    words = must("rdma", "system", "show").split()
+    return words[words.index("netns") + 1]
+
+
+def set_mode(wanted):
+    """A namespace that was deleted takes a moment to go."""
+    wait_for(lambda: run("rdma", "system", "set", "netns", wanted)[0] == 0, f"the mode is {wanted}")
+    check(mode() == wanted, f"the mode is {mode()}")
+
+
+def clear():
+    """Remove what a case may have left. What was in a namespace is in the first one when that has gone. That one gets a name,
+    for commands that want one."""
+    for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
+        must("ip", "netns", "delete", name)
+    set_mode("shared")
+    for device in os.listdir(CLASS):
+        if device.startswith("lt"):
+            run("rdma", "link", "delete", device)
+    for netdev in os.listdir("/sys/class/net"):
+        if netdev.startswith("lt"):
+            run("ip", "link", "delete", netdev)
+    must("ip", "netns", "attach", FIRST, 1)
+
+
+def pingpong(device, gid=None):
+    command = ["ibv_rc_pingpong", "-d", device, "-g", gid or gid_index(device), "-s", 1000, "-n", 50, "-c"]
+    server_and_client(command, command)
+
+
+def gid(device):
+    """Print the index of the GID of the device's IPv4 address, once there is one."""
+    print(node.gid(device, "ipv4"))
+
+
+def hold(device):
+    """Open a device, leave its namespace, and go on when told so: by then it has gone."""
+    # Where there is a need for it only: it takes seconds to load.
+    from pyverbs.device import Context
+    from pyverbs.pd import PD
+    from pyverbs.pyverbs_error import PyverbsRDMAError
+
+    context = Context(name=device)
+    held = PD(context)
+    with open("/proc/1/ns/net") as first:
+        os.setns(first.fileno(), os.CLONE_NEWNET)
+    print("holding", flush=True)
+    sys.stdin.readline()
+    try:
+        PD(context)
+    except PyverbsRDMAError as error:
+        check(error.error_code == errno.EIO, f"a command after the end: {error}")
+    else:
+        check(False, "a device that has gone takes commands")
+    held.close()
+    context.close()
+
+
+WITHIN = {"pingpong": pingpong, "gid": gid, "await_listener": lambda port: node.await_listener(int(port)), "hold": hold}
+
+
+def call(namespace, what, *arguments):
+    return must(*within(namespace), sys.executable, __file__, what, *arguments, seconds=40)
+
+
+def await_gid(device, namespace=None):
+    return call(namespace, "gid", device).strip()
+
+
+def traffic(device, namespace=None):
+    call(namespace, "pingpong", device)
+
+
+@contextlib.contextmanager
+def writing(device, namespace=None):
+    """A program that writes for a long time, and its server: a list of both."""
+    command = [*within(namespace), "ib_write_bw", "-d", device, "-x", await_gid(device, namespace), "-s", "4096", "-F",
+               "-D", str(300 * SLOW)]
+    running = []
+
+    def start(*more):
+        running.append(subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    try:
+        start()
+        call(namespace, "await_listener", 18515)
+        start("127.0.0.1")
+        await_writes(device, namespace)
+        yield running
+    finally:
+        for program in running:
+            program.kill()
+            program.wait()
+
+
+def await_writes(device, namespace=None):
+    def messages():
+        shown = must(*within(namespace), "rdma", "-j", "statistic", "show", "link", f"{device}/1")
+        return json.loads(shown)[0]["rcvd_messages"]
+
+    before = messages()
+    wait_for(lambda: messages() > before + 100, f"{device} carries messages")
+
+
+def ended(program):
+    """Both have failed, and none hangs."""
+    for one in program:
+        status = one.wait(20 * SLOW)
+        check(status not in (0, -9), f"{one.args}: status {status}")
+
+
+def refused(words, *texts):
+    status, output = run(*words)
+    check(status != 0, f"{' '.join(words)} succeeded")
+    check(any(text in output for text in texts), f"{' '.join(words)} says: {output}")
+
+
+def open_uverbs():
+    """What becomes of an attempt to open each uverbs device in this namespace: device name, error."""
+    tried = {}
+    for name in os.listdir("/sys/class/infiniband_verbs"):
+        if not name.startswith("uverbs"):
+            continue
+        try:
+            os.close(os.open(f"/dev/infiniband/{name}", os.O_RDWR))
+            tried[name] = None
+        except OSError as error:
+            tried[name] = type(error)
+    return tried
+
+
+# ---- Devices that all see ----
+
+def all_see_all():
+    check(mode() == "shared", f"the mode is {mode()}")
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1", "ltns")
+    link_add("ltdev0", "lt0", "ltns")
+    check(devices() == {DEVICE, "ltdev0"} == devices("ltns"), f"{devices()} {devices('ltns')}")
+    # The socket is where the network device is.
+    check(not port_is_free("ltns"), "the device has no port")
+    await_gid("ltdev0")
+    traffic("ltdev0")
+    traffic("ltdev0", "ltns")
+    traffic(DEVICE, "ltns")
+
+
+def no_moves():
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    refused(("rdma", "dev", "set", "ltdev0", "netns", "ltns"), "not supported")
+    refused(("rdma", "system", "set", "netns", "exclusive"), "busy")
+    check("ltdev0" in devices(), "the device has gone")
+
+
+# ---- Devices that belong to a namespace ----
+
+def made_within():
+    """A device belongs to the namespace of its network device, and nobody else sees or opens it."""
+    set_mode("exclusive")
+    for name in ("ltns", "ltother"):
+        namespace_add(name)
+    netdev_add("lt0", "10.79.0.1", "ltns")
+    before = open_uverbs()
+    link_add("ltdev0", "lt0", "ltns")
+    check(devices("ltns") == {"ltdev0"}, f"within: {devices('ltns')}")
+    check(devices() == {DEVICE} and not devices("ltother"), f"elsewhere: {devices()} {devices('ltother')}")
+    after = open_uverbs()
+    new = [error for name, error in after.items() if name not in before]
+    check(new == [PermissionError], f"opened from elsewhere: {new}")
+    check(not port_is_free("ltns") and port_is_free("ltother"), "the port is not where it belongs")
+    await_gid("ltdev0", "ltns")
+    traffic("ltdev0", "ltns")
+    refused(("rdma", "link", "delete", "ltdev0"), "")
+    refused((*within("ltother"), "rdma", "dev", "set", "ltdev0", "netns", "ltother"), "")
+    must(*within("ltns"), "rdma", "link", "delete", "ltdev0")
+    check(port_is_free("ltns"), "the port was not given back")
+    # The same name and network device once more.
+    link_add("ltdev0", "lt0", "ltns")
+    traffic("ltdev0", "ltns")
+
+
+def moved():
+    """A device goes to another namespace and back; its network device and its socket stay where they are."""
+    set_mode("exclusive")
+    for name in ("ltns", "ltfar"):
+        namespace_add(name)
+    netdev_add("lt0", "10.79.0.1", "ltfar")
+    link_add("ltdev0", "lt0", "ltfar")
+    await_gid("ltdev0", "ltfar")
+    for here, there in (("ltfar", "ltns"), ("ltns", None), (None, "ltns"), ("ltns", "ltfar")):
+        must(*within(here), "rdma", "dev", "set", "ltdev0", "netns", there or FIRST)
+        check("ltdev0" in devices(there) and "ltdev0" not in devices(here), f"from {here} to {there}: not there")
+        check(not port_is_free("ltfar") and port_is_free("ltns"), "the port is not where it belongs")
+        traffic("ltdev0", there)
+
+
+def moved_between_peers():
+    """Programs in one namespace reach another by a device whose network device is in a third."""
+    set_mode("exclusive")
+    for name in ("ltnear", "ltfar", "ltwire"):
+        namespace_add(name)
+    # By one veth the programs find each other, by the other one go the packets.
+    must("ip", "link", "add", "lt0", "netns", "ltnear", "type", "veth", "peer", "name", "lt0", "netns", "ltfar")
+    must("ip", "link", "add", "lt1", "netns", "ltwire", "type", "veth", "peer", "name", "lt1", "netns", "ltfar")
+    for name, netdev, address in (("ltnear", "lt0", "10.79.0.1"), ("ltfar", "lt0", "10.79.0.2"),
+                                  ("ltwire", "lt1", "10.79.1.1"), ("ltfar", "lt1", "10.79.1.2")):
+        must("ip", "-n", name, "address", "add", f"{address}/24", "dev", netdev)
+        must("ip", "-n", name, "link", "set", netdev, "mtu", 9000, "up")
+    link_add("ltdev0", "lt1", "ltwire")
+    link_add("ltdev1", "lt1", "ltfar")
+    must(*within("ltwire"), "rdma", "dev", "set", "ltdev0", "netns", "ltnear")
+    check(port_is_free("ltnear") and not port_is_free("ltwire"), "the port is not where the network device is")
+    with nodes(("ltnear", "ltdev0", "10.79.0.1"), ("ltfar", "ltdev1", "10.79.0.2")) as (near, far):
+        for program in BETWEEN:
+            between(near, far, "ipv4", *program)
+            between(far, near, "ipv4", *program)
+
+
+def moved_under_a_program():
+    """A program whose device is moved ends as if the device had gone; the device serves others."""
+    set_mode("exclusive")
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    for here, there in ((None, "ltns"), ("ltns", None)):
+        with writing("ltdev0", here) as program:
+            must(*within(here), "rdma", "dev", "set", "ltdev0", "netns", there or FIRST)
+            ended(program)
+        traffic("ltdev0", there)
+
+
+def namespace_ends():
+    """A device comes back to the first namespace when its own ends, and goes when its network device does."""
+    set_mode("exclusive")
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    must("rdma", "dev", "set", "ltdev0", "netns", "ltns")
+    netdev_add("lt1", "10.79.1.1", "ltns")
+    link_add("ltdev1", "lt1", "ltns")
+    await_gid("ltdev1", "ltns")
+    # Who is in a namespace keeps it: that its name is deleted does no harm to a program.
+    with writing("ltdev1", "ltns") as program:
+        must("ip", "netns", "delete", "ltns")
+        for one in program:
+            check(one.poll() is None, "the program has ended")
+        check("ltdev0" not in devices(), "the device has left a namespace that is in use")
+    wait_for(lambda: devices() == {DEVICE, "ltdev0"}, "one device is back, the other has gone")
+    traffic("ltdev0")
+
+
+def namespace_ends_under_descriptor():
+    """An open device does not keep a namespace in which nobody is; what is asked of it then is refused."""
+    set_mode("exclusive")
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1", "ltns")
+    link_add("ltdev0", "lt0", "ltns")
+    with subprocess.Popen([*within("ltns"), sys.executable, __file__, "hold", "ltdev0"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            check(holder.stdout.readline() == "holding\n", "the device was not opened")
+            must("ip", "netns", "delete", "ltns")
+            # It may be in the first namespace for a moment, before its network device goes.
+            wait_for(lambda: not os.path.exists("/sys/kernel/debug/ltdev0") and devices() == {DEVICE},
+                     "the device has gone with its namespace")
+            holder.communicate("\n", timeout=20 * SLOW)
+            check(holder.returncode == 0, f"the program ended with {holder.returncode}")
+        finally:
+            holder.kill()
+
+
+def netdev_leaves():
+    """A network device that goes to another namespace leaves its RDMA device behind, which goes."""
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    with writing("ltdev0") as program:
+        must("ip", "link", "set", "lt0", "netns", "ltns")
+        ended(program)
+    wait_for(lambda: "ltdev0" not in devices(), "the device has gone")
+    must("ip", "-n", "ltns", "link", "set", "lt0", "up")
+    must("ip", "-n", "ltns", "address", "add", "10.79.0.1/24", "dev", "lt0")
+    link_add("ltdev0", "lt0", "ltns")
+    check(not port_is_free("ltns"), "the device has no port")
+    await_gid("ltdev0", "ltns")
+    traffic("ltdev0", "ltns")
+
+
+def address_elsewhere():
+    """The address of a macvlan is a GID of the device below, but in another namespace nobody can use it."""
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    must("modprobe", "macvlan")
+    must("ip", "link", "add", "link", "lt0", "name", "ltmac", "netns", "ltns", "type", "macvlan", "mode", "bridge")
+    must("ip", "-n", "ltns", "address", "add", "10.79.5.1/24", "dev", "ltmac")
+    must("ip", "-n", "ltns", "link", "set", "ltmac", "up")
+    gids = [index for index, gid in node.roce_gids("ltdev0") if gid.endswith(":0a4f:0501")]
+    if not gids:
+        note("the core makes no GID of it")
+        return
+    must("sh", "-c", "echo 1 > /sys/kernel/debug/ltdev0/wire_only")
+    traffic("ltdev0")
+    refused((sys.executable, __file__, "pingpong", "ltdev0", str(gids[0])), "Failed to modify QP")
+
+
+# ---- Namespaces that talk to each other ----
+
+@contextlib.contextmanager
+def nodes(*those):
+    """An agent in each namespace: (name, device, address by which it is found)."""
+    agents = []
+    try:
+        for name, _, _ in those:
+            agents.append(subprocess.Popen([*within(name), sys.executable, node.__file__, str(node.PORT)]))
+        yield [wire.Namespace(*one) for one in those]
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()
+
+
+def between(server, client, family, program, size, count, more):
+    call = wire.pingpong if "pingpong" in program else wire.perftest
+    call(server, client, family, program, size, count, *more)
+
+
+def two_exclusive():
+    """The programs of two namespaces, each of which has a device of its own."""
+    set_mode("exclusive")
+    with wire.namespaces(TYPE) as ((left, right), _):
+        check(devices("left") == {left.device} and devices("right") == {right.device}, "they see each other's device")
+        for family in ("ipv4", "ipv6"):
+            for program in BETWEEN:
+                between(left, right, family, *program)
+
+
+def first_and_another():
+    """One of the two is the first namespace."""
+    namespace_add("ltns")
+    must("ip", "link", "add", "lt0", "type", "veth", "peer", "name", "lt0", "netns", "ltns")
+    for inside, address in (((), "10.79.0.1"), (within("ltns"), "10.79.0.2")):
+        must(*inside, "ip", "address", "add", f"{address}/24", "dev", "lt0")
+        must(*inside, "ip", "link", "set", "lt0", "mtu", 9000, "up")
+    link_add("ltdev0", "lt0")
+    link_add("ltdev1", "lt0", "ltns")
+    check(not port_is_free() and not port_is_free("ltns"), "a device has no port")
+    agent = subprocess.Popen([sys.executable, node.__file__, str(node.PORT)])
+    try:
+        with nodes(("ltns", "ltdev1", "10.79.0.2")) as (other,):
+            here = node.Node("here", "127.0.0.1", "ltdev0", "10.79.0.1")
+            for program in BETWEEN:
+                between(here, other, "ipv4", *program)
+                between(other, here, "ipv4", *program)
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def main():
+    tap = Tap()
+    must("modprobe", "veth")
+    for case in (all_see_all, no_moves, made_within, moved, moved_between_peers, moved_under_a_program, namespace_ends,
+                 namespace_ends_under_descriptor, netdev_leaves, address_elsewhere, two_exclusive, first_and_another):
+        clear()
+        tap.case(case.__name__, case)
+    clear()
+    tap.end()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] in WITHIN:
+        WITHIN[sys.argv[1]](*sys.argv[2:])
+    else:
+        TYPE, DEVICE = sys.argv[1:]
+        main()
