@@ -380,8 +380,17 @@ struct dst_entry *ferrule_helper_route6(struct net *net, struct in6_addr *saddr,
 		.fl6_sport = sport,
 		.fl6_dport = dport,
 	};
-	struct dst_entry *dst = ip6_dst_lookup_flow(net, NULL, &flow, NULL);
+	struct dst_entry *dst;
+	bool own;
 
+	/* The look-up takes any source. That of IPv4 does not. */
+	rcu_read_lock();
+	own = ipv6_addr_any(saddr) ||
+	      ipv6_chk_addr(net, saddr, dev_get_by_index_rcu(net, oif), 0);
+	rcu_read_unlock();
+	if (!own)
+		return ERR_PTR(-EADDRNOTAVAIL);
+	dst = ip6_dst_lookup_flow(net, NULL, &flow, NULL);
 	if (IS_ERR(dst))
 		return dst;
 	if (dst->error) {

@@ -83,7 +83,7 @@ impl Route {
     ///
     /// What the stack finds, among others:
     /// - `ENETUNREACH`, `EHOSTUNREACH`, `EACCES`: there is no way;
-    /// - `EINVAL`, `EADDRNOTAVAIL`: the source is no address of this machine;
+    /// - `EINVAL`, `EADDRNOTAVAIL`: the source is no address of this namespace;
     /// - `ENODEV`: there is no such device, or it is down;
     /// - `EAFNOSUPPORT`: the kernel has no IPv6.
     pub fn find(net: &Namespace, headers: &UdpHeaders, interface: u32) -> Result<Self> {
