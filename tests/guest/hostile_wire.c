@@ -7,8 +7,9 @@
  * it may do with what it likes; and at the neighbour's, which are another
  * one's.
  *
- * Runs under wire_only.sh, and needs the address 10.77.0.66 on the loopback
- * device, which is the hostile machine's. hostile_wire.py does both.
+ * Runs under wire_only.sh, and needs the addresses 10.77.0.66 and fd77::66 on
+ * the loopback device, which are the hostile machine's. hostile_wire.py does
+ * both.
  */
 #define _GNU_SOURCE
 #include "neighbour.h"
@@ -16,6 +17,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +25,15 @@
 #include <unistd.h>
 
 #define HOSTILE "10.77.0.66"
+#define HOSTILE6 "fd77::66"
 /* Good packets, one of each opcode: opcode, IP version, bytes from there on. */
 #define GOOD "/ferrule/tests/guest/packets.txt"
 
 enum {
 	PORT = 4791,
 	MTU = 256,		/* as the good packets have it */
-	HEADERS = sizeof(struct iphdr) + sizeof(struct udphdr),
 	LARGEST = 2048,
+	TYPES = 3,		/* of queue pairs */
 	BATCH = 32,
 	PER_TRANSFER = 512,	/* packets, until the neighbour has to go on */
 	RECEIVES = 16,
@@ -49,6 +52,7 @@ struct good {
 struct packet {
 	uint8_t bytes[LARGEST];	/* from the IP header on */
 	size_t len;
+	bool six;		/* the version of IP, else 4 */
 };
 
 /* A queue pair whose peer is the hostile machine. */
@@ -64,13 +68,21 @@ struct scene {
 	uint64_t random;
 	struct good good[128];
 	unsigned int goods;
-	struct in_addr hostile, device;
-	struct device d;
-	struct target targets[3];
+	/* By version of IP: 4, 6. Addresses as GIDs. */
+	union ibv_gid hostile[2];
+	struct device d[2];
+	struct target targets[2][TYPES];
+	int socket[2];
 	struct neighbour *n;
 	uint32_t sq_psn, rq_psn;	/* of the neighbour */
-	int socket;
 };
+
+/* The bytes of the headers of IP and UDP. */
+static size_t headers(bool six)
+{
+	return sizeof(struct udphdr) +
+	       (six ? sizeof(struct ip6_hdr) : sizeof(struct iphdr));
+}
 
 static uint32_t any(struct scene *s)
 {
@@ -101,6 +113,7 @@ static void put(uint8_t *to, uint64_t value, unsigned int bytes)
 static void read_good(struct scene *s)
 {
 	FILE *file = fopen(GOOD, "r");
+	const size_t before = headers(false);
 	static char digits[4096];
 	unsigned int version;
 	char byte[3] = "";
@@ -112,10 +125,10 @@ static void read_good(struct scene *s)
 
 		if (version != 4)
 			continue;
-		g->len = strlen(digits) / 2 - HEADERS;
+		g->len = strlen(digits) / 2 - before;
 		REQUIRE(g->len <= sizeof(g->bytes));
 		for (size_t i = 0; i < g->len; i++) {
-			memcpy(byte, digits + 2 * (HEADERS + i), 2);
+			memcpy(byte, digits + 2 * (before + i), 2);
 			g->bytes[i] = strtoul(byte, NULL, 16);
 		}
 		s->goods++;
@@ -142,21 +155,29 @@ static uint32_t crc(uint32_t sum, const uint8_t *bytes, size_t len)
 /* The invariant CRC: what may change on the way counts as ones (A17.3.3). */
 static uint32_t icrc(const struct packet *p)
 {
-	uint8_t fixed[HEADERS + BTH];
+	const size_t len = headers(p->six) + BTH;
+	uint8_t fixed[64];
+	uint8_t *bth = fixed + headers(p->six);
+	struct udphdr *udp = (void *)(bth - sizeof(*udp));
 	struct iphdr *ip = (void *)fixed;
-	struct udphdr *udp = (void *)(ip + 1);
 	uint32_t sum;
 
-	memcpy(fixed, p->bytes, sizeof(fixed));
-	ip->tos = 0xff;
-	ip->ttl = 0xff;
-	ip->check = 0xffff;
+	memcpy(fixed, p->bytes, len);
+	if (p->six) {
+		/* The traffic class and the flow label; the hop limit. */
+		fixed[0] |= 0x0f;
+		memset(fixed + 1, 0xff, 3);
+		fixed[7] = 0xff;
+	} else {
+		ip->tos = 0xff;
+		ip->ttl = 0xff;
+		ip->check = 0xffff;
+	}
 	udp->check = 0xffff;
-	fixed[HEADERS + 4] = 0xff;
+	bth[4] = 0xff;
 	sum = crc(~0u, (const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff", 8);
-	sum = crc(sum, fixed, sizeof(fixed));
-	return ~crc(sum, p->bytes + sizeof(fixed),
-		    p->len - sizeof(fixed) - ICRC);
+	sum = crc(sum, fixed, len);
+	return ~crc(sum, p->bytes + len, p->len - len - ICRC);
 }
 
 /* A request's address and key come behind the base transport header. */
@@ -191,9 +212,9 @@ static uint32_t next_psn(struct scene *s, struct target *t, bool response)
 }
 
 /* As its own peer would send it. */
-static void aim_at_target(struct scene *s, uint8_t *bth)
+static void aim_at_target(struct scene *s, bool six, uint8_t *bth)
 {
-	struct target *t = &s->targets[below(s, ARRAY_SIZE(s->targets))];
+	struct target *t = &s->targets[six][below(s, TYPES)];
 	uint8_t opcode = bth[0] & 0x1f;
 
 	if (t->e.config.type == IBV_QPT_UC)
@@ -256,50 +277,95 @@ static void aim_at_neighbour(struct scene *s, uint8_t *bth)
 
 static void change(struct scene *s, struct packet *p)
 {
+	const size_t before = headers(p->six);
+
 	for (unsigned int i = below(s, 5); i > 0; i--)
-		p->bytes[HEADERS + below(s, p->len - HEADERS)] ^=
+		p->bytes[before + below(s, p->len - before)] ^=
 			1 << below(s, 8);
 	if (one_in(s, 4))
-		p->len = HEADERS + below(s, p->len - HEADERS + 1);
+		p->len = before + below(s, p->len - before + 1);
 	else if (one_in(s, 4))
 		p->len += below(s, 600);
 }
 
+/* The headers of IP, as far as what they say depends on the length. */
+static void make_ip(struct scene *s, struct packet *p,
+		    const union ibv_gid *from)
+{
+	const union ibv_gid *to = &s->d[p->six].gid;
+	struct ip6_hdr *ip6 = (void *)p->bytes;
+	struct iphdr *ip = (void *)p->bytes;
+
+	if (p->six) {
+		ip6->ip6_flow = htonl(6u << 28 | (any(s) & 0xfffffff));
+		ip6->ip6_plen = htons(p->len - sizeof(*ip6));
+		ip6->ip6_nxt = IPPROTO_UDP;
+		ip6->ip6_hlim = 1 + below(s, 255);
+		memcpy(&ip6->ip6_src, from->raw, 16);
+		memcpy(&ip6->ip6_dst, to->raw, 16);
+		return;
+	}
+	*ip = (struct iphdr) {
+		.version = 4, .ihl = 5, .tos = any(s), .ttl = 1 + below(s, 255),
+		.tot_len = htons(p->len), .id = htons(1 + below(s, 0xffff)),
+		.protocol = IPPROTO_UDP,
+	};
+	memcpy(&ip->saddr, from->raw + 12, 4);
+	memcpy(&ip->daddr, to->raw + 12, 4);
+}
+
+/* What RoCEv2 does not have: options of IPv4, and extensions of IPv6. */
+static void add_options(struct packet *p)
+{
+	static const uint8_t extension[8] = { IPPROTO_UDP, 0, 1, 4 };
+	static const uint8_t options[4] = { 1, 1, 1, 0 };	/* no operation */
+	const size_t ip_len = headers(p->six) - sizeof(struct udphdr);
+	const size_t more = p->six ? sizeof(extension) : sizeof(options);
+	struct ip6_hdr *ip6 = (void *)p->bytes;
+	struct iphdr *ip = (void *)p->bytes;
+
+	memmove(p->bytes + ip_len + more, p->bytes + ip_len, p->len - ip_len);
+	memcpy(p->bytes + ip_len, p->six ? extension : options, more);
+	p->len += more;
+	if (p->six) {
+		ip6->ip6_nxt = IPPROTO_DSTOPTS;
+		ip6->ip6_plen = htons(p->len - ip_len);
+	} else {
+		ip->ihl++;
+		ip->tot_len = htons(p->len);
+	}
+}
+
 static void make_packet(struct scene *s, struct packet *p)
 {
-	struct iphdr *ip = (void *)p->bytes;
-	struct udphdr *udp = (void *)(ip + 1);
-	uint8_t *bth = (void *)(udp + 1);
+	const size_t before = headers(p->six);
+	uint8_t *bth = p->bytes + before;
+	struct udphdr *udp = (void *)(bth - sizeof(*udp));
 	bool aimed_at_neighbour = false, complete;
 
 	for (size_t i = 0; i < sizeof(p->bytes); i += 4)
 		put(p->bytes + i, any(s) * 2654435761u, 4);
-	p->len = HEADERS + below(s, 700);
+	p->len = before + below(s, 700);
 	if (!one_in(s, 8)) {
 		const struct good *g = &s->good[below(s, s->goods)];
 
-		p->len = HEADERS + g->len;
+		p->len = before + g->len;
 		memcpy(bth, g->bytes, g->len);
 		aimed_at_neighbour = one_in(s, 4);
 		if (aimed_at_neighbour)
 			aim_at_neighbour(s, bth);
 		else if (!one_in(s, 8))
-			aim_at_target(s, bth);
+			aim_at_target(s, p->six, bth);
 		if (one_in(s, 2))
 			change(s, p);
 	}
 
-	*ip = (struct iphdr) {
-		.version = 4, .ihl = 5, .tos = any(s), .ttl = 1 + below(s, 255),
-		.tot_len = htons(p->len), .id = htons(1 + below(s, 0xffff)),
-		.protocol = IPPROTO_UDP,
-		.saddr = s->hostile.s_addr, .daddr = s->device.s_addr,
-	};
+	make_ip(s, p, &s->hostile[p->six]);
 	*udp = (struct udphdr) {
 		.source = htons(49152 + below(s, 16384)), .dest = htons(PORT),
-		.len = htons(p->len - sizeof(*ip)),
+		.len = htons(p->len - before + sizeof(*udp)),
 	};
-	complete = p->len >= HEADERS + BTH + ICRC;
+	complete = p->len >= before + BTH + ICRC;
 	if (complete && !one_in(s, 8)) {
 		uint32_t sum = icrc(p);
 
@@ -307,39 +373,42 @@ static void make_packet(struct scene *s, struct packet *p)
 	}
 	/* What is damaged on the way from a good peer: not one bit counts. */
 	if (complete && aimed_at_neighbour && one_in(s, 2)) {
-		ip->saddr = s->device.s_addr;
+		make_ip(s, p, &s->d[p->six].gid);
 		uint32_t sum = icrc(p) ^ 1u << below(s, 32);
 
 		memcpy(p->bytes + p->len - ICRC, &sum, ICRC);
 	}
-	/* Headers that do not say how much there is; options of IP. */
+	/* Headers that do not say how much there is. */
 	if (one_in(s, 32))
 		udp->len = htons(below(s, 2 * p->len));
-	if (one_in(s, 32) && p->len > HEADERS + 8) {
-		ip->ihl = 6;
-		memset(udp, 1, 4);	/* no operation, four times */
-	}
+	if (one_in(s, 32))
+		add_options(p);
 }
 
-static void send_batch(struct scene *s)
+static void send_batch(struct scene *s, bool six)
 {
 	static struct packet packets[BATCH];
-	struct sockaddr_in to = { .sin_family = AF_INET,
-				  .sin_addr = s->device };
+	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in to = { .sin_family = AF_INET };
 	struct mmsghdr messages[BATCH] = { };
 	struct iovec parts[BATCH];
 	int sent;
 
+	memcpy(&to6.sin6_addr, s->d[1].gid.raw, 16);
+	memcpy(&to.sin_addr, s->d[0].gid.raw + 12, 4);
 	for (int i = 0; i < BATCH; i++) {
+		packets[i].six = six;
 		make_packet(s, &packets[i]);
 		parts[i] = (struct iovec) { packets[i].bytes, packets[i].len };
 		messages[i].msg_hdr = (struct msghdr) {
-			.msg_name = &to, .msg_namelen = sizeof(to),
+			.msg_name = six ? (void *)&to6 : (void *)&to,
+			.msg_namelen = six ? sizeof(to6) : sizeof(to),
 			.msg_iov = &parts[i], .msg_iovlen = 1,
 		};
 	}
 	for (int done = 0; done < BATCH; done += sent) {
-		sent = sendmmsg(s->socket, messages + done, BATCH - done, 0);
+		sent = sendmmsg(s->socket[six], messages + done, BATCH - done,
+				0);
 		if (sent < 0)
 			FAIL("sendmmsg: %s", strerror(errno));
 	}
@@ -359,9 +428,10 @@ static void target_connect(struct target *t)
 	post_receives(t, RECEIVES);
 }
 
-static void target_make(struct scene *s, struct target *t,
+static void target_make(struct scene *s, bool six, struct target *t,
 			enum ibv_qp_type type)
 {
+	struct device *d = &s->d[six];
 	struct end_config c = {
 		.type = type,
 		.send_wr = RECEIVES,
@@ -372,15 +442,12 @@ static void target_make(struct scene *s, struct target *t,
 		.retry = 1,
 	};
 
-	end_make(&t->e, &s->d, &c);
-	region_make(&t->inbox, &s->d, MEMORY, 57, ACCESS_ALL);
-	region_make(&t->open, &s->d, MEMORY, 123, c.access);
+	end_make(&t->e, d, &c);
+	region_make(&t->inbox, d, MEMORY, 57, ACCESS_ALL);
+	region_make(&t->open, d, MEMORY, 123, c.access);
 	t->peer = end_address(&t->e, &t->open);
 	t->peer.qpn = PEER_QPN;
-	/* ::ffff:10.77.0.66 */
-	memset(t->peer.gid.raw, 0, 10);
-	memset(t->peer.gid.raw + 10, 0xff, 2);
-	memcpy(t->peer.gid.raw + 12, &s->hostile, 4);
+	t->peer.gid = s->hostile[six];
 	target_connect(t);
 }
 
@@ -420,11 +487,11 @@ static void tend(struct scene *s, struct target *t)
 	target_connect(t);
 }
 
-static void take_events(struct scene *s)
+static void take_events(struct device *d)
 {
 	struct ibv_async_event event;
 
-	while (ibv_get_async_event(s->d.ctx, &event) == 0)
+	while (ibv_get_async_event(d->ctx, &event) == 0)
 		ibv_ack_async_event(&event);
 	REQUIRE_EQ(errno, EAGAIN);
 }
@@ -438,53 +505,94 @@ static void check_memory(struct target *t)
 
 /* ---- The case ---- */
 
-static void packets(void)
+/* The device with the first GID that is an address of the version of IP. */
+static void open_with(struct device *d, bool six)
 {
-	static const enum ibv_qp_type types[] = {
+	static const uint8_t v4_mapped[12] = { [10] = 0xff, 0xff };
+	struct ibv_gid_entry entry;
+
+	device_open(d);
+	d->port.active_mtu = IBV_MTU_256;
+	REQUIRE_EQ(fcntl(d->ctx->async_fd, F_SETFL, O_NONBLOCK), 0);
+	for (int i = 0; i < d->port.gid_tbl_len; i++) {
+		if (ibv_query_gid_ex(d->ctx, 1, i, &entry, 0) ||
+		    entry.gid_type != IBV_GID_TYPE_ROCE_V2 ||
+		    !memcmp(entry.gid.raw, v4_mapped, 12) == six ||
+		    entry.gid.raw[0] == 0xfe)
+			continue;
+		d->gid = entry.gid;
+		d->gid_index = i;
+		return;
+	}
+	FAIL("no GID of IPv%d", six ? 6 : 4);
+}
+
+static void begin(struct scene *s, bool six)
+{
+	static const enum ibv_qp_type types[TYPES] = {
 		IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
 	};
-	struct scene *s = calloc(1, sizeof(*s));
-	unsigned long count = opt.rounds ?: 20000;
-	struct target *t;
+	const char *address = six ? HOSTILE6 : "::ffff:" HOSTILE;
+	const int on = 1;
 
-	REQUIRE(s);
-	s->random = count;
-	s->socket = socket(AF_INET, SOCK_RAW, IPPROTO_RAW);
-	REQUIRE(s->socket >= 0);
-	read_good(s);
-	s->n = neighbour_start();
-	device_open(&s->d);
-	s->d.port.active_mtu = IBV_MTU_256;
-	REQUIRE_EQ(fcntl(s->d.ctx->async_fd, F_SETFL, O_NONBLOCK), 0);
-	REQUIRE_EQ(inet_pton(AF_INET, HOSTILE, &s->hostile), 1);
-	memcpy(&s->device, s->d.gid.raw + 12, sizeof(s->device));
-	for (unsigned int i = 0; i < ARRAY_SIZE(types); i++)
-		target_make(s, &s->targets[i], types[i]);
+	s->socket[six] = socket(six ? AF_INET6 : AF_INET, SOCK_RAW,
+				IPPROTO_RAW);
+	REQUIRE(s->socket[six] >= 0);
+	if (six)
+		REQUIRE_EQ(setsockopt(s->socket[six], IPPROTO_IPV6,
+				      IPV6_HDRINCL, &on, sizeof(on)), 0);
+	REQUIRE_EQ(inet_pton(AF_INET6, address, s->hostile[six].raw), 1);
+	open_with(&s->d[six], six);
+	for (unsigned int i = 0; i < TYPES; i++)
+		target_make(s, six, &s->targets[six][i], types[i]);
+}
 
-	for (unsigned long sent = 0; sent < count; sent += BATCH) {
-		look_at_neighbour(s);
-		send_batch(s);
-		for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++)
-			tend(s, t);
-		take_events(s);
-		if (sent % PER_TRANSFER)
-			continue;
-		for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++)
-			check_memory(t);
-		neighbour_await(s->n, 1);
-	}
+static void end(struct scene *s, bool six)
+{
+	struct target *t = s->targets[six];
 
-	neighbour_stop(s->n);
-	for (t = s->targets; t < s->targets + ARRAY_SIZE(types); t++) {
-		test_note("queue pair of type %d: broken %lu times",
-			  t->e.config.type, t->broken);
+	for (; t < s->targets[six] + TYPES; t++) {
+		test_note("queue pair of type %d over IPv%d: broken %lu times",
+			  t->e.config.type, six ? 6 : 4, t->broken);
 		check_memory(t);
 		end_free(&t->e);
 		region_free(&t->inbox);
 		region_free(&t->open);
 	}
-	device_close(&s->d);
-	close(s->socket);
+	device_close(&s->d[six]);
+	close(s->socket[six]);
+}
+
+static void packets(void)
+{
+	struct scene *s = calloc(1, sizeof(*s));
+	unsigned long count = opt.rounds ?: 40000;
+
+	REQUIRE(s);
+	s->random = count;
+	read_good(s);
+	s->n = neighbour_start();
+	begin(s, false);
+	begin(s, true);
+
+	for (unsigned long sent = 0; sent < count; sent += BATCH) {
+		const bool six = one_in(s, 2);
+
+		look_at_neighbour(s);
+		send_batch(s, six);
+		for (int i = 0; i < TYPES; i++)
+			tend(s, &s->targets[six][i]);
+		take_events(&s->d[six]);
+		if (sent % PER_TRANSFER)
+			continue;
+		for (int i = 0; i < 2 * TYPES; i++)
+			check_memory(&s->targets[i / TYPES][i % TYPES]);
+		neighbour_await(s->n, 1);
+	}
+
+	neighbour_stop(s->n);
+	end(s, false);
+	end(s, true);
 	free(s);
 }
 

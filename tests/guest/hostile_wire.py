@@ -21,8 +21,8 @@ ROUNDS, DEVICE = int(sys.argv[1]), sys.argv[2]
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = "/ferrule/build/tests"
 WARM = min(4000, ROUNDS // 4)
-# The hostile machine's, which is not far away; hostile_wire.c has it, too.
-ADDRESS = ("10.77.0.66/32", "dev", "lo")
+# The hostile machine's, which is not far away; hostile_wire.c has them, too.
+ADDRESSES = ("10.77.0.66/32", "fd77::66/128")
 
 # What packets are dropped for. A filled inbox is not among them: who sends carries out what it has sent.
 REASONS = ("not_rocev2", "malformed_short", "malformed_version", "malformed_opcode", "malformed_length", "icrc_errors",
@@ -68,7 +68,8 @@ def main():
     tap = Tap()
     log = Log()
     group = Group("hostile_wire")
-    must("ip", "address", "add", *ADDRESS)
+    for address in ADDRESSES:
+        must("ip", "address", "add", address, "dev", "lo")
     try:
         held = objects()
         tap.case("first packets", group.run, lambda: attack(WARM))
@@ -79,7 +80,8 @@ def main():
         tap.case("memory as before", compare, footprint, memory(group))
         tap.case("the kernel's log is quiet", log.check)
     finally:
-        must("ip", "address", "delete", *ADDRESS)
+        for address in ADDRESSES:
+            must("ip", "address", "delete", address, "dev", "lo")
     tap.end()
 
 
