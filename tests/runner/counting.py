@@ -20,6 +20,8 @@ class Result:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    # Seconds of processor time on this machine, of all processors together.
+    processor: float = 0.0
     # A skip's reason, and how often it was given.
     reasons: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -39,6 +41,7 @@ class Result:
         self.failed += other.failed
         self.skipped += other.skipped
         self.seconds += other.seconds
+        self.processor += other.processor
         self.failures += other.failures
         for reason, count in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + count

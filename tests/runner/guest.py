@@ -18,6 +18,7 @@ from pathlib import Path
 from .counting import READERS, Result, ended
 from .host import CHECKOUT
 from .suite import SLOW, Suite
+from .usage import processor_seconds
 
 sys.path.insert(0, str(CHECKOUT / "qemu"))
 
@@ -74,6 +75,7 @@ class Boot:
         self.suite: Suite | None = None
         self.reader = None
         self.since = 0.0
+        self.used = 0.0
         self.console: Path | None = None
         self.process: subprocess.Popen | None = None
         self.expected: tuple[str, ...] = ()
@@ -137,6 +139,7 @@ class Boot:
             self.waiting.remove(self.suite)
             self.reader = READERS[self.suite.format](name, self.kernel)
             self.since = time.monotonic()
+            self.used = processor_seconds(self.process.pid)
             self.show(f"{name} …")
         elif line.startswith(END) and self.suite:
             self.end_suite(None, int(line.split()[-1]))
@@ -152,6 +155,8 @@ class Boot:
         else:
             result = self.reader.end(status)
         result.seconds = time.monotonic() - self.since
+        # A guest that has ended tells nothing any more.
+        result.processor = max(0.0, processor_seconds(self.process.pid) - self.used)
         self.results.append(result)
         self.suite = None
         if not self.expected:

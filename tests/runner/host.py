@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .counting import READERS, Result
 from .suite import Suite
+from .usage import ended_children
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +20,7 @@ def run(suite: Suite, kernel: str, long: bool, driver: str, log, show) -> Result
     reader = READERS[suite.format](suite.name, "host")
     seconds = suite.seconds(kernel, long)
     begin = time.monotonic()
+    used = ended_children()
     late = threading.Event()
     with subprocess.Popen(["sh", "-c", suite.command_line(kernel, long, driver)], cwd=CHECKOUT,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -53,4 +55,5 @@ def run(suite: Suite, kernel: str, long: bool, driver: str, log, show) -> Result
         for line in output[-40:]:
             show(line)
     result.seconds = time.monotonic() - begin
+    result.processor = ended_children() - used
     return result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .counting import Result
 
-HEAD = ("suite", "kernel", "passed", "failed", "skipped", "time", "reasons of the skips")
+HEAD = ("suite", "kernel", "passed", "failed", "skipped", "time", "processor", "reasons of the skips")
 
 
 def reasons(result: Result) -> str:
@@ -22,10 +22,18 @@ def totals(results: list[Result]) -> str:
     return f"{passed} passed, {failed} failed, {skipped} skipped"
 
 
+def times(result: Result) -> str:
+    """How long a suite took, and of that on processors, in words."""
+    return f"{result.seconds:.0f} s, {result.processor:.0f} s of processor time"
+
+
 def draw(results: list[Result]) -> str:
     """The table and the last line."""
-    rows = [HEAD] + [(result.suite, result.kernel, str(result.passed), str(result.failed), str(result.skipped),
-                      f"{result.seconds:.0f} s", reasons(result)) for result in results]
+    rows = [HEAD]
+    for result in results:
+        processor = f"{result.processor:.0f} s" if result.processor else ""
+        rows.append((result.suite, result.kernel, str(result.passed), str(result.failed), str(result.skipped),
+                     f"{result.seconds:.0f} s", processor, reasons(result)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
     lines = []
     for number, row in enumerate(rows):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of the runner: what it counts, and that nothing passes by saying nothing."""
 
+import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from runner import guest, suite, table
+from runner import guest, suite, table, usage
 from runner.counting import READERS, Result
 
 
@@ -216,3 +218,24 @@ class Table(unittest.TestCase):
             results = [Result("a", "stock", passed=2, skipped=1, reasons={"why": 1}, failures=["x"])]
             table.save(path, results)
             self.assertEqual(table.load(path), results)
+
+
+class Usage(unittest.TestCase):
+    BUSY = "import os\nwhile sum(os.times()[:2]) < 0.3: pass\n"
+
+    def test_a_running_child_counts(self):
+        # The child of a child, which has ended.
+        program = ("import subprocess, sys\n"
+                   f"subprocess.run([sys.executable, '-c', {self.BUSY!r}])\nprint(flush=True)\ninput()")
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            self.assertGreaterEqual(usage.processor_seconds(child.pid), 0.29)
+            child.kill()
+
+    def test_an_ended_child_counts(self):
+        before = usage.ended_children()
+        subprocess.run([sys.executable, "-c", self.BUSY], check=True)
+        self.assertGreaterEqual(usage.ended_children() - before, 0.29)
+
+    def test_of_nobody(self):
+        self.assertEqual(usage.processor_seconds(0x7fffffff), 0)
