@@ -303,10 +303,12 @@ def _new_directory() -> Path:
     none of a run that is under way."""
     runs = cache.root() / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    old = [path for path in runs.iterdir() if path.is_dir() and not Path("/proc", path.name.split("-")[-1]).exists()]
-    old.sort(key=lambda path: path.stat().st_mtime)
-    for path in old[:-KEPT_RUNS]:
-        cache.remove(path)
+    # Labs that begin together would remove the same ones.
+    with cache.lock("runs"):
+        old = [path for path in runs.iterdir() if path.is_dir() and not Path("/proc", path.name.split("-")[-1]).exists()]
+        old.sort(key=lambda path: path.stat().st_mtime)
+        for path in old[:-KEPT_RUNS]:
+            cache.remove(path)
     directory = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir()
     return directory

@@ -4,6 +4,7 @@
 import contextlib
 import errno
 import io
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
-from labkit import cache, debug, errors, image, kernel
+from labkit import cache, debug, errors, guest, image, kernel
 from labkit.archive import Package
 
 
@@ -46,6 +47,22 @@ class Cached(unittest.TestCase):
         self.assertNotEqual(cache.entry("kind", {"a": 2}, "building", build), first)
         self.assertEqual(len(built), 2)
         self.assertEqual((first / "file").read_text(), "x")
+
+    def test_labs_that_begin_together_drop_the_oldest_runs(self):
+        # Numbers that no process has.
+        for number in range(1 << 30, (1 << 30) + 100):
+            old = self.root / f"runs/20260101-000000-{number}"
+            old.mkdir(parents=True)
+            for name in "abcdef":
+                (old / name).touch()
+        labs = [multiprocessing.get_context("fork").Process(target=guest._new_directory) for _ in range(6)]
+        for lab in labs:
+            lab.start()
+        for lab in labs:
+            lab.join()
+        self.assertEqual([lab.exitcode for lab in labs], [0] * len(labs))
+        left = len(list((self.root / "runs").iterdir()))
+        self.assertTrue(guest.KEPT_RUNS <= left <= guest.KEPT_RUNS + len(labs), left)
 
     def test_a_failed_build_leaves_nothing(self):
         def build(directory, _step):
