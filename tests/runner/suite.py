@@ -33,6 +33,7 @@ class Suite:
     timeout: object
     rounds: object
     kernels: tuple[str, ...]
+    only_long: dict
     device: str
     boot: str
     lab: tuple[str, ...]
@@ -78,6 +79,7 @@ _KEYS = {
     "format": (str, "tap"),
     "rounds": ((int, dict), 0),
     "kernels": (list, list(KERNELS)),
+    "only_long": (dict, {}),
     "device": (str, "ferrule"),
     "boot": (str, "shared"),
     "lab": (list, []),
@@ -109,13 +111,15 @@ def read(path: Path) -> Suite:
                          ("device", ("ferrule", "none"))):
         if value[key] not in allowed:
             raise wrong(f"{key} is one of {', '.join(allowed)}")
+    if not value["only_long"].keys() <= set(KERNELS):
+        raise wrong(f"only_long has reasons by kernel: {', '.join(KERNELS)}")
     for key in ("timeout", "rounds"):
         if isinstance(value[key], dict) and "stock" not in value[key]:
             raise wrong(f"{key} needs a value for stock")
     return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
-                 kernels=tuple(value["kernels"]), device=value["device"], boot=value["boot"],
-                 lab=tuple(value["lab"]), reports=tuple(value["reports"]))
+                 kernels=tuple(value["kernels"]), only_long=value["only_long"], device=value["device"],
+                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]))
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Suite]:
@@ -124,15 +128,21 @@ def read_all(directory: Path = DIRECTORY) -> list[Suite]:
     return sorted(suites, key=lambda suite: (not suite.on_host, suite.own_boot, suite.name))
 
 
-def choose(suites: list[Suite], patterns: list[str], kernel: str) -> list[Suite]:
+def left_out(suites: list[Suite], patterns: list[str], kernel: str, long: bool) -> list[Suite]:
+    """The suites that run on this kernel only in long runs, or when they are named."""
+    return [] if patterns or long else [suite for suite in suites if kernel in suite.only_long]
+
+
+def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = False) -> list[Suite]:
     """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock. What looks after
     each boot comes along unasked."""
+    out = left_out(suites, patterns, kernel, long)
     chosen = []
     for pattern in patterns:
         if not any(fnmatch.fnmatch(suite.name, pattern) for suite in suites):
             raise SuiteError(f"no suite is named {pattern}; --list shows them")
     for suite in suites:
-        if patterns and not any(fnmatch.fnmatch(suite.name, pattern) for pattern in patterns):
+        if suite in out or patterns and not any(fnmatch.fnmatch(suite.name, pattern) for pattern in patterns):
             continue
         if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
             chosen.append(suite)

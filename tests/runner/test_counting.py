@@ -139,7 +139,8 @@ class Kernel(unittest.TestCase):
 class Boots(unittest.TestCase):
     def make(self, name: str, **keys) -> suite.Suite:
         return suite.Suite(name=name, about="", where="guest", command="true", format="exit", timeout=1, rounds=0,
-                           kernels=("stock",), **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
+                           kernels=("stock",), only_long={},
+                           **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
 
     def names(self, *suites: suite.Suite, jobs: int = 1) -> list[list[str]]:
         return [[one.name for one in boot] for boot in guest.boots(list(suites), jobs)]
@@ -189,7 +190,8 @@ class Suites(unittest.TestCase):
 
     def test_mistakes(self):
         for text in ("about = 1", 'about = "a"', 'about = "a"\nwhere = "moon"\ncommand = "x"\ntimeout = 1',
-                     'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about ="):
+                     'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about =",
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { moon = "" }'):
             with self.assertRaises(suite.SuiteError):
                 self.read(text)
 
@@ -201,6 +203,15 @@ class Suites(unittest.TestCase):
             suites = suite.read_all(Path(directory))
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "debug")], ["a", "look"])
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "stock")], ["a"])
+
+    def test_what_is_for_long_runs_is_left_out_unless_named(self):
+        one = self.read('about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { debug = "slow" }\n')
+        name = [one.name]
+        for kernel, patterns, long, chosen in (("stock", [], False, [one]), ("debug", [], False, []),
+                                               ("debug", name, False, [one]), ("debug", [], True, [one])):
+            self.assertEqual(suite.choose([one], patterns, kernel, long), chosen)
+        self.assertEqual(suite.left_out([one], [], "debug", False), [one])
+        self.assertEqual(suite.left_out([one], name, "debug", False), [])
 
     def test_unknown_pattern(self):
         with self.assertRaises(suite.SuiteError):
