@@ -613,6 +613,16 @@ static struct ibv_cq *make_cq(struct device *d, int cqe,
 	return cq;
 }
 
+/*
+ * 67 ms; or 1.1 s where the guest is slow, which takes some milliseconds for a
+ * packet there, and may have to wait for its machine. By the wire, what is late
+ * is taken for lost.
+ */
+static uint8_t ack_timeout(void)
+{
+	return opt.slow > 1 ? 18 : 14;
+}
+
 void end_make(struct end *e, struct device *d, const struct end_config *config)
 {
 	struct ibv_qp_init_attr init = { };
@@ -628,7 +638,7 @@ void end_make(struct end *e, struct device *d, const struct end_config *config)
 	c->recv_sge = c->recv_sge ?: 1;
 	c->cqe = c->cqe ?: (int)(c->send_wr + c->recv_wr);
 	c->access = c->access ?: ACCESS_ALL;
-	c->timeout = c->timeout ?: 14;
+	c->timeout = c->timeout ?: ack_timeout();
 	c->retry = c->retry ?: 7;
 	c->rnr_retry = c->rnr_none ? 0 : c->rnr_retry ?: 7;
 	c->rnr_timer = c->rnr_timer ?: 12;

@@ -195,7 +195,8 @@ struct end_config {		/* 0 means the value behind it */
 	struct ibv_srq *srq;	/* to receive from; none */
 	struct ibv_comp_channel *channel;
 	int access;		/* of the QP; local and remote write */
-	uint8_t timeout;	/* local ACK timeout; 14: 67 ms */
+	uint8_t timeout;	/* local ACK timeout; 14: 67 ms, more
+				 * where the guest is slow */
 	uint8_t retry;		/* 7 */
 	bool rnr_none;		/* RNR retry count 0, which 0 cannot ask for */
 	uint8_t rnr_retry;	/* 7: without end */
