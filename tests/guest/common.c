@@ -924,7 +924,11 @@ bool next_wc_within(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t us)
 			continue;
 		if (now_us() > end)
 			return false;
-		sched_yield();
+		/* Where to yield is slow, others can use the processor better. */
+		if (opt.slow > 1)
+			sleep_us(100);
+		else
+			sched_yield();
 	}
 }
 
