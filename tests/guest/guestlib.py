@@ -14,6 +14,13 @@ from dataclasses import dataclass
 SLOW = int(os.environ.get("TEST_SLOW", "1"))
 
 
+def rounds(count, least=20):
+    """So many; but as many fewer as the guest is slower, if this is no long run."""
+    if "TEST_LONG" in os.environ:
+        return count
+    return max(min(count, least), count // SLOW)
+
+
 class Failure(Exception):
     """A case has failed; the message says why."""
 

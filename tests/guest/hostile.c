@@ -146,7 +146,7 @@ static void make_queue_pairs(void *arg)
 static void queue_pairs(void)
 {
 	struct neighbour *n = neighbour_start();
-	unsigned int limit = (opt.slow > 1 ? 16 : 64) << 20;
+	unsigned int limit = (opt.slow > 1 ? 4 : 64) << 20;
 	int status;
 	pid_t pid;
 

@@ -8,7 +8,7 @@ usage: programs.py DEVICE
 import re
 import sys
 
-from guestlib import Tap, check, gid_index, must, server_and_client
+from guestlib import Tap, check, gid_index, must, rounds, server_and_client
 
 
 def devinfo(device):
@@ -19,6 +19,7 @@ def devinfo(device):
 
 
 def pingpong(program, device, gid, size, count, *more):
+    count = rounds(count)
     command = [program, "-d", device, "-g", gid, "-s", size, "-n", count, *more]
     for text in server_and_client(command, command, seconds=60):
         check(re.search(rf"{2 * size * count} bytes in ", text), f"not all bytes were counted:\n{text}")
@@ -26,7 +27,7 @@ def pingpong(program, device, gid, size, count, *more):
 
 
 def perftest(device, gid, program, size, count, *more):
-    command = [program, "-d", device, "-x", gid, "-s", size, "-n", count, "-F", *more]
+    command = [program, "-d", device, "-x", gid, "-s", size, "-n", rounds(count), "-F", *more]
     _, text = server_and_client(command, command, seconds=60)
     # With several connections the iterations are those of all together.
     row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
@@ -37,7 +38,7 @@ def perftest(device, gid, program, size, count, *more):
 
 def repeated(times, *words):
     """Two programs that kick each other's work: whoever leaves some must not rely on one who does the same."""
-    for _ in range(times):
+    for _ in range(rounds(times, 3)):
         perftest(*words)
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 import node
-from guestlib import Tap, check, must, wait_for
+from guestlib import Tap, check, must, rounds, wait_for
 from node import PORT, Node
 
 NETNS = ("left", "right")
@@ -43,6 +43,7 @@ def between(server, client, command, options=lambda here: (), seconds=20):
 
 
 def pingpong(server, client, family, program, size, count, *more):
+    count = rounds(count)
     texts = between(server, client, (program, "-s", size, "-n", count, *more),
                     lambda here: ("-d", here.device, "-g", here.call("gid", here.device, family)))
     for text in texts:
@@ -55,7 +56,7 @@ def perftest(server, client, family, program, size, count, *more):
     if "read" in program or "atomic" in program:
         more = (*more, "-o", 16)
     # A virtual processor may have to wait for the host longer than the default timeout allows.
-    text, _ = between(server, client, (program, "-s", size, "-n", count, "-F", "-u", 18, *more),
+    text, _ = between(server, client, (program, "-s", size, "-n", rounds(count), "-F", "-u", 18, *more),
                       lambda here: ("-d", here.device, "-x", here.call("gid", here.device, family)))
     row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
     check(row and any(float(number) > 0 for number in row[1].split()), f"no row of results:\n{text}")
