@@ -124,8 +124,13 @@ static void close_all(struct scene *s)
  * Takes completions until the first error, and then until everything posted
  * has been told of, all of it flushed, in order. 'recvs' and 'sends' say how
  * many were told of before.
+ *
+ * 'posting' says that the program posted until the end: the provider may have
+ * found the device alive and been preempted, and rung when all was over. Of
+ * that one request in each queue nobody tells.
  */
-static void expect_flush(struct scene *s, uint64_t sends, uint64_t recvs)
+static void expect_flush(struct scene *s, uint64_t sends, uint64_t recvs,
+			 bool posting)
 {
 	uint64_t end = now_us() + PATIENCE_US;
 	struct ibv_wc wc;
@@ -144,12 +149,15 @@ static void expect_flush(struct scene *s, uint64_t sends, uint64_t recvs)
 			if (recvs == s->recvs)
 				REQUIRE_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
 		}
-		if (now_us() > end)
-			FAIL("%llu of %llu sends and %llu of %llu receives ended",
-			     (unsigned long long)sends,
-			     (unsigned long long)s->sends,
-			     (unsigned long long)recvs,
-			     (unsigned long long)s->recvs);
+		if (now_us() <= end)
+			continue;
+		if (posting && s->sends - sends <= 1 && s->recvs - recvs <= 1) {
+			test_note("one was posted when all was over");
+			return;
+		}
+		FAIL("%llu of %llu sends and %llu of %llu receives ended",
+		     (unsigned long long)sends, (unsigned long long)s->sends,
+		     (unsigned long long)recvs, (unsigned long long)s->recvs);
 	}
 }
 
@@ -217,7 +225,7 @@ static void polling_program(struct program *p)
 			program_ready(p);
 		}
 	}
-	expect_flush(&s, sends, recvs);
+	expect_flush(&s, sends, recvs, true);
 	expect_post_eio(&s);
 	close_all(&s);
 }
@@ -238,7 +246,7 @@ static void sleeping_program(struct program *p)
 	} else {
 		REQUIRE_EQ(errno, EIO);
 	}
-	expect_flush(&s, 0, 0);
+	expect_flush(&s, 0, 0, false);
 	expect_post_eio(&s);
 	close_all(&s);
 }
@@ -254,7 +262,7 @@ static void idle_program(struct program *p)
 	program_ready(p);
 	REQUIRE_EQ(poll(&fd, 1, PATIENCE_US / 1000), 1);
 	expect_async(s.d.ctx, IBV_EVENT_DEVICE_FATAL, NULL);
-	expect_flush(&s, 0, 0);
+	expect_flush(&s, 0, 0, false);
 	close_all(&s);
 }
 
@@ -391,7 +399,7 @@ static void name_used_again(void)
 	use(&own);
 	scene_make(&s);
 	timed_command("rdma link delete", own.device);
-	expect_flush(&s, 0, 0);
+	expect_flush(&s, 0, 0, false);
 	own_device_make(&again, 0, 9000);
 	device_open(&d);
 	end_make(&e, &d, NULL);
