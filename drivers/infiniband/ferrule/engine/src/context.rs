@@ -3,11 +3,11 @@
 //! User contexts: whose doorbells they are.
 
 use crate::{
-    abi::{
-        DB_LEAF_WORDS,
-        DB_TOP_WORDS, //
+    abi::DB_LEAF_WORDS,
+    doorbell::{
+        self,
+        Owned, //
     },
-    doorbell,
     error::{
         Error,
         Refused, //
@@ -40,8 +40,8 @@ pub struct Context<H: Host> {
     users: u32,
     /// How many of them have their doorbells in each word of 64.
     in_word: [u8; DB_LEAF_WORDS],
-    /// A bit for each word in which there is one.
-    words: [u64; DB_TOP_WORDS],
+    /// The words in which there is one.
+    owned: Owned,
     /// The open contexts before and after this one in the list of all.
     previous: Option<u32>,
     next: Option<u32>,
@@ -57,7 +57,7 @@ impl<H: Host> Context<H> {
             seq: 0,
             users: 0,
             in_word: [0; DB_LEAF_WORDS],
-            words: [0; DB_TOP_WORDS],
+            owned: Owned::NONE,
             previous: None,
             next: None,
         }
@@ -68,12 +68,11 @@ impl<H: Host> Context<H> {
     /// Counts the doorbell `index` in or out.
     fn count(&mut self, index: u32, comes: bool) {
         let word = (index / 64) as usize;
-        let (Some(count), Some(bits)) = (self.in_word.get_mut(word), self.words.get_mut(word / 64))
-        else {
+        let Some(count) = self.in_word.get_mut(word) else {
             return;
         };
         // What was rung so far where there was no queue pair was nobody's.
-        if comes && *bits == 0 {
+        if comes && !self.owned.has_top(word / 64) {
             doorbell::forget_top(&self.doorbells, word / 64);
         }
         if comes && *count == 0 {
@@ -84,12 +83,7 @@ impl<H: Host> Context<H> {
         } else {
             count.wrapping_sub(1)
         };
-        let bit = 1u64.wrapping_shl(word as u32 % 64);
-        *bits = if *count == 0 {
-            *bits & !bit
-        } else {
-            *bits | bit
-        };
+        self.owned.set(word, *count != 0);
     }
 }
 
@@ -195,7 +189,7 @@ impl<H: Host> Contexts<H> {
             Some(context) => doorbell::scan(
                 &context.doorbells,
                 &mut context.seq,
-                &context.words,
+                &context.owned,
                 H::fence,
                 rung,
             ),

@@ -10,6 +10,44 @@
 use crate::abi::DB_TOP_WORDS;
 use crate::host::Doorbells;
 
+/// The words of 64 doorbells in which a context has a queue pair.
+pub(crate) struct Owned {
+    /// A bit for each word.
+    words: [u64; DB_TOP_WORDS],
+    /// A bit for each of these that is not 0: a scan has no time to look at the others.
+    tops: u64,
+}
+
+impl Owned {
+    /// No word yet.
+    pub(crate) const NONE: Owned = Owned {
+        words: [0; DB_TOP_WORDS],
+        tops: 0,
+    };
+
+    /// Whether a word below this one of the top is owned.
+    pub(crate) fn has_top(&self, top: usize) -> bool {
+        self.words.get(top).is_some_and(|&words| words != 0)
+    }
+
+    /// A word has a queue pair now, or has none any more.
+    pub(crate) fn set(&mut self, word: usize, owned: bool) {
+        let set = |bits: u64, bit: usize, value: bool| {
+            let bit = 1u64.wrapping_shl(bit as u32);
+            if value {
+                bits | bit
+            } else {
+                bits & !bit
+            }
+        };
+        let top = word / 64;
+        if let Some(words) = self.words.get_mut(top) {
+            *words = set(*words, word % 64, owned);
+            self.tops = set(self.tops, top, *words != 0);
+        }
+    }
+}
+
 /// Whether anything was rung since the scan that remembered `seq`.
 #[inline]
 pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
@@ -18,9 +56,8 @@ pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
 
 /// Takes the doorbells that are rung and calls `rung` with each.
 ///
-/// `words` has a bit for each word of 64 doorbells in which the context has a queue pair. What is
-/// rung in others is forgotten at once, so that a program which rings doorbells that it has not is
-/// no more work than one which rings none.
+/// What is rung in words that are not `owned` is forgotten at once, so that a program which rings
+/// doorbells that it has not is no more work than one which rings none.
 ///
 /// When `rung` is called, everything that was stored before the doorbell was rung can be read.
 /// `seq` remembers the count of the last scan; nothing is looked at while it has not changed.
@@ -28,7 +65,7 @@ pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
 pub(crate) fn scan<D: Doorbells>(
     area: &D,
     seq: &mut u32,
-    words: &[u64; DB_TOP_WORDS],
+    owned: &Owned,
     fence: impl Fn(),
     mut rung: impl FnMut(u32),
 ) -> bool {
@@ -38,10 +75,9 @@ pub(crate) fn scan<D: Doorbells>(
         return false;
     }
     *seq = count;
-    for (top, own) in words.iter().enumerate() {
-        if *own == 0 {
-            continue;
-        }
+    for top in bits(owned.tops) {
+        let top = top as usize;
+        let own = owned.words.get(top).copied().unwrap_or(0);
         let acknowledged = area.ack_top(top);
         let words = area.top(top) ^ acknowledged;
         if words == 0 {
