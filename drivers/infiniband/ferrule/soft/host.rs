@@ -283,12 +283,15 @@ pub(crate) struct Ring {
 }
 
 const CQE_SIZE: usize = size_of::<abi::Cqe>();
-const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
+
+/// The last word of 64 bits: the phase is its upper half, and below it is what is reserved.
+const CQE_LAST: usize = CQE_SIZE - size_of::<u64>();
+const _: () = assert!(core::mem::offset_of!(abi::Cqe, phase) == CQE_LAST + size_of::<u32>());
 
 impl CompletionRing for Ring {
     #[inline]
     fn write(&self, slot: u32, cqe: &abi::Cqe) {
-        if let Some(body) = cqe.as_bytes().get(..CQE_PHASE) {
+        if let Some(body) = cqe.as_bytes().get(..CQE_LAST) {
             let _ = self.slots.write_bytes(slot as usize * CQE_SIZE, body);
         }
     }
@@ -297,7 +300,7 @@ impl CompletionRing for Ring {
     fn publish(&self, slot: u32, phase: u32) {
         let _ = self
             .slots
-            .store_u32_release(slot as usize * CQE_SIZE + CQE_PHASE, phase);
+            .store_u64_release(slot as usize * CQE_SIZE + CQE_LAST, u64::from(phase) << 32);
     }
 
     #[inline]

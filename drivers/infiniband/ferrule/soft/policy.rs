@@ -309,6 +309,9 @@ fn take_in(
         requests: 0,
         bytes: 0,
     };
+    if core.inbox.is_empty() {
+        return used;
+    }
     let most = Budget {
         requests: budget.requests.div_ceil(2),
         bytes: budget.bytes.div_ceil(2),
