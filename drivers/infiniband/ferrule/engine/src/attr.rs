@@ -90,13 +90,7 @@ pub enum Mtu {
 impl Mtu {
     /// The binary logarithm of the number of bytes.
     pub const fn shift(self) -> u32 {
-        match self {
-            Mtu::Mtu256 => 8,
-            Mtu::Mtu512 => 9,
-            Mtu::Mtu1024 => 10,
-            Mtu::Mtu2048 => 11,
-            Mtu::Mtu4096 => 12,
-        }
+        (self as u32).wrapping_add(7)
     }
 
     /// The number of bytes.

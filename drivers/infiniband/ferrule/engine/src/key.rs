@@ -216,17 +216,24 @@ impl<H: Host> Keys<H> {
     ///
     /// Answers the region and the offset of the first byte in it (IBA volume 1, C10-56 and
     /// following: key, protection domain, rights and bounds all must match).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         if Windows::<H>::index(want.key).is_some() {
-            self.check_region(&self.windows.translate(want)?)
+            self.check_window(*want)
         } else {
             self.check_region(want)
         }
     }
 
+    /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of a
+    /// region's key needs no function and no memory.
+    #[inline(never)]
+    fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        self.check_region(&self.windows.translate(&want)?)
+    }
+
     /// [`Keys::check`] of what has to be a region's key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let mr = match self.table.get(want.key.wrapping_shr(8)) {
             Some(mr) if mr.key == want.key => mr,

@@ -17,7 +17,6 @@ use crate::{
         Core,
         Qp, //
     },
-    requester::enter_error,
     responder::{
         self,
         Reply,
@@ -47,24 +46,23 @@ pub(crate) fn deliver<H: Host>(
         return Reply::Silence;
     }
     let mut message = sq.message(core, length);
+    let qp_type = core.init.qp_type;
     let peer = core.attr.dest_qpn;
-    if peer == core.id.number {
-        let reply = receive(bus, core, rq, &mut message);
-        if let Reply::Refuse(_) = reply {
-            enter_error(qps, bus.host, core);
-        }
-        return reply;
-    }
-    let Some(peer) = qps.get_mut(peer) else {
-        return Reply::Silence;
+    let (core, rq) = if peer == core.id.number {
+        (core, rq)
+    } else {
+        let Some(peer) = qps.get_mut(peer) else {
+            return Reply::Silence;
+        };
+        (&mut peer.core, &mut peer.rq)
     };
-    if peer.core.init.qp_type != core.init.qp_type {
+    if core.init.qp_type != qp_type {
         return Reply::Silence;
     }
-    let reply = receive(bus, &peer.core, &mut peer.rq, &mut message);
+    let reply = receive(bus, core, rq, &mut message);
     if let Reply::Refuse(_) = reply {
-        let index = peer.core.index();
-        peer.core.set_state(bus.host, State::Err);
+        core.set_state(bus.host, State::Err);
+        let index = core.index();
         qps.stop(index);
     }
     reply

@@ -103,6 +103,7 @@ impl<H: Host> Message<'_, H> {
     }
 
     /// The requester's side of the copy: where the bytes of the piece lie, or where they belong.
+    #[inline(always)]
     pub(crate) fn local(&mut self) -> Side<'_, H> {
         match &mut self.bytes {
             Bytes::Request {

@@ -29,19 +29,12 @@ pub(crate) fn answer<H: Host>(
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
         return Err(Refusal::InvalidRequest);
     }
+    // Checked for the whole range before a byte is handed out, and again with every piece.
     let whole = message.remote(core, Access::REMOTE_READ);
-    // A read of nothing checks no key (C9-88). All others are checked for the whole range before
-    // a byte is handed out, and again with every piece.
-    if whole.length != 0 && bus.keys.check(&whole).is_err() {
-        return Err(Refusal::Access);
-    }
+    let mut source = Side::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
         return Ok(Reply::Acknowledge);
     }
-    let mut source = Side::Range {
-        whole,
-        offset: u64::from(message.offset),
-    };
     let piece = message.length;
     match sgl::copy(bus.keys, &mut source, &mut message.local(), piece) {
         Ok(()) => Ok(Reply::Acknowledge),

@@ -165,11 +165,14 @@ impl Payload {
         }
     }
 
-    /// Copies `count` scatter/gather entries from `offset`.
+    /// Copies `count` scatter/gather entries from `offset`. They are few as a rule, so each is copied
+    /// by itself, as something whose size is known.
+    #[inline(always)]
     fn read_entries(&mut self, queue: &impl Queue, offset: u32, count: usize) {
-        match self.entries.get_mut(..count) {
-            Some([]) | None => (),
-            Some(entries) => queue.read(offset, entries.as_mut_bytes()),
+        let mut offset = offset;
+        for entry in self.entries.iter_mut().take(count) {
+            queue.read(offset, entry.as_mut_bytes());
+            offset = offset.wrapping_add(size_of::<abi::Sge>() as u32);
         }
     }
 
@@ -238,6 +241,7 @@ impl SendRequest {
     /// # Errors
     ///
     /// The status with which the request ends at once. The head has been copied all the same.
+    #[inline(always)]
     pub(crate) fn read(
         &mut self,
         queue: &impl Queue,
@@ -309,7 +313,7 @@ impl SendRequest {
     }
 
     /// The side of a copy that the request names, from `offset` on, where `cursor` stands.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn side<'a, H: Host>(
         &'a self,
         pd: u32,

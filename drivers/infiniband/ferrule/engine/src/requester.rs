@@ -224,6 +224,7 @@ impl Requester {
     }
 
     /// Takes the next request out of the ring.
+    #[inline(always)]
     pub(crate) fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
         let looked = self.consumer == self.producer;
         match self.waiting(core) {
@@ -269,6 +270,7 @@ impl Requester {
 
     /// Local keys are checked before anything is sent, so that a request which names memory that it
     /// must not is never begun (C10-57).
+    #[inline(always)]
     fn check_keys<H: Host>(&self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), Status> {
         let request = &self.request;
         let need = request.opcode.local_need();

@@ -300,6 +300,7 @@ impl Responder {
 /// Takes a piece of a message from a peer.
 ///
 /// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
+#[inline(always)]
 pub(crate) fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
@@ -348,6 +349,7 @@ pub(crate) fn receive<H: Host>(
 }
 
 /// Judges the piece, places its bytes and completes the receive request it may end.
+#[inline(always)]
 pub(crate) fn accept<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
@@ -410,6 +412,7 @@ pub(crate) fn accept<H: Host>(
 }
 
 /// Places the bytes of a piece of a SEND or an RDMA WRITE.
+#[inline(always)]
 fn place<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
@@ -452,17 +455,10 @@ fn place<H: Host>(
             rq.target()
         }
         _ => {
+            // Checked for the whole range before a byte is placed, and again with every piece, for
+            // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
-            // A write without data checks no key (C9-88). All others are checked for the whole
-            // range before a byte is placed, and again with every piece, for the region may have
-            // been deregistered since.
-            if length != 0 && bus.keys.check(&whole).is_err() {
-                return Err(Refusal::Access);
-            }
-            Side::Range {
-                whole,
-                offset: u64::from(message.offset),
-            }
+            Side::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?
         }
     };
     let piece = message.length;

@@ -58,12 +58,12 @@ pub(crate) enum Side<'a, H: Host> {
         entries: &'a [abi::Sge],
         cursor: &'a mut Cursor,
     },
-    /// A range of a peer's memory, opened by a key that is checked for all of the range.
-    Range {
-        /// The key and the whole range.
-        whole: KeyUse,
-        /// Bytes of it that have been used.
+    /// Memory of a peer, which a key has opened. It stays as long as nobody else has the keys.
+    Memory {
+        region: &'a H::Region,
+        /// The bytes from there on, and how many there are.
         offset: u64,
+        left: u32,
     },
 }
 
@@ -87,10 +87,25 @@ enum Piece<'a, H: Host> {
     },
 }
 
-impl<H: Host> Side<'_, H> {
+impl<'a, H: Host> Side<'a, H> {
+    /// The peer's memory that a key opens, from the byte `offset` of the use on. The key is checked
+    /// for all of the use, but for one of no bytes, which checks no key (IBA volume 1, C9-88).
+    #[inline(always)]
+    pub(crate) fn opened(keys: &'a Keys<H>, whole: &KeyUse, offset: u32) -> Option<Self> {
+        if whole.length == 0 {
+            return Some(Side::Inline(&[]));
+        }
+        let (region, start) = keys.check(whole).ok()?;
+        Some(Side::Memory {
+            region,
+            offset: start.wrapping_add(offset.into()),
+            left: (whole.length as u32).saturating_sub(offset),
+        })
+    }
+
     /// The next piece, and how many of `at_most` bytes it has; `None` if the key check forbids it
     /// or the side is at its end.
-    #[inline]
+    #[inline(always)]
     fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
         match self {
             Side::Inline(bytes) => {
@@ -130,11 +145,13 @@ impl<H: Host> Side<'_, H> {
                     .ok()?;
                 break Some((Piece::Memory { region, offset }, length));
             },
-            Side::Range { whole, offset } => {
-                let (region, start) = keys.check(whole).ok()?;
-                let rest = whole.length.checked_sub(*offset)?;
-                let length = rest.min(u64::from(at_most)) as u32;
-                let offset = start.checked_add(*offset)?;
+            Side::Memory {
+                region,
+                offset,
+                left,
+            } => {
+                let length = at_most.min(*left);
+                let offset = *offset;
                 (length != 0).then_some((Piece::Memory { region, offset }, length))
             }
         }
@@ -147,7 +164,10 @@ impl<H: Host> Side<'_, H> {
             Side::Inline(bytes) => *bytes = bytes.get(length as usize..).unwrap_or(&[]),
             Side::Packet { offset, .. } => *offset = offset.wrapping_add(length as usize),
             Side::List { cursor, .. } => cursor.offset = cursor.offset.wrapping_add(length),
-            Side::Range { offset, .. } => *offset = offset.wrapping_add(u64::from(length)),
+            Side::Memory { offset, left, .. } => {
+                *offset = offset.wrapping_add(u64::from(length));
+                *left = left.wrapping_sub(length);
+            }
         }
     }
 }
@@ -157,6 +177,7 @@ impl<H: Host> Side<'_, H> {
 /// # Errors
 ///
 /// The side that could not be reached. Bytes before the one in question may have been copied.
+#[inline]
 pub(crate) fn copy<H: Host>(
     keys: &Keys<H>,
     source: &mut Side<'_, H>,
@@ -165,40 +186,50 @@ pub(crate) fn copy<H: Host>(
 ) -> Result<(), Unreachable> {
     let mut left = length;
     while left != 0 {
-        let (from, at_most) = source.piece(keys, left).ok_or(Unreachable::Source)?;
-        let (to, length) = target.piece(keys, at_most).ok_or(Unreachable::Target)?;
-        let Piece::Memory {
-            region: to,
-            offset: to_offset,
-        } = to
-        else {
-            return Err(Unreachable::Target);
-        };
-        match from {
-            Piece::Private(bytes) => {
-                let bytes = bytes.get(..length as usize).ok_or(Unreachable::Source)?;
-                to.write(to_offset, bytes)
-                    .map_err(|_| Unreachable::Target)?;
-            }
-            Piece::Packet { packet, offset } => {
-                packet
-                    .copy(offset, to, to_offset, length as usize)
-                    .map_err(|_| Unreachable::Target)?;
-            }
-            Piece::Memory {
-                region: from,
-                offset: from_offset,
-            } => {
-                // Which of the two failed is not told; the key check allowed both.
-                H::Region::copy(from, from_offset, to, to_offset, length as usize)
-                    .map_err(|_| Unreachable::Target)?;
-            }
-        }
-        source.advance(length);
-        target.advance(length);
-        left = left.wrapping_sub(length);
+        left = left.wrapping_sub(copy_piece(keys, source, target, left)?);
     }
     Ok(())
+}
+
+/// Copies what lies in one piece on both sides, `at_most` so many bytes, and answers how many it was.
+///
+/// It is not part of the loop, which few messages take more than once.
+#[inline(never)]
+fn copy_piece<H: Host>(
+    keys: &Keys<H>,
+    source: &mut Side<'_, H>,
+    target: &mut Side<'_, H>,
+    at_most: u32,
+) -> Result<u32, Unreachable> {
+    let Some((from, at_most)) = source.piece(keys, at_most) else {
+        return Err(Unreachable::Source);
+    };
+    let Some((
+        Piece::Memory {
+            region: to,
+            offset: to_offset,
+        },
+        length,
+    )) = target.piece(keys, at_most)
+    else {
+        return Err(Unreachable::Target);
+    };
+    // Which of the two sides failed is not told; the key check allowed both.
+    let copied = match from {
+        Piece::Private(bytes) => {
+            let bytes = bytes.get(..length as usize).ok_or(Unreachable::Source)?;
+            to.write(to_offset, bytes)
+        }
+        Piece::Packet { packet, offset } => packet.copy(offset, to, to_offset, length as usize),
+        Piece::Memory {
+            region: from,
+            offset: from_offset,
+        } => H::Region::copy(from, from_offset, to, to_offset, length as usize),
+    };
+    copied.map_err(|_| Unreachable::Target)?;
+    source.advance(length);
+    target.advance(length);
+    Ok(length)
 }
 
 /// Copies bytes, once, from where they lie to private memory.
@@ -230,6 +261,7 @@ pub(crate) fn gather<H: Host>(
 }
 
 /// Whether all of a list may be used so.
+#[inline(always)]
 pub(crate) fn check_list<H: Host>(
     keys: &Keys<H>,
     pd: u32,

@@ -7,6 +7,7 @@ use super::{
     requester::within,
     transmit,
     Gap,
+    Outgoing,
     Resource,
     Unsent,
     Wire,
@@ -510,11 +511,14 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         length: resource.length.into(),
         peer_of: Some(core.id),
     };
-    let source = Side::Range {
-        whole,
-        offset: offset.into(),
+    let payload = Side::opened(bus.keys, &whole, offset).ok_or(Unsent::Fault)?;
+    let packet = Outgoing {
+        headers,
+        payload,
+        length,
+        keys: bus.keys,
     };
-    transmit(bus, &mut wire.route, headers, source, length)?;
+    packet.send(bus.host, bus.counters, wire.route.as_mut())?;
     bus.allowance.take_bytes(length.max(PACKET));
     bus.counters.bytes.count(length.into());
     if let Some(resource) = wire.resources.get_mut(place) {
