@@ -51,11 +51,18 @@ def link_add(device, netdev, namespace=None):
 def devices(namespace=None):
     """The devices that are seen in a namespace, by the three ways there are: netlink, sysfs, libibverbs."""
     inside = within(namespace)
-    by_netlink = {device["ifname"] for device in json.loads(must(*inside, "rdma", "-j", "dev", "show"))}
-    by_sysfs = set(must(*inside, "ls", CLASS).split())
-    by_verbs = {line.split()[0] for line in must(*inside, "ibv_devices").splitlines()[2:]}
-    check(by_netlink == by_sysfs == by_verbs, f"netlink {by_netlink}, sysfs {by_sysfs}, verbs {by_verbs}")
-    return by_netlink
+
+    ways = []
+
+    def agree():
+        ways[:] = ({device["ifname"] for device in json.loads(must(*inside, "rdma", "-j", "dev", "show"))},
+                   set(must(*inside, "ls", CLASS).split()),
+                   {line.split()[0] for line in must(*inside, "ibv_devices").splitlines()[2:]})
+        return ways[0] == ways[1] == ways[2]
+
+    # One is asked after the other, and a device may be on its way meanwhile.
+    wait_for(agree, "netlink, sysfs and libibverbs tell of the same devices")
+    return ways[0]
 
 
 def mode():
