@@ -302,7 +302,6 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.pause = Some(bus.now.saturating_add(rnr_wait(code)));
     wire.overdue = None;
-    wire.probe.begin_again();
     wire.missed = Gap::default();
 }
 
