@@ -154,7 +154,8 @@ impl Host for Kernel {
         queue: &Buffer,
         index: u32,
     ) -> Option<(ferrule_engine::Path, Option<Path>)> {
-        queue.posting.as_ref()?.destination(index)
+        let destination = queue.posting.as_ref()?.destination(index)?;
+        Some(destination.into_parts())
     }
 
     fn completion_event(&mut self, cq: &Arc<cq::Notifier>) {
@@ -282,7 +283,29 @@ pub(crate) struct Ring {
     pub(crate) ctrl: Arc<SharedArea>,
 }
 
-const CQE_SIZE: usize = size_of::<abi::Cqe>();
+pub(super) const CQE_SIZE: usize = size_of::<abi::Cqe>();
+
+impl Ring {
+    /// An empty one of `depth` slots, a power of two.
+    pub(crate) fn new(depth: u32) -> Result<Self> {
+        Ok(Ring {
+            slots: Self::slots(depth)?,
+            ctrl: Self::ctrl()?,
+        })
+    }
+
+    /// So many empty slots, a power of two.
+    pub(crate) fn slots(depth: u32) -> Result<Arc<SharedArea>> {
+        let size = depth as usize * CQE_SIZE;
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL)?)
+    }
+
+    /// Control words.
+    pub(crate) fn ctrl() -> Result<Arc<SharedArea>> {
+        let size = size_of::<abi::CqCtrl>();
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL)?)
+    }
+}
 
 /// The last word of 64 bits: the phase is its upper half, and below it is what is reserved.
 const CQE_LAST: usize = CQE_SIZE - size_of::<u64>();

@@ -31,11 +31,13 @@ use rdma::{
 use zerocopy::FromBytes;
 
 use super::{
-    host::Ring,
+    host::{
+        Ring,
+        CQE_SIZE, //
+    },
     posting::Directory, //
 };
 
-const CQE_SIZE: usize = size_of::<abi::Cqe>();
 const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
 const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
@@ -68,12 +70,8 @@ impl Polling {
         directory: Arc<Directory>,
         notifier: Arc<Notifier>,
     ) -> Result<(Pin<KBox<Self>>, Ring)> {
-        let slots = Arc::new(SharedArea::new(depth as usize * CQE_SIZE)?, GFP_KERNEL)?;
-        let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
-        let ring = Ring {
-            slots: slots.clone(),
-            ctrl: ctrl.clone(),
-        };
+        let ring = Ring::new(depth)?;
+        let (slots, ctrl) = (ring.slots.clone(), ring.ctrl.clone());
         let consumer = Consumer {
             index: 0,
             armed: 0,

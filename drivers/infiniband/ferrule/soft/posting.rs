@@ -52,18 +52,41 @@ use rdma::{
         SendRequest,
         Sge, //
     },
+    Driver, //
 };
 use zerocopy::IntoBytes;
 
 use super::net::path::Path as Route;
-use crate::verbs::Ferrule;
 
 const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
 const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
 const RQ_DOORBELL: usize = core::mem::offset_of!(abi::QpCtrl, rq_doorbell);
 
 /// Where a datagram goes, and a route there that has yet to be found.
-pub(crate) type Destination = (Path, Option<Route>);
+pub(crate) struct Destination {
+    path: Path,
+    route: Option<Route>,
+}
+
+impl Destination {
+    /// A path, with the route if it leads to another device.
+    pub(crate) fn new(path: Path, route: Option<Route>) -> Self {
+        Destination { path, route }
+    }
+
+    /// The same, its route to be looked for anew. Any context.
+    pub(crate) fn again(&self) -> Self {
+        Destination {
+            path: self.path,
+            route: self.route.as_ref().map(Route::again),
+        }
+    }
+
+    /// As the engine has it.
+    pub(super) fn into_parts(self) -> (Path, Option<Route>) {
+        (self.path, self.route)
+    }
+}
 
 /// How the rings of a queue pair lie in its buffer.
 #[derive(Clone, Copy)]
@@ -76,20 +99,32 @@ pub(crate) struct Rings {
     pub(crate) cap: Capabilities,
 }
 
-/// The send queue's side of those who post.
-struct Sender {
+/// How far a ring has been filled.
+#[derive(Default)]
+struct Filled {
     producer: u32,
     /// The queue pair is in a state in which requests are taken.
     is_open: bool,
-    /// Of each slot, where its datagram goes; empty for other services.
-    destinations: KVec<Option<Destination>>,
 }
 
-/// The receive queue's side of those who post.
-struct Receiver {
-    producer: u32,
-    /// As the sender's.
-    is_open: bool,
+impl Filled {
+    /// The index that the next request gets, if no more than `most` are there that are not `free`.
+    fn next(&self, free: &Atomic<u32>, most: u32) -> Result<u32> {
+        if !self.is_open {
+            return Err(EINVAL);
+        }
+        if self.producer.wrapping_sub(free.load(Acquire)) >= most {
+            return Err(ENOMEM);
+        }
+        Ok(self.producer)
+    }
+}
+
+/// The send queue's side of those who post.
+struct Sender {
+    filled: Filled,
+    /// Of each slot, where its datagram goes; empty for other services.
+    destinations: KVec<Option<Destination>>,
 }
 
 /// The rings of a queue pair, for those who post.
@@ -102,7 +137,7 @@ pub(crate) struct Posting {
     #[pin]
     sender: SpinLockIrq<Sender>,
     #[pin]
-    receiver: SpinLockIrq<Receiver>,
+    receiver: SpinLockIrq<Filled>,
     /// All slots before these indices are free: completions tell.
     sq_free: Atomic<u32>,
     rq_free: Atomic<u32>,
@@ -123,13 +158,8 @@ impl Posting {
             }
         }
         let sender = Sender {
-            producer: 0,
-            is_open: false,
+            filled: Filled::default(),
             destinations,
-        };
-        let receiver = Receiver {
-            producer: 0,
-            is_open: false,
         };
         Arc::pin_init(
             pin_init!(Posting {
@@ -137,7 +167,7 @@ impl Posting {
                 rings,
                 notifier,
                 sender <- new_spinlock_irq!(sender, "Posting::sender"),
-                receiver <- new_spinlock_irq!(receiver, "Posting::receiver"),
+                receiver <- new_spinlock_irq!(Filled::default(), "Posting::receiver"),
                 sq_free: Atomic::new(0),
                 rq_free: Atomic::new(0),
             }),
@@ -157,13 +187,13 @@ impl Posting {
     ///
     /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for what does not fit
     /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
-    pub(crate) fn post_send<'a>(
+    pub(crate) fn post_send<'a, D: Driver>(
         &self,
-        requests: impl Iterator<Item = SendRequest<'a, Ferrule>>,
-        destination: impl Fn(&SendRequest<'a, Ferrule>) -> Option<Destination>,
+        requests: impl Iterator<Item = SendRequest<'a, D>>,
+        destination: impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
     ) -> (bool, Result) {
         let mut sender = self.sender.lock();
-        let before = sender.producer;
+        let before = sender.filled.producer;
         let mut result = Ok(());
         for request in requests {
             result = self.put_send(&mut sender, &request, &destination);
@@ -171,9 +201,9 @@ impl Posting {
                 break;
             }
         }
-        let any = sender.producer != before;
+        let any = sender.filled.producer != before;
         if any {
-            let _ = self.store(SQ_PRODUCER, sender.producer);
+            let _ = self.store(SQ_PRODUCER, sender.filled.producer);
         }
         (any, result)
     }
@@ -207,20 +237,14 @@ impl Posting {
     }
 
     /// Fills the next slot of the send queue.
-    fn put_send<'a>(
+    fn put_send<'a, D: Driver>(
         &self,
         sender: &mut Sender,
-        request: &SendRequest<'a, Ferrule>,
-        destination: &impl Fn(&SendRequest<'a, Ferrule>) -> Option<Destination>,
+        request: &SendRequest<'a, D>,
+        destination: &impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
     ) -> Result {
         let Rings { sq, cap, .. } = &self.rings;
-        if !sender.is_open {
-            return Err(EINVAL);
-        }
-        let index = sender.producer;
-        if index.wrapping_sub(self.sq_free.load(Acquire)) >= cap.max_send_wr {
-            return Err(ENOMEM);
-        }
+        let index = sender.filled.next(&self.sq_free, cap.max_send_wr)?;
         let slot = index & (sq.depth - 1);
         let mut head = send_head(request)?;
         if let Some(place) = sender.destinations.get_mut(slot as usize) {
@@ -248,20 +272,14 @@ impl Posting {
                 .into();
         }
         self.area.write_bytes(at, head.as_bytes())?;
-        sender.producer = index.wrapping_add(1);
+        sender.filled.producer = index.wrapping_add(1);
         Ok(())
     }
 
     /// Fills the next slot of the receive queue.
-    fn put_recv(&self, receiver: &mut Receiver, request: &RecvRequest<'_>) -> Result {
+    fn put_recv(&self, receiver: &mut Filled, request: &RecvRequest<'_>) -> Result {
         let Rings { rq, cap, .. } = &self.rings;
-        if !receiver.is_open {
-            return Err(EINVAL);
-        }
-        let index = receiver.producer;
-        if index.wrapping_sub(self.rq_free.load(Acquire)) >= cap.max_recv_wr {
-            return Err(ENOMEM);
-        }
+        let index = receiver.next(&self.rq_free, cap.max_recv_wr)?;
         let at = (rq.offset + (index & (rq.depth - 1)) * rq.stride) as usize;
         let body = at + size_of::<abi::RecvWqe>();
         let head = abi::RecvWqe {
@@ -301,8 +319,8 @@ impl Posting {
     pub(super) fn destination(&self, index: u32) -> Option<Destination> {
         let sender = self.sender.lock();
         let slot = index & self.rings.sq.depth.wrapping_sub(1);
-        let (path, route) = sender.destinations.get(slot as usize)?.as_ref()?;
-        Some((*path, route.as_ref().map(Route::again)))
+        let destination = sender.destinations.get(slot as usize)?.as_ref()?;
+        Some(destination.again())
     }
 
     /// A completion tells that all slots before this index are free.
@@ -328,9 +346,9 @@ impl Posting {
     /// C10-97.2.1).
     pub(crate) fn moved(&self, to: State) {
         let mut sender = self.sender.lock();
-        sender.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
+        sender.filled.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
         if to == State::Reset {
-            sender.producer = 0;
+            sender.filled.producer = 0;
             self.sq_free.store(0, Relaxed);
             let _ = self.store(SQ_PRODUCER, 0);
         }
@@ -346,7 +364,7 @@ impl Posting {
 }
 
 /// The head of a send request's slot, but for what tells of its data.
-fn send_head(request: &SendRequest<'_, Ferrule>) -> Result<abi::SendWqe> {
+fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
     let mut head = abi::SendWqe {
         wr_id: request.wr_id().into(),
         ..Default::default()

@@ -2,7 +2,6 @@
 
 //! Address handles: the way to a datagram's receiver, and its number in work requests.
 
-use ferrule_engine::Path;
 use kernel::prelude::*;
 use rdma::{
     ah,
@@ -12,7 +11,6 @@ use rdma::{
 
 use crate::{
     soft::{
-        net::path::Path as Route,
         posting::Destination,
         Shared, //
     },
@@ -40,7 +38,7 @@ enum Handle {
         _number: Number,
     },
     /// The kernel: by what is in the handle, its route yet to be found.
-    Value(Path, Option<Route>),
+    Value(Destination),
 }
 
 impl Ah {
@@ -48,7 +46,7 @@ impl Ah {
     pub(super) fn destination(&self) -> Option<Destination> {
         match &self.handle {
             Handle::Number { .. } => None,
-            Handle::Value(path, route) => Some((*path, route.as_ref().map(Route::again))),
+            Handle::Value(destination) => Some(destination.again()),
         }
     }
 }
@@ -88,7 +86,7 @@ impl ah::Operations for Ah {
                 let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
                     dev.unsought_route(&attr.av, sgid)
                 })?;
-                Handle::Value(path, route)
+                Handle::Value(Destination::new(path, route))
             }
         };
         Ok(Ah {

@@ -76,8 +76,7 @@ fn depth(cqe: u32) -> Result<u32> {
 /// Makes a ring of at least `cqe` slots, and answers how many it has.
 fn new_ring(ctx: &Ucontext<Ferrule>, cqe: u32) -> Result<(u32, Arc<SharedArea>, Entry)> {
     let depth = depth(cqe)?;
-    let size = depth as usize * size_of::<abi::Cqe>();
-    let slots = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
+    let slots = Ring::slots(depth)?;
     let entry = ctx.map(slots.clone(), Protection::ReadOnly)?;
     Ok((depth, slots, entry))
 }
@@ -127,7 +126,7 @@ impl cq::Operations for Cq {
             return Self::for_kernel(new, attr);
         };
         let (depth, slots, ring_entry) = new_ring(user.ucontext(), attr.cqe)?;
-        let ctrl = Arc::new(SharedArea::new(size_of::<abi::CqCtrl>())?, GFP_KERNEL)?;
+        let ctrl = Ring::ctrl()?;
         let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
         let mut resp = CreateCqResp {
             ring_offset: ring_entry.offset(),

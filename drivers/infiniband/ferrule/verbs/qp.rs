@@ -96,11 +96,8 @@ impl Qp {
 
 /// The buffer that a queue pair shares with its program: send ring, receive ring, control words.
 struct Layout {
-    sq: RingLayout,
-    rq: RingLayout,
-    ctrl: u32,
+    rings: Rings,
     size: usize,
-    cap: Capabilities,
 }
 
 impl Layout {
@@ -130,18 +127,16 @@ impl Layout {
 
         // What the rounding up leaves room for is granted.
         let send_body = sq.stride - send_head;
+        let cap = Capabilities {
+            max_send_wr: sq.depth,
+            max_recv_wr: rq.depth,
+            max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
+            max_recv_sge: if shared { 0 } else { max_recv_sge },
+            max_inline: send_body.min(abi::MAX_INLINE as u32),
+        };
         Ok(Layout {
-            ctrl,
+            rings: Rings { sq, rq, ctrl, cap },
             size: ctrl as usize + size_of::<abi::QpCtrl>(),
-            cap: Capabilities {
-                max_send_wr: sq.depth,
-                max_recv_wr: rq.depth,
-                max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
-                max_recv_sge: if shared { 0 } else { max_recv_sge },
-                max_inline: send_body.min(abi::MAX_INLINE as u32),
-            },
-            sq,
-            rq,
         })
     }
 }
@@ -194,22 +189,16 @@ impl qp::Operations for Qp {
 
         let srq = new.srq().map(|srq| srq.number());
 
-        let layout = Layout::new(&attr.cap, srq.is_some())?;
-        let buffer = Arc::new(SharedArea::new(layout.size)?, GFP_KERNEL)?;
+        let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some())?;
+        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
         let soft = new.device().shared();
         let handle = new.notifier();
-        let rings = match user {
+        let side = match user {
             Some(user) => {
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
                 Side::Program(user, entry)
             }
             None => {
-                let rings = Rings {
-                    sq: layout.sq,
-                    rq: layout.rq,
-                    ctrl: layout.ctrl,
-                    cap: layout.cap,
-                };
                 let is_datagram = qp_type == QpType::Ud;
                 Side::Kernel(Posting::new(
                     buffer.clone(),
@@ -219,7 +208,7 @@ impl qp::Operations for Qp {
                 )?)
             }
         };
-        let (context, queue) = match &rings {
+        let (context, queue) = match &side {
             Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::of_program(buffer)),
             Side::Kernel(posting) => (None, Buffer::of_kernel(posting.clone())),
         };
@@ -231,23 +220,23 @@ impl qp::Operations for Qp {
             send_cq,
             recv_cq,
             srq,
-            cap: layout.cap,
+            cap: rings.cap,
             sq_sig_all: attr.sq_sig_all,
-            sq: layout.sq,
-            rq: layout.rq,
-            ctrl: layout.ctrl,
+            sq: rings.sq,
+            rq: rings.rq,
+            ctrl: rings.ctrl,
             queue,
             handle,
         })?;
         new.set_qp_num(id.number);
         new.set_cap(qp::Cap {
-            max_send_wr: layout.cap.max_send_wr,
-            max_recv_wr: layout.cap.max_recv_wr,
-            max_send_sge: layout.cap.max_send_sge,
-            max_recv_sge: layout.cap.max_recv_sge,
-            max_inline_data: layout.cap.max_inline,
+            max_send_wr: rings.cap.max_send_wr,
+            max_recv_wr: rings.cap.max_recv_wr,
+            max_send_sge: rings.cap.max_send_sge,
+            max_recv_sge: rings.cap.max_recv_sge,
+            max_inline_data: rings.cap.max_inline,
         });
-        let (user, producer) = match rings {
+        let (user, producer) = match side {
             Side::Program(user, buffer) => (Some(user), Producer::Program { buffer }),
             Side::Kernel(posting) => {
                 let listed = Listed::new(soft.directory(), id.number, id.generation, posting)
@@ -264,13 +253,13 @@ impl qp::Operations for Qp {
             user.respond(&CreateQpResp {
                 buf_offset: buffer.offset(),
                 buf_size: buffer.len() as u32,
-                sq_offset: layout.sq.offset,
-                sq_depth: layout.sq.depth,
-                sq_stride: layout.sq.stride,
-                rq_offset: layout.rq.offset,
-                rq_depth: layout.rq.depth,
-                rq_stride: layout.rq.stride,
-                ctrl_offset: layout.ctrl,
+                sq_offset: rings.sq.offset,
+                sq_depth: rings.sq.depth,
+                sq_stride: rings.sq.stride,
+                rq_offset: rings.rq.offset,
+                rq_depth: rings.rq.depth,
+                rq_stride: rings.rq.stride,
+                ctrl_offset: rings.ctrl,
                 qp_gen: id.generation,
                 ..Default::default()
             })?;
