@@ -265,7 +265,6 @@ fn turn(
     first: Option<ContextId>,
 ) -> (Outcome, bool) {
     let mut host = Kernel::default();
-    core.rung.take(|qpn| owner.engine.ring_qp(qpn));
     let received = take_in(core, &mut owner.engine, &mut host, budget);
     let left = budget.less(received);
     let mut outcome = match first {
@@ -296,8 +295,9 @@ fn turn(
     (outcome, message)
 }
 
-/// Lets the engine have the packets that wait, within half of a budget, and answers what of it was
-/// used. The other half is for what they ask for: answers, and requests that may go now.
+/// Lets the engine know which kernel users have rung, and have the packets that wait, these within half
+/// of a budget, and answers what of it was used. The other half is for what they ask for: answers, and
+/// requests that may go now.
 #[inline]
 fn take_in(
     core: &WithTimer<Core>,
@@ -305,6 +305,7 @@ fn take_in(
     host: &mut Kernel,
     budget: Budget,
 ) -> Budget {
+    core.rung.take(|qpn| engine.ring_qp(qpn));
     let mut used = Budget {
         requests: 0,
         bytes: 0,
@@ -528,7 +529,6 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
         // Where another caller is the owner, that one does the work.
         let used = core.shard.try_enter().map_or(0, |mut owner| {
             let mut host = Kernel::default();
-            core.rung.take(|qpn| owner.engine.ring_qp(qpn));
             let received = take_in(core, &mut owner.engine, &mut host, SLICE);
             let left = SLICE.less(received);
             let used = owner.engine.run(&mut host, left, None).used;
