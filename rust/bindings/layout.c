@@ -259,44 +259,6 @@ void layout(void)
 	FIELD(ib_wc, sl);
 	FIELD(ib_wc, port_num);
 
-	SIZE(ib_sge);
-	FIELD(ib_sge, addr);
-	FIELD(ib_sge, length);
-	FIELD(ib_sge, lkey);
-
-	SIZE(ib_send_wr);
-	FIELD(ib_send_wr, next);
-	FIELD_AS(ib_send_wr, wr_id, __bindgen_anon_1);
-	FIELD(ib_send_wr, sg_list);
-	FIELD(ib_send_wr, num_sge);
-	FIELD(ib_send_wr, opcode);
-	FIELD(ib_send_wr, send_flags);
-	FIELD(ib_send_wr, ex);
-
-	SIZE(ib_rdma_wr);
-	FIELD(ib_rdma_wr, wr);
-	FIELD(ib_rdma_wr, remote_addr);
-	FIELD(ib_rdma_wr, rkey);
-
-	SIZE(ib_atomic_wr);
-	FIELD(ib_atomic_wr, wr);
-	FIELD(ib_atomic_wr, remote_addr);
-	FIELD(ib_atomic_wr, compare_add);
-	FIELD(ib_atomic_wr, swap);
-	FIELD(ib_atomic_wr, rkey);
-
-	SIZE(ib_ud_wr);
-	FIELD(ib_ud_wr, wr);
-	FIELD(ib_ud_wr, ah);
-	FIELD(ib_ud_wr, remote_qpn);
-	FIELD(ib_ud_wr, remote_qkey);
-
-	SIZE(ib_recv_wr);
-	FIELD(ib_recv_wr, next);
-	FIELD_AS(ib_recv_wr, wr_id, __bindgen_anon_1);
-	FIELD(ib_recv_wr, sg_list);
-	FIELD(ib_recv_wr, num_sge);
-
 	SIZE(ib_qp);
 	FIELD(ib_qp, device);
 	FIELD(ib_qp, pd);
@@ -382,6 +344,24 @@ void layout(void)
 	FIELD(ib_send_wr, opcode);
 	FIELD(ib_send_wr, send_flags);
 	FIELD(ib_send_wr, ex);
+
+	SIZE(ib_rdma_wr);
+	FIELD(ib_rdma_wr, wr);
+	FIELD(ib_rdma_wr, remote_addr);
+	FIELD(ib_rdma_wr, rkey);
+
+	SIZE(ib_atomic_wr);
+	FIELD(ib_atomic_wr, wr);
+	FIELD(ib_atomic_wr, remote_addr);
+	FIELD(ib_atomic_wr, compare_add);
+	FIELD(ib_atomic_wr, swap);
+	FIELD(ib_atomic_wr, rkey);
+
+	SIZE(ib_ud_wr);
+	FIELD(ib_ud_wr, wr);
+	FIELD(ib_ud_wr, ah);
+	FIELD(ib_ud_wr, remote_qpn);
+	FIELD(ib_ud_wr, remote_qkey);
 
 	SIZE(ib_recv_wr);
 	FIELD(ib_recv_wr, next);

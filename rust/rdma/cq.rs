@@ -92,7 +92,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     }
 
     /// Arms the queue of a kernel user: the next completion, or the next solicited one, is an event.
-    /// While the former was asked for and has not come, the latter changes nothing. Then says whether completions lie there already. Context as for [`poll`](Self::poll).
+    /// While the former was asked for and has not come, the latter changes nothing. Then says whether
+    /// completions lie there already. Context as for [`poll`](Self::poll).
     ///
     /// # Errors
     ///
