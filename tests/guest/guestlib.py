@@ -124,15 +124,29 @@ def listens(port):
     return False
 
 
+def within(namespace):
+    """What a command begins with that is to run in a namespace; without one, here."""
+    return ("ip", "netns", "exec", namespace) if namespace else ()
+
+
+def remove_links(prefix):
+    """Delete the RDMA devices in sight, and the network devices, whose names begin so."""
+    for device in os.listdir("/sys/class/infiniband"):
+        if device.startswith(prefix):
+            run("rdma", "link", "delete", device)
+    for netdev in os.listdir("/sys/class/net"):
+        if netdev.startswith(prefix):
+            run("ip", "link", "delete", netdev)
+
+
 ROCE_PORT = 4791
 
 
 def sockets_of_port(namespace=None):
     """The versions of IP, 4 and 6, by which somebody in a namespace has the port of RoCEv2."""
-    inside = ("ip", "netns", "exec", namespace) if namespace else ()
     found = set()
     for version, table in ((4, "udp"), (6, "udp6")):
-        for line in must(*inside, "cat", f"/proc/net/{table}").splitlines()[1:]:
+        for line in must(*within(namespace), "cat", f"/proc/net/{table}").splitlines()[1:]:
             if int(line.split()[1].rsplit(":", 1)[1], 16) == ROCE_PORT:
                 found.add(version)
     return found
@@ -147,8 +161,7 @@ for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     taken.bind((address, {ROCE_PORT}))
 """
-    inside = ("ip", "netns", "exec", namespace) if namespace else ()
-    status, output = run(*inside, "python3", "-c", program)
+    status, output = run(*within(namespace), "python3", "-c", program)
     check(status == 0 or "Address already in use" in output, output)
     sockets = sockets_of_port(namespace)
     check(sockets == (set() if status == 0 else {4, 6}), f"port {ROCE_PORT} is taken by IP of versions {sockets}")

@@ -13,8 +13,8 @@ import os
 import socket
 import sys
 
-from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, run, server_and_client,
-                      sockets_of_port, wait_for)
+from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, remove_links, run,
+                      server_and_client, sockets_of_port, wait_for)
 
 TYPE = sys.argv[1]
 CLASS = "/sys/class/infiniband"
@@ -39,12 +39,7 @@ def clear():
     """Remove what a case may have left."""
     for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
         run("ip", "netns", "delete", name)
-    for device in os.listdir(CLASS):
-        if device.startswith("lt"):
-            run("rdma", "link", "delete", device)
-    for netdev in os.listdir("/sys/class/net"):
-        if netdev.startswith("lt"):
-            run("ip", "link", "delete", netdev)
+    remove_links("lt")
 
 
 def refused(words, *texts):
@@ -54,6 +49,10 @@ def refused(words, *texts):
     check(status != 0, f"{' '.join(words)} succeeded")
     check(any(text in output for text in texts), f"{' '.join(words)} says: {output}")
     check(sorted(os.listdir(CLASS)) == before, f"{' '.join(words)} has left a device")
+
+
+def await_gid(device):
+    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/{device}/ports/1/gids/1"), f"{device} has its IPv4 GID")
 
 
 def port_state(device):
@@ -126,7 +125,7 @@ def several():
     listed = must("ibv_devices")
     for number in range(count):
         check(f"ltdev{number} " in listed, listed)
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev5/ports/1/gids/1"), "ltdev5 has its IPv4 GID")
+    await_gid("ltdev5")
     traffic("ltdev5")
     for number in (3, 0, 5, 1, 4, 2):
         must("rdma", "link", "delete", f"ltdev{number}")
@@ -185,7 +184,7 @@ def netdev_down_and_up():
     wait_for(lambda: port_state("ltdev0") == "DOWN", "the port is down")
     must("ip", "link", "set", "lt0", "up")
     wait_for(lambda: port_state("ltdev0") == "ACTIVE", "the port is active")
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    await_gid("ltdev0")
     traffic("ltdev0")
 
 
@@ -204,7 +203,7 @@ def netdev_renamed():
     must("ip", "link", "set", "lt0", "name", "ltnew")
     link = json.loads(must("rdma", "-j", "link", "show", "ltdev0/1"))[0]
     check(link["netdev"] == "ltnew", str(link))
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    await_gid("ltdev0")
     traffic("ltdev0")
 
 
@@ -242,7 +241,7 @@ def kind_of_netdev(kind):
         must("ip", "address", "add", "10.79.0.1/24", "dev", "lt0")
         must("ip", "link", "set", "lt0", "up")
         link_add("ltdev0", "lt0")
-        wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+        await_gid("ltdev0")
         traffic("ltdev0")
         must(*end)
         wait_for(lambda: not exists("ltdev0"), "the device has gone")
@@ -284,7 +283,7 @@ def device_renamed():
     link_add("ltdev0", "lt0")
     must("rdma", "dev", "set", "ltdev0", "name", "ltother")
     check(exists("ltother") and not exists("ltdev0"), "the name has not changed")
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltother/ports/1/gids/1"), "the IPv4 GID is there")
+    await_gid("ltother")
     traffic("ltother")
 
 
@@ -378,7 +377,7 @@ def namespaces():
 def statistic():
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    await_gid("ltdev0")
 
     def counters():
         return json.loads(must("rdma", "-j", "statistic", "show", "link", "ltdev0/1"))[0]
@@ -408,7 +407,7 @@ def sent_and_received():
         raise Skip("rdma_rxe counts bytes, elsewhere")
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
-    wait_for(lambda: "0000:ffff:" in read(f"{CLASS}/ltdev0/ports/1/gids/1"), "the IPv4 GID is there")
+    await_gid("ltdev0")
     with open("/sys/kernel/debug/ltdev0/wire_only", "w") as switch:
         switch.write("1")
     traffic("ltdev0")

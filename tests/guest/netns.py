@@ -18,7 +18,8 @@ import sys
 
 import node
 import wire
-from guestlib import SLOW, Tap, check, gid_index, must, note, port_is_free, run, server_and_client, wait_for
+from guestlib import (SLOW, Tap, check, gid_index, must, note, port_is_free, remove_links, run, server_and_client, wait_for,
+                      within)
 
 CLASS = "/sys/class/infiniband"
 # The namespace of the test, for commands that want a name.
@@ -26,10 +27,6 @@ FIRST = "ltfirst"
 # What one namespace does to the other by a connection between them.
 BETWEEN = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_write_bw", 65536, 100, ()), ("ib_read_bw", 16384, 100, ()),
            ("ibv_ud_pingpong", 1000, 100, ("-e",)))
-
-
-def within(namespace):
-    return ("ip", "netns", "exec", namespace) if namespace else ()
 
 
 def namespace_add(name):
@@ -82,12 +79,7 @@ def clear():
     for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
         must("ip", "netns", "delete", name)
     set_mode("shared")
-    for device in os.listdir(CLASS):
-        if device.startswith("lt"):
-            run("rdma", "link", "delete", device)
-    for netdev in os.listdir("/sys/class/net"):
-        if netdev.startswith("lt"):
-            run("ip", "link", "delete", netdev)
+    remove_links("lt")
     must("ip", "netns", "attach", FIRST, 1)
 
 
