@@ -201,7 +201,8 @@ def mtu_shrinks(nodes):
     left = nodes[0]
     try:
         with two_ends("RC", *both(nodes, 4)) as (one, other):
-            one.connect(other, mtu=e.IBV_MTU_4096, timeout=16)
+            # Its retries last for half a minute.
+            one.connect(other, mtu=e.IBV_MTU_4096, timeout=20)
             other.connect(one, mtu=e.IBV_MTU_4096)
             transfer(one, other, 16384)
             check(active_mtu(one) == e.IBV_MTU_4096, f"active_mtu is {active_mtu(one)}")
@@ -216,6 +217,9 @@ def mtu_shrinks(nodes):
                 status, _ = end.completion()
                 check(status == e.IBV_WC_SUCCESS, f"the status is {status}")
             wait_for(lambda: active_mtu(one) == e.IBV_MTU_4096, "active_mtu follows")
+        with two_ends("RC", *both(nodes, 4)) as (one, other):
+            one.connect(other, mtu=e.IBV_MTU_4096, timeout=14)
+            other.connect(one, mtu=e.IBV_MTU_4096)
             # Small ones pass whatever the path MTU.
             left.must("ip", "link", "set", "veth0", "mtu", 1500)
             transfer(one, other, 1000)
