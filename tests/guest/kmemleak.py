@@ -24,9 +24,10 @@ SHOWN = 20 if FIND else 400
 
 # What Linux itself loses: the program, a function of the stack, and how.
 KNOWN = (
-    # Linux 7.2, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver refuses a context, that is freed without
-    # rdma_restrack_put, and with it a reference to the task.
+    # Linux 7.2, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver or the control group refuses a context, that is
+    # freed without rdma_restrack_put, and with it a reference to the task.
     ("fail_nth", "copy_process", "of a task that could not open a device"),
+    ("isolation", "copy_process", "of a task that could not open a device"),
 )
 
 
