@@ -1,0 +1,227 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Programs of rdma_cm on a device that goes away under them, comes back, or belongs to a network namespace.
+
+usage: managed.py TYPE ROUNDS
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from guestlib import SLOW, Tap, check, must, run, wait_for
+
+TYPE, ROUNDS = sys.argv[1], int(sys.argv[2])
+MODULE = {"ferrule": "/ferrule/module/ferrule.ko"}.get(TYPE)
+NAME = "ferrule" if MODULE else f"rdma_{TYPE}"
+ADDRESS = "10.79.0.1"
+NETNS = ("left", "right")
+
+
+def load():
+    if not os.path.isdir(f"/sys/module/{NAME}"):
+        must(*(("/run/lab/load", MODULE) if MODULE else ("modprobe", NAME)))
+
+
+def is_there(device):
+    return os.path.exists(f"/sys/class/infiniband/{device}")
+
+
+def has_address(device, *inside):
+    """Whether a device has its IPv4 GID. Namespaces have a sysfs of their own."""
+    return "0000:ffff:" in run(*inside, "sh", "-c", f"cat /sys/class/infiniband/{device}/ports/1/gids/*")[1]
+
+
+@contextlib.contextmanager
+def netdev():
+    must("ip", "link", "add", "cm0", "type", "dummy")
+    try:
+        must("ip", "link", "set", "cm0", "mtu", 9000, "up")
+        must("ip", "address", "add", f"{ADDRESS}/24", "dev", "cm0")
+        yield
+    finally:
+        run("ip", "link", "delete", "cm0")
+
+
+def add_link():
+    load()
+    must("rdma", "link", "add", "cm_dev", "type", TYPE, "netdev", "cm0")
+    wait_for(lambda: has_address("cm_dev"), "cm_dev has its IPv4 GID")
+
+
+class Programs:
+    """Programs in the background, killed at the end."""
+
+    def __init__(self):
+        self.started = []
+
+    def __enter__(self):
+        return self
+
+    def start(self, *words):
+        process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)
+        self.started.append(process)
+        return process
+
+    def again(self, *words):
+        """The same, and again when it has ended."""
+        return self.start("sh", "-c", f"while :; do {' '.join(map(str, words))}; sleep 0.02; done")
+
+    def __exit__(self, *_):
+        for process in self.started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def cm_ids(state, *inside):
+    return run(*inside, "rdma", "resource", "show", "cm_id")[1].count(state)
+
+
+def busy(programs):
+    """Servers and their clients, connected, and at work until they are stopped."""
+    programs.start("rping", "-s", "-P", "-a", ADDRESS)
+    programs.start("rping", "-s", "-p", 7175, "-a", ADDRESS)
+    programs.again("ucmatose", "-b", ADDRESS, "-p", 7176, "-C", 100, "-c", 10)
+    programs.again("udaddy", "-b", ADDRESS, "-C", 100, "-c", 4)
+    wait_for(lambda: cm_ids("LISTEN") >= 4, "four servers listen")
+    for _ in range(3):
+        programs.start("rping", "-c", "-a", ADDRESS, "-C", 100000000)
+    programs.start("rping", "-c", "-p", 7175, "-S", 60000, "-a", ADDRESS, "-C", 100000000)
+    programs.again("ucmatose", "-s", ADDRESS, "-p", 7176, "-C", 100, "-c", 10)
+    programs.again("udaddy", "-s", ADDRESS, "-C", 100, "-c", 4)
+    wait_for(lambda: cm_ids("CONNECT") >= 2 * 4, "they are connected")
+
+
+def rping(count=10, server=(), client=(), address=ADDRESS):
+    with Programs() as programs:
+        listening = cm_ids("LISTEN", *server)
+        programs.start(*server, "rping", "-s", "-a", address, "-C", count)
+        wait_for(lambda: cm_ids("LISTEN", *server) > listening, "rping listens")
+        must(*client, "rping", "-c", "-a", address, "-C", count, "-V")
+
+
+def goes(*command):
+    """The device goes by this command, at once, whatever programs do."""
+    begin = time.monotonic()
+    must(*command)
+    check(time.monotonic() - begin < 5 * SLOW, f"{' '.join(command)} took {time.monotonic() - begin:.1f} s")
+    wait_for(lambda: not is_there("cm_dev"), "cm_dev is gone")
+
+
+def under_programs(*command):
+    for number in range(ROUNDS):
+        with netdev():
+            add_link()
+            with Programs() as programs:
+                busy(programs)
+                time.sleep(0.05 * (number % 5))
+                goes(*command)
+                # Some end by themselves when they hear of it. None of them waits in the kernel for what does not come.
+                time.sleep(0.2)
+            wait_for(lambda: not cm_ids("cm_dev"), "nothing is left of the connections")
+
+
+def listener_stays():
+    """Who listens at all addresses listens at a device that comes later, too, and comes again."""
+    with netdev(), Programs() as programs:
+        add_link()
+        programs.start("rping", "-s", "-P", "-a", "0.0.0.0")
+        for _ in range(2):
+            wait_for(lambda: cm_ids("LISTEN"), "rping listens")
+            must("rping", "-c", "-a", ADDRESS, "-C", 10, "-V")
+            must("rdma", "link", "delete", "cm_dev")
+            add_link()
+        must("rdma", "link", "delete", "cm_dev")
+
+
+def inside(name):
+    return "ip", "netns", "exec", name
+
+
+@contextlib.contextmanager
+def namespaces():
+    must("modprobe", "veth")
+    for name in NETNS:
+        must("ip", "netns", "add", name)
+    try:
+        must("ip", "link", "add", "veth0", "netns", NETNS[0], "type", "veth",
+             "peer", "name", "veth0", "netns", NETNS[1])
+        for number, name in enumerate(NETNS, 1):
+            must(*inside(name), "ip", "link", "set", "lo", "up")
+            must(*inside(name), "ip", "link", "set", "veth0", "up")
+            must(*inside(name), "ip", "address", "add", f"10.80.0.{number}/24", "dev", "veth0")
+        yield
+    finally:
+        for name in NETNS:
+            must("ip", "netns", "delete", name)
+
+
+@contextlib.contextmanager
+def exclusive():
+    """Each device belongs to one namespace. The mode is only changed where there is no namespace but the first."""
+    must("rdma", "system", "set", "netns", "exclusive")
+    try:
+        yield
+    finally:
+        wait_for(lambda: run("rdma", "system", "set", "netns", "shared")[0] == 0, "namespaces are gone")
+
+
+def devices(*inside_words):
+    return must(*inside_words, "rdma", "dev")
+
+
+def exclusive_namespaces():
+    """A device belongs to the namespace of its network device, and programs of others do not see it."""
+    load()
+    with exclusive(), namespaces():
+        for name in NETNS:
+            must(*inside(name), "rdma", "link", "add", f"of_{name}", "type", TYPE, "netdev", "veth0")
+        for name, other in (NETNS, NETNS[::-1]):
+            check(f"of_{name}" in devices(*inside(name)) and f"of_{other}" not in devices(*inside(name)),
+                  f"{name} sees other devices than its own: {devices(*inside(name))}")
+            wait_for(lambda: has_address(f"of_{name}", *inside(name)), f"of_{name} has its IPv4 GID")
+        check("of_" not in devices(), f"the first namespace sees devices of others: {devices()}")
+        rping(server=inside("left"), client=inside("right"), address="10.80.0.1")
+        rping(server=inside("right"), client=inside("left"), address="10.80.0.2")
+        must(*inside("left"), "rdma", "link", "delete", "of_left")
+
+
+def moved():
+    """A device is moved to another namespace under programs, and back; and it comes back when its namespace ends."""
+    load()
+    with exclusive(), netdev():
+        with namespaces():
+            must("ip", "netns", "attach", "first", os.getpid())
+            add_link()
+            with Programs() as programs:
+                busy(programs)
+                must("rdma", "dev", "set", "cm_dev", "netns", "left")
+                check("cm_dev" in devices(*inside("left")), "cm_dev is not where it was moved to")
+                check("cm_dev" not in devices(), "cm_dev is seen from where it was")
+            must(*inside("left"), "rdma", "dev", "set", "cm_dev", "netns", "first")
+            must("ip", "netns", "delete", "first")
+            wait_for(lambda: has_address("cm_dev"), "cm_dev has its IPv4 GID again")
+            rping()
+            must("rdma", "dev", "set", "cm_dev", "netns", "right")
+        wait_for(lambda: has_address("cm_dev"), "cm_dev comes back from a namespace that ends")
+        rping()
+
+
+def main():
+    tap = Tap()
+    must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "dummy")
+    tap.case("link delete under programs", under_programs, "rdma", "link", "delete", "cm_dev")
+    tap.case("the network device goes under programs", under_programs, "ip", "link", "delete", "cm0")
+    tap.case("the module goes under programs", under_programs, "rmmod", NAME)
+    tap.case("who listens stays", listener_stays)
+    tap.case("exclusive namespaces", exclusive_namespaces)
+    tap.case("a device is moved between namespaces", moved)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()
