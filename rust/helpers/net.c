@@ -272,6 +272,11 @@ void ferrule_helper_skb_reserve(struct sk_buff *skb, int len)
 	skb_reserve(skb, len);
 }
 
+struct sk_buff *ferrule_helper_skb_clone(struct sk_buff *skb)
+{
+	return skb_clone(skb, GFP_ATOMIC | __GFP_NOWARN);
+}
+
 bool ferrule_helper_pskb_may_pull(struct sk_buff *skb, unsigned int len)
 {
 	return pskb_may_pull(skb, len);

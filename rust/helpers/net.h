@@ -63,6 +63,7 @@ void ferrule_helper_kfree_skb(struct sk_buff *skb);
 unsigned int ferrule_helper_skb_headroom(const struct sk_buff *skb);
 int ferrule_helper_skb_tailroom(const struct sk_buff *skb);
 void ferrule_helper_skb_reserve(struct sk_buff *skb, int len);
+struct sk_buff *ferrule_helper_skb_clone(struct sk_buff *skb);
 bool ferrule_helper_pskb_may_pull(struct sk_buff *skb, unsigned int len);
 int ferrule_helper_pskb_trim(struct sk_buff *skb, unsigned int len);
 const void *ferrule_helper_skb_network_header(const struct sk_buff *skb);

@@ -229,6 +229,20 @@ impl OwnedSkBuff {
         ManuallyDrop::new(self).0.cast()
     }
 
+    /// Another buffer of the same bytes, which are not copied. Any context; allocates.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn try_clone(&self) -> Result<Self> {
+        // SAFETY: By the type invariants.
+        let clone = unsafe { bindings::skb_clone(self.as_raw()) };
+        // INVARIANT: The clone has one reference, which is ours. It refers to no more than the original.
+        NonNull::new(clone)
+            .map(|clone| OwnedSkBuff(clone.cast()))
+            .ok_or(ENOMEM)
+    }
+
     /// Makes at least the first `len` bytes be in one piece. Any context; may allocate.
     ///
     /// # Errors

@@ -47,6 +47,7 @@ use zerocopy::IntoBytes;
 use crate::{
     soft::{
         net::{
+            early::Early,
             path::Path,
             received::Received, //
         },
@@ -101,6 +102,7 @@ impl Host for Kernel {
     type SrqHandle = Arc<srq::Notifier>;
     type Route = Path;
     type Packet = Received;
+    type Early = Early;
 
     fn boxed<T>(value: T) -> Option<KBox<T>> {
         KBox::new(value, GFP_KERNEL_ACCOUNT).ok()

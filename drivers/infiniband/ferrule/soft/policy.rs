@@ -25,6 +25,7 @@
 //! alone ([`spin`]), and once it is not, it sleeps as soon as no doorbell is rung ([`stay_awake`]).
 
 use ferrule_engine::{
+    host::Packet,
     Budget,
     Config,
     ContextId,

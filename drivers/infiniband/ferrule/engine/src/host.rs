@@ -50,6 +50,9 @@ pub trait Host: Sized {
     /// The bytes of a packet that was received.
     type Packet: Packet<Self::Region>;
 
+    /// Packets of a queue pair that wait for one before them. Empty in the beginning.
+    type Early: Early<Self::Packet>;
+
     /// What the host needs to send along a path: a route, headers that it has prepared. The engine
     /// keeps it and lends it to [`Host::transmit`]; it is the host that makes and drops it.
     type Route;
@@ -192,6 +195,13 @@ pub trait Region {
 /// They may lie in several pieces, and may change while they are looked at: the page of a local
 /// sender's file is not copied on its way. So they are never a slice.
 pub trait Packet<R: Region> {
+    /// The first bytes, in one piece that nobody changes: [`packet::MAX_HEADERS`] at least, or all if it
+    /// has fewer.
+    fn headers(&self) -> &[u8];
+
+    /// How many bytes there are, without the invariant CRC.
+    fn length(&self) -> usize;
+
     /// Continues a CRC as [`Host::crc32`] does, over `length` bytes from `offset` on.
     ///
     /// # Errors
@@ -206,6 +216,28 @@ pub trait Packet<R: Region> {
     /// [`Fault`] if there are not as many bytes or one cannot be written; the region may have been
     /// changed in part.
     fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
+}
+
+/// Packets that wait for one before them, each by a number of its own.
+///
+/// They are kept in order not to be sent again, so it does no harm if there is no room for one: it
+/// counts as lost. The engine keeps no more than a window of them for a queue pair; how many there may
+/// be of all queue pairs is for the host to say.
+pub trait Early<P>: Default {
+    /// Keeps a packet, if there is none of this number and room for it.
+    fn keep(&mut self, number: u32, packet: &P);
+
+    /// Gives back the packet of this number.
+    fn take(&mut self, number: u32) -> Option<P>;
+
+    /// Whether there is a packet of this number.
+    fn has(&self, number: u32) -> bool;
+
+    /// Whether there is none at all.
+    fn is_empty(&self) -> bool;
+
+    /// Drops all.
+    fn clear(&mut self);
 }
 
 /// The buffer of a queue pair or shared receive queue, which a program writes.

@@ -125,6 +125,7 @@ pub use crate::{
     host::{
         CompletionRing,
         Doorbells,
+        Early,
         Fault,
         Host,
         Packet,

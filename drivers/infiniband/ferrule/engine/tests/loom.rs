@@ -14,8 +14,8 @@
 
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, CompletionRing, Config, Context, Cq, CqEvent, CqInit,
-    Doorbells, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp,
-    QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State, Unsent,
+    Doorbells, Early, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind,
+    Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State, Unsent,
 };
 use loom::sync::atomic::{
     fence, AtomicU32, AtomicU64,
@@ -275,7 +275,33 @@ struct Loom {
     events: u32,
 }
 
+impl Early<NoBytes> for () {
+    fn keep(&mut self, _: u32, _: &NoBytes) {}
+
+    fn take(&mut self, _: u32) -> Option<NoBytes> {
+        None
+    }
+
+    fn has(&self, _: u32) -> bool {
+        false
+    }
+
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn clear(&mut self) {}
+}
+
 impl Packet<NoBytes> for NoBytes {
+    fn headers(&self) -> &[u8] {
+        &[]
+    }
+
+    fn length(&self) -> usize {
+        0
+    }
+
     fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
         Err(Fault)
     }
@@ -292,6 +318,7 @@ impl Host for Loom {
     type CompletionRing = LoomRing;
     type Doorbells = LoomDoorbells;
     type Packet = NoBytes;
+    type Early = ();
     type Route = ();
     type CqHandle = ();
     type QpHandle = ();

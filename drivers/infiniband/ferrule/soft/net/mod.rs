@@ -8,10 +8,12 @@
 //! | the way to a peer: headers, prepared, and a route; sending by it | [`path`] |
 //! | groups of receivers: what makes the network bring their packets | [`groups`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
+//! | those that came before one that is missing | [`early`] |
 //!
 //! Received packets come in softirq context and are handed to [`policy`](super::policy). Who owns the
 //! shard sends, in whatever context that is.
 
+pub(crate) mod early;
 pub(crate) mod groups;
 pub(crate) mod path;
 pub(crate) mod ports;

@@ -43,9 +43,13 @@ impl Received {
         simple.then_some(Received(skb))
     }
 
-    /// The bytes behind the UDP header.
-    pub(crate) fn length(&self) -> usize {
-        self.0.len()
+    /// The same packet once more. Any context; allocates without sleeping.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn again(&self) -> Result<Self> {
+        Ok(Received(self.0.try_clone()?))
     }
 
     /// What the engine has to know. `None` if bytes cannot be reached.
@@ -59,9 +63,7 @@ impl Received {
         Some(Datagram {
             ip,
             udp,
-            headers: skb.linear(),
             packet: self,
-            length,
             icrc,
             sl: 0,
         })
@@ -104,6 +106,16 @@ impl Inbox {
 }
 
 impl Packet<Pinned> for Received {
+    #[inline]
+    fn headers(&self) -> &[u8] {
+        self.0.linear()
+    }
+
+    #[inline]
+    fn length(&self) -> usize {
+        self.0.len().saturating_sub(icrc::LENGTH)
+    }
+
     #[inline]
     fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault> {
         self.0.crc32(crc, offset, length).map_err(|_| Fault)

@@ -4,7 +4,6 @@
 
 use super::{
     requester::{
-        again,
         fail,
         retire,
         within, //
@@ -29,7 +28,10 @@ use crate::{
         Qp, //
     },
     request::Status,
-    requester::rnr_wait,
+    requester::{
+        lost,
+        rnr_wait, //
+    },
     schedule::{
         Bus,
         Qps, //
@@ -65,14 +67,14 @@ pub(super) fn receive<H: Host>(
         if syndrome.is_none() {
             return bus.counters.dropped.count(1);
         }
-        if let Some(Syndrome::Acknowledge(credits)) = syndrome {
-            qp.wire.limit =
-                packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits));
-        }
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, bus, qp, number) {
-        return;
+        return qp.wire.keep_answer(number, bytes, bus.now);
+    }
+    if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
+        qp.wire.limit =
+            packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits));
     }
     match packet.rule().kind {
         Kind::ReadResponse => take_read(qps, bus, qp, packet, bytes),
@@ -101,11 +103,15 @@ impl<H: Host> Wire<H> {
         self.unacknowledged = psn;
         self.overdue = None;
         self.probe.heard(psn, now);
+        self.repair.heard(psn);
         if psn != self.used {
             self.expect(core, now);
         }
         self.missed = Gap::default();
         // What was to be sent again may have arrived after all.
+        if self.repair.is_over(psn) {
+            self.end_repair(None);
+        }
         if let Some(record) = self.record(self.sending) {
             let sent = if record.is_answered_with_data() {
                 record.done
@@ -162,14 +168,19 @@ fn acknowledge_before<H: Host>(
     false
 }
 
-/// Packet `number` has come, and data that should have come before it are missing: all is sent again
-/// from there.
+/// Packet `number` has come, and data that should have come before it are missing: they are asked for
+/// again, if there are retries left.
 fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, number: u32) {
-    if qp.wire.missed.is_news(number) {
-        bus.counters.sequence_errors.count(1);
-        again(qps, bus, qp);
-        qp.wire.expect(&qp.core, bus.now);
+    if !qp.wire.missed.is_news(number) {
+        return;
     }
+    bus.counters.sequence_errors.count(1);
+    if lost(bus, qp) {
+        return fail(qps, bus, qp, Status::RetryExceeded);
+    }
+    let Qp { core, sq, wire, .. } = qp;
+    wire.repair_read(core, sq.consumer(), number);
+    wire.expect(core, bus.now);
 }
 
 /// Places the data of a read.
@@ -310,8 +321,12 @@ fn refused<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, nak:
     bus.counters.naks_received.count(1);
     let status = match nak {
         Nak::Sequence => {
-            again(qps, bus, qp);
-            qp.wire.expect(&qp.core, bus.now);
+            if lost(bus, qp) {
+                return fail(qps, bus, qp, Status::RetryExceeded);
+            }
+            let Qp { core, sq, wire, .. } = qp;
+            wire.repair(core, sq.consumer());
+            wire.expect(core, bus.now);
             return;
         }
         Nak::InvalidRequest => Status::RemoteInvalidRequest,

@@ -7,8 +7,9 @@
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again; [`completer`] takes what comes back for them;
-//! [`responder`] takes requests of the peer and answers them. Of the unreliable services, [`uc`] and
-//! [`ud`] are both sides. All state beyond that of a local
+//! [`responder`] takes requests of the peer and answers them. Where packets were lost, [`early`] keeps
+//! those that come before them, [`repair`] sends only what was lost, and [`probe`] looks where no sign
+//! comes. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
 //! queue pair is one [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
 //!
 //! # What is read again
@@ -21,7 +22,9 @@
 //! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
 
 mod completer;
+mod early;
 mod probe;
+mod repair;
 mod requester;
 mod responder;
 pub(crate) mod uc;
@@ -81,6 +84,7 @@ use crate::{
     state::MAX_RD_ATOMIC,
 };
 use probe::Probe;
+use repair::Repair;
 
 /// Requests that may be on their way at a time. A power of two.
 const REQUESTS: u32 = 64;
@@ -173,14 +177,9 @@ pub struct Datagram<'a, H: Host> {
     pub ip: &'a [u8],
     /// The UDP header.
     pub udp: &'a [u8],
-    /// The first bytes of what follows, in one piece that nobody changes: [`packet::MAX_HEADERS`] at
-    /// least, or all if it has fewer.
-    pub headers: &'a [u8],
     /// All of what follows.
     pub packet: &'a H::Packet,
-    /// The bytes of that, without the invariant CRC.
-    pub length: usize,
-    /// The last 4 bytes, which are the invariant CRC.
+    /// The last 4 bytes of that, which are the invariant CRC.
     pub icrc: [u8; icrc::LENGTH],
     /// The service level that the completion of a datagram tells.
     pub sl: u8,
@@ -256,13 +255,16 @@ struct Record {
 struct Resource {
     psn: u32,
     packets: u32,
-    /// What is left to be read; of an atomic operation nothing.
+    /// What is read; of an atomic operation nothing.
     addr: u64,
     rkey: u32,
     length: u32,
     /// The sequence number with which the answer goes on, and that with which it began.
     next: u32,
     start: u32,
+    /// Packets of it that are asked for again, though what is behind them is not: the next one, the
+    /// first one, and that after the last one.
+    again: Option<(u32, u32, u32)>,
     /// What an atomic operation found.
     found: Option<u64>,
     /// The answer is under way.
@@ -313,9 +315,15 @@ pub(crate) struct Wire<H: Host> {
     is_part_sent: bool,
     /// Answers are missing.
     missed: Gap,
+    /// Answers to requests behind those whose data are missing.
+    early_answers: H::Early,
+    /// Until when these, and early requests, are kept.
+    early_until: Option<u64>,
+    repair: Repair,
     /// Packets that may be on their way, in either direction: half as many with each loss, one more with
     /// each window of them that has arrived. What is sent again is sent in vain beyond the next loss, and
-    /// what is on its way at a loss is.
+    /// what is on its way at a loss is. Where only what was lost is sent again, less is at stake, and
+    /// fewer go.
     window: u32,
     /// Packets that have arrived since it last changed.
     arrived: u32,
@@ -333,6 +341,8 @@ pub(crate) struct Wire<H: Host> {
     msn: u32,
     /// Packets are missing, or the peer is to come again later.
     refused: Gap,
+    /// Requests behind one that is missing.
+    early_requests: H::Early,
     /// A request was refused: the queue pair is in error as soon as the peer has been told.
     gives_up: bool,
     /// Where the write goes that is under way, its length, and the bytes of the message so far.
@@ -366,6 +376,9 @@ impl<H: Host> Wire<H> {
             part: None,
             is_part_sent: false,
             missed: Gap::default(),
+            early_answers: H::Early::default(),
+            early_until: None,
+            repair: Repair::NEW,
             window: WINDOW,
             arrived: 0,
             probe: Probe::default(),
@@ -376,6 +389,7 @@ impl<H: Host> Wire<H> {
             reply_cursor: Cursor::default(),
             msn: 0,
             refused: Gap::default(),
+            early_requests: H::Early::default(),
             gives_up: false,
             target: (0, 0),
             total: 0,
@@ -437,13 +451,15 @@ impl<H: Host> Wire<H> {
         self.part = None;
         self.is_part_sent = false;
         self.missed = Gap::default();
+        self.drop_early();
+        self.repair = Repair::NEW;
         self.set_window(WINDOW);
         self.probe = Probe::default();
         self.unasked = 0;
         self.reply_index = None;
         self.answer = None;
         for resource in self.resources.iter_mut() {
-            resource.active = false;
+            resource.stop();
         }
     }
 
@@ -543,7 +559,7 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         return;
     }
     let wire = &qp.wire;
-    let dues = [wire.overdue, wire.pause, wire.probe.due];
+    let dues = [wire.overdue, wire.pause, wire.probe.due, wire.early_until];
     if let Some(due) = dues.into_iter().flatten().min() {
         qps.set_timer_before(qp.core.index(), due);
     }
@@ -551,9 +567,19 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
 
 /// The timer of a queue pair has fired.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if qp.wire.early_until.is_some_and(|until| until <= bus.now) {
+        qp.wire.drop_early();
+    }
     requester::timer_fired(qps, bus, qp);
     set_timer(qps, qp);
     qps.activate(qp.core.index());
+}
+
+/// Takes the headers of a packet apart.
+fn parse<H: Host>(bytes: &H::Packet) -> Result<Packet<'_>, Malformed> {
+    let (headers, length) = (bytes.headers(), bytes.length());
+    let first = headers.len().min(length);
+    Packet::parse(headers.get(..first).unwrap_or(&[]), length)
 }
 
 /// Whether the invariant CRC of a packet is right.
@@ -561,7 +587,7 @@ fn is_intact<H: Host>(datagram: &Datagram<'_, H>, headers: &[u8]) -> bool {
     let Some(begun) = icrc::begin(H::crc32, datagram.ip, datagram.udp, headers) else {
         return false;
     };
-    let rest = datagram.length.wrapping_sub(headers.len());
+    let rest = datagram.packet.length().wrapping_sub(headers.len());
     let whole = datagram.packet.crc32(begun, headers.len(), rest);
     whole.is_ok_and(|crc| icrc::end(crc) == datagram.icrc)
 }
@@ -571,9 +597,7 @@ fn is_intact<H: Host>(datagram: &Datagram<'_, H>, headers: &[u8]) -> bool {
 /// Nothing is placed before the invariant CRC has been found right.
 pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram: &Datagram<'_, H>) {
     bus.counters.packets_received.count(1);
-    let first = datagram.headers.len().min(datagram.length);
-    let first = datagram.headers.get(..first).unwrap_or(&[]);
-    let packet = match Packet::parse(first, datagram.length) {
+    let packet = match parse::<H>(datagram.packet) {
         Ok(packet) => packet,
         Err(malformed) => {
             let counter = match malformed {
@@ -620,9 +644,15 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
         (Service::Rc, QpType::Rc) if is_of_peer => {
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
+                    let before = qp.wire.unacknowledged;
                     completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
+                    early::answers(qps, bus, &mut qp, before);
                 }
-                _ => responder::receive(bus, &mut qp, &packet, datagram.packet),
+                _ => {
+                    let before = qp.rq.psn();
+                    responder::receive(bus, &mut qp, &packet, datagram.packet);
+                    early::requests(bus, &mut qp, before);
+                }
             }
             set_timer(qps, &qp);
             qps.activate(qp.core.index());

@@ -46,6 +46,7 @@ use crate::{
         break_down,
         change_key,
         enter_error,
+        lost,
         tell_drained,
         Taken,
         PACKET, //
@@ -144,6 +145,7 @@ impl<H: Host> Wire<H> {
     /// Sends again from the oldest packet that has not been acknowledged.
     pub(super) fn go_back(&mut self, consumer: u32, mtu: crate::attr::Mtu) {
         self.probe.begin_again();
+        self.repair.give_up();
         self.seek(self.unacknowledged, consumer, mtu);
     }
 }
@@ -456,11 +458,17 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     let number = psn::advance(record.psn, sent);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
     // and would flood whatever is between. It goes on where the answer ended or broke off.
+    let is_alone = wire.repair.is_under_way();
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
-        let part = rest.min(wire.window.wrapping_shl(mtu.shift()));
+        let part = if is_alone {
+            rest
+        } else {
+            rest.min(wire.window.wrapping_shl(mtu.shift()))
+        };
         let until = record.done.wrapping_add(part);
-        (record.done, wire.part.unwrap_or(until))
+        let until = wire.part.unwrap_or(until);
+        (record.done, until.min(wire.repair.end(record, mtu.shift())))
     } else {
         (0, record.length)
     };
@@ -479,6 +487,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     if is_last_in_ring
         || is_window_full
         || is_limited
+        || is_alone
         || wire.unasked >= wire.window / 4
         || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
     {
@@ -532,6 +541,9 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     if wire.overdue.is_none() {
         wire.expect(core, bus.now);
     }
+    if wire.end_repair(Some(number)) {
+        return Step::Sent;
+    }
     if range.1 != record.length {
         wire.part = Some(range.1);
         wire.is_part_sent = true;
@@ -564,18 +576,14 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
             bus.counters.unanswered.count(1);
             // What still comes of answers to what was sent before tells nothing new.
             qp.wire.missed.told = true;
-            again(qps, bus, qp);
+            // All is sent again, if there are retries left (C9-139, C9-140).
+            if lost(bus, qp) {
+                return fail(qps, bus, qp, Status::RetryExceeded);
+            }
+            qp.wire.set_window(qp.wire.window / 2);
+            qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
         }
     }
-}
-
-/// Sends again what has not been acknowledged, if there are retries left (C9-139, C9-140).
-pub(super) fn again<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    if crate::requester::lost(bus, qp) {
-        return fail(qps, bus, qp, Status::RetryExceeded);
-    }
-    qp.wire.set_window(qp.wire.window / 2);
-    qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
 }
 
 /// Ends the oldest request, and so writes its completion where one is due.

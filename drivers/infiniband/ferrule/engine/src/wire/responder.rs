@@ -90,8 +90,9 @@ pub(super) fn receive<H: Host>(
     let number = packet.bth().psn.get();
     if number != rq.psn() {
         if psn::is_ahead(number, rq.psn()) {
-            // Packets were lost. What follows is dropped until the one that is missing comes (C9-113).
+            // Packets were lost. What follows waits until the one that is missing comes (C9-113).
             bus.counters.sequence_errors.count(1);
+            wire.keep_request(rq.psn(), number, bytes, bus.now);
             if wire.refused.is_news(number) {
                 wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
@@ -131,6 +132,14 @@ pub(super) fn receive<H: Host>(
         }
         Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
     }
+}
+
+/// Another packet is missing, and there are some behind it.
+pub(super) fn tell_missing<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let Qp { rq, wire, .. } = qp;
+    bus.counters.sequence_errors.count(1);
+    wire.refused.told = true;
+    wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
 }
 
 /// Makes a message of a packet: what its headers say, and what the packets before it have said.
@@ -278,6 +287,7 @@ fn request<H: Host>(
                 length: message.total,
                 next: message.psn,
                 start: message.psn,
+                again: None,
                 found,
                 active: true,
                 answered: false,
@@ -293,6 +303,40 @@ fn refuse<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) -> Reply {
     let handle = &core.init.handle;
     bus.host.qp_event(handle, QpEvent::RequestError);
     Reply::Refuse(Status::RemoteInvalidRequest)
+}
+
+impl Resource {
+    /// Something of it is to be sent.
+    fn is_due(&self) -> bool {
+        self.active || self.again.is_some()
+    }
+
+    /// Nothing of it is to be sent any more.
+    pub(super) fn stop(&mut self) {
+        self.active = false;
+        self.again = None;
+    }
+
+    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind
+    /// these. What is asked for again is waited for by what came behind it, and goes first.
+    fn next(&self) -> (u32, u32, u32) {
+        let end = psn::advance(self.psn, self.packets);
+        self.again.unwrap_or((self.next, self.start, end))
+    }
+
+    /// That packet has been sent.
+    fn sent(&mut self) {
+        let (number, first, end) = self.next();
+        let next = psn::advance(number, 1);
+        let is_last = next == end;
+        if self.again.is_some() {
+            self.again = (!is_last).then_some((next, first, end));
+        } else {
+            self.next = next;
+            self.active = !is_last;
+            self.answered |= is_last;
+        }
+    }
 }
 
 impl<H: Host> Wire<H> {
@@ -340,20 +384,23 @@ fn duplicate<H: Host>(
         .find(|resource| resource.packets != 0 && within(number, resource.psn, resource.packets));
     match (packet.rule().kind, known, packet.reth()) {
         (Kind::ReadRequest, Some(resource), Some(reth)) if resource.found.is_none() => {
-            // It may ask for the rest only. What it asks for is checked as it is read.
-            let offset = psn::distance(resource.psn, number);
-            let packets = resource.packets.wrapping_sub(offset);
-            if psn::packets(reth.length.get(), mtu) > packets {
+            // It may ask for some packets only, of the same memory.
+            let offset = psn::distance(resource.psn, number).wrapping_shl(mtu.shift());
+            let (length, rest) = (reth.length.get(), resource.length.saturating_sub(offset));
+            let is_part = reth.rkey.get() == resource.rkey
+                && reth.addr.get() == resource.addr.wrapping_add(offset.into())
+                && (length == rest || length < rest && length & mtu.bytes().wrapping_sub(1) == 0);
+            if !is_part {
                 return;
             }
-            resource.addr = reth.addr.get();
-            resource.rkey = reth.rkey.get();
-            resource.length = reth.length.get();
-            resource.packets = packets;
-            resource.psn = number;
-            resource.next = number;
-            resource.start = number;
-            resource.active = true;
+            let end = psn::advance(number, psn::packets(length, mtu));
+            if resource.active && psn::is_ahead(end, resource.next) {
+                resource.next = number;
+                resource.start = number;
+                resource.again = None;
+            } else {
+                resource.again = Some((number, number, end));
+            }
         }
         (Kind::CompareSwap | Kind::FetchAdd, Some(resource), _) if resource.found.is_some() => {
             resource.active = true;
@@ -386,7 +433,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             .resources
             .iter()
             .enumerate()
-            .filter(|(_, resource)| resource.active)
+            .filter(|(_, resource)| resource.is_due())
             .max_by_key(|(_, resource)| psn::distance(resource.psn, expected))
             .map(|(place, _)| place);
         let Some(place) = place else {
@@ -400,14 +447,14 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
             Err(Unsent::Fault) => {
                 // The memory is not what it was when the read was accepted.
-                let number = qp.wire.resources.get(place).map_or(0, |gone| gone.next);
+                let number = qp.wire.resources.get(place).map_or(0, |gone| gone.next().0);
                 bus.counters.responder_errors.count(1);
                 let handle = &qp.core.init.handle;
                 bus.host.qp_event(handle, QpEvent::AccessError);
                 qp.wire.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
                 qp.wire.gives_up = true;
                 for resource in qp.wire.resources.iter_mut() {
-                    resource.active = false;
+                    resource.stop();
                 }
             }
         }
@@ -471,7 +518,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     let Some(&resource) = wire.resources.get(place) else {
         return Ok(());
     };
-    let number = resource.next;
+    let (number, first, end) = resource.next();
     if let Some(found) = resource.found {
         let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, number));
         headers.push(&aeth(core, rq, wire, Syndrome::Acknowledge(0)));
@@ -487,10 +534,9 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         return Ok(());
     }
     let mtu = core.attr.path_mtu;
-    let offset = psn::distance(resource.start, number).wrapping_shl(mtu.shift());
-    let rest = resource.length.wrapping_sub(offset);
-    let length = rest.min(mtu.bytes());
-    let position = Position::of(offset == 0, length == rest);
+    let offset = psn::distance(resource.psn, number).wrapping_shl(mtu.shift());
+    let length = resource.length.wrapping_sub(offset).min(mtu.bytes());
+    let position = Position::of(number == first, psn::advance(number, 1) == end);
     let opcode = match position {
         Position::First => rc::READ_RESPONSE_FIRST,
         Position::Middle => rc::READ_RESPONSE_MIDDLE,
@@ -522,11 +568,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     bus.allowance.take_bytes(length.max(PACKET));
     bus.counters.bytes.count(length.into());
     if let Some(resource) = wire.resources.get_mut(place) {
-        resource.next = psn::advance(number, 1);
-        if position.ends() {
-            resource.active = false;
-            resource.answered = true;
-        }
+        resource.sent();
     }
     Ok(())
 }

@@ -256,9 +256,7 @@ impl Scene {
     fn receive_packet(&mut self, packet: &SentPacket) {
         let before = *self.world().engine.counters();
         let world = &mut self.link.worlds[0];
-        world
-            .engine
-            .receive(&mut world.host, &packet.datagram(packet::MAX_HEADERS));
+        world.engine.receive(&mut world.host, &packet.datagram());
         let after = self.world().engine.counters();
         assert_eq!(after.packets_received, before.packets_received + 1);
     }

@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Datagram, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr,
-    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
+    CqInit, CqResize, Datagram, Doorbells, Early, Engine, Error, Fault, Gid, Group, Host, Modify,
+    Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
     QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
 };
 
@@ -93,7 +93,43 @@ impl CompletionRing for Opaque {
     }
 }
 
+/// Packets of which nothing is known.
+#[derive(Default)]
+pub struct OpaqueEarly;
+
+impl Early<Opaque> for OpaqueEarly {
+    fn keep(&mut self, number: u32, _: &Opaque) {
+        unknown(number.into());
+    }
+
+    fn take(&mut self, number: u32) -> Option<Opaque> {
+        (unknown(number.into()) == 0).then_some(Opaque)
+    }
+
+    fn has(&self, number: u32) -> bool {
+        unknown(number.into()) == 0
+    }
+
+    fn is_empty(&self) -> bool {
+        unknown(8) == 0
+    }
+
+    fn clear(&mut self) {
+        unknown(9);
+    }
+}
+
 impl Packet<Opaque> for Opaque {
+    fn headers(&self) -> &[u8] {
+        static BYTES: [u8; 64] = [0; 64];
+
+        BYTES.get(..unknown(10) as usize).unwrap_or(&[])
+    }
+
+    fn length(&self) -> usize {
+        unknown(11) as usize
+    }
+
     fn crc32(&self, crc: u32, _: usize, _: usize) -> Result<u32, Fault> {
         Ok(unknown(crc.into()) as u32)
     }
@@ -146,6 +182,7 @@ impl Host for Opaque {
     type CompletionRing = Opaque;
     type Doorbells = Opaque;
     type Packet = Opaque;
+    type Early = OpaqueEarly;
     type Route = ();
     type CqHandle = ();
     type QpHandle = ();

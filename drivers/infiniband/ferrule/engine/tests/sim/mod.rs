@@ -10,14 +10,15 @@ pub mod network;
 pub mod refused;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
     abi, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
-    CqResize, Datagram, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType,
-    Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused,
-    Region, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
+    CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
+    MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
+    Refused, Region, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -83,14 +84,12 @@ impl SentPacket {
         })
     }
 
-    /// As a host hands it to the engine, with so many bytes of the transport's packet in one piece.
-    pub fn datagram(&self, first: usize) -> Datagram<'_, Sim> {
+    /// As a host hands it to the engine.
+    pub fn datagram(&self) -> Datagram<'_, Sim> {
         Datagram {
             ip: &self.ip,
             udp: &self.udp,
-            headers: &self.transport[..first.min(self.transport.len())],
             packet: self,
-            length: self.transport.len(),
             icrc: self.icrc,
             sl: 0,
         }
@@ -119,6 +118,15 @@ fn ipv4(path: &Path, total: u16) -> Vec<u8> {
 }
 
 impl Packet<SimRegion> for SentPacket {
+    /// As a socket buffer has it: the headers and some payload in one piece.
+    fn headers(&self) -> &[u8] {
+        &self.transport[..self.transport.len().min(64)]
+    }
+
+    fn length(&self) -> usize {
+        self.transport.len()
+    }
+
     fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault> {
         let bytes = self
             .transport
@@ -136,6 +144,52 @@ impl Packet<SimRegion> for SentPacket {
     }
 }
 
+thread_local! {
+    /// Whether hosts keep packets that come early.
+    pub static KEEPS: Cell<bool> = const { Cell::new(true) };
+    /// How many they keep.
+    pub static KEPT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Packets that have come early.
+#[derive(Default)]
+pub struct SimEarly(BTreeMap<u32, SentPacket>);
+
+impl Drop for SimEarly {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Early<SentPacket> for SimEarly {
+    fn keep(&mut self, number: u32, packet: &SentPacket) {
+        if KEEPS.get() && !self.0.contains_key(&number) {
+            self.0.insert(number, packet.clone());
+            KEPT.set(KEPT.get() + 1);
+            assert!(self.0.len() <= 128, "more than a window");
+        }
+    }
+
+    fn take(&mut self, number: u32) -> Option<SentPacket> {
+        let packet = self.0.remove(&number)?;
+        KEPT.set(KEPT.get() - 1);
+        Some(packet)
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.0.contains_key(&number)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn clear(&mut self) {
+        KEPT.set(KEPT.get() - self.0.len());
+        self.0.clear();
+    }
+}
+
 impl Host for Sim {
     type Box<T> = Box<T>;
     type Region = SimRegion;
@@ -143,6 +197,7 @@ impl Host for Sim {
     type CompletionRing = SimRing;
     type Doorbells = SimDoorbells;
     type Packet = SentPacket;
+    type Early = SimEarly;
     type Route = Path;
     type CqHandle = u32;
     type QpHandle = u32;

@@ -4,7 +4,7 @@
 //! corrupts packets, all by a seed.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use ferrule_engine::{packet, Config, Modify, Mtu, PathKind};
 
@@ -61,6 +61,10 @@ pub struct Network {
     count: u64,
     /// When the last packet to either side has left.
     left: [u64; 2],
+    /// How many were sent to either side.
+    pub sent: [u64; 2],
+    /// These are lost: to which side, and which one, counted from 0.
+    pub doomed: BTreeSet<(usize, u64)>,
     /// Of all that happened: two runs with one seed have the same.
     pub trace: u64,
 }
@@ -74,6 +78,8 @@ impl Network {
             packets: BTreeMap::new(),
             count: 0,
             left: [0; 2],
+            sent: [0; 2],
+            doomed: BTreeSet::new(),
             trace: 0xcbf2_9ce4_8422_2325,
         }
     }
@@ -91,6 +97,11 @@ impl Network {
     pub fn send(&mut self, now: u64, to: usize, mut packet: SentPacket) {
         let crc = u32::from_le_bytes(packet.icrc);
         self.note(now ^ u64::from(crc) << 20 ^ to as u64);
+        let number = self.sent[to];
+        self.sent[to] += 1;
+        if self.doomed.contains(&(to, number)) {
+            return;
+        }
         let is_full = self.faults.room != 0 && self.packets.len() >= self.faults.room;
         if is_full || self.random.happens(self.faults.lost) {
             return;
@@ -135,9 +146,7 @@ impl Network {
 
 /// Hands a packet to an engine.
 pub fn deliver(world: &mut World, packet: &SentPacket) {
-    // As a socket buffer has it: the headers and some payload in one piece.
-    let datagram = packet.datagram(64);
-    world.engine.receive(&mut world.host, &datagram);
+    world.engine.receive(&mut world.host, &packet.datagram());
 }
 
 /// Two worlds and the network between them.

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets that come before one that is missing.
+//!
+//! To a responder they are nothing but a sign that something was lost (C9-113), and go-back-N has them
+//! sent again. Here they are kept until what is missing has come, and are taken then, as if the network
+//! had put all in order. So a peer sees nothing new: it is told of the loss at once, and one
+//! acknowledgement tells it of all that has come. What it has sent again meanwhile is a duplicate.
+//!
+//! What is taken at once is no more than a window, whose packets were nearly free when they came.
+
+use super::{
+    completer,
+    parse,
+    responder,
+    Wire,
+    WINDOW, //
+};
+use crate::{
+    attr::State,
+    host::{
+        Early,
+        Host, //
+    },
+    psn,
+    qp::Qp,
+    schedule::{
+        Bus,
+        Qps, //
+    },
+};
+
+/// Nanoseconds after which nothing is kept any longer. A peer that lives has sent what is missing long
+/// before, and what is kept are pages of a network device, which wants them back when it goes down.
+const LINGER: u64 = 1_000_000_000;
+
+impl<H: Host> Wire<H> {
+    /// Keeps a request that is ahead of the `expected` one, but not further than a window.
+    pub(super) fn keep_request(
+        &mut self,
+        expected: u32,
+        number: u32,
+        packet: &H::Packet,
+        now: u64,
+    ) {
+        if psn::distance(expected, number) < WINDOW {
+            self.early_requests.keep(number, packet);
+            self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
+        }
+    }
+
+    /// Keeps an answer behind those that are missing, but not further than a window.
+    pub(super) fn keep_answer(&mut self, number: u32, packet: &H::Packet, now: u64) {
+        if psn::distance(self.unacknowledged, number) < WINDOW {
+            self.early_answers.keep(number, packet);
+            self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
+        }
+    }
+
+    /// Some has been taken.
+    fn took(&mut self) {
+        if self.early_requests.is_empty() && self.early_answers.is_empty() {
+            self.early_until = None;
+        }
+    }
+
+    /// Keeps nothing any longer.
+    pub(super) fn drop_early(&mut self) {
+        self.early_requests.clear();
+        self.early_answers.clear();
+        self.early_until = None;
+    }
+}
+
+/// The first number from `expected` on of which a packet is kept. What else there is has been overtaken
+/// by the acknowledgement of something later, and goes.
+fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
+    if early.is_empty() {
+        return None;
+    }
+    let next = (0..WINDOW)
+        .map(|ahead| psn::advance(expected, ahead))
+        .find(|&number| early.has(number));
+    if next.is_none() {
+        early.clear();
+    }
+    next
+}
+
+/// The responder expected packet `before`. If that has come, what was kept behind it is taken, and the
+/// peer is told if yet another packet is missing.
+#[inline]
+pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32) {
+    if qp.rq.psn() != before && !qp.wire.early_requests.is_empty() {
+        take_requests(bus, qp);
+        qp.wire.took();
+    }
+}
+
+#[cold]
+fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    loop {
+        let expected = qp.rq.psn();
+        match next(&mut qp.wire.early_requests, expected) {
+            Some(number) if number == expected => (),
+            Some(_) => return responder::tell_missing(bus, qp),
+            None => return,
+        }
+        let Some(bytes) = qp.wire.early_requests.take(expected) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        responder::receive(bus, qp, &packet, &bytes);
+        // It was refused, and will come again if it may.
+        if qp.rq.psn() == expected {
+            return;
+        }
+    }
+}
+
+/// Packet `before` was the oldest that had not been acknowledged. If it has been now, what was kept of
+/// answers to those behind it is taken.
+#[inline]
+pub(super) fn answers<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    before: u32,
+) {
+    if qp.wire.unacknowledged != before && !qp.wire.early_answers.is_empty() {
+        take_answers(qps, bus, qp);
+        qp.wire.took();
+    }
+}
+
+#[cold]
+fn take_answers<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    while matches!(qp.core.state, State::Rts | State::Sqd) {
+        let before = qp.wire.unacknowledged;
+        let Some(number) = next(&mut qp.wire.early_answers, before) else {
+            return;
+        };
+        let Some(bytes) = qp.wire.early_answers.take(number) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        // If data before it are missing, they are asked for, and it is kept once more.
+        completer::receive(qps, bus, qp, &packet, &bytes);
+        if qp.wire.unacknowledged == before {
+            return;
+        }
+    }
+}

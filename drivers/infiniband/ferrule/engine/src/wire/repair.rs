@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Repair: what was lost is sent again alone, and what is behind it is not.
+//!
+//! A peer that says that a packet is missing (NAK with a sequence error) throws away what comes behind
+//! it, if it goes by the letter, and all has to be sent again from there (C9-139). A peer that is
+//! ferrule itself [keeps it](super::early), and then only the one packet has to be sent. Nothing in a
+//! packet tells which it is, so the requester finds out: it sends the one packet, goes on where it was,
+//! and sees by the next acknowledgement how far the peer has come. If the peer misses the very next
+//! packet, too, it has not kept it, or that was lost as well; after a few such cases all is sent again.
+//!
+//! A read whose data do not come is asked for again in the part that is missing. Any peer answers that
+//! (9.7.5.1.4), and it is the requester that keeps what has come.
+
+use super::{
+    Record,
+    Wire, //
+};
+use crate::{
+    host::Host,
+    psn,
+    qp::Core, //
+};
+
+/// As often in turn a peer may miss the next packet, too, once it was seen to keep some.
+const TRUST: u8 = 4;
+
+/// After so many losses, a peer that keeps nothing is tried again.
+const RETRY: u8 = 32;
+
+/// Where the requester goes on.
+#[derive(Clone, Copy)]
+struct Place {
+    sending: u32,
+    offset: u32,
+    is_part_sent: bool,
+}
+
+/// What the requester knows of a repair, and of the peer.
+#[derive(Clone, Copy)]
+pub(super) struct Repair {
+    /// The next packet is sent alone: where it goes on after that.
+    resume: Option<Place>,
+    /// Which packet has arrived behind the missing data of reads.
+    beyond: Option<u32>,
+    /// The packet that was sent alone last, until more is known of it.
+    alone: Option<u32>,
+    trust: u8,
+    losses: u8,
+}
+
+impl Repair {
+    /// Nothing is known of the peer, which is worth a try.
+    pub(super) const NEW: Self = Repair {
+        resume: None,
+        beyond: None,
+        alone: None,
+        trust: 1,
+        losses: 0,
+    };
+
+    /// The next packet is sent alone.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.resume.is_some()
+    }
+
+    /// All before packet `number` has come, and so has what was to be sent alone.
+    pub(super) fn is_over(&self, number: u32) -> bool {
+        let is_before = |beyond| psn::is_ahead(beyond, number);
+        self.is_under_way() && !self.beyond.is_some_and(is_before)
+    }
+
+    /// All is sent again from the oldest packet on.
+    pub(super) fn give_up(&mut self) {
+        self.resume = None;
+        self.beyond = None;
+        self.alone = None;
+    }
+
+    /// Up to which of its bytes a read is asked for again, if more has come behind that.
+    pub(super) fn end(&self, record: &Record, shift: u32) -> u32 {
+        self.beyond
+            .map(|beyond| psn::distance(record.psn, beyond))
+            .filter(|&packets| packets < record.packets)
+            .map_or(record.length, |packets| packets.wrapping_shl(shift))
+    }
+
+    /// All before packet `number` has been acknowledged.
+    pub(super) fn heard(&mut self, number: u32) {
+        if let Some(alone) = self.alone {
+            // It was sent alone, so the peer had what is behind it.
+            if psn::is_ahead(number, psn::advance(alone, 1)) {
+                self.trust = TRUST;
+                self.alone = None;
+            }
+        }
+    }
+
+    /// The peer misses packet `number`. Answers whether it is worth trying to send that alone.
+    fn is_trusted(&mut self, number: u32) -> bool {
+        if self
+            .alone
+            .is_some_and(|alone| psn::advance(alone, 1) == number)
+        {
+            self.trust = self.trust.saturating_sub(1);
+        }
+        if self.trust == 0 {
+            self.losses = self.losses.wrapping_add(1);
+            if self.losses % RETRY == 0 {
+                self.trust = 1;
+            }
+        }
+        self.trust != 0
+    }
+}
+
+impl<H: Host> Wire<H> {
+    /// Where the requester goes on, if it has nothing to send again.
+    fn front(&self, consumer: u32, shift: u32) -> Option<Place> {
+        let is_front = self.sending == consumer
+            || self.is_part_sent
+            || self.record(self.sending).is_some_and(|record| {
+                let sent = if record.is_answered_with_data() {
+                    record.done
+                } else {
+                    self.offset
+                };
+                psn::advance(record.psn, sent.wrapping_shr(shift)) == self.used
+            });
+        is_front.then_some(Place {
+            sending: self.sending,
+            offset: self.offset,
+            is_part_sent: self.is_part_sent,
+        })
+    }
+
+    /// The peer misses the oldest packet: it is sent again, alone if that may be enough.
+    pub(super) fn repair(&mut self, core: &Core<H>, consumer: u32) {
+        let is_trusted = self.repair.is_trusted(self.unacknowledged);
+        self.begin_repair(core, consumer, None, is_trusted);
+    }
+
+    /// Data of reads are missing before packet `beyond`: they are asked for again.
+    pub(super) fn repair_read(&mut self, core: &Core<H>, consumer: u32, beyond: u32) {
+        self.begin_repair(core, consumer, Some(beyond), true);
+    }
+
+    fn begin_repair(
+        &mut self,
+        core: &Core<H>,
+        consumer: u32,
+        beyond: Option<u32>,
+        is_trusted: bool,
+    ) {
+        let mtu = core.attr.path_mtu;
+        let front = self.front(consumer, mtu.shift());
+        let place = self.repair.resume.or(front).filter(|_| is_trusted);
+        // Where it is known how much was lost, the window shrinks less.
+        let part = if place.is_some() {
+            self.window / 8
+        } else {
+            self.window / 2
+        };
+        self.set_window(self.window.saturating_sub(part));
+        self.go_back(consumer, mtu);
+        self.repair.resume = place;
+        self.repair.beyond = beyond.filter(|_| place.is_some());
+    }
+
+    /// The requester goes on where it was, if it was at a repair: packet `number` has been sent, or
+    /// `None` of it is needed any more. Answers whether it was.
+    pub(super) fn end_repair(&mut self, number: Option<u32>) -> bool {
+        let Some(place) = self.repair.resume.take() else {
+            return false;
+        };
+        self.repair.alone = number.filter(|_| self.repair.beyond.is_none());
+        self.repair.beyond = None;
+        self.sending = place.sending;
+        self.offset = place.offset;
+        // The part may have come meanwhile.
+        self.is_part_sent = place.is_part_sent && self.part.is_some();
+        self.loaded = None;
+        true
+    }
+}

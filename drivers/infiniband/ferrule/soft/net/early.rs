@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets that came before one that is missing, kept until that comes.
+
+use ferrule_engine::host;
+use kernel::{
+    prelude::*,
+    rbtree::RBTree,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
+
+use super::received::Received;
+
+/// How many are kept at most, of all queue pairs of all devices: a peer decides how many come. They hold
+/// pages of the network device, and 16 MiB are enough for 32 lossy connections.
+const LIMIT: u32 = 4096;
+
+/// How many are kept.
+static KEPT: Atomic<u32> = Atomic::new(0);
+
+/// The right to keep one packet.
+struct Room(());
+
+impl Room {
+    /// One more, if there is room.
+    fn new() -> Option<Self> {
+        // Dropped again if there is none, which is when it is counted down.
+        let room = Room(());
+        (KEPT.fetch_add(1, Relaxed) < LIMIT).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The packets that are kept for a queue pair in one direction, by sequence number.
+///
+/// Keeping one allocates, without sleeping, the few bytes that say where it is; its own stay where the
+/// network device has put them. It is done where a packet was lost, and nowhere else.
+pub(crate) struct Early(RBTree<u32, (Received, Room)>);
+
+impl Default for Early {
+    fn default() -> Self {
+        Early(RBTree::new())
+    }
+}
+
+impl host::Early<Received> for Early {
+    fn keep(&mut self, number: u32, packet: &Received) {
+        if self.0.get(&number).is_some() {
+            return;
+        }
+        let Some(room) = Room::new() else {
+            return;
+        };
+        // Without memory it is lost, and sent again.
+        if let Ok(packet) = packet.again() {
+            let _ = self
+                .0
+                .try_create_and_insert(number, (packet, room), GFP_ATOMIC | __GFP_NOWARN);
+        }
+    }
+
+    fn take(&mut self, number: u32) -> Option<Received> {
+        let (packet, _) = self.0.remove(&number)?;
+        Some(packet)
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.0.get(&number).is_some()
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn clear(&mut self) {
+        if !self.0.is_empty() {
+            self.0 = RBTree::new();
+        }
+    }
+}
