@@ -7,7 +7,8 @@
 //! since a timeout is an error, and counted: 67 ms is usual. But the requester knows how long answers
 //! take. When several times as long has passed without a sign, it sends the oldest packet again, and
 //! nothing else before it hears of it. A responder that has had the packet acknowledges it once more
-//! (C9-105). No retry is counted, and if nothing comes of it, the timeout decides.
+//! (C9-105). The probe may be lost, too: it is sent again after twice the time, and so on. No retry is
+//! counted, and if nothing comes of it, the timeout decides.
 
 use crate::psn;
 
@@ -16,6 +17,9 @@ const PATIENCE: u64 = 4;
 
 /// And not before so many nanoseconds: who answers may have to be scheduled first.
 const LEAST: u64 = 500_000;
+
+/// The time is doubled no more often than so.
+const MOST: u32 = 8;
 
 /// What a requester knows of the time that answers take, and of its probe.
 #[derive(Clone, Copy, Default)]
@@ -26,8 +30,8 @@ pub(super) struct Probe {
     timed: Option<(u32, u64)>,
     /// When the probe is to be sent.
     pub(super) due: Option<u64>,
-    /// It has been sent, and nothing was heard since.
-    pub(super) is_under_way: bool,
+    /// How often it was sent, and nothing was heard since.
+    sent: u32,
 }
 
 impl Probe {
@@ -39,8 +43,20 @@ impl Probe {
     /// Packets are on their way for which an answer is `overdue` then.
     pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>) {
         let after = self.usual.saturating_mul(PATIENCE).max(LEAST);
-        let due = now.saturating_add(after);
+        let due = now.saturating_add(after.wrapping_shl(self.sent));
         self.due = (self.usual != 0 && overdue.is_some_and(|overdue| due < overdue)).then_some(due);
+    }
+
+    /// It has been sent, and nothing was heard since.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.sent != 0
+    }
+
+    /// It is sent, for the first time or again.
+    pub(super) fn send(&mut self, now: u64, overdue: Option<u64>) {
+        self.timed = None;
+        self.sent = self.sent.saturating_add(1).min(MOST);
+        self.expect(now, overdue);
     }
 
     /// All before packet `number` has been answered.
@@ -59,13 +75,13 @@ impl Probe {
             self.timed = None;
         }
         self.due = None;
-        self.is_under_way = false;
+        self.sent = 0;
     }
 
     /// What is sent from now on was sent before: of its answers nobody can tell to what they are.
     pub(super) fn begin_again(&mut self) {
         self.timed = None;
         self.due = None;
-        self.is_under_way = false;
+        self.sent = 0;
     }
 }

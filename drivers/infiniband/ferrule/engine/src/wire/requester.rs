@@ -127,7 +127,7 @@ impl<H: Host> Wire<H> {
 
     /// How many packets may be on their way at present.
     fn room(&self) -> u32 {
-        if self.probe.is_under_way {
+        if self.probe.is_under_way() {
             1
         } else {
             self.window
@@ -566,9 +566,12 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
     }
     if qp.wire.probe.due.is_some_and(|due| due <= bus.now) && qp.wire.pause.is_none() {
         bus.counters.probes.count(1);
-        qp.wire.set_window(qp.wire.window / 2);
-        qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
-        qp.wire.probe.is_under_way = true;
+        let wire = &mut qp.wire;
+        let mut probe = wire.probe;
+        probe.send(bus.now, wire.overdue);
+        wire.set_window(wire.window / 2);
+        wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
+        wire.probe = probe;
     }
     if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
         qp.wire.overdue = None;
