@@ -7,6 +7,8 @@
 #include <linux/igmp.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter_ipv4.h>
 #include <linux/udp.h>
 #include <net/addrconf.h>
 #include <net/inet_dscp.h>
@@ -17,6 +19,12 @@
 #include <net/neighbour.h>
 #include <net/netns/generic.h>
 #include <net/route.h>
+
+/* With the name of our module in front, a message in there is longer than clang likes it to be. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-truncation"
+#include <net/sch_generic.h>
+#pragma GCC diagnostic pop
 
 #include "net.h"
 
@@ -349,6 +357,41 @@ unsigned int ferrule_helper_skb_contiguous(const struct sk_buff *skb, unsigned i
 	return 0;
 }
 
+/*
+ * Hangs a packet of UDP behind the others of a list, in which each has its own
+ * headers: that of IP, of `ip_len` bytes, is at its start. This is how GRO leaves
+ * lists, and skb_segment_list() expects them, but for the identifications of
+ * IPv4, which stay as they are: the name of the flag is that of TCP, but it is
+ * the segmentation of IPv4 that goes by it.
+ *
+ * The sender's socket is charged with all of them until the first one is gone.
+ */
+void ferrule_helper_skb_list_add(struct sk_buff *head, struct sk_buff *last, struct sk_buff *skb,
+				 unsigned int ip_len)
+{
+	struct skb_shared_info *shared = skb_shinfo(head);
+
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, ip_len);
+	__skb_pull(skb, ip_len + sizeof(struct udphdr));
+	if (last == head) {
+		shared->gso_type = SKB_GSO_UDP_L4 | SKB_GSO_FRAGLIST | SKB_GSO_TCP_FIXEDID;
+		shared->gso_size = head->len - ip_len - sizeof(struct udphdr);
+		shared->gso_segs = 1;
+		shared->frag_list = skb;
+		/* There is none to be made. */
+		head->ip_summed = CHECKSUM_UNNECESSARY;
+	} else {
+		last->next = skb;
+	}
+	shared->gso_segs++;
+	head->len += skb->len;
+	head->data_len += skb->len;
+	head->truesize += skb->truesize;
+	/* Who receives it whole goes by the length of all. Who cuts it puts that of the first back. */
+	((struct udphdr *)(head->data + ip_len))->len = htons(head->len - ip_len);
+}
+
 /* Routes. */
 
 struct dst_entry *ferrule_helper_route4(struct net *net, __be32 *saddr, __be32 daddr, int oif,
@@ -441,6 +484,80 @@ unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst)
 	headroom = LL_RESERVED_SPACE(dst_dev_rcu(dst)) + dst->header_len;
 	rcu_read_unlock();
 	return headroom;
+}
+
+#ifdef CONFIG_NETFILTER
+/*
+ * The hooks of security modules are always there. They look, and change nothing.
+ * RCU keeps what describes hooks, as it does for nfnetlink_hook, which lists them.
+ */
+static bool are_filters(const struct nf_hook_entries *hooks)
+{
+	struct nf_hook_ops **ops;
+	unsigned int i;
+
+	if (!hooks)
+		return false;
+	ops = nf_hook_entries_get_hook_ops(hooks);
+	for (i = 0; i < hooks->num_hook_entries; i++) {
+		int priority = READ_ONCE(ops[i])->priority;
+
+		if (priority != NF_IP_PRI_SELINUX_FIRST && priority != NF_IP_PRI_SELINUX_LAST)
+			return true;
+	}
+	return false;
+}
+#endif
+
+/* Whether somebody may have a look at each packet on its way out, and change it. */
+static bool are_looked_at(const struct net_device *dev, bool ipv6)
+{
+#ifdef CONFIG_NETFILTER
+	const struct netns_nf *nf = &dev_net_rcu(dev)->nf;
+	struct nf_hook_entries __rcu * const *hooks = ipv6 ? nf->hooks_ipv6 : nf->hooks_ipv4;
+
+	if (are_filters(rcu_dereference(hooks[NF_INET_LOCAL_OUT])) ||
+	    are_filters(rcu_dereference(hooks[NF_INET_POST_ROUTING])))
+		return true;
+#endif
+#ifdef CONFIG_NETFILTER_EGRESS
+	if (rcu_access_pointer(dev->nf_hooks_egress))
+		return true;
+#endif
+#ifdef CONFIG_NET_XGRESS
+	if (rcu_access_pointer(dev->tcx_egress))
+		return true;
+#endif
+	/* What leaves by the member of a VRF passes the VRF's device first, and what is set up there. */
+	if (netif_is_l3_slave(dev))
+		return true;
+	/* A queueing discipline that nobody has asked for has no handle. */
+	return rcu_dereference(dev->qdisc)->handle;
+}
+
+/*
+ * Whether a list of packets may go this way.
+ *
+ * The network layer, filters and queueing disciplines see one packet, whose
+ * headers are those of the first: who loses it loses all, and who changes it
+ * changes the first alone. So where anything is set up that may do either, each
+ * packet goes by itself. That includes IPsec and tunnels on the route.
+ *
+ * The device has to be one that has lists cut before its driver, and captures,
+ * get them. Those that take them whole are virtual ones, from which the list may
+ * go on to anywhere: through the filters of another namespace, or into a tunnel.
+ */
+bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6)
+{
+	const struct net_device *dev;
+	bool cuts;
+
+	rcu_read_lock();
+	dev = dst_dev_rcu(dst);
+	cuts = !(dev->features & NETIF_F_GSO_FRAGLIST) && !dst_xfrm(dst) && !dst->lwtstate &&
+	       !are_looked_at(dev, ipv6);
+	rcu_read_unlock();
+	return cuts;
 }
 
 /*

@@ -73,6 +73,9 @@ u16 ferrule_helper_skb_vlan_tag_get(const struct sk_buff *skb);
 unsigned int ferrule_helper_skb_contiguous(const struct sk_buff *skb, unsigned int offset,
 					   const void **bytes);
 
+void ferrule_helper_skb_list_add(struct sk_buff *head, struct sk_buff *last, struct sk_buff *skb,
+				 unsigned int ip_len);
+
 /* Routes. */
 struct dst_entry *ferrule_helper_route4(struct net *net, __be32 *saddr, __be32 daddr, int oif,
 					u8 tos, __be16 sport, __be16 dport);
@@ -84,6 +87,7 @@ void ferrule_helper_dst_hold(struct dst_entry *dst);
 u32 ferrule_helper_dst_mtu(const struct dst_entry *dst);
 struct net_device *ferrule_helper_dst_dev_rcu(const struct dst_entry *dst);
 unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst);
+bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
 int ferrule_helper_dst_resolve(struct dst_entry *dst, const void *daddr, u8 *address);
 
 /* Sockets and sending. */

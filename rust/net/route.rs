@@ -170,6 +170,24 @@ impl Route {
         unsafe { bindings::dst_headroom(self.dst.as_ptr()) as usize }
     }
 
+    /// Whether a [`PacketList`](crate::skb::PacketList) may go this way: it is cut before the driver of
+    /// the device has it, and nothing is set up before that which may want to see, drop or change each
+    /// packet by itself: no filter, no queueing discipline but the one that devices begin with, no
+    /// tunnel. Any context.
+    ///
+    /// One that goes another way is delivered, too, but who changes its headers changes those of the
+    /// first packet alone.
+    pub fn cuts_lists(&self) -> bool {
+        // SAFETY: By the type invariants.
+        unsafe { bindings::dst_cuts_lists(self.dst.as_ptr(), self.ipv6) }
+    }
+
+    /// Whether both are the same, by which packets with the same headers take the same way. Any context.
+    #[inline]
+    pub fn is_same(&self, other: &Route) -> bool {
+        self.dst == other.dst && self.cookie == other.cookie
+    }
+
     /// The device that packets leave by. Any context.
     ///
     /// It is some stand-in if the device has gone.

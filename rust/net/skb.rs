@@ -20,7 +20,10 @@ use kernel::{
     types::Opaque, //
 };
 
-use crate::bindings;
+use crate::{
+    bindings,
+    ip::UDP_LEN, //
+};
 
 /// What is known of a received packet's checksum: `ip_summed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,6 +372,13 @@ impl NewSkBuff {
         Ok(NewSkBuff(unsafe { OwnedSkBuff::from_raw(skb) }))
     }
 
+    /// The room that is left in front.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        // SAFETY: The buffer is valid.
+        unsafe { bindings::skb_headroom(self.as_raw()) as usize }
+    }
+
     /// Adds `len` zeroes at the end, to be written.
     ///
     /// # Errors
@@ -455,6 +465,122 @@ impl Deref for NewSkBuff {
 impl From<NewSkBuff> for OwnedSkBuff {
     fn from(skb: NewSkBuff) -> Self {
         skb.0
+    }
+}
+
+/// Packets of one flow and one size, but for the last, that take the way out as one.
+///
+/// Each is whole, with headers of its own. The stack looks at the first one's; filters and queueing
+/// disciplines see one packet, and where a device does not take it as such, it is cut into what it was
+/// made of, which the device's driver then gets in one go, with one doorbell.
+///
+/// When it is cut, the lengths in the headers are set to what they were, and the checksums of IPv4 are
+/// made anew; in front, each packet gets the link header of the first. They have one size because who
+/// meets a list that was changed on its way copies all payload together and cuts that by size.
+///
+/// What was sent counts as on its way ([`Port::queued`](crate::udp::Port::queued)) until the first
+/// packet is gone, so up to a list for each queue of the device may be on its way without being counted.
+///
+/// # Invariants
+///
+/// `head` and what hangs behind it belong to us alone. `last` is the last of them. Each begins, or began,
+/// with an IP header of `ip_len` bytes and a UDP header, in one piece, and has more; in front of that it
+/// has room for [`PacketList::HEADROOM`] bytes.
+pub struct PacketList {
+    head: OwnedSkBuff,
+    last: NonNull<bindings::sk_buff>,
+    ip_len: usize,
+    /// The bytes of the first one, with its headers, and of all, in which headers count once.
+    size: usize,
+    total: usize,
+    count: usize,
+}
+
+impl PacketList {
+    /// As many as GRO puts together, and so what every device has met.
+    pub const MOST: usize = 64;
+
+    /// The room that each packet has to have in front. When a list is cut, the link header, with tags or
+    /// a tunnel's headers if some have got into it on the way, is copied there from the first packet's,
+    /// and nobody looks whether there is room: lists of GRO have it. It is what drivers leave in front
+    /// of what they receive (`NET_SKB_PAD`), and more.
+    pub const HEADROOM: usize = 128;
+
+    /// A list of one packet, which begins with an IP header of `ip_len` bytes and a UDP header.
+    ///
+    /// # Errors
+    ///
+    /// The packet, if it has no more than its headers, or too little room in front.
+    pub fn new(packet: NewSkBuff, ip_len: usize) -> Result<Self, NewSkBuff> {
+        let size = packet.len();
+        if size <= ip_len + UDP_LEN || packet.headroom() < Self::HEADROOM {
+            return Err(packet);
+        }
+        let last = OwnedSkBuff::from(packet).into_raw();
+        // SAFETY: It has just been given up, and refers to nothing.
+        let head = unsafe { OwnedSkBuff::from_raw(last) };
+        // INVARIANT: The packet was ours alone, and in one piece.
+        Ok(PacketList {
+            last,
+            head,
+            ip_len,
+            size,
+            total: size,
+            count: 1,
+        })
+    }
+
+    /// Adds a packet of the same flow, with headers of the same lengths.
+    ///
+    /// # Errors
+    ///
+    /// The packet, if it is longer than the first one, has no more than its headers or too little room in
+    /// front, comes behind one that is shorter, or makes too many: more than [`MOST`](Self::MOST), or
+    /// more bytes than the length of an IP packet can tell.
+    #[inline]
+    pub fn push(&mut self, packet: NewSkBuff) -> Result<(), NewSkBuff> {
+        let headers = self.ip_len + UDP_LEN;
+        let size = packet.len();
+        let is_fit = size > headers && size <= self.size && packet.headroom() >= Self::HEADROOM;
+        if !is_fit || self.is_full() {
+            return Err(packet);
+        }
+        let skb = OwnedSkBuff::from(packet).into_raw();
+        // INVARIANT: The packet was ours alone, and is the list's now.
+        //
+        // SAFETY: All are ours alone and valid, by the type invariants. `last` is the last of the list
+        // that begins with `head`, and the packet has more than the headers, in one piece.
+        unsafe {
+            bindings::skb_list_add(
+                self.head.as_raw(),
+                self.last.as_ptr(),
+                skb.as_ptr(),
+                self.ip_len as u32,
+            );
+        }
+        self.last = skb;
+        self.total += size - headers;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether no other packet may follow.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        let payload = self.size - self.ip_len - UDP_LEN;
+        let is_even = self.total == self.size + (self.count - 1) * payload;
+        !is_even || self.count == Self::MOST || self.total + payload > usize::from(u16::MAX)
+    }
+
+    /// How many packets there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The first packet, behind which the others hang.
+    pub(crate) fn into_head(self) -> OwnedSkBuff {
+        self.head
     }
 }
 

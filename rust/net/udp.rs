@@ -29,7 +29,8 @@ use crate::{
     route::Route,
     skb::{
         NewSkBuff,
-        OwnedSkBuff, //
+        OwnedSkBuff,
+        PacketList, //
     },
     HeldNamespace,
     Namespace,
@@ -106,6 +107,23 @@ impl Port {
     /// - What a filter says, `EPERM` as a rule.
     #[inline]
     pub fn send(&self, packet: NewSkBuff, route: &Route, priority: u32) -> Result {
+        self.transmit(packet.into(), route, priority)
+    }
+
+    /// Sends several packets as one, as [`send`](Self::send) does one. Any context. See
+    /// [`Route::cuts_lists`] for where that does no harm.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`send`](Self::send), for all of the list; of which some may have left all the same, if
+    /// the device has no queue.
+    #[inline]
+    pub fn send_list(&self, list: PacketList, route: &Route, priority: u32) -> Result {
+        self.transmit(list.into_head(), route, priority)
+    }
+
+    #[inline]
+    fn transmit(&self, packet: OwnedSkBuff, route: &Route, priority: u32) -> Result {
         let (dst, cookie, ipv6) = route.raw();
         let header = packet.linear();
         // The version, and for IPv4 the length of the header: no options.
@@ -117,7 +135,7 @@ impl Port {
         if !right || header.len() < len + UDP_LEN {
             return Err(EINVAL);
         }
-        let skb = OwnedSkBuff::from(packet).into_raw();
+        let skb = packet.into_raw();
         // SAFETY: The buffer is ours alone and is given up; it begins with a header as it should.
         // Socket and route are valid by their invariants.
         to_result(unsafe {

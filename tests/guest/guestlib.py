@@ -2,13 +2,19 @@
 """What the guest's Python tests share: TAP, commands, a device's GID, a server and its client."""
 
 import contextlib
+import ctypes
+import errno
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 
 SLOW = int(os.environ.get("TEST_SLOW", "1"))
@@ -19,6 +25,11 @@ def rounds(count, least=20):
     if "TEST_LONG" in os.environ:
         return count
     return max(min(count, least), count // SLOW)
+
+
+def some(cases, count):
+    """All of them; but only the first so many where the guest is slow, if this is no long run."""
+    return cases if SLOW == 1 or "TEST_LONG" in os.environ else cases[:count]
 
 
 class Failure(Exception):
@@ -88,6 +99,19 @@ def read(path):
         return file.read().strip()
 
 
+# What perftest says when it could not learn the rate of the processor's clock, and then its figures are zero: a virtual
+# processor that waits for the host meanwhile measures nonsense.
+CLOCK_UNKNOWN = "Correlation coefficient"
+
+
+def check_perftest(size, text):
+    """Check what a program of perftest printed: a row for this size, with figures, if it has any."""
+    row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
+    check(row, f"no row of results:\n{text}")
+    if CLOCK_UNKNOWN not in text:
+        check(any(float(figure) > 0 for figure in row[1].split()), f"the row has no figure:\n{text}")
+
+
 def wait_for(condition, what, seconds=10):
     """Wait until a function is true."""
     end = time.monotonic() + seconds * SLOW
@@ -129,6 +153,103 @@ def within(namespace):
     return ("ip", "netns", "exec", namespace) if namespace else ()
 
 
+@contextlib.contextmanager
+def inside(namespace):
+    """This thread is in a network namespace, or stays where it is without one: what is opened meanwhile belongs to that."""
+    if not namespace:
+        yield
+        return
+    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{namespace}") as there:
+        os.setns(there.fileno(), os.CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            os.setns(before.fileno(), os.CLONE_NEWNET)
+
+
+_MS_SLAVE_AND_BELOW = 0x84000
+_MNT_DETACH = 2
+
+
+def _enter(namespace):
+    """What `ip netns exec` does: the network namespace, and its sysfs in place of the one before."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name, *arguments):
+        check(getattr(libc, name)(*arguments) == 0, f"{name}: {os.strerror(ctypes.get_errno())}")
+
+    with open(f"/run/netns/{namespace}") as there:
+        os.setns(there.fileno(), os.CLONE_NEWNET)
+    os.unshare(os.CLONE_NEWNS)
+    call("mount", b"", b"/", b"none", ctypes.c_ulong(_MS_SLAVE_AND_BELOW), None)
+    call("umount2", b"/sys", _MNT_DETACH)
+    call("mount", namespace.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+
+
+def _fork_within(namespace, function):
+    """A process that calls a function where a command with `within` in front would run; returns its number. Another Python
+    would do, too, and be there seconds later where the guest is slow."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        if namespace:
+            _enter(namespace)
+        function()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def call_within(namespace, function, *arguments):
+    """Call a function in a namespace; returns what it returns, if JSON can tell it."""
+    read_end, write_end = os.pipe()
+
+    def tell():
+        try:
+            answer = {"value": function(*arguments)}
+        except (Failure, OSError) as failure:
+            answer = {"failure": str(failure)}
+        with os.fdopen(write_end, "w") as file:
+            json.dump(answer, file)
+
+    pid = _fork_within(namespace, tell)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        told = file.read()
+    _, status = os.waitpid(pid, 0)
+    check(status == 0, f"{function.__name__} in {namespace}: status {status}")
+    answer = json.loads(told)
+    check("failure" not in answer, f"in {namespace}: {answer.get('failure')}")
+    return answer["value"]
+
+
+@contextlib.contextmanager
+def calling_within(namespace, function, *arguments):
+    """Meanwhile, a process in a namespace calls a function that does not return."""
+    pid = _fork_within(namespace, lambda: function(*arguments))
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def namespace_mode():
+    """Whether RDMA devices are shared by all network namespaces, or each is exclusive to one."""
+    words = must("rdma", "system", "show").split()
+    return words[words.index("netns") + 1]
+
+
+def set_namespace_mode(wanted):
+    """A namespace that was deleted takes a moment to go, and before it has, the mode cannot be changed."""
+    wait_for(lambda: run("rdma", "system", "set", "netns", wanted)[0] == 0, f"the mode is {wanted}")
+    check(namespace_mode() == wanted, f"the mode is {namespace_mode()}")
+
+
 def remove_links(prefix):
     """Delete the RDMA devices in sight, and the network devices, whose names begin so."""
     for device in os.listdir("/sys/class/infiniband"):
@@ -146,26 +267,30 @@ def sockets_of_port(namespace=None):
     """The versions of IP, 4 and 6, by which somebody in a namespace has the port of RoCEv2."""
     found = set()
     for version, table in ((4, "udp"), (6, "udp6")):
-        for line in must(*within(namespace), "cat", f"/proc/net/{table}").splitlines()[1:]:
-            if int(line.split()[1].rsplit(":", 1)[1], 16) == ROCE_PORT:
-                found.add(version)
+        with inside(namespace):
+            lines = read(f"/proc/thread-self/net/{table}").splitlines()[1:]
+        if any(int(line.split()[1].rsplit(":", 1)[1], 16) == ROCE_PORT for line in lines):
+            found.add(version)
     return found
 
 
 def port_is_free(namespace=None):
     """Whether a program in a namespace can have the port of RoCEv2, by both versions of IP; it can by none or by both."""
-    program = f"""import socket
-for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-    taken = socket.socket(family, socket.SOCK_DGRAM)
-    if family == socket.AF_INET6:
-        taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    taken.bind((address, {ROCE_PORT}))
-"""
-    status, output = run(*within(namespace), "python3", "-c", program)
-    check(status == 0 or "Address already in use" in output, output)
+    free = True
+    with inside(namespace):
+        for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            with socket.socket(family, socket.SOCK_DGRAM) as tried:
+                if family == socket.AF_INET6:
+                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    tried.bind((address, ROCE_PORT))
+                except OSError as error:
+                    check(error.errno == errno.EADDRINUSE, f"port {ROCE_PORT}: {error}")
+                    free = False
+                    break
     sockets = sockets_of_port(namespace)
-    check(sockets == (set() if status == 0 else {4, 6}), f"port {ROCE_PORT} is taken by IP of versions {sockets}")
-    return status == 0
+    check(sockets == (set() if free else {4, 6}), f"port {ROCE_PORT} is taken by IP of versions {sockets}")
+    return free
 
 
 _port = 18600

@@ -18,30 +18,18 @@ import threading
 import time
 import zlib
 
-from guestlib import SLOW, Tap, check, must, run, wait_for
+from guestlib import SLOW, Failure, Tap, check, inside, must, rounds, run, wait_for
 
 MODULE = "/ferrule/module/net_echo.ko"
 PORT = 4799
 V4 = {"as": "10.81.0.1", "ec": "10.81.0.2"}
 V6 = {"as": "fd81::1", "ec": "fd81::2"}
-CLONE_NEWNET = 0x40000000
 IPV6_FLOWINFO_SEND, IPV6_FLOWLABEL_MGR, IPV6_FLOWINFO = 33, 32, 11
 UDP_NO_CHECK6_RX = 102
 SOL_PACKET, PACKET_AUXDATA = 263, 8
-FACTS = struct.Struct(">11I6s2x7I")
+FACTS = struct.Struct(">11I6s2x8I")
 NAMES = ("interface vlan traffic_class hop_limit flow_label checksum length linear crc mtu resolved mac "
-         "up unregistered added removed unanswered last_error routes").split()
-
-
-@contextlib.contextmanager
-def inside(name):
-    """What is opened meanwhile belongs to the network namespace. For one thread."""
-    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{name}") as other:
-        os.setns(other.fileno(), CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            os.setns(before.fileno(), CLONE_NEWNET)
+         "up unregistered added removed unanswered last_error routes cuts_lists").split()
 
 
 def ip(name, *words):
@@ -277,6 +265,86 @@ def batches():
                 check(asker.hear() == question, f"answer {number} of a batch")
 
 
+def cuts_lists(cuts):
+    """Has the module's device cut lists of packets, or hand them on whole, as a veth does."""
+    must("ip", "netns", "exec", "ec", "ethtool", "-K", "ve", "tx-gso-list", "off" if cuts else "on")
+
+
+def frames_of_module(tap):
+    """The IP packets of the module that a packet socket has received."""
+    found = []
+    tap.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            frame, address = tap.recvfrom(1 << 17)
+            ip = frame[14:]
+            head = 20 if ip[0] >> 4 == 4 else 40
+            if address[2] != socket.PACKET_OUTGOING and ip[head:head + 2] == struct.pack(">H", PORT):
+                found.append(ip)
+    return found
+
+
+def check_headers(ip):
+    """A packet is by itself what its headers say: lengths, checksum, no identification."""
+    if ip[0] >> 4 == 4:
+        words = struct.unpack(">10H", ip[:20])
+        check(sum(words) % 0xffff == 0, f"the checksum of {ip[:20].hex()}")
+        check(words[1] == len(ip) and words[2:4] == (0, 0x4000) and ip[8] == 77, f"an IPv4 header {ip[:20].hex()}")
+        udp = ip[20:]
+    else:
+        check(int.from_bytes(ip[4:6], "big") == len(ip) - 40 and ip[7] == 77, f"an IPv6 header {ip[:40].hex()}")
+        udp = ip[40:]
+    check(struct.unpack(">HH", udp[4:8]) == (len(udp), 0), f"a UDP header {udp[:8].hex()}")
+
+
+# How many packets, of which length, that of the last, and how many there are in each list. A list ends behind a shorter
+# packet, before a longer one, with 64 of them, and before it is longer than an IP packet may be.
+LISTS = ((1, 1000, 1000, [1]), (2, 1000, 1000, [2]), (5, 3000, 5, [5]), (3, 1000, 1001, [2, 1]), (64, 100, 100, [64]),
+         (65, 100, 100, [64, 1]), (130, 6, 5, [64, 64, 2]), (10, 8900, 8900, [7, 3]), (16, 4100, 4100, [15, 1]))
+
+
+def lists():
+    """Packets that leave as a list arrive one by one, with headers of their own, whether the list is cut before they leave
+    the device or by who receives it."""
+    with inside("as"):
+        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+    tap.bind(("va", 3))
+    try:
+        for cut in (True, False):
+            cuts_lists(cut)
+            for family in FAMILIES:
+                head = 28 if family == socket.AF_INET else 48
+                with Asker(family) as asker:
+                    check(asker.facts()["cuts_lists"] == cut, f"cuts_lists is not {cut}")
+                    for count, size, last, wanted in LISTS:
+                        frames_of_module(tap)
+                        question = b"g" + struct.pack(">BH", count, last) + random.randbytes(size - 4)
+                        asker.socket.sendto(question, asker.to)
+                        for number in range(count):
+                            try:
+                                answer = asker.hear()
+                            except TimeoutError:
+                                raise Failure(f"no answer {number} of {count} of {size} bytes; cut: {cut}; {asker.facts()}") from None
+                            length = last if number == count - 1 else size
+                            text = (question + bytes((number,)) * length)[:length]
+                            check(answer == text[:1] + bytes((number,)) + text[2:], f"answer {number} of {count}")
+                        frames = frames_of_module(tap)
+                        for frame in frames if cut else frames[:0]:
+                            check_headers(frame)
+                        number = count if cut else len(wanted)
+                        check(len(frames) == number, f"{len(frames)} frames of {count} packets of {size}, not {number}")
+                        if not cut:
+                            # As one packet, a list has the headers of the first.
+                            sizes = iter([size] * (count - 1) + [last])
+                            lengths = [head + sum(next(sizes) for _ in range(packets)) for packets in wanted]
+                            there = [len(frame) for frame in frames]
+                            check(there == lengths, f"lists of {there} bytes, not of {lengths}")
+    finally:
+        cuts_lists(False)
+        tap.close()
+
+
 def route_kept():
     with Asker(socket.AF_INET) as asker:
         before = asker.facts()["routes"]
@@ -358,6 +426,7 @@ def vlan():
 
 
 def addresses_removed():
+    times = rounds(5, least=2)
     for family in FAMILIES:
         length, more = (24, []) if family == socket.AF_INET else (64, ["nodad"])
         address = (V4 if family == socket.AF_INET else V6)["ec"]
@@ -365,45 +434,47 @@ def addresses_removed():
             asker.lives()
             before = asker.facts()
             with traffic():
-                for _ in range(5):
+                for _ in range(times):
                     ip("ec", "address", "delete", f"{address}/{length}", "dev", "ve")
                     asker.silence(b"e")
                     ip("ec", "address", "add", f"{address}/{length}", "dev", "ve", *more)
             asker.lives()
             after = asker.facts()
-            check(after["removed"] >= before["removed"] + 5 and after["added"] >= before["added"] + 5,
+            check(after["removed"] >= before["removed"] + times and after["added"] >= before["added"] + times,
                   f"removals {before['removed']} to {after['removed']}, additions {before['added']} to {after['added']}")
 
 
 def down_and_up():
+    times = rounds(5, least=2)
     with Asker(socket.AF_INET) as asker:
         before = asker.facts()["up"]
         with traffic():
-            for _ in range(5):
+            for _ in range(times):
                 ip("ec", "link", "set", "ve", "down")
                 asker.silence(b"e", 0.1)
                 ip("ec", "link", "set", "ve", "up")
         asker.lives()
-        check(asker.facts()["up"] >= before + 5, "the notifier has not told of a device that is up")
+        check(asker.facts()["up"] >= before + times, "the notifier has not told of a device that is up")
     # Setting a device down takes its IPv6 addresses away.
     ip("ec", "address", "add", f"{V6['ec']}/64", "dev", "ve", "nodad")
 
 
 def device_removed():
+    times = rounds(5, least=2)
     with Asker(socket.AF_INET) as asker:
         before = asker.facts()["unregistered"]
-    for _ in range(5):
+    for _ in range(times):
         with traffic():
             time.sleep(0.1)
             ip("ec", "link", "delete", "ve")
         connect()
     with Asker(socket.AF_INET) as asker:
         asker.lives()
-        check(asker.facts()["unregistered"] >= before + 10, "the notifier has not told of devices that went")
+        check(asker.facts()["unregistered"] >= before + 2 * times, "the notifier has not told of devices that went")
 
 
 def namespace_removed():
-    for _ in range(10):
+    for _ in range(rounds(10, least=2)):
         with traffic():
             time.sleep(0.1)
             must("ip", "netns", "delete", "ec")
@@ -416,7 +487,7 @@ def namespace_removed():
 
 
 def many_namespaces():
-    names = [f"ns{number}" for number in range(40)]
+    names = [f"ns{number}" for number in range(rounds(40, least=8))]
     for name in names:
         must("ip", "netns", "add", name)
         ip(name, "link", "set", "lo", "up")
@@ -446,7 +517,7 @@ def unload():
     check(not loaded(), "the module is still there")
     with Asker(socket.AF_INET) as asker:
         asker.silence(b"e")
-    for _ in range(5):
+    for _ in range(rounds(5, least=2)):
         load()
         with Asker(socket.AF_INET) as asker:
             asker.lives()
@@ -459,7 +530,7 @@ def main():
     tap.case("port_taken", port_taken)
     tap.case("load", load)
     join()
-    for case in (sizes, pages, headers, batches, route_kept, neighbour, mtu, vlan, addresses_removed, down_and_up,
+    for case in (sizes, pages, headers, batches, lists, route_kept, neighbour, mtu, vlan, addresses_removed, down_and_up,
                  device_removed, namespace_removed, many_namespaces, nonsense, unload):
         tap.case(case.__name__, case)
     part()

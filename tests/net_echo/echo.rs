@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `e` | anything | the packet |
 //! | `b` | a count | the packet, that many times, as a batch |
+//! | `g` | a count, a `u16`: a length | the packet, that many times, as lists; the second byte is the number of each, and the last one has that length |
 //! | `l` | `u16`, a length | a packet of that many zeroes behind the question's five first bytes |
 //! | `i` | anything | what is known of the packet, its sender and the machine ([`Echo::tell`]) |
 //!
@@ -28,7 +29,10 @@ use kernel::{
 };
 use kernel_ext::error::code::EAFNOSUPPORT;
 use net_ext::{
-    ip::UdpHeaders,
+    ip::{
+        UdpHeaders,
+        UDP_LEN, //
+    },
     notifier::{
         AddressEvent,
         AddressNotice,
@@ -46,7 +50,8 @@ use net_ext::{
     route::Route,
     skb::{
         Checksum,
-        NewSkBuff, //
+        NewSkBuff,
+        PacketList, //
     },
     udp::{
         Family,
@@ -185,12 +190,16 @@ impl Echo {
             ..asked
         };
         let route = self.route(packet.device, &headers)?;
-        let send = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| {
-            let room = route.headroom() + headers.len();
+        let priority = (asked.traffic_class >> 5).into();
+        let make = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| -> Result<NewSkBuff> {
+            let room = route.headroom().max(PacketList::HEADROOM) + headers.len();
             let mut answer = NewSkBuff::new(room, len)?;
             answer.append_with(len, fill)?;
             headers.write(len, answer.prepend(headers.len())?)?;
-            port.send(answer, &route, (asked.traffic_class >> 5).into())
+            Ok(answer)
+        };
+        let send = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| {
+            port.send(make(len, fill)?, &route, priority)
         };
         let skb = &packet.skb;
         match question {
@@ -198,6 +207,37 @@ impl Echo {
             [b'b', count, ..] => {
                 let _batch = Batch::new();
                 (0..count).try_for_each(|_| send(skb.len(), &|to| skb.copy_bits(0, to)))
+            }
+            [b'g', count, high, low, ..] => {
+                let last = usize::from(u16::from_be_bytes([high, low]));
+                if last.min(skb.len()) < question.len() {
+                    return Err(EINVAL);
+                }
+                let begin =
+                    |packet| PacketList::new(packet, headers.len() - UDP_LEN).map_err(|_| EINVAL);
+                let mut list: Option<PacketList> = None;
+                for number in 0..count {
+                    let is_last = number + 1 == count;
+                    let len = if is_last { last } else { skb.len() };
+                    let packet = make(len, &|to| {
+                        to.fill(number);
+                        skb.copy_bits(0, &mut to[..len.min(skb.len())])?;
+                        to[1] = number;
+                        Ok(())
+                    })?;
+                    let Some(mut begun) = list.take() else {
+                        list = Some(begin(packet)?);
+                        continue;
+                    };
+                    list = Some(match begun.push(packet) {
+                        Ok(()) => begun,
+                        Err(packet) => {
+                            port.send_list(begun, &route, priority)?;
+                            begin(packet)?
+                        }
+                    });
+                }
+                list.map_or(Ok(()), |list| port.send_list(list, &route, priority))
             }
             [b'l', high, low, ..] => {
                 let len = question.len() + usize::from(u16::from_be_bytes([high, low]));
@@ -220,7 +260,7 @@ impl Echo {
 
     /// What is known: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length,
     /// linear, crc, mtu, resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered,
-    /// last_error, routes`.
+    /// last_error, routes, cuts_lists`.
     ///
     /// No VLAN is 0xffffffff; what is resolved is 0 or an error.
     fn tell(packet: &mut Packet<'_>, route: &Route) -> Result<KVec<u8>> {
@@ -281,6 +321,7 @@ impl Echo {
         }
         add(LAST_ERROR.load(Relaxed).to_be_bytes())?;
         add(ROUTES.load(Relaxed).to_be_bytes())?;
+        add(u32::from(route.cuts_lists()).to_be_bytes())?;
         Ok(facts)
     }
 }
