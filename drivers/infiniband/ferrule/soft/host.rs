@@ -48,6 +48,7 @@ use crate::{
     soft::{
         net::{
             early::Early,
+            gso::Pending,
             path::Path,
             received::Received, //
         },
@@ -65,10 +66,23 @@ const BURST: u32 = 64;
 /// been left, so that what comes back at once, from a virtual device, finds it free.
 #[derive(Default)]
 pub(crate) struct Kernel {
+    /// What waits leaves before the burst ends.
+    pending: Pending,
     burst: Option<Batch>,
     sent: u32,
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
-    pub(super) lost: u32,
+    lost: u32,
+}
+
+impl Kernel {
+    /// Lets all that was sent leave, and answers how many packets were lost on the way to the network
+    /// device, and how many lists of them have left.
+    #[inline]
+    pub(super) fn finish(mut self) -> (u32, u32) {
+        self.pending.flush();
+        let lost = self.lost.wrapping_add(self.pending.lost());
+        (lost, self.pending.lists())
+    }
 }
 
 /// Why a packet was not sent.
@@ -133,11 +147,12 @@ impl Host for Kernel {
     /// for the end of the burst, so nothing that sending leads to runs in here.
     fn transmit(&mut self, path: &mut Path, packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
         if self.sent % BURST == 0 {
+            self.pending.flush();
             self.burst = None;
             self.burst = Some(Batch::new());
         }
         self.sent = self.sent.wrapping_add(1);
-        let sent = path.send(packet.length(), |ip, udp, body| {
+        let sent = path.send(&mut self.pending, packet.length(), |ip, udp, body| {
             packet.write(ip, udp, body).map_err(Failed::from)
         });
         match sent {

@@ -105,6 +105,9 @@ pub(crate) struct Soft {
     /// goes to the own addresses comes back by the loopback device.
     #[pin]
     wire_only: debugfs::File<Atomic<u32>>,
+    /// Not 0: the packets of connections that are made from now on may leave in lists.
+    #[pin]
+    gso: debugfs::File<Atomic<u32>>,
     /// Below the files, so that it is removed after them.
     _dir: debugfs::Dir,
 }
@@ -130,6 +133,7 @@ impl Soft {
         Ok(try_pin_init!(Self {
             _report <- dir.read_only_file(c"engine", Report(shared.clone())),
             wire_only <- dir.read_write_file(c"wire_only", Atomic::new(0)),
+            gso <- dir.read_write_file(c"gso", Atomic::new(1)),
             _dir: dir,
             _worker: worker,
             wire,
@@ -149,7 +153,12 @@ impl Soft {
     ///
     /// Those of [`Route::new`].
     pub(crate) fn route(&self, av: &AhAttr, sgid: &GidAttr, qpn: u32, peer: u32) -> Result<Route> {
-        Route::new(self.wire.ports(), av, sgid, qpn, peer)
+        let route = Route::new(self.wire.ports(), av, sgid, qpn, peer)?;
+        Ok(if self.gso.load(Relaxed) != 0 {
+            route.with_gso()
+        } else {
+            route
+        })
     }
 
     /// As [`Soft::route`], but the way is only looked for when a packet takes it. Any context.

@@ -216,6 +216,8 @@ pub(crate) struct Core {
     pub(super) not_rocev2: Atomic<u64>,
     /// Packets that were lost on the way to the network device.
     pub(super) lost: Atomic<u64>,
+    /// Lists of packets that went there.
+    pub(super) lists: Atomic<u64>,
 }
 
 /// What the owner of the shard owns.
@@ -245,6 +247,7 @@ impl Core {
             inbox_full: Atomic::new(0),
             not_rocev2: Atomic::new(0),
             lost: Atomic::new(0),
+            lists: Atomic::new(0),
         })
     }
 
@@ -334,8 +337,12 @@ fn take_in(
 /// Ends the burst of what a call into the engine has sent.
 #[inline]
 fn sent(core: &WithTimer<Core>, host: Kernel) {
-    if host.lost != 0 {
-        core.lost.fetch_add(host.lost.into(), Relaxed);
+    let (lost, lists) = host.finish();
+    if lost != 0 {
+        core.lost.fetch_add(lost.into(), Relaxed);
+    }
+    if lists != 0 {
+        core.lists.fetch_add(lists.into(), Relaxed);
     }
 }
 

@@ -22,6 +22,7 @@ impl Writer for Report {
         writeln!(f, "kicks {}", core.kicks.load(Relaxed))?;
         writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
+        writeln!(f, "lists {}", core.lists.load(Relaxed))?;
         inspect(core, |engine| writeln!(f, "{:#?}", engine.counters()))?;
         inspect(core, |engine| writeln!(f, "{:#?}", engine.objects()))?;
 

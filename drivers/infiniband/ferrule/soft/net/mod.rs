@@ -9,12 +9,14 @@
 //! | groups of receivers: what makes the network bring their packets | [`groups`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
 //! | those that came before one that is missing | [`early`] |
+//! | packets that leave together | [`gso`] |
 //!
 //! Received packets come in softirq context and are handed to [`policy`](super::policy). Who owns the
 //! shard sends, in whatever context that is.
 
 pub(crate) mod early;
 pub(crate) mod groups;
+pub(crate) mod gso;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod received;

@@ -22,7 +22,10 @@ use net_ext::{
         UDP_LEN, //
     },
     route::Route,
-    skb::NewSkBuff,
+    skb::{
+        NewSkBuff,
+        PacketList, //
+    },
     udp::Port, //
 };
 use rdma::{
@@ -31,9 +34,15 @@ use rdma::{
     GidAttr, //
 };
 
-use super::ports::{
-    Ports,
-    PORT, //
+use super::{
+    gso::{
+        self,
+        Pending, //
+    },
+    ports::{
+        Ports,
+        PORT, //
+    }, //
 };
 
 /// How many bytes of packets of a namespace may be on their way out at a time, before senders are
@@ -53,6 +62,8 @@ pub(crate) struct Path {
     priority: u32,
     /// As it was found last; the network may have changed since. It keeps no device from going.
     route: Option<Route>,
+    /// Packets may leave in lists.
+    with_gso: bool,
 }
 
 /// The address that a GID stands for (IBA volume 1, A17.4.5.1).
@@ -150,7 +161,17 @@ impl Path {
             interface: netdev.ifindex(),
             priority: av.sl.into(),
             route: None,
+            with_gso: false,
         })
+    }
+
+    /// The same way, by which packets may leave in lists. To a group they go one by one: the network
+    /// layer copies each for the members on this machine.
+    pub(crate) fn with_gso(self) -> Self {
+        Path {
+            with_gso: !self.headers.addresses.destination().is_multicast(),
+            ..self
+        }
     }
 
     /// The same way, to be looked for anew. Any context.
@@ -161,6 +182,7 @@ impl Path {
             interface: self.interface,
             priority: self.priority,
             route: None,
+            with_gso: self.with_gso,
         }
     }
 
@@ -168,7 +190,8 @@ impl Path {
     /// header, both as they are on the wire but for the checksum of IPv4, and those bytes, of which
     /// it must write every one.
     ///
-    /// Any context; nothing waits.
+    /// It may be left to `pending`, for those that follow to go with it; what is lost then is counted
+    /// there. Any context; nothing waits.
     ///
     /// # Errors
     ///
@@ -180,6 +203,7 @@ impl Path {
     #[inline]
     pub(crate) fn send<E: From<Error>>(
         &mut self,
+        pending: &mut Pending,
         length: usize,
         fill: impl FnOnce(&[u8], &[u8], &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -189,6 +213,7 @@ impl Path {
             interface,
             priority,
             route,
+            with_gso,
         } = self;
         ports.with_port(headers.addresses.is_ipv6(), |port| {
             if port.queued() > QUEUED {
@@ -199,13 +224,28 @@ impl Path {
             if total > route.mtu() {
                 return Err(EMSGSIZE.into());
             }
-            let mut packet = NewSkBuff::new(route.headroom(), total)?;
+            let in_list = *with_gso && length >= gso::WORTHY;
+            let headroom = if in_list {
+                route.headroom().max(PacketList::HEADROOM)
+            } else {
+                route.headroom()
+            };
+            let mut packet = NewSkBuff::new(headroom, total)?;
             packet.append_with(total, |bytes| {
                 let (front, body) = bytes.split_at_mut(headers.len());
                 headers.write(length, front)?;
                 let (ip, udp) = front.split_at(headers.len() - UDP_LEN);
                 fill(ip, udp, body)
             })?;
+            let packet = if in_list {
+                match pending.add(ports, headers, *priority, route, packet) {
+                    Ok(()) => return Ok(()),
+                    Err(packet) => packet,
+                }
+            } else {
+                pending.flush();
+                packet
+            };
             Ok(port.send(packet, route, *priority)?)
         })
     }
