@@ -261,11 +261,10 @@ impl Shared {
                 break;
             }
         }
-        policy::finish(&self.core);
+        policy::finish(&self.core, id);
         policy::command(&self.core, |engine, _| engine.set_context_dead(id));
-        // What was rung before the program could see that ends, too: with the worker awake nobody
-        // has kicked for it, and the queue pairs go next.
-        policy::finish(&self.core);
+        // What was rung before the program could see that ends, too: the queue pairs go next.
+        policy::finish(&self.core, id);
     }
 
     /// Closes a user context, which has no queue pairs any more.

@@ -208,6 +208,8 @@ pub(crate) struct Core {
     pub(super) worker_requests: Atomic<u64>,
     /// Queue pairs of the kernel's own users that have been rung.
     rung: Rung,
+    /// Contexts that kicked while another caller was the owner.
+    kicked: Rung,
     /// What has come from the wire and waits for the owner of the shard.
     #[pin]
     inbox: Inbox,
@@ -243,6 +245,7 @@ impl Core {
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
             rung: Rung::new()?,
+            kicked: Rung::new()?,
             inbox <- Inbox::new(),
             inbox_full: Atomic::new(0),
             not_rocev2: Atomic::new(0),
@@ -272,8 +275,7 @@ fn turn(
     let received = take_in(core, &mut owner.engine, &mut host, budget);
     let left = budget.less(received);
     let mut outcome = match first {
-        // Who rings while the engine sleeps comes itself, or leaves a message; so without one, the
-        // other contexts need not be asked, however many there are.
+        // Who left a message is served, too.
         Some(context) if !owner.has_messages() => owner.engine.run_for(&mut host, left, context),
         _ => owner.engine.run(&mut host, left, first),
     };
@@ -299,7 +301,7 @@ fn turn(
     (outcome, message)
 }
 
-/// Lets the engine know which kernel users have rung, and have the packets that wait, these within half
+/// Lets the engine know who has rung and who has kicked, and have the packets that wait, these within half
 /// of a budget, and answers what of it was used. The other half is for what they ask for: answers, and
 /// requests that may go now.
 #[inline]
@@ -310,6 +312,8 @@ fn take_in(
     budget: Budget,
 ) -> Budget {
     core.rung.take(|qpn| engine.ring_qp(qpn));
+    core.kicked
+        .take(|number| engine.kicked(ContextId::from_number(number)));
     let mut used = Budget {
         requests: 0,
         bytes: 0,
@@ -352,14 +356,20 @@ fn sent(core: &WithTimer<Core>, host: Kernel) {
 /// those who ask for much. Others who left word meanwhile are served, but within [`OTHERS`].
 ///
 /// If another caller owns the shard, that one does the work. Any context.
-fn serve(core: &WithTimer<Core>, budget: Budget, mut first: Option<ContextId>) -> bool {
+fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<ContextId>) -> bool {
+    let mut first = caller;
     let mut left = budget;
     // Who leaves work comes back for it, or wakes the worker; who fails to come back has left a
     // message with who is there. So whoever finds work at first may leave it to another, and nobody
     // may whose second time it is: the others have relied on that one.
     let mut came_back = false;
     loop {
-        let Some(owner) = core.shard.try_enter() else {
+        let note = || {
+            if let Some(context) = caller {
+                core.kicked.ring(context.number());
+            }
+        };
+        let Some(owner) = core.shard.try_enter(note) else {
             return false;
         };
         let is_anothers = !came_back && owner.engine.has_work();
@@ -428,13 +438,15 @@ pub(super) fn command<R>(
     result
 }
 
-/// Does all queued work, with a pause for others after each budget. Process context.
+/// Does all queued work, with a pause for others after each budget, and takes the doorbells of a context even if it has
+/// not kicked: one that ends may find its kicks refused. Process context.
 ///
 /// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
-pub(super) fn finish(core: &WithTimer<Core>) {
+pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
     for _ in 0..FINISH_ROUNDS {
         let mut owner = core.shard.enter();
         owner.take_messages();
+        owner.engine.kicked(context);
         let (outcome, message) = turn(core, owner, SLICE, None);
         if !outcome.more && !message {
             return;
@@ -535,7 +547,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
     let mut idle_since = 0;
     loop {
         // Where another caller is the owner, that one does the work.
-        let used = core.shard.try_enter().map_or(0, |mut owner| {
+        let used = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
             let mut host = Kernel::default();
             let received = take_in(core, &mut owner.engine, &mut host, SLICE);
             let left = SLICE.less(received);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which queue pairs of the kernel's own users have been rung.
+//! Who has rung: queue pairs of the kernel's own users, or contexts that kicked while another one was the owner.
 //!
-//! A bit for each queue pair, and above them bits that tell where to look. Who rings sets bits from
+//! A bit for each number, and above them bits that tell where to look. Who rings sets bits from
 //! the bottom up; the owner of the shard clears them from the top down, each before it looks below, and
 //! all steps are fully ordered. So a bit that was found set has yet to be taken, together with what was
 //! posted before; and one that was set below is found by way of those above.
@@ -68,10 +68,10 @@ impl Rung {
         })
     }
 
-    /// A queue pair has new requests. Says whether it had not been rung already; then the caller sees
+    /// The one of a number has rung. Says whether it had not been rung already; then the caller sees
     /// to it that the engine runs. Any context.
-    pub(super) fn ring(&self, qpn: u32) -> bool {
-        let index = qpn & abi::DB_INDEX_MASK;
+    pub(super) fn ring(&self, number: u32) -> bool {
+        let index = number & abi::DB_INDEX_MASK;
         let (leaf, middle) = (index / BITS, index / BITS / BITS);
         let (Some(leaf_word), Some(middle_word)) = (
             self.leaves.get(leaf as usize),
@@ -93,7 +93,7 @@ impl Rung {
         self.top.load(Relaxed) != 0
     }
 
-    /// Hands the indices of those who have rung to `rung`, and forgets them. For the owner of the shard.
+    /// Hands the numbers, below 65536, of those who have rung to `rung`, and forgets them. For the owner of the shard.
     #[inline]
     pub(super) fn take(&self, mut rung: impl FnMut(u32)) {
         clear(&self.top, |middle| {

@@ -6,8 +6,8 @@
 //! from the worker thread, and from timers in softirq context, where nobody may wait. So ownership
 //! is an atomic word instead of a lock: who finds it taken leaves a message and goes.
 //!
-//! What is to be done already stands in doorbells and deadlines, so a mark is all the message that
-//! an owner needs. Owner, mark and the callers that wait stand in one word, and each step is one
+//! What is to be done already stands in doorbells and deadlines, and whose doorbells they are is noted before
+//! (`rung.rs`), so a mark is all the message that an owner needs. Owner, mark and the callers that wait stand in one word, and each step is one
 //! fully ordered exchange of it: so either the mark is set before the owner leaves, who then sees
 //! it, or the owner has left before, and who came second is the owner. A message is never lost.
 //!
@@ -80,17 +80,26 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Becomes the owner if the shard is free and no command waits for it; else leaves a message.
+    /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and leaves a
+    /// message. The owner who takes the message sees what was noted.
     ///
     /// The new owner has taken the messages that were left, and is about to run the engine for all
     /// of them. Callable from any context.
     #[inline]
-    pub(crate) fn try_enter(&self) -> Option<Owner<'_, T>> {
+    pub(crate) fn try_enter(&self, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         let here = NoPreempt::new();
+        let mut note = Some(note);
         let mut word = 0;
         loop {
             let free = word & !MESSAGE == 0;
-            let next = if free { OWNED } else { word | MESSAGE };
+            let next = if free {
+                OWNED
+            } else {
+                if let Some(note) = note.take() {
+                    note();
+                }
+                word | MESSAGE
+            };
             match self.word.cmpxchg(word, next, Full) {
                 // INVARIANT: Of all callers, one alone sets `OWNED` where it was not.
                 Ok(_) if free => {

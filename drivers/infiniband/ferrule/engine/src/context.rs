@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User contexts: whose doorbells they are.
+//! User contexts: whose doorbells they are, and who has to kick.
+//!
+//! While the engine sleeps, who rings kicks, and by that the engine knows whose doorbells to take. While it
+//! is awake it looks for itself, but only at the contexts that kicked since: only those are told that they
+//! need not kick. One that does not ring for a while is told to kick again. So a look costs what is busy,
+//! not what is open.
 
 use crate::{
     abi::DB_LEAF_WORDS,
@@ -27,9 +32,25 @@ use crate::{
 /// The most contexts that may be open at a time.
 const MAX_CONTEXTS: u32 = 1 << 16;
 
+/// So many looks without a doorbell, and a context has to kick again. Each look is a read of its memory, and the kick
+/// a system call, so it pays for a program that pauses for less.
+const IDLE_LOOKS: u32 = 1024;
+
 /// The number of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextId(pub(crate) u32);
+
+impl ContextId {
+    /// The context of a number, if there is one.
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number, below 65536.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// A user context.
 pub struct Context<H: Host> {
@@ -42,7 +63,11 @@ pub struct Context<H: Host> {
     in_word: [u8; DB_LEAF_WORDS],
     /// The words in which there is one.
     owned: Owned,
-    /// The open contexts before and after this one in the list of all.
+    /// It was told that it need not kick.
+    awake: bool,
+    /// The looks at it since a doorbell was found.
+    idle: u32,
+    /// Those before and after this one in the list of the contexts that are awake.
     previous: Option<u32>,
     next: Option<u32>,
 }
@@ -58,6 +83,8 @@ impl<H: Host> Context<H> {
             users: 0,
             in_word: [0; DB_LEAF_WORDS],
             owned: Owned::NONE,
+            awake: false,
+            idle: 0,
             previous: None,
             next: None,
         }
@@ -111,31 +138,18 @@ impl<H: Host> Contexts<H> {
         &mut self,
         context: H::Box<Context<H>>,
     ) -> Result<ContextId, Refused<H::Box<Context<H>>>> {
-        let (sleeping, first) = (self.sleeping, self.first);
         let index = self.table.insert(context, |context, _, _| {
-            context.doorbells.set_sleeping(sleeping);
-            context.next = first;
+            context.doorbells.set_sleeping(true);
         })?;
-        if let Some(next) = first.and_then(|first| self.table.get_mut(first)) {
-            next.previous = Some(index);
-        }
-        self.first = Some(index);
+        self.wake_one(ContextId(index));
         Ok(ContextId(index))
     }
 
     pub(crate) fn remove(&mut self, id: ContextId) -> Result<H::Box<Context<H>>, Error> {
-        let context = self.table.get(id.0).ok_or(Error::NotFound)?;
-        if context.users != 0 {
+        if self.table.get(id.0).ok_or(Error::NotFound)?.users != 0 {
             return Err(Error::Busy);
         }
-        let (previous, next) = (context.previous, context.next);
-        match previous.and_then(|previous| self.table.get_mut(previous)) {
-            Some(previous) => previous.next = next,
-            None => self.first = next,
-        }
-        if let Some(next) = next.and_then(|next| self.table.get_mut(next)) {
-            next.previous = previous;
-        }
+        self.rest(id);
         self.table.remove(id.0).ok_or(Error::NotFound)
     }
 
@@ -170,12 +184,14 @@ impl<H: Host> Contexts<H> {
         }
     }
 
-    /// The first open context.
+    /// The first context that is awake.
+    #[inline]
     pub(crate) fn first(&self) -> Option<ContextId> {
         self.first.map(ContextId)
     }
 
-    /// The open context after `id`.
+    /// The context after `id` of those that are awake.
+    #[inline]
     pub(crate) fn after(&self, id: ContextId) -> Option<ContextId> {
         self.table.get(id.0)?.next.map(ContextId)
     }
@@ -185,52 +201,123 @@ impl<H: Host> Contexts<H> {
     /// Answers whether anything had been rung there.
     #[inline]
     pub(crate) fn scan(&mut self, id: ContextId, rung: impl FnMut(u32)) -> bool {
-        match self.table.get_mut(id.0) {
-            Some(context) => doorbell::scan(
-                &context.doorbells,
-                &mut context.seq,
-                &context.owned,
-                H::fence,
-                rung,
-            ),
-            None => false,
+        let Some(context) = self.table.get_mut(id.0) else {
+            return false;
+        };
+        let found = doorbell::scan(
+            &context.doorbells,
+            &mut context.seq,
+            &context.owned,
+            H::fence,
+            rung,
+        );
+        context.idle = if found {
+            0
+        } else {
+            context.idle.wrapping_add(1)
+        };
+        if context.idle >= IDLE_LOOKS {
+            self.demote(id);
         }
+        found
     }
 
-    fn for_each(&self, mut action: impl FnMut(&Context<H>)) {
-        let mut next = self.first;
-        while let Some(context) = next.and_then(|index| self.table.get(index)) {
-            action(context);
-            next = context.next;
-        }
-    }
-
-    /// Tells the contexts that the engine is awake, so that nobody needs to kick.
+    /// The engine is awake: a context that kicks is told.
     pub(crate) fn wake(&mut self) {
+        self.sleeping = false;
+    }
+
+    /// Tells a context that it need not kick, if the engine is awake. Its doorbells are to be taken after that.
+    #[inline]
+    pub(crate) fn wake_one(&mut self, id: ContextId) {
         if self.sleeping {
-            self.sleeping = false;
-            self.for_each(|context| context.doorbells.set_sleeping(false));
+            return;
+        }
+        let first = self.first;
+        match self.table.get_mut(id.0) {
+            Some(context) if !context.awake => {
+                context.awake = true;
+                context.idle = 0;
+                context.next = first;
+                context.doorbells.set_sleeping(false);
+            }
+            _ => return,
+        }
+        if let Some(next) = first.and_then(|first| self.table.get_mut(first)) {
+            next.previous = Some(id.0);
+        }
+        self.first = Some(id.0);
+    }
+
+    /// After so many looks without a doorbell a context has to kick again.
+    #[cold]
+    fn demote(&mut self, id: ContextId) {
+        let Some(context) = self.table.get_mut(id.0).filter(|context| context.awake) else {
+            return;
+        };
+        context.idle = 0;
+        context.doorbells.set_sleeping(true);
+        // As in `tell`.
+        H::fence();
+        if doorbell::is_rung(&context.doorbells, context.seq) {
+            context.doorbells.set_sleeping(false);
+        } else {
+            self.rest(id);
         }
     }
 
-    /// Tells the contexts that the engine sleeps, whatever is rung by then.
+    /// A context that has to kick is none of those that are awake any more.
+    pub(crate) fn rest(&mut self, id: ContextId) {
+        let Some(context) = self.table.get_mut(id.0).filter(|context| context.awake) else {
+            return;
+        };
+        context.awake = false;
+        let (previous, next) = (context.previous.take(), context.next.take());
+        match previous.and_then(|previous| self.table.get_mut(previous)) {
+            Some(previous) => previous.next = next,
+            None => self.first = next,
+        }
+        if let Some(next) = next.and_then(|next| self.table.get_mut(next)) {
+            next.previous = previous;
+        }
+    }
+
+    /// Tells all contexts to kick, whatever is rung by then. The caller takes the doorbells of those that were awake,
+    /// and lets each [rest](Contexts::rest).
     pub(crate) fn sleep(&mut self) {
         self.sleeping = true;
-        self.for_each(|context| context.doorbells.set_sleeping(true));
-        // Who rings fences and then looks whether the engine sleeps; the engine says so, fences
-        // and then looks whether anybody rang. So a ring is seen by the one or kicks the other.
-        H::fence();
+        self.tell(true);
     }
 
-    /// Tells the contexts that the engine sleeps, unless something is rung by then.
+    /// Tells all contexts to kick, unless something is rung by then.
     pub(crate) fn try_sleep(&mut self) -> bool {
-        self.sleep();
-        let mut rung = false;
-        self.for_each(|context| rung |= doorbell::is_rung(&context.doorbells, context.seq));
-        if rung {
-            self.wake();
+        self.tell(true);
+        let mut next = self.first();
+        while let Some(id) = next {
+            let context = self.table.get(id.0);
+            if context.is_some_and(|context| doorbell::is_rung(&context.doorbells, context.seq)) {
+                self.tell(false);
+                return false;
+            }
+            next = self.after(id);
         }
-        !rung
+        self.sleeping = true;
+        while let Some(id) = self.first() {
+            self.rest(id);
+        }
+        true
+    }
+
+    /// Tells all contexts that are awake whether they have to kick.
+    fn tell(&self, sleeping: bool) {
+        let mut next = self.first;
+        while let Some(context) = next.and_then(|index| self.table.get(index)) {
+            context.doorbells.set_sleeping(sleeping);
+            next = context.next;
+        }
+        // Who rings fences and then looks whether it has to kick; the engine says so, fences
+        // and then looks whether anybody rang. So a ring is seen by the one or kicks the other.
+        H::fence();
     }
 
     /// Tells a context that its device is gone.

@@ -542,16 +542,21 @@ impl<H: Host> Engine<H> {
         self.qps.deadline()
     }
 
-    /// Tells all contexts that the engine is awake: nobody needs to kick until it sleeps again.
+    /// The engine is awake: a context that kicks is told that it need not, until it rings no more or the engine
+    /// sleeps again.
     pub fn wake(&mut self) {
         self.contexts.wake();
     }
 
     /// Tells all contexts that the engine sleeps: who rings from now on kicks.
     ///
-    /// What was rung before is found by the next [`Engine::run`], which the caller owes.
+    /// What was rung before waits for turns, in the next [`Engine::run`], which the caller owes.
     pub fn sleep(&mut self) {
         self.contexts.sleep();
+        while let Some(context) = self.contexts.first() {
+            self.scan(context);
+            self.contexts.rest(context);
+        }
     }
 
     /// Tells all contexts that the engine sleeps, unless there is something to do.
@@ -584,15 +589,21 @@ impl<H: Host> Engine<H> {
         &mut self.cqs
     }
 
-    /// Takes the doorbells of all contexts; `first` has its turn before all others.
-    fn scan_all(&mut self, first: Option<ContextId>) {
+    /// Takes the doorbells of a context that has kicked, and lets it know if it need not do so again.
+    ///
+    /// One that is not open does no harm.
+    pub fn kicked(&mut self, context: ContextId) {
+        self.contexts.wake_one(context);
+        self.scan(context);
+    }
+
+    /// Takes the doorbells of all contexts that need not kick.
+    #[inline]
+    fn scan_awake(&mut self) {
         let mut next = self.contexts.first();
         while let Some(context) = next {
-            self.scan(context);
             next = self.contexts.after(context);
-        }
-        if let Some(context) = first {
-            self.qps.prefer(context);
+            self.scan(context);
         }
     }
 
@@ -686,21 +697,23 @@ impl<H: Host> Engine<H> {
 
     /// Does what there is to do, within a budget.
     ///
-    /// Takes the doorbells of all contexts; lets timers fire; then gives queue pairs their turns, by
-    /// turns of their contexts beginning with `first`, each for a bounded part of the budget, until none wants
-    /// one or the budget is spent. A turn, and a timer, count as a request even if they find
+    /// Takes the doorbells of the contexts that need not kick, and of `first`, which has kicked; lets timers
+    /// fire; then gives queue pairs their turns, by turns of their contexts beginning with `first`, each for a
+    /// bounded part of the budget, until none wants one or the budget is spent. A turn, and a timer, count as a request even if they find
     /// nothing to do, since a program can have as many of them as it likes.
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
-        self.scan_all(first);
+        self.scan_awake();
+        if let Some(context) = first {
+            self.kicked(context);
+            self.qps.prefer(context);
+        }
         self.work(host, budget, first, false)
     }
 
-    /// As [`Engine::run`], but takes the doorbells of one context alone, however many are open, and
-    /// ends when none of its queue pairs wants a turn.
-    ///
-    /// For a caller who knows that whoever else rang came, or comes, to say so.
+    /// As [`Engine::run`], but takes the doorbells of one context alone, which has kicked, and ends when none of
+    /// its queue pairs wants a turn.
     pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
-        self.scan(context);
+        self.kicked(context);
         self.qps.prefer(context);
         self.work(host, budget, Some(context), true)
     }

@@ -210,11 +210,72 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     w.engine.run(&mut w.host, PLENTY, Some(w.context.id));
     cq.expect(1, Status::Success);
     assert!(qp.ring());
-    w.run();
-    // Work that waits for a turn keeps it awake.
-    w.engine.ring_qp(qp.id.number);
+    // Work that waits for a turn keeps it awake; who kicks then need not do so again.
+    w.engine.kicked(w.context.id);
     assert!(!w.engine.try_sleep());
+    assert!(sleeping.0.sleeping.get());
+    w.engine.kicked(w.context.id);
     assert!(!sleeping.0.sleeping.get());
+    // It sleeps unasked, too: what was rung before is not lost.
+    w.run();
+    qp.put_send(&Wr::write(2, &[], (0, 0)));
+    assert!(!qp.ring());
+    w.engine.sleep();
+    assert!(sleeping.0.sleeping.get());
+    w.run();
+    cq.expect(2, Status::Success);
+}
+
+/// While the engine is awake it looks at contexts that have rung of late, not at all that are open.
+#[test]
+fn a_look_costs_what_rings_not_what_is_open() {
+    let mut w = World::new();
+    let cq = w.cq(64);
+    assert!(w.engine.try_sleep());
+    let contexts: Vec<_> = (0..100).map(|_| w.context()).collect();
+    let qps: Vec<_> = contexts
+        .iter()
+        .map(|context| w.qp_in(Some(context), &QpSpec::default(), &cq, &cq))
+        .collect();
+    for qp in &qps {
+        w.connect(qp, qp);
+    }
+    w.engine.wake();
+    let looks = |w: &mut World| {
+        let before = w.engine.counters().contexts;
+        w.engine.run(&mut w.host, PLENTY, None);
+        w.engine.counters().contexts - before
+    };
+    assert_eq!(looks(&mut w), 0);
+    for i in [5, 50, 7] {
+        assert!(qps[i].ring(), "asleep: kick");
+        w.engine.kicked(contexts[i].id);
+        assert!(!qps[i].ring(), "awake: no kick");
+    }
+    assert_eq!(looks(&mut w), 3);
+    // One of them goes on, and the others are forgotten, but for one that rings before the last look.
+    for i in 0.. {
+        qps[7].post_send(&Wr::write(i, &[], (0, 0)));
+        if i == 1000 {
+            qps[50].ring();
+        }
+        let found = looks(&mut w);
+        cq.expect(i, Status::Success);
+        if found != 3 {
+            assert_eq!((i, found), (1024, 2));
+            break;
+        }
+    }
+    assert!(qps[5].ring());
+    assert!(!qps[50].ring() && !qps[7].ring());
+    // What is closed is not looked at either.
+    w.engine.remove_qp(qps[50].id.number).unwrap();
+    drop(w.engine.remove_context(contexts[50].id).unwrap());
+    assert_eq!(looks(&mut w), 1);
+    w.engine.kicked(contexts[50].id);
+    assert!(w.engine.try_sleep());
+    assert_eq!(looks(&mut w), 0);
+    assert!(qps[7].ring());
 }
 
 #[test]

@@ -13,9 +13,10 @@
 #![cfg(loom)]
 
 use ferrule_engine::{
-    abi, Access, Budget, Capabilities, CompletionRing, Config, Context, Cq, CqEvent, CqInit,
-    Doorbells, Early, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind,
-    Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State, Unsent,
+    abi, Access, Budget, Capabilities, CompletionRing, Config, Context, ContextId, Cq, CqEvent,
+    CqInit, Doorbells, Early, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path,
+    PathKind, Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State,
+    Unsent,
 };
 use loom::sync::atomic::{
     fence, AtomicU32, AtomicU64,
@@ -380,6 +381,7 @@ fn add<T, R>(
 struct World {
     engine: Engine<Loom>,
     host: Loom,
+    context: ContextId,
     doorbells: LoomDoorbells,
     ring: LoomRing,
     queues: Vec<(u32, LoomQueue)>,
@@ -391,6 +393,7 @@ impl World {
             random: 1,
             retries_for_ever: false,
         });
+        engine.wake();
         let mut host = Loom::default();
         let doorbells = LoomDoorbells::new();
         let context = add(
@@ -443,10 +446,10 @@ impl World {
             }
             queues.push((number, queue));
         }
-        engine.wake();
         let mut world = Self {
             engine,
             host,
+            context,
             doorbells,
             ring,
             queues,
@@ -456,11 +459,20 @@ impl World {
     }
 
     fn run(&mut self) {
+        self.run_first(None);
+    }
+
+    /// What a kick does.
+    fn kick(&mut self) {
+        self.run_first(Some(self.context));
+    }
+
+    fn run_first(&mut self, first: Option<ContextId>) {
         let budget = Budget {
             requests: 100,
             bytes: 100,
         };
-        assert!(!self.engine.run(&mut self.host, budget, None).more);
+        assert!(!self.engine.run(&mut self.host, budget, first).more);
     }
 
     /// What the worker does when it finds no work: it runs until it can sleep.
@@ -541,9 +553,41 @@ fn post_is_seen_or_kicks() {
         });
         world.run_to_sleep();
         if program.join().unwrap() {
-            world.run();
+            world.kick();
         }
         assert_eq!(world.completions(), [1, 2]);
+    });
+}
+
+/// One thread posts while the engine, awake, gives up looking at its context: the request is carried out, by a further
+/// look or by a kick.
+#[test]
+fn a_context_is_looked_at_or_kicks() {
+    let mut builder = loom::model::Builder::new();
+    // Each look is one.
+    builder.max_branches = 10_000;
+    builder.check(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let doorbells = world.doorbells.clone();
+        // As many looks as leave it two.
+        while world.engine.counters().contexts % 1024 != 1022 {
+            world.run();
+        }
+        assert_eq!(world.doorbells.0.sleeping.load(Relaxed), 0);
+        let program = thread::spawn(move || {
+            queue.put_send(0, 1);
+            doorbells.ring(number, true)
+        });
+        for _ in 0..3 {
+            world.run();
+        }
+        if program.join().unwrap() {
+            world.kick();
+        } else {
+            world.run();
+        }
+        assert_eq!(world.completions(), [1]);
     });
 }
 
@@ -569,7 +613,7 @@ fn two_programs(lock: bool) {
             kick |= program.join().unwrap();
         }
         if kick {
-            world.run();
+            world.kick();
         }
         let mut names = world.completions();
         names.sort_unstable();
@@ -664,7 +708,7 @@ fn receive_posted_in_error_is_flushed() {
         engine.modify_qp(host, number, &error, &mut None).unwrap();
         world.run_to_sleep();
         if program.join().unwrap() {
-            world.run();
+            world.kick();
         }
         assert_eq!(world.completions(), [9]);
     });

@@ -92,8 +92,11 @@ impl Scene {
         self.world.host.events.clear();
     }
 
-    /// Runs until nothing is left to do, which has to come.
+    /// Runs until nothing is left to do, which has to come. Whoever had to kick has done so.
     fn run_all(&mut self) {
+        for context in [self.hostile.id, self.world.context.id] {
+            self.world.engine.kicked(context);
+        }
         for _ in 0..RUNS {
             let world = &mut self.world;
             let more = world.engine.run(&mut world.host, PLENTY, None).more;

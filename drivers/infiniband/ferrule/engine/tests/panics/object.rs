@@ -268,6 +268,8 @@ methods! {
     has_work() -> bool;
     deadline() -> Option<u64>;
     wake() -> ();
+    sleep() -> ();
+    kicked(context: ContextId) -> ();
     try_sleep() -> bool;
     receive(host: &mut Opaque, datagram: &Datagram<'_, Opaque>) -> ();
     run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;

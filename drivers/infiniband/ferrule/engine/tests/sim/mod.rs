@@ -777,6 +777,7 @@ impl World {
 
     pub fn with(config: Config) -> Self {
         let mut engine = Engine::new(config);
+        engine.wake();
         let doorbells = SimDoorbells::new();
         let id = add(
             &mut engine,
@@ -785,7 +786,6 @@ impl World {
         )
         .unwrap();
         engine.set_port_mtu(Mtu::Mtu1024);
-        engine.wake();
         Self {
             engine,
             host: Sim::default(),
