@@ -19,6 +19,12 @@ pub(crate) fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from) & MASK
 }
 
+/// Whether `psn` is one of the `length` numbers that begin with `first`.
+#[inline]
+pub(crate) fn within(psn: u32, first: u32, length: u32) -> bool {
+    distance(first, psn) < length
+}
+
 /// Whether `psn` lies ahead of `expected`, within half of the space (C9-79).
 #[inline]
 pub(crate) fn is_ahead(psn: u32, expected: u32) -> bool {

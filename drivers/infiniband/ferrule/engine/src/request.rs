@@ -236,6 +236,16 @@ impl SendRequest {
         queue.read(ring.slot(index), self.head.as_mut_bytes());
     }
 
+    /// The operation of the request of `index`, as the byte that the ring has at present.
+    pub(crate) fn peek(queue: &impl Queue, ring: &RingLayout, index: u32) -> u8 {
+        const OPCODE: u32 = core::mem::offset_of!(abi::SendWqe, opcode) as u32;
+
+        let mut byte = [0];
+        queue.read(ring.slot(index).wrapping_add(OPCODE), &mut byte);
+        let [opcode] = byte;
+        opcode
+    }
+
     /// Copies the request of `index` and judges the copy.
     ///
     /// # Errors

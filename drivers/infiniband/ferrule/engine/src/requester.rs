@@ -3,6 +3,7 @@
 //! The requester: takes send requests in order, sends each in pieces, and waits for the answer.
 
 use crate::{
+    abi::wr_opcode,
     attr::{
         Attributes,
         Mtu,
@@ -204,8 +205,13 @@ impl Requester {
 
     /// Has all its retries again, as the attributes have them.
     pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
-        self.retries = attr.retry_cnt;
+        self.refill_transport_retries(attr);
         self.rnr_retries = attr.rnr_retry;
+    }
+
+    /// Has all those again that are for what is lost.
+    pub(crate) fn refill_transport_retries(&mut self, attr: &Attributes) {
+        self.retries = attr.retry_cnt;
     }
 
     /// Looks how many requests wait in the ring.
@@ -305,9 +311,15 @@ impl Requester {
         Ok(&self.request)
     }
 
-    /// Whether another request waits in the ring.
-    pub(crate) fn has_more<H: Host>(&mut self, core: &Core<H>) -> bool {
-        self.waiting(core).is_some_and(|waiting| waiting != 0)
+    /// Whether the next request in the ring will be sent before those before it have ended: so it asks for
+    /// their answer. One that changes a key waits for that.
+    pub(crate) fn is_followed<H: Host>(&mut self, core: &Core<H>) -> bool {
+        let init = &core.init;
+        if self.waiting(core).is_none_or(|waiting| waiting == 0) {
+            return false;
+        }
+        let next = SendRequest::peek(&init.queue, &init.sq, self.consumer);
+        !matches!(next, wr_opcode::LOCAL_INV | wr_opcode::BIND_MW)
     }
 
     /// Goes back to an earlier request.

@@ -362,6 +362,29 @@ fn receiver_not_ready_waits_and_tries_again() {
     b.cq.expect(2, Status::Success);
 }
 
+/// IBA volume 1, table 45.
+#[test]
+fn receiver_not_ready_says_for_how_long() {
+    let tens_of_us = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    for (code, wait) in (0u8..).zip(tens_of_us) {
+        let mut w = World::new();
+        let (ca, cb) = (w.cq(16), w.cq(16));
+        let (a, b) = (w.qp(&ca, &ca), w.qp(&cb, &cb));
+        w.connect(&a, &b);
+        w.connect(&b, &a);
+        let timer = Modify {
+            min_rnr_timer: Some(code),
+            ..Modify::default()
+        };
+        w.modify(&b, &timer).unwrap();
+        a.post_send(&Wr::send(1, &[]));
+        assert_eq!(w.run().deadline, Some(wait * 10 * US), "code {code}");
+    }
+}
+
 #[test]
 fn receiver_not_ready_has_so_many_retries() {
     for retries in 0..7u8 {

@@ -5,10 +5,11 @@
 mod sim;
 
 use ferrule_engine::abi::wr_opcode;
-use ferrule_engine::{Mtu, State, Status};
+use ferrule_engine::packet::{opcode::rc, Bth};
+use ferrule_engine::{Budget, State, Status};
 use proptest::prelude::*;
 
-use sim::network::{Faults, Link};
+use sim::network::{deliver, Faults, Link};
 use sim::*;
 
 const PACKET: u32 = 1024;
@@ -25,13 +26,7 @@ struct Scene {
 impl Scene {
     fn new(doomed: &[(usize, u64)]) -> Self {
         let mut link = Link::new(1, Faults::default(), false);
-        let ends = [0, 1].map(|i| {
-            let world = &mut link.worlds[i];
-            let cq = world.cq(64);
-            let qp = world.qp(&cq, &cq);
-            End { qp, cq }
-        });
-        link.connect([&ends[0].qp, &ends[1].qp], Mtu::Mtu1024, |_| ());
+        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
         let memory = [0, 1].map(|i| link.worlds[i].mr(SIZE as usize));
         memory[0].fill(3);
         memory[1].fill(7);
@@ -75,7 +70,9 @@ fn of_a_write_only_the_lost_packets_are_sent_again() {
         let [_, sent] = s.settle();
         s.ends[0].cq.expect(1, Status::Success);
         assert!(s.is_copied());
-        assert_eq!(sent, u64::from(PACKETS) + doomed.len() as u64, "{doomed:?}");
+        // With each, the last one is sent again to ask, since nothing else is left that could.
+        let again = 2 * doomed.len() as u64;
+        assert_eq!(sent, u64::from(PACKETS) + again, "{doomed:?}");
     }
 }
 
@@ -134,6 +131,240 @@ fn a_peer_that_keeps_nothing_gets_all_again() {
         assert!(s.is_copied());
     }
     KEEPS.set(true);
+}
+
+/// Who asks learns of all that has come, but of the end of a message of several packets only by that packet:
+/// a peer that sends all again may take it for more than it is (see `Wire::plain`).
+#[test]
+fn the_end_of_a_message_is_acknowledged_by_itself() {
+    let mut s = Scene::new(&[]);
+    s.ends[0].qp.put_send(&s.write(1, 0, PACKET));
+    s.ends[0].qp.put_send(&s.write(2, PACKET, 2 * PACKET));
+    s.ends[0].qp.put_send(&s.write(3, 3 * PACKET, 3 * PACKET));
+    s.ends[0].qp.ring();
+    let [from, to] = &mut s.link.worlds;
+    from.engine.run(&mut from.host, PLENTY, None);
+    let mut packets = std::mem::take(&mut from.host.sent);
+    // As rdma_rxe does, the end of each message asks.
+    for end in [0, 2, 5] {
+        packets[end].transport[8] |= Bth::ACK_REQ;
+        packets[end].seal();
+    }
+    let first = u32::from(packets[0].transport[11]);
+    let (acknowledged, refused) = (0, 0x60);
+    // Each packet, and what it is answered by: up to which one, and whether that is missing.
+    let steps = [
+        (0, Some((0, acknowledged))),
+        (1, None),
+        (3, Some((2, refused))),
+        (4, None),
+        (5, None),
+        // What was missing asks, and all has come.
+        (2, Some((4, acknowledged))),
+        // Duplicates are answered, asked or not.
+        (3, Some((3, acknowledged))),
+        (4, Some((4, acknowledged))),
+        (5, Some((5, acknowledged))),
+        // A peer that has heard nothing.
+        (0, Some((4, acknowledged))),
+        (1, Some((1, acknowledged))),
+        (2, Some((4, acknowledged))),
+        (5, Some((5, acknowledged))),
+    ];
+    for (number, answer) in steps {
+        deliver(to, &packets[number]);
+        to.engine.run(&mut to.host, PLENTY, None);
+        let sent = std::mem::take(&mut to.host.sent);
+        assert!(sent.len() <= 1);
+        let told = sent.first().map(|sent| {
+            let number = u32::from(sent.transport[11]).wrapping_sub(first) & 0xff;
+            (number, sent.transport[12] & 0x60)
+        });
+        assert_eq!(told, answer, "packet {number}");
+    }
+}
+
+/// That yet another packet is missing is told when one behind it comes: who goes back sends it next.
+#[test]
+fn the_next_gap_is_told_by_what_comes_behind_it() {
+    for goes_back in [true, false] {
+        let mut s = Scene::new(&[]);
+        s.ends[0].qp.post_send(&s.write(1, 0, 6 * PACKET));
+        let [from, to] = &mut s.link.worlds;
+        from.engine.run(&mut from.host, PLENTY, None);
+        let packets = std::mem::take(&mut from.host.sent);
+        for number in [0, 2, 4] {
+            deliver(to, &packets[number]);
+        }
+        to.engine.run(&mut to.host, PLENTY, None);
+        assert_eq!(to.host.sent.len(), 1);
+        to.host.sent.clear();
+        deliver(to, &packets[1]);
+        to.engine.run(&mut to.host, PLENTY, None);
+        assert_eq!(to.host.sent, []);
+        deliver(to, &packets[if goes_back { 3 } else { 5 }]);
+        to.engine.run(&mut to.host, PLENTY, None);
+        if goes_back {
+            assert_eq!(to.host.sent, []);
+        } else {
+            assert_eq!(to.host.sent[0].transport[11], packets[3].transport[11]);
+            assert_eq!(to.host.sent[0].transport[12], 0x60);
+        }
+    }
+}
+
+/// An answer with data acknowledges what it answers, and nothing else does.
+#[test]
+fn a_duplicate_is_not_answered_for_a_read() {
+    let mut s = Scene::new(&[]);
+    s.ends[0].qp.post_send(&s.write(1, 0, 8));
+    let read = Wr::read(2, &[s.memory[0].sge(0, 8)], s.memory[1].remote(0));
+    s.ends[0].qp.post_send(&read);
+    let [from, to] = &mut s.link.worlds;
+    from.engine.run(&mut from.host, PLENTY, None);
+    let packets = std::mem::take(&mut from.host.sent);
+    assert_eq!(packets.len(), 2);
+    for packet in &packets {
+        deliver(to, packet);
+    }
+    to.engine.run(&mut to.host, PLENTY, None);
+    to.host.sent.clear();
+    let mut again = packets[0].clone();
+    again.transport[8] |= Bth::ACK_REQ;
+    again.seal();
+    deliver(to, &again);
+    to.engine.run(&mut to.host, PLENTY, None);
+    let answer = &to.host.sent[0].transport;
+    assert_eq!(answer[0], rc::ACKNOWLEDGE);
+    assert_eq!(answer[9..12], packets[0].transport[9..12]);
+}
+
+/// The one packet of a repair asks, and if it is answered with data, those behind it are acknowledged
+/// as well.
+#[test]
+fn what_was_kept_behind_a_read_is_acknowledged() {
+    let mut s = Scene::new(&[(1, 0)]);
+    let read = Wr::read(1, &[s.memory[0].sge(0, 8)], s.memory[1].remote(0));
+    s.ends[0].qp.put_send(&read);
+    s.ends[0].qp.put_send(&s.write(2, 8, 8));
+    s.ends[0].qp.put_send(&s.write(3, 16, 8));
+    s.ends[0].qp.ring();
+    s.settle();
+    for wr_id in 1..4 {
+        s.ends[0].cq.expect(wr_id, Status::Success);
+    }
+    assert_eq!(s.link.worlds[0].engine.counters().probes, 0);
+}
+
+/// A peer that is not ready may say of what follows that it misses the packet for which it was not:
+/// whether that comes at once, or late, it is waited for as long as it takes.
+#[test]
+fn not_ready_is_no_loss() {
+    let mut s = Scene::new(&[]);
+    for wr_id in 1..3 {
+        let sge = s.memory[0].sge(0, 100);
+        s.ends[0].qp.post_send(&Wr::send(wr_id, &[sge]));
+    }
+    for round in 0..20 {
+        let [from, to] = &mut s.link.worlds;
+        from.engine.run(&mut from.host, PLENTY, None);
+        // What was missed is sent alone; both are, otherwise.
+        let packets = std::mem::take(&mut from.host.sent);
+        deliver(to, &packets[0]);
+        to.engine.run(&mut to.host, PLENTY, None);
+        let answers = std::mem::take(&mut to.host.sent);
+        assert_eq!(answers.len(), 1);
+        let not_ready = &answers[0];
+        assert_eq!(not_ready.transport[12] & 0x60, 0x20);
+        let mut missed = not_ready.clone();
+        missed.transport[12] = 0x60;
+        missed.seal();
+
+        deliver(from, not_ready);
+        if round % 2 == 0 {
+            deliver(from, &missed);
+        }
+        from.engine.run(&mut from.host, PLENTY, None);
+        assert!(from.host.sent.is_empty(), "it waits");
+        s.link.now = from.engine.deadline().unwrap();
+        from.host.now = s.link.now;
+        to.host.now = s.link.now;
+        if round % 2 == 1 {
+            from.engine.run(&mut from.host, PLENTY, None);
+            assert!(!std::mem::take(&mut from.host.sent).is_empty());
+            deliver(from, &missed);
+        }
+    }
+    let counters = s.link.worlds[0].engine.counters();
+    assert_eq!((counters.receiver_not_ready, counters.retries), (20, 10));
+    for wr_id in 8..10 {
+        s.ends[1].qp.post_recv(wr_id, &[s.memory[1].sge(0, 100)]);
+    }
+    s.settle();
+    for wr_id in 1..3 {
+        s.ends[0].cq.expect(wr_id, Status::Success);
+        s.ends[1].cq.expect(wr_id + 7, Status::Success);
+    }
+}
+
+/// While a receiver that was not ready is waited for, nothing is sent, and no probe either: its time comes
+/// when the wait is over, and no timer fires again and again until then.
+#[test]
+fn no_probe_while_a_receiver_is_waited_for() {
+    let mut s = Scene::new(&[]);
+    let room = s.memory[1].sge(0, 100);
+    let data = s.memory[0].sge(0, 100);
+    let send = |wr_id| Wr::send(wr_id, &[data]);
+    // From the first one it knows how long an answer takes.
+    s.ends[1].qp.post_recv(10, &[room]);
+    s.ends[0].qp.post_send(&send(1));
+    s.link.settle();
+    s.ends[0].qp.post_send(&send(2));
+    let exchange = |s: &mut Scene| {
+        let [from, to] = &mut s.link.worlds;
+        from.run();
+        for packet in std::mem::take(&mut from.host.sent) {
+            deliver(to, &packet);
+            to.run();
+        }
+        std::mem::take(&mut to.host.sent)
+    };
+    let not_ready = exchange(&mut s);
+    assert_eq!(not_ready[0].transport[12] & 0x60, 0x20);
+    deliver(&mut s.link.worlds[0], &not_ready[0]);
+    s.ends[1].qp.post_recv(11, &[room]);
+    s.ends[0].qp.post_send(&s.write(3, 0, 8));
+    let [from, to] = &mut s.link.worlds;
+    while from.host.sent.is_empty() {
+        from.host.now = from.engine.deadline().unwrap();
+        from.run();
+    }
+    let packets = std::mem::take(&mut from.host.sent);
+    assert_eq!(packets.len(), 2);
+    let again = from.host.now;
+    let mut first = packets[0].clone();
+    first.transport[8] |= Bth::ACK_REQ;
+    first.seal();
+    deliver(to, &first);
+    to.run();
+    let acknowledged = std::mem::take(&mut to.host.sent);
+    // The network has the refusal of before twice, and the answer comes after it.
+    for packet in [&not_ready[0], &acknowledged[0]] {
+        deliver(from, packet);
+    }
+    let end = again + 640 * US;
+    for now in (again..end).step_by(10_000) {
+        from.host.now = now;
+        let some = Budget {
+            requests: 100,
+            ..PLENTY
+        };
+        from.engine.run(&mut from.host, some, None);
+        let outcome = from.engine.run(&mut from.host, some, None);
+        assert!(!outcome.more, "after {} ns", now - again);
+        assert_eq!(from.host.sent, []);
+    }
+    assert_eq!(from.engine.deadline(), Some(end));
 }
 
 /// What is kept is judged when its turn comes, and not before.
@@ -271,5 +502,37 @@ proptest! {
         }
         let end = u64::from_ne_bytes(counter.bytes(0, 8).try_into().unwrap());
         prop_assert_eq!(end, start + added);
+    }
+}
+
+/// A request for a read may come once more when the peer has long had the answer, and the memory has been deregistered:
+/// then it is dropped, and nobody fails.
+#[test]
+fn a_read_asked_for_again_may_find_its_memory_gone() {
+    let mut s = Scene::new(&[]);
+    let length = 3 * PACKET;
+    let gone = s.link.worlds[1].mr(length as usize);
+    let sge = s.memory[0].sge(0, length);
+    s.ends[0].qp.post_send(&Wr::read(1, &[sge], gone.remote(0)));
+    let [from, _] = &mut s.link.worlds;
+    from.engine.run(&mut from.host, PLENTY, None);
+    let request = std::mem::take(&mut from.host.sent).remove(0);
+    deliver(&mut s.link.worlds[1], &request);
+    s.settle();
+    s.ends[0].cq.expect(1, Status::Success);
+    let to = &mut s.link.worlds[1];
+    to.engine.remove_mr(gone.key).map(|_| ()).unwrap();
+    deliver(to, &request);
+    to.engine.run(&mut to.host, PLENTY, None);
+    assert_eq!(to.host.sent, []);
+    assert_eq!(to.host.events, []);
+    assert_eq!(to.engine.counters().dropped, 1);
+    // The connection goes on.
+    let read = Wr::read(2, &[sge], s.memory[1].remote(0));
+    s.ends[0].qp.post_send(&read);
+    s.settle();
+    s.ends[0].cq.expect(2, Status::Success);
+    for (world, end) in s.link.worlds.iter_mut().zip(&s.ends) {
+        world.state(&end.qp, State::Rts);
     }
 }

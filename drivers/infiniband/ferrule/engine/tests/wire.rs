@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use ferrule_engine::{
     abi::{wc_opcode, wr_flags, wr_opcode},
-    packet::opcode::rc,
+    packet::{opcode::rc, Bth, Packet},
     Modify, Mtu, State, Status,
 };
 
@@ -362,14 +362,13 @@ fn a_seed_replays_to_the_same_trace() {
 
 /// Two connected ends over a network.
 fn pair(link: &mut Link, change: impl Fn(&mut Modify)) -> [(TestQp, TestCq, TestMr); 2] {
-    let ends = [0, 1].map(|i| {
-        let world = &mut link.worlds[i];
-        let cq = world.cq(64);
-        let qp = world.qp(&cq, &cq);
-        (qp, cq, world.mr(8192))
-    });
-    link.connect([&ends[0].0, &ends[1].0], Mtu::Mtu1024, change);
-    ends
+    let mut memory = link
+        .worlds
+        .each_mut()
+        .map(|world| world.mr(8192))
+        .into_iter();
+    link.pair(|world, cq| world.qp(cq, cq), change)
+        .map(|end| (end.qp, end.cq, memory.next().unwrap()))
 }
 
 /// A connection over which nothing arrives fails after as many retries as the count says, each after
@@ -505,6 +504,107 @@ fn receiver_not_ready_is_waited_for() {
     peer_cq.expect(9, Status::Success);
 }
 
+/// A responder keeps resources for so many reads and atomic operations, and no more are on their way
+/// (IBA volume 1, 9.4.4).
+#[test]
+fn reads_under_way_are_as_many_as_agreed() {
+    for agreed in 1..5u8 {
+        let mut link = Link::new(1, Faults::default(), false);
+        let [(qp, cq, mr), (_, _, theirs)] = pair(&mut link, |modify| {
+            if modify.max_rd_atomic.is_some() {
+                modify.max_rd_atomic = Some(agreed);
+            }
+        });
+        for i in 0..6 {
+            qp.post_send(&if i % 2 == 0 {
+                Wr::read(i, &[mr.sge(0, 100)], theirs.remote(0))
+            } else {
+                Wr::fetch_add(i, mr.sge(0, 8), theirs.remote(0), 1)
+            });
+        }
+        link.run();
+        assert_eq!(link.network.sent[1], agreed.into());
+        link.settle();
+        for i in 0..6 {
+            cq.expect(i, Status::Success);
+        }
+        assert_eq!(link.network.sent[1], 6);
+    }
+}
+
+/// Behind the receive requests that the responder has told of, one message goes by itself, to learn of
+/// more (IBA volume 1, 9.7.7.2).
+#[test]
+fn messages_under_way_are_as_many_as_there_are_credits() {
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |_| ());
+    for i in 0..3 {
+        peer.post_recv(i, &[peer_mr.sge(0, 100)]);
+    }
+    qp.post_send(&Wr::send(0, &[mr.sge(0, 100)]));
+    link.settle();
+    let before = link.network.sent[1];
+    for i in 1..7 {
+        qp.post_send(&Wr::send(i, &[mr.sge(0, 100)]));
+    }
+    link.run();
+    assert_eq!(link.network.sent[1], before + 2);
+    // A write takes no receive request, but comes after the sends.
+    qp.post_send(&Wr::write(7, &[mr.sge(0, 100)], peer_mr.remote(0)));
+    link.run();
+    assert_eq!(link.network.sent[1], before + 2);
+    let not_ready = |link: &Link| link.worlds[0].engine.counters().receiver_not_ready;
+    while not_ready(&link) == 0 {
+        assert!(link.step());
+    }
+    for i in 3..7 {
+        peer.post_recv(i, &[peer_mr.sge(0, 100)]);
+    }
+    link.settle();
+    assert_eq!(not_ready(&link), 1);
+    for i in 0..7 {
+        cq.expect(i, Status::Success);
+        peer_cq.expect(i, Status::Success);
+    }
+    cq.expect(7, Status::Success);
+}
+
+/// An answer with other data than were asked for is none (IBA volume 1, 9.7.5.2.8).
+#[test]
+fn answers_that_do_not_fit_end_the_request() {
+    let changes: [fn(&mut Vec<u8>); 3] = [
+        |transport| transport.truncate(transport.len() - 4),
+        |transport| transport.extend_from_slice(&[7; 4]),
+        |transport| {
+            transport[0] = rc::READ_RESPONSE_MIDDLE;
+            transport.resize(size_of::<Bth>() + 1024, 7);
+        },
+    ];
+    for change in changes {
+        let mut link = Link::new(1, Faults::default(), false);
+        let [(qp, cq, mr), (_, _, theirs)] = pair(&mut link, |_| ());
+        theirs.fill(7);
+        qp.post_send(&Wr::read(1, &[mr.sge(0, 1124)], theirs.remote(0)));
+        qp.post_send(&Wr::send(2, &[]));
+        let [world, peer] = &mut link.worlds;
+        world.engine.run(&mut world.host, PLENTY, None);
+        deliver(peer, &world.host.sent.remove(0));
+        peer.engine.run(&mut peer.host, PLENTY, None);
+        let mut answers = std::mem::take(&mut peer.host.sent);
+        assert_eq!(answers[1].transport[0], rc::READ_RESPONSE_LAST);
+        change(&mut answers[1].transport);
+        answers[1].seal();
+        for answer in &answers {
+            deliver(world, answer);
+        }
+        world.engine.run(&mut world.host, PLENTY, None);
+        cq.expect(1, Status::BadResponse);
+        cq.expect(2, Status::Flushed);
+        world.state(&qp, State::Err);
+        assert_eq!(mr.bytes(1024, 100), vec![0; 100]);
+    }
+}
+
 #[test]
 fn refusals_are_told_after_all_before_has_ended() {
     let cases = [
@@ -535,6 +635,44 @@ fn refusals_are_told_after_all_before_has_ended() {
         peer_cq.expect(9, Status::Flushed);
         link.worlds[0].state(&qp, State::Err);
         link.worlds[1].state(&peer, State::Err);
+    }
+}
+
+/// A request that changes a key waits for the end of those before it, and so an answer is asked for.
+#[test]
+fn what_waits_for_an_answer_asks_for_one() {
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (_, _, peer_mr)] = pair(&mut link, |_| ());
+    qp.put_send(&Wr::write(1, &[mr.sge(0, 5000)], peer_mr.remote(0)));
+    // It is no key that can be invalidated, of which one hears when it is tried.
+    qp.put_send(&Wr::local_inv(2, mr.key));
+    qp.ring();
+    link.settle();
+    cq.expect(1, Status::Success);
+    cq.expect(2, Status::WindowBind);
+    assert_eq!(link.worlds[0].engine.counters().unanswered, 0);
+}
+
+/// Where there are no bytes the responder looks at no key (C9-88), and not every one knows such a read
+/// again by one.
+#[test]
+fn a_read_of_nothing_names_no_key() {
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (_, _, theirs)] = pair(&mut link, |_| ());
+    for (id, length) in [(1, 0), (2, 8)] {
+        qp.post_send(&Wr::read(id, &[mr.sge(0, length)], theirs.remote(0)));
+        let World { engine, host, .. } = &mut link.worlds[0];
+        while engine.run(host, PLENTY, None).more {}
+        let [sent] = &host.sent[..] else {
+            panic!("{} packets", host.sent.len());
+        };
+        let bytes = &sent.transport;
+        let packet = Packet::parse(bytes, bytes.len()).unwrap();
+        let reth = packet.reth().unwrap();
+        assert_eq!(reth.length.get(), length);
+        assert_eq!(reth.rkey.get(), if length == 0 { 0 } else { theirs.key });
+        link.settle();
+        cq.expect(id, Status::Success);
     }
 }
 

@@ -82,8 +82,6 @@ impl host::Early<Received> for Early {
     }
 
     fn clear(&mut self) {
-        if !self.0.is_empty() {
-            self.0 = RBTree::new();
-        }
+        self.0 = RBTree::new();
     }
 }

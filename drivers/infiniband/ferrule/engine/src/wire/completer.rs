@@ -5,8 +5,7 @@
 use super::{
     requester::{
         fail,
-        retire,
-        within, //
+        retire, //
     },
     Gap,
     Wire, //
@@ -58,7 +57,7 @@ pub(super) fn receive<H: Host>(
     let first = qp.wire.unacknowledged;
     // What is behind has been seen before, and what was never sent cannot be answered: both are
     // dropped (IBA volume 1, 9.7.5.1.2).
-    if !within(number, first, psn::distance(first, qp.wire.used)) {
+    if !psn::within(number, first, psn::distance(first, qp.wire.used)) {
         return bus.counters.duplicates.count(1);
     }
     let mut syndrome = None;
@@ -113,12 +112,7 @@ impl<H: Host> Wire<H> {
             self.end_repair(None);
         }
         if let Some(record) = self.record(self.sending) {
-            let sent = if record.is_answered_with_data() {
-                record.done
-            } else {
-                self.offset
-            };
-            let next = psn::advance(record.psn, sent.wrapping_shr(mtu.shift()));
+            let next = self.next_number(record, mtu);
             if self.sending != consumer && psn::is_ahead(psn, next) {
                 self.seek(psn, consumer, mtu);
             }
@@ -175,11 +169,16 @@ fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, numbe
         return;
     }
     bus.counters.sequence_errors.count(1);
+    repair(qps, bus, qp, Some(number));
+}
+
+/// Sends again what was lost, if there are retries left; see [`Wire::repair`].
+fn repair<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, beyond: Option<u32>) {
     if lost(bus, qp) {
         return fail(qps, bus, qp, Status::RetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;
-    wire.repair_read(core, sq.consumer(), number);
+    wire.repair(core, sq.consumer(), beyond);
     wire.expect(core, bus.now);
 }
 
@@ -252,8 +251,8 @@ fn place<H: Host>(
 ) -> Result<(), Status> {
     let Qp { core, wire, .. } = qp;
     if wire.reply_index != Some(index) {
-        let init = &core.init;
         wire.reply_index = None;
+        let init = &core.init;
         wire.reply
             .read(&init.queue, &init.sq, index, init.qp_type, &init.cap)?;
         let record = wire.record(index).ok_or(Status::Fatal)?;
@@ -310,6 +309,8 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
         return fail(qps, bus, qp, Status::RnrRetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;
+    // The packet has come, so it is not among those that were lost.
+    sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.pause = Some(bus.now.saturating_add(rnr_wait(code)));
     wire.overdue = None;
@@ -320,15 +321,10 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
 fn refused<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, nak: Nak) {
     bus.counters.naks_received.count(1);
     let status = match nak {
-        Nak::Sequence => {
-            if lost(bus, qp) {
-                return fail(qps, bus, qp, Status::RetryExceeded);
-            }
-            let Qp { core, sq, wire, .. } = qp;
-            wire.repair(core, sq.consumer());
-            wire.expect(core, bus.now);
-            return;
-        }
+        // Nothing new to who goes back already. rdma_rxe says it of what came behind the packet for
+        // which it was not ready, and means the same packet.
+        Nak::Sequence if qp.wire.is_back(qp.core.attr.path_mtu) => return,
+        Nak::Sequence => return repair(qps, bus, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,
         Nak::RemoteAccess => Status::RemoteAccess,
         Nak::RemoteOperation => Status::RemoteOperation,

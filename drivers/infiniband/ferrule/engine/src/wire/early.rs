@@ -4,8 +4,9 @@
 //!
 //! To a responder they are nothing but a sign that something was lost (C9-113), and go-back-N has them
 //! sent again. Here they are kept until what is missing has come, and are taken then, as if the network
-//! had put all in order. So a peer sees nothing new: it is told of the loss at once, and one
-//! acknowledgement tells it of all that has come. What it has sent again meanwhile is a duplicate.
+//! had put all in order. A peer sees nothing new. It is told of the loss at once; if it sends but the one
+//! packet again and asks, one acknowledgement tells it of what has come ([`Wire::plain`] says how much); if
+//! it goes back and sends all again, the rest are duplicates.
 //!
 //! What is taken at once is no more than a window, whose packets were nearly free when they came.
 
@@ -22,6 +23,7 @@ use crate::{
         Early,
         Host, //
     },
+    packet::Syndrome,
     psn,
     qp::Qp,
     schedule::{
@@ -87,13 +89,24 @@ fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
     next
 }
 
-/// The responder expected packet `before`. If that has come, what was kept behind it is taken, and the
-/// peer is told if yet another packet is missing.
+/// The responder expected packet `before`. If that has come, what was kept behind it is taken, and who asks
+/// is told of it. `asks`: packet `before` does.
 #[inline]
-pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32) {
+pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32, asks: bool) {
     if qp.rq.psn() != before && !qp.wire.early_requests.is_empty() {
         take_requests(bus, qp);
-        qp.wire.took();
+        let wire = &mut qp.wire;
+        let is_due = match wire.answer {
+            Some((_, Syndrome::Acknowledge(_))) => true,
+            Some(_) => false,
+            None => asks,
+        };
+        // What was kept may have asked in vain when it came, and may not be sent again.
+        let plain = wire.plain.filter(|&plain| !psn::is_ahead(before, plain));
+        if let (Some(plain), true) = (plain, is_due) {
+            wire.answer = Some((plain, Syndrome::Acknowledge(0)));
+        }
+        wire.took();
     }
 }
 
@@ -103,8 +116,9 @@ fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
         let expected = qp.rq.psn();
         match next(&mut qp.wire.early_requests, expected) {
             Some(number) if number == expected => (),
-            Some(_) => return responder::tell_missing(bus, qp),
-            None => return,
+            // Another packet is missing, perhaps. Who goes back sends that next, so it is not told before
+            // something comes behind it.
+            _ => return,
         }
         let Some(bytes) = qp.wire.early_requests.take(expected) else {
             return;

@@ -339,6 +339,14 @@ pub(crate) struct Wire<H: Host> {
     // The responder.
     /// Messages carried out (24 bits).
     msn: u32,
+    /// The last packet carried out that the acknowledgement of an earlier one may name.
+    ///
+    /// By the specification that could be any, but not every peer bears it. rdma_rxe takes the
+    /// acknowledgement of what is answered with data for the answer. And when it is sending a message of
+    /// several packets again and hears of the last one, which it has not sent yet, then it does not complete
+    /// the message, and has nothing more to send again by its account: if the next acknowledgement is lost,
+    /// it waits for ever. So the end of such a message is acknowledged to who asks by that packet alone.
+    plain: Option<u32>,
     /// Packets are missing, or the peer is to come again later.
     refused: Gap,
     /// Requests behind one that is missing.
@@ -388,6 +396,7 @@ impl<H: Host> Wire<H> {
             reply_index: None,
             reply_cursor: Cursor::default(),
             msn: 0,
+            plain: None,
             refused: Gap::default(),
             early_requests: H::Early::default(),
             gives_up: false,
@@ -406,6 +415,7 @@ impl<H: Host> Wire<H> {
         self.ssn = 0;
         self.limit = None;
         self.msn = 0;
+        self.plain = None;
         self.refused = Gap::default();
         self.gives_up = false;
         self.target = (0, 0);
@@ -559,7 +569,9 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         return;
     }
     let wire = &qp.wire;
-    let dues = [wire.overdue, wire.pause, wire.probe.due, wire.early_until];
+    // A probe is sent no earlier than anything else.
+    let probe = wire.probe.due.filter(|_| wire.pause.is_none());
+    let dues = [wire.overdue, wire.pause, probe, wire.early_until];
     if let Some(due) = dues.into_iter().flatten().min() {
         qps.set_timer_before(qp.core.index(), due);
     }
@@ -651,7 +663,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
                 _ => {
                     let before = qp.rq.psn();
                     responder::receive(bus, &mut qp, &packet, datagram.packet);
-                    early::requests(bus, &mut qp, before);
+                    early::requests(bus, &mut qp, before, bth.wants_acknowledge());
                 }
             }
             set_timer(qps, &qp);

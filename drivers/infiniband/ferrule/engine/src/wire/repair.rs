@@ -9,6 +9,9 @@
 //! and sees by the next acknowledgement how far the peer has come. If the peer misses the very next
 //! packet, too, it has not kept it, or that was lost as well; after a few such cases all is sent again.
 //!
+//! The last packet that was sent is sent again alone, too, if the requester waits and nothing that it has
+//! sent asks to be acknowledged: what came next was not to be sent, or had to wait, and that showed too late.
+//!
 //! A read whose data do not come is asked for again in the part that is missing. Any peer answers that
 //! (9.7.5.1.4), and it is the requester that keeps what has come.
 
@@ -17,6 +20,7 @@ use super::{
     Wire, //
 };
 use crate::{
+    attr::Mtu,
     host::Host,
     psn,
     qp::Core, //
@@ -116,48 +120,36 @@ impl Repair {
 
 impl<H: Host> Wire<H> {
     /// Where the requester goes on, if it has nothing to send again.
-    fn front(&self, consumer: u32, shift: u32) -> Option<Place> {
+    fn front(&self, consumer: u32, mtu: Mtu) -> Option<Place> {
         let is_front = self.sending == consumer
             || self.is_part_sent
-            || self.record(self.sending).is_some_and(|record| {
-                let sent = if record.is_answered_with_data() {
-                    record.done
-                } else {
-                    self.offset
-                };
-                psn::advance(record.psn, sent.wrapping_shr(shift)) == self.used
-            });
-        is_front.then_some(Place {
+            || self
+                .record(self.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.used);
+        is_front.then_some(self.place())
+    }
+
+    /// Where the requester is.
+    fn place(&self) -> Place {
+        Place {
             sending: self.sending,
             offset: self.offset,
             is_part_sent: self.is_part_sent,
-        })
+        }
     }
 
-    /// The peer misses the oldest packet: it is sent again, alone if that may be enough.
-    pub(super) fn repair(&mut self, core: &Core<H>, consumer: u32) {
-        let is_trusted = self.repair.is_trusted(self.unacknowledged);
-        self.begin_repair(core, consumer, None, is_trusted);
-    }
-
-    /// Data of reads are missing before packet `beyond`: they are asked for again.
-    pub(super) fn repair_read(&mut self, core: &Core<H>, consumer: u32, beyond: u32) {
-        self.begin_repair(core, consumer, Some(beyond), true);
-    }
-
-    fn begin_repair(
-        &mut self,
-        core: &Core<H>,
-        consumer: u32,
-        beyond: Option<u32>,
-        is_trusted: bool,
-    ) {
+    /// The oldest packet is sent again, alone if that may be enough: the peer misses it, or the data of
+    /// reads that should have come before packet `beyond` are missing.
+    pub(super) fn repair(&mut self, core: &Core<H>, consumer: u32, beyond: Option<u32>) {
         let mtu = core.attr.path_mtu;
-        let front = self.front(consumer, mtu.shift());
-        let place = self.repair.resume.or(front).filter(|_| is_trusted);
-        // Where it is known how much was lost, the window shrinks less.
+        let front = self.front(consumer, mtu);
+        // Of reads, it is this side that keeps what has come.
+        let is_enough = beyond.is_some() || self.repair.is_trusted(self.unacknowledged);
+        let place = self.repair.resume.or(front).filter(|_| is_enough);
+        // Where it is known how much was lost, the window shrinks little. The peer holds what is behind the loss, and
+        // the window has to have room for that and for what keeps the wire busy until it lets go.
         let part = if place.is_some() {
-            self.window / 8
+            self.window / 64
         } else {
             self.window / 2
         };
@@ -167,13 +159,55 @@ impl<H: Host> Wire<H> {
         self.repair.beyond = beyond.filter(|_| place.is_some());
     }
 
+    /// The requester has to wait. Unless a packet is on its way that asks to be acknowledged, or one that
+    /// is answered with data, the last one is sent again to ask, or else nobody would hear of it. Answers
+    /// whether it is.
+    pub(super) fn ask_again(&mut self, consumer: u32, mtu: Mtu) -> bool {
+        let next = match self.record(self.sending) {
+            _ if self.sending == consumer => self.used,
+            // Nothing is sent again of a request that has failed.
+            Some(failed) if failed.failed.is_some() => failed.psn,
+            Some(record) => self.next_number(record, mtu),
+            None => return false,
+        };
+        let sent = psn::distance(self.unacknowledged, next);
+        if sent == 0
+            || self.repair.is_under_way()
+            || psn::within(self.asked, self.unacknowledged, sent)
+        {
+            return false;
+        }
+        let last = psn::advance(next, psn::MASK);
+        let is_of = |record: &Record| psn::within(last, record.psn, record.packets);
+        let mut index = self.sending;
+        while index == consumer || !self.record(index).is_some_and(is_of) {
+            if index == self.oldest {
+                return false;
+            }
+            index = index.wrapping_sub(1);
+        }
+        if self
+            .record(index)
+            .is_some_and(Record::is_answered_with_data)
+        {
+            return false;
+        }
+        let place = self.place();
+        self.seek(last, consumer, mtu);
+        self.repair.resume = Some(place);
+        true
+    }
+
     /// The requester goes on where it was, if it was at a repair: packet `number` has been sent, or
     /// `None` of it is needed any more. Answers whether it was.
     pub(super) fn end_repair(&mut self, number: Option<u32>) -> bool {
         let Some(place) = self.repair.resume.take() else {
             return false;
         };
-        self.repair.alone = number.filter(|_| self.repair.beyond.is_none());
+        // The newest packet has nothing behind it that the peer could have kept.
+        if number.is_none_or(|number| psn::advance(number, 1) != self.used) {
+            self.repair.alone = number.filter(|_| self.repair.beyond.is_none());
+        }
         self.repair.beyond = None;
         self.sending = place.sending;
         self.offset = place.offset;

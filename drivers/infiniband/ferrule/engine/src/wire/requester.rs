@@ -14,6 +14,7 @@ use super::{
 use crate::{
     abi,
     attr::{
+        Mtu,
         State, //
     },
     completer::complete,
@@ -85,14 +86,19 @@ impl Record {
     }
 }
 
-/// Whether `psn` is in the `length` numbers that begin with `first`.
-pub(super) fn within(psn: u32, first: u32, length: u32) -> bool {
-    psn::distance(first, psn) < length
-}
-
 impl<H: Host> Wire<H> {
+    /// The sequence number with which sends go on, which is one of this request.
+    pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
+        let sent = if record.is_answered_with_data() {
+            record.done
+        } else {
+            self.offset
+        };
+        psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
+    }
+
     /// Sends go on with the packet of this sequence number, which has not been acknowledged.
-    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: crate::attr::Mtu) {
+    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
         self.loaded = None;
         let mut index = self.oldest;
         while index != consumer {
@@ -116,6 +122,13 @@ impl<H: Host> Wire<H> {
         }
         self.sending = index;
         self.is_part_sent = false;
+    }
+
+    /// Sends go on with the next request.
+    fn go_on(&mut self) {
+        self.sending = self.sending.wrapping_add(1);
+        self.offset = 0;
+        self.loaded = None;
     }
 
     /// Waits from now on for an answer to what is on its way; with a timeout of 0 for ever (C9-141).
@@ -142,16 +155,42 @@ impl<H: Host> Wire<H> {
                 .is_some_and(|limit| psn::is_ahead(record.ssn, limit))
     }
 
-    /// Sends again from the oldest packet that has not been acknowledged.
-    pub(super) fn go_back(&mut self, consumer: u32, mtu: crate::attr::Mtu) {
-        self.probe.begin_again();
+    /// Sends go on with the oldest packet that has not been acknowledged.
+    fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
         self.repair.give_up();
         self.seek(self.unacknowledged, consumer, mtu);
+    }
+
+    /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
+    pub(super) fn is_back(&self, mtu: Mtu) -> bool {
+        self.sending == self.oldest
+            && !self.is_part_sent
+            && self
+                .record(self.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.unacknowledged)
+    }
+
+    /// Sends again from the oldest packet that has not been acknowledged.
+    pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
+        self.probe.begin_again();
+        self.seek_oldest(consumer, mtu);
     }
 }
 
 /// A turn of the requester.
 pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    loop {
+        let next = go(qps, bus, qp);
+        let may_wait_in_vain = next == Next::Idle && qp.wire.pause.is_none();
+        let mtu = qp.core.attr.path_mtu;
+        if !may_wait_in_vain || !qp.wire.ask_again(qp.sq.consumer(), mtu) {
+            return next;
+        }
+    }
+}
+
+/// Sends until there is nothing to be sent, or what is to be sent has to wait.
+fn go<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.wire.pause.is_some() {
             return Next::Idle;
@@ -261,7 +300,8 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         }
         return Step::Sent;
     }
-    if !may_send(qp, &record) {
+    // What is sent alone has been sent before, and waits for nothing.
+    if !qp.wire.repair.is_under_way() && !may_send(qp, &record) {
         return Step::Wait;
     }
     send(bus, qp, &record)
@@ -422,10 +462,17 @@ pub(super) fn headers(
     }
     let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
     if opcode == Opcode::Read || (is_write && position.begins()) {
+        let length = until.wrapping_sub(from);
+        // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a read
+        // (qp_resp_from_reth) and, if the answer was lost, does not know it again by any other.
+        let rkey = match (opcode, length) {
+            (Opcode::Read, 0) => 0,
+            _ => head.rkey.get(),
+        };
         headers.push(&Reth {
             addr: head.remote_addr.get().wrapping_add(from.into()).into(),
-            rkey: head.rkey.get().into(),
-            length: until.wrapping_sub(from).into(),
+            rkey: rkey.into(),
+            length: length.into(),
         });
     }
     match opcode {
@@ -446,16 +493,14 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     let mtu = core.attr.path_mtu;
     let opcode = sq.request().opcode;
     let is_data_back = record.is_answered_with_data();
-    let (length, position, sent) = if is_data_back {
-        let done = record.done.wrapping_shr(mtu.shift());
-        (0, Position::Only, done)
+    let (length, position) = if is_data_back {
+        (0, Position::Only)
     } else {
         let rest = record.length.wrapping_sub(wire.offset);
         let length = rest.min(mtu.bytes());
-        let position = Position::of(wire.offset == 0, length == rest);
-        (length, position, wire.offset.wrapping_shr(mtu.shift()))
+        (length, Position::of(wire.offset == 0, length == rest))
     };
-    let number = psn::advance(record.psn, sent);
+    let number = wire.next_number(record, mtu);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
     // and would flood whatever is between. It goes on where the answer ended or broke off.
     let is_alone = wire.repair.is_under_way();
@@ -474,19 +519,23 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     };
     let mut base = bth(core, packet_opcode(opcode, position), number);
     base.flags |= Bth::pad_flags(packet::pad(length));
-    // An acknowledgement is asked for when nothing follows for the present, and often enough that
-    // the window does not run dry; also of the one packet by which more credits are to be learned.
-    // A window that is full waits for one that was asked for before, or else it would have every packet
-    // acknowledged from then on.
+    // An acknowledgement is asked for when nothing follows for the present, or what follows waits for
+    // it or sends nothing, and often enough that the window does not run dry; also of the message that
+    // takes the last credit, and of the one packet by which more are to be learned. A window that is
+    // full waits for one that was asked for before, or else it would have every packet acknowledged from
+    // then on.
     wire.unasked = wire.unasked.saturating_add(1);
-    let is_last_in_ring = position.ends() && !sq.has_more(core);
+    let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.unacknowledged, number);
-    let is_window_full =
-        ahead.saturating_add(1) >= wire.room() && !within(wire.asked, wire.unacknowledged, ahead);
+    let is_window_full = ahead.saturating_add(1) >= wire.room()
+        && !psn::within(wire.asked, wire.unacknowledged, ahead);
     let is_limited = wire.is_limited(record, opcode);
-    if is_last_in_ring
+    let takes_last_credit =
+        position.ends() && takes_receive(opcode) && wire.limit == Some(record.ssn);
+    if is_last
         || is_window_full
         || is_limited
+        || takes_last_credit
         || is_alone
         || wire.unasked >= wire.window / 4
         || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
@@ -549,9 +598,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         wire.is_part_sent = true;
     }
     if position.ends() && range.1 == record.length {
-        wire.sending = wire.sending.wrapping_add(1);
-        wire.offset = 0;
-        wire.loaded = None;
+        wire.go_on();
     } else if !is_data_back {
         wire.offset = wire.offset.wrapping_add(length);
     }
@@ -567,11 +614,9 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
     if qp.wire.probe.due.is_some_and(|due| due <= bus.now) && qp.wire.pause.is_none() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;
-        let mut probe = wire.probe;
-        probe.send(bus.now, wire.overdue);
+        wire.probe.send(bus.now, wire.overdue);
         wire.set_window(wire.window / 2);
-        wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
-        wire.probe = probe;
+        wire.seek_oldest(qp.sq.consumer(), qp.core.attr.path_mtu);
     }
     if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
         qp.wire.overdue = None;
@@ -620,9 +665,7 @@ fn end<H: Host>(
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let wire = &mut qp.wire;
     if wire.sending == wire.oldest {
-        wire.sending = wire.sending.wrapping_add(1);
-        wire.offset = 0;
-        wire.loaded = None;
+        wire.go_on();
     }
     let told = end(bus, qp, Status::Success);
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {

@@ -4,7 +4,6 @@
 
 use super::{
     bth,
-    requester::within,
     transmit,
     Gap,
     Outgoing,
@@ -97,7 +96,7 @@ pub(super) fn receive<H: Host>(
                 wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
-            duplicate(bus, rq, wire, packet, core.attr.path_mtu);
+            duplicate(bus, wire, packet, core.attr.path_mtu);
         }
         return;
     }
@@ -111,8 +110,14 @@ pub(super) fn receive<H: Host>(
                 packet.rule().kind,
                 Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
             );
-            if packet.bth().wants_acknowledge() && !is_data {
-                wire.answer = Some((number, Syndrome::Acknowledge(0)));
+            if !is_data {
+                wire.plain = Some(match packet.rule().position {
+                    Position::Last => psn::advance(number, psn::MASK),
+                    _ => number,
+                });
+                if packet.bth().wants_acknowledge() {
+                    wire.answer = Some((number, Syndrome::Acknowledge(0)));
+                }
             }
         }
         Reply::NotReady(code) => {
@@ -132,14 +137,6 @@ pub(super) fn receive<H: Host>(
         }
         Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
     }
-}
-
-/// Another packet is missing, and there are some behind it.
-pub(super) fn tell_missing<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    let Qp { rq, wire, .. } = qp;
-    bus.counters.sequence_errors.count(1);
-    wire.refused.told = true;
-    wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
 }
 
 /// Makes a message of a packet: what its headers say, and what the packets before it have said.
@@ -369,19 +366,15 @@ impl<H: Host> Wire<H> {
 
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
-fn duplicate<H: Host>(
-    bus: &mut Bus<'_, H>,
-    rq: &Responder,
-    wire: &mut Wire<H>,
-    packet: &Packet<'_>,
-    mtu: Mtu,
-) {
+///
+/// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105), as far
+/// as every peer bears it ([`Wire::plain`]). Others are answered by their own number.
+fn duplicate<H: Host>(bus: &mut Bus<'_, H>, wire: &mut Wire<H>, packet: &Packet<'_>, mtu: Mtu) {
     bus.counters.duplicates.count(1);
     let number = packet.bth().psn.get();
-    let known = wire
-        .resources
-        .iter_mut()
-        .find(|resource| resource.packets != 0 && within(number, resource.psn, resource.packets));
+    let known = wire.resources.iter_mut().find(|resource| {
+        resource.packets != 0 && psn::within(number, resource.psn, resource.packets)
+    });
     match (packet.rule().kind, known, packet.reth()) {
         (Kind::ReadRequest, Some(resource), Some(reth)) if resource.found.is_none() => {
             // It may ask for some packets only, of the same memory.
@@ -406,10 +399,16 @@ fn duplicate<H: Host>(
             resource.active = true;
         }
         (Kind::Send | Kind::Write, _, _) => {
-            // The latest acknowledgement is for this one, too (C9-105). One that says no stays.
-            let is_refusal = |(_, syndrome)| !matches!(syndrome, Syndrome::Acknowledge(_));
-            if !wire.answer.is_some_and(is_refusal) {
-                let last = psn::advance(rq.psn(), psn::MASK);
+            let asks = packet.bth().wants_acknowledge();
+            let last = wire
+                .plain
+                .filter(|&plain| asks && psn::is_ahead(plain, number))
+                .unwrap_or(number);
+            // What is to be told already stays if it says no, or more than this.
+            let is_better = wire.answer.is_none_or(|(known, syndrome)| {
+                matches!(syndrome, Syndrome::Acknowledge(_)) && psn::is_ahead(last, known)
+            });
+            if is_better {
                 wire.answer = Some((last, Syndrome::Acknowledge(0)));
             }
         }
@@ -445,6 +444,15 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         match respond(bus, qp, place) {
             Ok(()) => (),
             Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
+            Err(Unsent::Fault) if qp.wire.has_answered(place) => {
+                // A read that was answered is asked for once more, and the memory is not there any more. Whoever has
+                // had the answer may have said so, and the memory may have been deregistered. The request was on its way
+                // then, and no harm may come of it.
+                bus.counters.dropped.count(1);
+                if let Some(resource) = qp.wire.resources.get_mut(place) {
+                    resource.stop();
+                }
+            }
             Err(Unsent::Fault) => {
                 // The memory is not what it was when the read was accepted.
                 let number = qp.wire.resources.get(place).map_or(0, |gone| gone.next().0);
@@ -470,6 +478,13 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 }
 
 impl<H: Host> Wire<H> {
+    /// Whether a resource's answer has been given in full at least once.
+    fn has_answered(&self, place: usize) -> bool {
+        self.resources
+            .get(place)
+            .is_some_and(|resource| resource.answered)
+    }
+
     /// The host has no room: everything goes on after a while.
     fn wait_for_host(&mut self, now: u64) -> Next {
         let until = now.saturating_add(BUSY);

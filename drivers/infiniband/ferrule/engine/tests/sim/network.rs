@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use ferrule_engine::{packet, Config, Modify, Mtu, PathKind};
 
-use super::{init, path, rtr, rts, SentPacket, TestQp, World, PLENTY, US};
+use super::{init, path, rtr, rts, End, SentPacket, TestCq, TestQp, World, PLENTY, US};
 
 /// Numbers by a seed (xorshift).
 #[derive(Clone)]
@@ -224,6 +224,22 @@ impl Link {
             modify.rnr_retry = None;
             modify.max_rd_atomic = None;
         });
+    }
+
+    /// Two ends, one of each world, connected with packets of 1024 bytes. `make` makes their queue pairs.
+    pub fn pair(
+        &mut self,
+        make: impl Fn(&mut World, &TestCq) -> TestQp,
+        change: impl Fn(&mut Modify),
+    ) -> [End; 2] {
+        let ends = [0, 1].map(|i| {
+            let world = &mut self.worlds[i];
+            let cq = world.cq(64);
+            let qp = make(world, &cq);
+            End { qp, cq }
+        });
+        self.connect([&ends[0].qp, &ends[1].qp], Mtu::Mtu1024, change);
+        ends
     }
 
     /// Connects two queue pairs.
