@@ -52,6 +52,7 @@ void layout(void)
 	FIELD(ib_device_ops, uverbs_abi_ver);
 	FIELD(ib_device_ops, add_gid);
 	FIELD(ib_device_ops, alloc_hw_port_stats);
+	FIELD(ib_device_ops, alloc_mr);
 	FIELD(ib_device_ops, alloc_mw);
 	FIELD(ib_device_ops, alloc_pd);
 	FIELD(ib_device_ops, alloc_ucontext);
@@ -78,6 +79,7 @@ void layout(void)
 	FIELD(ib_device_ops, get_hw_stats);
 	FIELD(ib_device_ops, get_link_layer);
 	FIELD(ib_device_ops, get_port_immutable);
+	FIELD(ib_device_ops, map_mr_sg);
 	FIELD(ib_device_ops, mmap);
 	FIELD(ib_device_ops, mmap_free);
 	FIELD(ib_device_ops, modify_qp);
@@ -349,6 +351,12 @@ void layout(void)
 	FIELD(ib_rdma_wr, wr);
 	FIELD(ib_rdma_wr, remote_addr);
 	FIELD(ib_rdma_wr, rkey);
+
+	SIZE(ib_reg_wr);
+	FIELD(ib_reg_wr, wr);
+	FIELD(ib_reg_wr, mr);
+	FIELD(ib_reg_wr, key);
+	FIELD(ib_reg_wr, access);
 
 	SIZE(ib_atomic_wr);
 	FIELD(ib_atomic_wr, wr);

@@ -13,12 +13,14 @@ use kernel::{
     },
     page::PAGE_SIZE,
     prelude::*,
+    sync::Arc,
     types::Opaque, //
 };
 use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
+    mapped::Mapped,
     object::{
         impl_object,
         Object, //
@@ -64,6 +66,10 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Mr = Self>;
 
+    /// The pages that a region for fast registration has at most, as
+    /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells.
+    const MAX_PAGES: u32 = 0;
+
     /// Registers memory of a program. The keys must be set ([`New::set_keys`]).
     ///
     /// # Errors
@@ -82,6 +88,18 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the caller's answer.
     fn get_dma(_new: &mut New<'_, Self::Driver>, _memory: Umem, _access: Access) -> Result<Self> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Makes a region for fast registration by kernel users. It opens nothing until a request registers
+    /// it ([`Operation::Register`](crate::work::Operation::Register)); then, and with each such request
+    /// anew, it opens what `memory` becomes by [`Umem::renew`]. The keys must be set
+    /// ([`New::set_keys`]); users choose the lower 8 bits of later ones.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn alloc(_new: &mut New<'_, Self::Driver>, _memory: Umem) -> Result<Self> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -108,7 +126,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
 /// A memory region: `struct ib_mr`.
 #[repr(transparent)]
-pub struct Mr<D: Driver>(pub(crate) Object<bindings::ib_mr, (), D::Mr>);
+pub struct Mr<D: Driver>(pub(crate) Object<bindings::ib_mr, Option<Arc<Mapped>>, D::Mr>);
 
 impl_object!(Mr, bindings::ib_mr, Mr);
 
@@ -205,13 +223,13 @@ unsafe fn reg_user<D: Driver>(
 
     // SAFETY: By the requirements of this function.
     unsafe {
-        make::<D>(pd, region.iova, region.length, |new| {
+        make::<D>(pd, region.iova, region.length, None, |new| {
             D::Mr::reg_user(new, region, user).and_then(|value| call.finish().map(|()| value))
         })
     }
 }
 
-/// Makes a region of what `register` registers.
+/// Makes a region of what `register` registers. `mapped` is for one that is registered by requests.
 ///
 /// # Safety
 ///
@@ -220,6 +238,7 @@ unsafe fn make<D: Driver>(
     pd: *mut bindings::ib_pd,
     iova: u64,
     length: u64,
+    mapped: Option<Arc<Mapped>>,
     register: impl FnOnce(&mut New<'_, D>) -> Result<D::Mr>,
 ) -> Result<*mut bindings::ib_mr> {
     let object = KBox::<Mr<D>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
@@ -234,7 +253,7 @@ unsafe fn make<D: Driver>(
         (*raw).iova = iova;
         (*raw).length = length;
         (*raw).page_size = PAGE_SIZE as c_uint;
-        Object::begin(&raw mut (*this).0, ());
+        Object::begin(&raw mut (*this).0, mapped);
     }
 
     // SAFETY: The object is in stage 2, which is all that `New` uses.
@@ -246,8 +265,12 @@ unsafe fn make<D: Driver>(
             Ok(this.cast())
         }
         Err(error) => {
-            // SAFETY: The memory comes from the box above. Nothing in it has to be dropped.
-            drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()) });
+            // SAFETY: The object is in stage 2, and `new` is not used any more. The memory comes from
+            // the box above; nothing else in it has to be dropped.
+            unsafe {
+                Object::end(&raw mut (*this).0);
+                drop(KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()));
+            }
             Err(error)
         }
     }
@@ -266,7 +289,7 @@ pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
     let made = unsafe {
         let memory = Umem::of_kernel(Device::<D>::from_raw((*pd).device));
         memory.and_then(|memory| {
-            make::<D>(pd, memory.start(), memory.len(), |new| {
+            make::<D>(pd, memory.start(), memory.len(), None, |new| {
                 D::Mr::get_dma(new, memory, Access::from_bits(access as u32))
             })
         })
@@ -275,6 +298,99 @@ pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
         Ok(mr) => mr,
         Err(error) => error.to_ptr(),
     }
+}
+
+/// `alloc_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `pd` is a domain of a device of the driver `D`, alive, and a kernel user's.
+pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    kind: bindings::ib_mr_type,
+    max_pages: u32,
+) -> *mut bindings::ib_mr {
+    // SAFETY: By the requirements of this function.
+    match unsafe { alloc::<D>(pd, kind, max_pages) } {
+        Ok(mr) => mr,
+        Err(error) => error.to_ptr(),
+    }
+}
+
+/// # Safety
+///
+/// As for [`alloc_callback`].
+unsafe fn alloc<D: Driver>(
+    pd: *mut bindings::ib_pd,
+    kind: bindings::ib_mr_type,
+    max_pages: u32,
+) -> Result<*mut bindings::ib_mr> {
+    if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: By the requirements of this function.
+    let dev = unsafe { Device::<D>::from_raw((*pd).device) };
+    if max_pages == 0 || max_pages > D::Mr::MAX_PAGES {
+        return Err(EINVAL);
+    }
+    let mapped = Mapped::new(max_pages)?;
+    // SAFETY: By the requirements of this function. Kernel users do not take back what they have
+    // mapped before the key has been invalidated, the region is gone, or no queue pair is left whose
+    // requests or peer might use the key.
+    unsafe {
+        let memory = Umem::of_mapped(dev, mapped.clone())?;
+        make::<D>(pd, 0, 0, Some(mapped), |new| D::Mr::alloc(new, memory))
+    }
+}
+
+/// `map_mr_sg` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a region of [`alloc_callback`] of the driver `D`, alive, `entries` is a list of `count`
+/// entries, mapped for the device, and `offset` is valid or null.
+pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
+    raw: *mut bindings::ib_mr,
+    entries: *mut bindings::scatterlist,
+    count: c_int,
+    offset: *mut c_uint,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function; regions come from `make`.
+        let mapped = unsafe { (*raw.cast::<Mr<D>>()).0.extra() }
+            .as_ref()
+            .ok_or(EINVAL)?;
+        mapped.begin();
+        // SAFETY: By the requirements of this function. The function sets address and length.
+        let done =
+            unsafe { bindings::ib_sg_to_pages(raw, entries, count, offset, Some(add_page::<D>)) };
+        // SAFETY: The region is alive, and its page size a power of two.
+        let (iova, length, page) =
+            unsafe { ((*raw).iova, (*raw).length, u64::from((*raw).page_size)) };
+        // Of the first entry, part may have been mapped: then none is done, and `offset` tells how much.
+        if done >= 0 && length != 0 {
+            mapped.end(iova & page.wrapping_sub(1), length)?;
+        }
+        Ok(done)
+    })
+}
+
+/// Adds a page to what is mapped to a region.
+///
+/// # Safety
+///
+/// As for [`map_callback`], which leads here; `addr` is the device's address of a page of one of the
+/// entries.
+unsafe extern "C" fn add_page<D: Driver>(raw: *mut bindings::ib_mr, addr: u64) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function. Without a DMA device, addresses are those of
+        // the kernel, and who maps memory lets the device use it.
+        unsafe {
+            let mapped = (*raw.cast::<Mr<D>>()).0.extra().as_ref().ok_or(EINVAL)?;
+            mapped.add(addr, (*raw).page_size)?;
+        }
+        Ok(0)
+    })
 }
 
 /// `rereg_user_mr` of `struct ib_device_ops`.
@@ -337,7 +453,7 @@ pub(crate) unsafe extern "C" fn dereg_callback<D: Driver>(
         }
         // SAFETY: By the requirements of this function, and since regions come from `make`.
         unsafe {
-            Object::drop_data(&raw mut (*this).0);
+            Object::dismiss(&raw mut (*this).0, |_| ());
             drop(KBox::from_raw(this.cast::<MaybeUninit<Mr<D>>>()));
         }
         Ok(0)

@@ -82,6 +82,11 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.get_dma_mr = Some(mr::get_dma_callback::<D>);
     }
 
+    if D::Mr::HAS_ALLOC {
+        ops.alloc_mr = Some(mr::alloc_callback::<D>);
+        ops.map_mr_sg = Some(mr::map_callback::<D>);
+    }
+
     // The write commands need the former even if there is the latter.
     ops.create_cq = Some(cq::create_callback::<D>);
     ops.create_user_cq = Some(cq::create_callback::<D>);

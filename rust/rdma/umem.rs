@@ -25,7 +25,8 @@ use kernel::{
         atomic::{
             Atomic,
             Full, //
-        }, //
+        },
+        Arc, //
     }, //
 };
 
@@ -33,36 +34,14 @@ use net_ext::skb::SkBuff;
 
 use crate::{
     bindings,
+    extent::Extent,
+    mapped::Mapped,
     Access,
     Device,
     Driver, //
 };
 
-/// Bytes with contiguous kernel addresses.
-#[derive(Clone, Copy)]
-pub struct Extent {
-    /// The first byte's offset in the memory.
-    offset: u64,
-    /// The address of the first byte.
-    addr: NonNull<u8>,
-    /// The length in bytes.
-    len: u64,
-}
-
-impl Extent {
-    /// The first byte's offset in the memory.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// The length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "an extent is never empty")]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-/// Memory of a program, pinned; or, for kernel users, all of the kernel's.
+/// Memory of a program, pinned; or, for kernel users, all of the kernel's, or what they have mapped.
 ///
 /// The program, and any peer that it lets in, may write to it at any time: what is read from it may
 /// be read only once, and judged only after.
@@ -70,14 +49,17 @@ impl Extent {
 /// # Invariants
 ///
 /// `raw` is valid, and pins the pages of `extents`; or there is none, and the one extent is all that
-/// has kernel addresses. Extents follow each other by their offsets without gaps, none is empty, and
-/// together they have `len` bytes. `_device` keeps the device that `raw` refers to.
+/// has kernel addresses, or, if there is `mapped`, extents are what the user has mapped by it, who does
+/// not take it back before it is used no more. Extents follow each other by their offsets without gaps,
+/// none is empty, and together they have `len` bytes. `_device` keeps the device that `raw` refers to.
 pub struct Umem {
     raw: Option<NonNull<bindings::ib_umem>>,
     start: u64,
     extents: KVVec<Extent>,
     len: u64,
     writable: bool,
+    /// Where the memory comes from that it is to be next.
+    mapped: Option<Arc<Mapped>>,
     _device: ARef<device::Device>,
 }
 
@@ -121,6 +103,7 @@ impl Umem {
             len: length,
             // SAFETY: The function has returned a valid object.
             writable: unsafe { (*raw).writable() != 0 },
+            mapped: None,
             _device: dev.as_device().into(),
         };
         // From here on, an error unpins the pages.
@@ -156,8 +139,44 @@ impl Umem {
             extents,
             len,
             writable: true,
+            mapped: None,
             _device: dev.as_device().into(),
         })
+    }
+
+    /// No memory yet, and what is mapped by `mapped` with each call of [`Umem::renew`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// What is mapped stays memory until it is used no more.
+    pub(crate) unsafe fn of_mapped<D: Driver>(
+        dev: &Device<D>,
+        mapped: Arc<Mapped>,
+    ) -> Result<Self> {
+        let pages = mapped.max_pages() as usize;
+        // INVARIANT: There are no extents, which have 0 bytes together.
+        Ok(Umem {
+            raw: None,
+            start: 0,
+            extents: KVVec::with_capacity(pages, GFP_KERNEL_ACCOUNT)?,
+            len: 0,
+            writable: true,
+            mapped: Some(mapped),
+            _device: dev.as_device().into(),
+        })
+    }
+
+    /// Becomes the memory that a kernel user has mapped for a fast registration, and answers its length
+    /// in bytes. `None` if nothing is mapped, or for memory that is not for that. Any context.
+    pub fn renew(&mut self) -> Option<u64> {
+        // INVARIANT: What is taken, now or the last time, was mapped, follows each other, and has so many
+        // bytes.
+        self.len = self.mapped.as_ref()?.take(&mut self.extents)?;
+        Some(self.len)
     }
 
     /// Fills in `extents` with the pages of `raw`, which is that of this object.

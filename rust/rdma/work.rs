@@ -16,6 +16,7 @@ use kernel::prelude::*;
 use crate::{
     bindings,
     qp,
+    Access,
     Ah,
     Driver, //
 };
@@ -96,6 +97,13 @@ pub enum Operation {
     },
     /// Invalidates a local key.
     LocalInv(u32),
+    /// Registers a region for fast registration as the memory that was mapped to it.
+    Register {
+        key: u32,
+        access: Access,
+        iova: u64,
+        length: u64,
+    },
 }
 
 /// A send request: `struct ib_send_wr`.
@@ -168,6 +176,20 @@ impl<'a, D: Driver> SendRequest<'a, D> {
                 add: atomic().compare_add,
             },
             bindings::ib_wr_opcode_IB_WR_LOCAL_INV => Operation::LocalInv(key),
+            bindings::ib_wr_opcode_IB_WR_REG_MR => {
+                // SAFETY: As above; the region is alive during the call, and nobody maps to it meanwhile.
+                // Other parts of it may change.
+                let (reg, iova, length) = unsafe {
+                    let reg = &*raw.cast::<bindings::ib_reg_wr>();
+                    (reg, (*reg.mr).iova, (*reg.mr).length)
+                };
+                Operation::Register {
+                    key: reg.key,
+                    access: Access::from_bits(reg.access as u32),
+                    iova,
+                    length,
+                }
+            }
             _ => return None,
         })
     }
@@ -316,6 +338,7 @@ pub enum CompletionOpcode {
     CompareSwap,
     FetchAdd,
     LocalInv,
+    Register,
     Recv,
     RecvWriteWithImm,
 }
@@ -329,6 +352,7 @@ impl CompletionOpcode {
             Self::CompareSwap => bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
             Self::FetchAdd => bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
             Self::LocalInv => bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
+            Self::Register => bindings::ib_wc_opcode_IB_WC_REG_MR,
             Self::Recv => bindings::ib_wc_opcode_IB_WC_RECV,
             Self::RecvWriteWithImm => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
         }

@@ -209,7 +209,7 @@ impl Host for Kernel {
     }
 }
 
-/// A memory region: pinned pages of a program, or all memory of the kernel.
+/// A memory region: pinned pages of a program, or memory of the kernel.
 pub(crate) struct Pinned(pub(crate) Umem);
 
 impl Region for Pinned {
@@ -242,6 +242,11 @@ impl Region for Pinned {
     #[inline]
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         self.0.fetch_add_u64(offset, add).map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn renew(&mut self) -> Option<u64> {
+        self.0.renew()
     }
 }
 

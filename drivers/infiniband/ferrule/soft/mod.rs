@@ -338,6 +338,11 @@ impl Shared {
         self.add(Mr::new(init), Engine::add_mr)
     }
 
+    /// Makes a region that requests register, and returns the first of its keys.
+    pub(crate) fn add_fast_mr(&self, init: MrInit<Kernel>) -> Result<u32> {
+        self.add(Mr::fast(init), Engine::add_mr)
+    }
+
     /// How a memory region stands.
     pub(crate) fn query_mr(&self, key: u32) -> Result<MrInfo> {
         policy::command(&self.core, |engine, _| {

@@ -2,10 +2,13 @@
 
 //! Completion queues of the kernel's own users: how completions get out of the ring.
 
-use ferrule_engine::abi::{
-    self,
-    wc_flags,
-    wc_opcode, //
+use ferrule_engine::{
+    abi::{
+        self,
+        wc_flags,
+        wc_opcode, //
+    },
+    fast, //
 };
 use kernel::{
     prelude::*,
@@ -170,6 +173,7 @@ fn completion(cqe: &abi::Cqe) -> Completion {
             wc_opcode::COMP_SWAP => CompletionOpcode::CompareSwap,
             wc_opcode::FETCH_ADD => CompletionOpcode::FetchAdd,
             wc_opcode::LOCAL_INV => CompletionOpcode::LocalInv,
+            fast::WC_REGISTER => CompletionOpcode::Register,
             wc_opcode::RECV => CompletionOpcode::Recv,
             wc_opcode::RECV_RDMA_WITH_IMM => CompletionOpcode::RecvWriteWithImm,
             _ => CompletionOpcode::Send,

@@ -12,6 +12,7 @@ use ferrule_engine::{
         wr_flags,
         wr_opcode, //
     },
+    fast,
     Capabilities,
     Path,
     RingLayout, //
@@ -52,6 +53,7 @@ use rdma::{
         SendRequest,
         Sge, //
     },
+    Access,
     Driver, //
 };
 use zerocopy::IntoBytes;
@@ -383,7 +385,14 @@ fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
         head.remote_addr = addr.into();
         head.rkey = key.into();
     };
-    let mut words = abi::AtomicWords::default();
+    let mut extra = [0; 16];
+    let mut atomic = |compare_add: u64, swap: u64| {
+        let words = abi::AtomicWords {
+            compare_add: compare_add.into(),
+            swap: swap.into(),
+        };
+        extra.copy_from_slice(words.as_bytes());
+    };
     let (opcode, imm_or_inv) = match request.operation().ok_or(EOPNOTSUPP)? {
         Operation::Send => (wr_opcode::SEND, [0; 4]),
         Operation::SendWithImm(imm) => (wr_opcode::SEND_WITH_IMM, imm),
@@ -411,8 +420,7 @@ fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
             swap,
         } => {
             remote(remote_addr, rkey);
-            words.compare_add = compare.into();
-            words.swap = swap.into();
+            atomic(compare, swap);
             (wr_opcode::ATOMIC_CMP_AND_SWP, [0; 4])
         }
         Operation::FetchAdd {
@@ -421,14 +429,29 @@ fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
             add,
         } => {
             remote(remote_addr, rkey);
-            words.compare_add = add.into();
+            atomic(add, 0);
             (wr_opcode::ATOMIC_FETCH_AND_ADD, [0; 4])
         }
         Operation::LocalInv(key) => (wr_opcode::LOCAL_INV, key.to_le_bytes()),
+        Operation::Register {
+            key,
+            access,
+            iova,
+            length,
+        } => {
+            remote(iova, key);
+            let words = abi::BindWords {
+                access: access.without(Access::OPTIONAL).bits().into(),
+                length: length.into(),
+                ..Default::default()
+            };
+            extra.copy_from_slice(words.as_bytes());
+            (fast::WR_REGISTER, [0; 4])
+        }
     };
     head.opcode = opcode;
     head.imm_or_inv = imm_or_inv;
-    head.extra.copy_from_slice(words.as_bytes());
+    head.extra = extra;
     Ok(head)
 }
 

@@ -24,7 +24,10 @@ use rdma::{
     Device, //
 };
 
-use crate::verbs::Ferrule;
+use crate::verbs::{
+    mr::MAX_PAGES,
+    Ferrule, //
+};
 
 /// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
 const MAX_MESSAGE_SIZE: u32 = 1 << 31;
@@ -63,10 +66,15 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_srq: MAX_SRQ,
         max_srq_wr: abi::MAX_QP_DEPTH,
         max_srq_sge: abi::MAX_SGE as u32,
+        max_fast_reg_page_list_len: MAX_PAGES,
         max_pkeys: 1,
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,
-        caps: Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD | Caps::MEM_WINDOW | Caps::MEM_WINDOW_TYPE_2B,
+        caps: Caps::RNR_NAK
+            | Caps::CURR_QP_STATE_MOD
+            | Caps::MEM_WINDOW
+            | Caps::MEM_WINDOW_TYPE_2B
+            | Caps::MEM_MGT_EXTENSIONS,
         timestamp_mask: u64::MAX,
         hca_core_clock: 1_000_000,
         ..Default::default()

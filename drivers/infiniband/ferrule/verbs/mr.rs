@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions: pages of a program, pinned and given keys; and all memory, for kernel users.
+//! Memory regions: pages of a program, pinned and given keys; and for kernel users all memory, and what
+//! their requests register.
 
 use ferrule_engine::{
     Memory,
@@ -36,6 +37,9 @@ const OFFERED: Access = Access::LOCAL_WRITE
     .or(Access::MW_BIND)
     .or(Access::OPTIONAL);
 
+/// The pages that are registered at once at most: requests to block devices have no more as a rule.
+pub(super) const MAX_PAGES: u32 = 512;
+
 /// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
 /// way any more when [`Shared::remove_mr`] returns.
 pub(crate) struct Mr {
@@ -60,6 +64,8 @@ fn engine_access(access: Access) -> ferrule_engine::Access {
 #[vtable]
 impl mr::Operations for Mr {
     type Driver = Ferrule;
+
+    const MAX_PAGES: u32 = MAX_PAGES;
 
     fn reg_user(
         new: &mut mr::New<'_, Ferrule>,
@@ -90,6 +96,21 @@ impl mr::Operations for Mr {
             memory: Memory {
                 iova: memory.start(),
                 length: memory.len(),
+                region: Pinned(memory),
+            },
+        })?;
+        new.set_keys(key, key);
+        Ok(Mr { soft, key })
+    }
+
+    fn alloc(new: &mut mr::New<'_, Ferrule>, memory: Umem) -> Result<Self> {
+        let soft = new.device().shared();
+        let key = soft.add_fast_mr(MrInit {
+            pd: new.pd().id(),
+            access: ferrule_engine::Access::NONE,
+            memory: Memory {
+                iova: 0,
+                length: 0,
                 region: Pinned(memory),
             },
         })?;

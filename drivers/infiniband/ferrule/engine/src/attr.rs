@@ -132,6 +132,10 @@ impl Access {
     pub const REMOTE_READ: Access = Access(1 << 2);
     /// A peer may do atomic operations.
     pub const REMOTE_ATOMIC: Access = Access(1 << 3);
+    /// What a peer may be given.
+    pub(crate) const REMOTE: Access = Access::REMOTE_WRITE
+        .or(Access::REMOTE_READ)
+        .or(Access::REMOTE_ATOMIC);
     /// Memory windows may be bound to the region.
     pub const MW_BIND: Access = Access(1 << 4);
     /// Peers name the first byte of a memory window by the address 0.
@@ -144,6 +148,11 @@ impl Access {
     /// Whether all rights of `need` are in this set.
     pub const fn allows(self, need: Access) -> bool {
         self.0 & need.0 == need.0
+    }
+
+    /// Whether some of these rights are given.
+    pub(crate) fn allows_some(self, of: Access) -> bool {
+        self.0 & of.0 != 0
     }
 
     /// The rights of both sets.

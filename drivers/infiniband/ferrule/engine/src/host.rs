@@ -188,6 +188,12 @@ pub trait Region {
     ///
     /// As [`Region::compare_swap`].
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
+
+    /// Goes over to the bytes that the host's user has named last, and answers how many they are.
+    /// `None` if there are none, and for what is not for fast registration.
+    fn renew(&mut self) -> Option<u64> {
+        None
+    }
 }
 
 /// The bytes of a packet that was received, from the base transport header on.

@@ -19,7 +19,10 @@ use crate::{
         TableChunk,
         TableKind, //
     },
-    window::Windows,
+    window::{
+        Windows,
+        TAG, //
+    },
 };
 
 /// The most memory regions of an engine.
@@ -47,7 +50,7 @@ pub struct Memory<H: Host> {
 
 impl<H: Host> Memory<H> {
     /// Whether all bytes have addresses.
-    fn is_addressable(&self) -> bool {
+    pub(crate) fn is_addressable(&self) -> bool {
         let last = self.length.saturating_sub(1);
         self.iova.checked_add(last).is_some()
     }
@@ -65,7 +68,12 @@ pub struct MrChange<H: Host> {
 
 /// A memory region.
 pub struct Mr<H: Host> {
+    /// The key by which it is known.
     key: u32,
+    /// The key that opens it, or none: small numbers are no keys.
+    open: u32,
+    /// It is registered and invalidated by requests.
+    fast: bool,
     /// The memory windows that are bound to it.
     windows: u32,
     init: MrInit<H>,
@@ -76,12 +84,23 @@ impl<H: Host> Mr<H> {
     pub fn new(init: MrInit<H>) -> Self {
         Self {
             key: 0,
+            open: 0,
+            fast: false,
             windows: 0,
             init,
         }
     }
 
-    /// The key, once the region has been added.
+    /// Makes a memory region that opens nothing before a request registers it ([`crate::fast`]).
+    pub fn fast(init: MrInit<H>) -> Self {
+        Self {
+            fast: true,
+            ..Self::new(init)
+        }
+    }
+
+    /// The key, once the region has been added. Requests that register a region may change the lower
+    /// 8 bits.
     pub fn key(&self) -> u32 {
         self.key
     }
@@ -89,6 +108,33 @@ impl<H: Host> Mr<H> {
     /// What it is made of now.
     pub fn init(&self) -> &MrInit<H> {
         &self.init
+    }
+
+    /// As [`Mr::init`], to be changed.
+    pub(crate) fn init_mut(&mut self) -> &mut MrInit<H> {
+        &mut self.init
+    }
+
+    /// Whether its key opens it now.
+    pub(crate) fn opens(&self) -> bool {
+        self.open == self.key
+    }
+
+    /// It has this key from now on, which opens it.
+    pub(crate) fn open(&mut self, key: u32) {
+        self.key = key;
+        self.open = key;
+    }
+
+    /// It opens nothing.
+    pub(crate) fn close(&mut self) {
+        self.open = 0;
+    }
+
+    /// Whether this is its key, or, of a region for fast registration, was or may become it.
+    fn is_named(&self, key: u32) -> bool {
+        let tag = if self.fast { TAG } else { 0 };
+        (self.key ^ key) & !tag == 0
     }
 
     /// Whether memory windows are bound to it. They open nothing when it is removed.
@@ -153,21 +199,25 @@ impl<H: Host> Keys<H> {
         self.table.insert(mr, |mr, index, generation| {
             key = index.wrapping_shl(8) | u32::from(generation);
             mr.key = key;
+            mr.open = if mr.fast { 0 } else { key };
         })?;
         Ok(key)
     }
 
     pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
         let index = key.wrapping_shr(8);
-        match self.table.get(index) {
-            Some(mr) if mr.key == key => self.table.remove(index).ok_or(Error::NotFound),
-            _ => Err(Error::NotFound),
-        }
+        let last = match self.table.get(index) {
+            Some(mr) if mr.is_named(key) => mr.key,
+            _ => return Err(Error::NotFound),
+        };
+        // The user of a region for fast registration has used up generations as well.
+        self.table.set_generation(index, last as u8);
+        self.table.remove(index).ok_or(Error::NotFound)
     }
 
     pub(crate) fn rereg(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
         let mr = match self.table.get_mut(key.wrapping_shr(8)) {
-            Some(mr) if mr.key == key => mr,
+            Some(mr) if mr.key == key && !mr.fast => mr,
             _ => return Err(Error::NotFound),
         };
         if mr.windows != 0 {
@@ -187,7 +237,13 @@ impl<H: Host> Keys<H> {
 
     pub(crate) fn mr(&self, key: u32) -> Result<&Mr<H>, Error> {
         let mr = self.table.get(key.wrapping_shr(8));
-        mr.filter(|mr| mr.key == key).ok_or(Error::NotFound)
+        mr.filter(|mr| mr.is_named(key)).ok_or(Error::NotFound)
+    }
+
+    /// The region for fast registration that a key names, whether it opens it or not.
+    pub(crate) fn fast_mut(&mut self, key: u32) -> Option<&mut Mr<H>> {
+        let mr = self.table.get_mut(key.wrapping_shr(8))?;
+        (mr.fast && mr.is_named(key)).then_some(mr)
     }
 
     /// A memory window was bound to a region, or is not any more.
@@ -236,7 +292,7 @@ impl<H: Host> Keys<H> {
     #[inline(always)]
     pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let mr = match self.table.get(want.key.wrapping_shr(8)) {
-            Some(mr) if mr.key == want.key => mr,
+            Some(mr) if mr.open == want.key => mr,
             _ => return Err(KeyError::Stale),
         };
         if mr.init.pd != want.pd {

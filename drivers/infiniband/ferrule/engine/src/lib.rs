@@ -41,6 +41,7 @@ mod doorbell;
 mod engine;
 mod error;
 mod event;
+pub mod fast;
 mod grh;
 pub mod host;
 mod key;

@@ -13,13 +13,14 @@ use crate::{
     atomic,
     attr::{
         Access,
-        Capabilities,
         QpType, //
     },
+    fast,
     host::{
         Host,
         Queue, //
     },
+    qp::QpInit,
     ring::RingLayout,
     sgl::{
         Cursor,
@@ -81,12 +82,13 @@ pub(crate) enum Opcode {
     SendWithInv,
     LocalInv,
     BindWindow,
+    Register,
 }
 
 impl Opcode {
     /// The operation that a byte of the ring names, if a queue pair of this type can do it (IBA
-    /// volume 1, C10-87 and table 46).
-    fn parse(byte: u8, qp_type: QpType) -> Option<Self> {
+    /// volume 1, C10-87 and table 46), and if it is a program's or, as `is_host` says, the host's.
+    fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
         let opcode = match byte {
             wr_opcode::SEND => Opcode::Send,
             wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
@@ -98,6 +100,7 @@ impl Opcode {
             wr_opcode::SEND_WITH_INV => Opcode::SendWithInv,
             wr_opcode::LOCAL_INV => Opcode::LocalInv,
             wr_opcode::BIND_MW => Opcode::BindWindow,
+            fast::WR_REGISTER if is_host => Opcode::Register,
             _ => return None,
         };
         match (qp_type, opcode) {
@@ -120,7 +123,10 @@ impl Opcode {
     /// An operation on a key of the requester's own side, of which the peer hears nothing.
     #[inline]
     pub(crate) fn is_local(self) -> bool {
-        matches!(self, Opcode::LocalInv | Opcode::BindWindow)
+        matches!(
+            self,
+            Opcode::LocalInv | Opcode::BindWindow | Opcode::Register
+        )
     }
 
     /// An operation on [`atomic::WORD`] bytes of the peer's memory.
@@ -149,6 +155,7 @@ pub(crate) fn completion_opcode(byte: u8) -> u8 {
         wr_opcode::ATOMIC_FETCH_AND_ADD => abi::wc_opcode::FETCH_ADD,
         wr_opcode::LOCAL_INV => abi::wc_opcode::LOCAL_INV,
         wr_opcode::BIND_MW => abi::wc_opcode::BIND_MW,
+        fast::WR_REGISTER => fast::WC_REGISTER,
         _ => abi::wc_opcode::SEND,
     }
 }
@@ -252,23 +259,20 @@ impl SendRequest {
     ///
     /// The status with which the request ends at once. The head has been copied all the same.
     #[inline(always)]
-    pub(crate) fn read(
-        &mut self,
-        queue: &impl Queue,
-        ring: &RingLayout,
-        index: u32,
-        qp_type: QpType,
-        cap: &Capabilities,
-    ) -> Result<(), Status> {
+    pub(crate) fn read<H: Host>(&mut self, init: &QpInit<H>, index: u32) -> Result<(), Status> {
         const KNOWN: u8 =
             wr_flags::SIGNALED | wr_flags::SOLICITED | wr_flags::FENCE | wr_flags::INLINE;
 
+        let (queue, ring, cap) = (&init.queue, &init.sq, &init.cap);
         self.read_head(queue, ring, index);
         let head = &self.head;
-        self.opcode = Opcode::parse(head.opcode, qp_type).ok_or(Status::LocalOperation)?;
-        // The words that only some have: what to compare and add, what to bind, where a datagram goes.
-        let has_extra =
-            self.opcode.is_atomic() || self.opcode == Opcode::BindWindow || qp_type == QpType::Ud;
+        self.opcode = Opcode::parse(head.opcode, init.qp_type, init.context.is_none())
+            .ok_or(Status::LocalOperation)?;
+        // The words that only some have: what to compare and add, what to bind or to register, where a
+        // datagram goes.
+        let has_extra = self.opcode.is_atomic()
+            || matches!(self.opcode, Opcode::BindWindow | Opcode::Register)
+            || init.qp_type == QpType::Ud;
         if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !has_extra) {
             return Err(Status::LocalOperation);
         }

@@ -17,6 +17,10 @@ use crate::{
         QpEvent,
         Trace, //
     },
+    fast::{
+        self,
+        Register, //
+    },
     host::Host,
     local,
     message::{
@@ -251,9 +255,7 @@ impl Requester {
         let index = self.consumer;
         self.consumer = index.wrapping_add(1);
         self.busy = true;
-        let judged = self
-            .request
-            .read(&init.queue, &init.sq, index, init.qp_type, &init.cap);
+        let judged = self.request.read(init, index);
         bus.counters.requests.count(1);
         bus.host.trace(&Trace::Request {
             qpn: core.id.number,
@@ -304,22 +306,23 @@ impl Requester {
         core: &Core<H>,
         index: u32,
     ) -> Result<&SendRequest, Status> {
-        let init = &core.init;
-        self.request
-            .read(&init.queue, &init.sq, index, init.qp_type, &init.cap)?;
+        self.request.read(&core.init, index)?;
         self.check_keys(bus, core)?;
         Ok(&self.request)
     }
 
-    /// Whether the next request in the ring will be sent before those before it have ended: so it asks for
-    /// their answer. One that changes a key waits for that.
+    /// Whether a request of the next ones in the ring will be sent before those before it have ended: so it
+    /// asks for their answer. One that changes a key waits for that, and one that registers sends nothing.
     pub(crate) fn is_followed<H: Host>(&mut self, core: &Core<H>) -> bool {
+        // Kernel users post a few registrations in front of a request.
+        const LOOKS: u32 = 4;
+
         let init = &core.init;
-        if self.waiting(core).is_none_or(|waiting| waiting == 0) {
-            return false;
-        }
-        let next = SendRequest::peek(&init.queue, &init.sq, self.consumer);
-        !matches!(next, wr_opcode::LOCAL_INV | wr_opcode::BIND_MW)
+        let waiting = self.waiting(core).unwrap_or(0).min(LOOKS);
+        let next = (0..waiting)
+            .map(|i| SendRequest::peek(&init.queue, &init.sq, self.consumer.wrapping_add(i)))
+            .find(|&opcode| opcode != fast::WR_REGISTER);
+        !matches!(next, None | Some(wr_opcode::LOCAL_INV | wr_opcode::BIND_MW))
     }
 
     /// Goes back to an earlier request.
@@ -476,12 +479,14 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// Binds a window or invalidates a key. All requests before have ended, so none still needs it.
+/// Binds a window, registers a region or invalidates a key. All requests before have ended, so none
+/// still needs it; or it registers a region, which opens nothing yet.
 pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
     let Qp { core, sq, .. } = qp;
     let head = &sq.request.head;
     match sq.request.opcode {
         Opcode::BindWindow => bus.keys.bind(core.init.pd, core.id, &Bind::from(head)),
+        Opcode::Register => bus.keys.register(core.init.pd, &Register::from(head)),
         _ => {
             let key = u32::from_le_bytes(head.imm_or_inv);
             bus.keys.invalidate(core.init.pd, core.id, key)

@@ -363,7 +363,9 @@ pub(crate) fn accept<H: Host>(
         // A single packet asks for all of these, so that this side is never in the middle of one.
         Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Inbound::Nothing,
         // The requester keeps these to itself.
-        Opcode::LocalInv | Opcode::BindWindow => return Err(Refusal::InvalidRequest),
+        Opcode::LocalInv | Opcode::BindWindow | Opcode::Register => {
+            return Err(Refusal::InvalidRequest)
+        }
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
     let expected = if message.is_first {
@@ -394,7 +396,7 @@ pub(crate) fn accept<H: Host>(
         // (IBA volume 1, 9.9.3.1, class J).
         let key = u32::from_le_bytes(message.head.imm_or_inv);
         bus.keys
-            .invalidate(core.init.pd, core.id, key)
+            .invalidate_by_peer(core.init.pd, core.id, key)
             .map_err(|_| Refusal::Receive {
                 local: Status::RemoteInvalidRequest,
                 remote: Status::RemoteAccess,

@@ -308,6 +308,13 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         Some(object)
     }
 
+    /// This generation of `index` is the one that is in use: the next object gets the one after it.
+    pub(crate) fn set_generation(&mut self, index: u32, generation: u8) {
+        if let Some(slot) = self.slot_mut(index) {
+            slot.generation = generation;
+        }
+    }
+
     fn append_free(&mut self, index: u32) {
         match self.slot_mut(self.free_tail) {
             Some(tail) => tail.next_free = index,

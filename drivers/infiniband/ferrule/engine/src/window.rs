@@ -38,7 +38,7 @@ pub const MAX_MW: u32 = 1 << 18;
 const WINDOW: u32 = 1 << 31;
 
 /// The part of a key that its owner chooses.
-const TAG: u32 = 0xff;
+pub(crate) const TAG: u32 = 0xff;
 
 /// The types of windows (IBA volume 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,11 +193,10 @@ impl<H: Host> Keys<H> {
     /// Binds a window for a queue pair, as far as IBA volume 1 allows (10.6.7.2 and C10-72 to
     /// C10-75).
     pub(crate) fn bind(&mut self, pd: u32, qp: QpId, bind: &Bind) -> Result<(), BindError> {
-        const GIVEN: Access = Access::REMOTE_WRITE
-            .or(Access::REMOTE_READ)
-            .or(Access::REMOTE_ATOMIC);
         // To write locally is nothing that a window gives, but programs ask for it with the rest.
-        const KNOWN: Access = GIVEN.or(Access::LOCAL_WRITE).or(Access::ZERO_BASED);
+        const KNOWN: Access = Access::REMOTE
+            .or(Access::LOCAL_WRITE)
+            .or(Access::ZERO_BASED);
 
         let mw = self.windows.of(bind.window).ok_or(BindError)?;
         let (before, mw_type) = (mw.bound, mw.mw_type);
@@ -218,7 +217,7 @@ impl<H: Host> Keys<H> {
         } else {
             // Who may write through the window has to write to what may be written to.
             let writes = Access::REMOTE_WRITE.or(Access::REMOTE_ATOMIC);
-            let need = if bind.access.0 & writes.0 != 0 {
+            let need = if bind.access.allows_some(writes) {
                 Access::MW_BIND.or(Access::LOCAL_WRITE)
             } else {
                 Access::MW_BIND
@@ -238,7 +237,7 @@ impl<H: Host> Keys<H> {
                 addr: bind.addr,
                 start: if zero_based { 0 } else { bind.addr },
                 length: bind.length,
-                access: Access(bind.access.0 & GIVEN.0),
+                access: Access(bind.access.0 & Access::REMOTE.0),
                 qp,
             })
         };
@@ -254,10 +253,29 @@ impl<H: Host> Keys<H> {
         Ok(())
     }
 
-    /// Invalidates a key: of all that there are here, those of windows of type 2 can be.
+    /// As [`Keys::invalidate`], asked for by the peer. Of regions it can name those that give it a right:
+    /// the keys of others are its owner's alone.
+    pub(crate) fn invalidate_by_peer(
+        &mut self,
+        pd: u32,
+        qp: QpId,
+        key: u32,
+    ) -> Result<(), BindError> {
+        let is_window = Windows::<H>::index(key).is_some();
+        let region = self.fast_mut(key);
+        if !is_window && !region.is_some_and(|mr| mr.init().access.allows_some(Access::REMOTE)) {
+            return Err(BindError);
+        }
+        self.invalidate(pd, qp, key)
+    }
+
+    /// Invalidates a key: those of windows of type 2 can be, and of regions for fast registration.
     ///
     /// `qp` is the queue pair that was asked to, by its program or by its peer.
     pub(crate) fn invalidate(&mut self, pd: u32, qp: QpId, key: u32) -> Result<(), BindError> {
+        if Windows::<H>::index(key).is_none() {
+            return self.invalidate_region(pd, key);
+        }
         let mw = self.windows.of_mut(key).ok_or(BindError)?;
         if mw.key != key || mw.mw_type != MwType::Type2 || mw.pd != pd {
             return Err(BindError);

@@ -407,6 +407,7 @@ fn region_registered_anew_keeps_its_key() {
                 start: 0,
                 length: 32,
                 broken: Default::default(),
+                next: Default::default(),
             },
         }),
     };

@@ -252,9 +252,7 @@ fn place<H: Host>(
     let Qp { core, wire, .. } = qp;
     if wire.reply_index != Some(index) {
         wire.reply_index = None;
-        let init = &core.init;
-        wire.reply
-            .read(&init.queue, &init.sq, index, init.qp_type, &init.cap)?;
+        wire.reply.read(&core.init, index)?;
         let record = wire.record(index).ok_or(Status::Fatal)?;
         if wire.reply.head.opcode != record.opcode || wire.reply.length != record.length {
             return Err(Status::LocalOperation);

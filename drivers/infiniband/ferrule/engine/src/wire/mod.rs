@@ -246,6 +246,8 @@ struct Record {
     /// Its byte in the ring, and its flags.
     opcode: u8,
     flags: u8,
+    /// It has registered a region, before its turn to end.
+    is_registered: bool,
     /// How it ends when all before it have ended, if it must not be sent.
     failed: Option<Status>,
 }

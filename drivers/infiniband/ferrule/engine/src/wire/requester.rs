@@ -106,7 +106,8 @@ impl<H: Host> Wire<H> {
                 break;
             };
             let ahead = psn::distance(record.psn, psn);
-            if record.is_local() || record.failed.is_some() || ahead < record.packets {
+            let is_waiting = record.is_local() && !record.is_registered;
+            if is_waiting || record.failed.is_some() || ahead < record.packets {
                 let sends_bytes = !record.is_local() && !record.is_answered_with_data();
                 self.offset = if sends_bytes && record.failed.is_none() {
                     ahead.wrapping_shl(mtu.shift())
@@ -253,6 +254,7 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         ssn: wire.ssn,
         opcode: request.head.opcode,
         flags: request.head.flags,
+        is_registered: false,
         failed,
     };
     if let Some(place) = wire.record_mut(index) {
@@ -286,25 +288,54 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         }
         return Step::Wait;
     }
+    // What is sent again before it does not register its region again.
+    if record.is_registered {
+        qp.wire.go_on();
+        return Step::Sent;
+    }
     if qp.wire.loaded != Some(index) && !load(bus, qp, index, &record) {
         return Step::Sent;
     }
     if record.is_local() {
-        // All requests before have ended, so none needs the key any more.
-        if !is_oldest {
-            return Step::Wait;
-        }
-        match change_key(bus, qp) {
-            Ok(()) => retire(qps, bus, qp),
-            Err(_) => fail(qps, bus, qp, Status::WindowBind),
-        }
-        return Step::Sent;
+        return change(qps, bus, qp, &record);
     }
     // What is sent alone has been sent before, and waits for nothing.
     if !qp.wire.repair.is_under_way() && !may_send(qp, &record) {
         return Step::Wait;
     }
     send(bus, qp, &record)
+}
+
+/// Carries out the local request that is at hand, if it may be now.
+fn change<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    record: &Record,
+) -> Step {
+    let index = qp.wire.sending;
+    let is_oldest = index == qp.wire.oldest;
+    // Requests before may still need the key that another one changes. A region opens nothing before it
+    // is registered, so nobody needs its key, and the requests behind need not wait for a round trip.
+    let is_fenced = record.flags & abi::wr_flags::FENCE != 0;
+    let may_be_early = qp.sq.request().opcode == Opcode::Register && !is_fenced;
+    if !is_oldest && !may_be_early {
+        return Step::Wait;
+    }
+    let changed = change_key(bus, qp);
+    if is_oldest {
+        match changed {
+            Ok(()) => retire(qps, bus, qp),
+            Err(_) => fail(qps, bus, qp, Status::WindowBind),
+        }
+    } else if let Some(record) = qp.wire.record_mut(index) {
+        // What was begun before ends first.
+        match changed {
+            Ok(()) => record.is_registered = true,
+            Err(_) => record.failed = Some(Status::WindowBind),
+        }
+    }
+    Step::Sent
 }
 
 /// Copies a request out of the ring again, and compares it with what is known of it.
@@ -661,13 +692,24 @@ fn end<H: Host>(
     )
 }
 
-/// The oldest request has done what it should. If it is the one to be sent next, the one after it is.
+/// The oldest request has done what it should, and so have those behind it that have registered regions
+/// meanwhile. If it is the one to be sent next, the one after it is.
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    let wire = &mut qp.wire;
-    if wire.sending == wire.oldest {
-        wire.go_on();
-    }
-    let told = end(bus, qp, Status::Success);
+    let told = loop {
+        let wire = &mut qp.wire;
+        if wire.sending == wire.oldest {
+            wire.go_on();
+        }
+        let told = end(bus, qp, Status::Success);
+        let wire = &qp.wire;
+        let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
+            && wire
+                .record(wire.oldest)
+                .is_some_and(|next| next.is_registered);
+        if told.is_err() || !is_next_done {
+            break told;
+        }
+    };
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
         qp.wire.overdue = None;
         if qp.core.state == State::Sqd {

@@ -23,6 +23,8 @@ pub struct SimRegion {
     pub length: usize,
     /// Faults while set, as memory does that cannot be brought in.
     pub broken: Rc<Cell<bool>>,
+    /// The bytes for the next fast registrations: start and length.
+    pub next: Rc<Cell<Option<(usize, usize)>>>,
 }
 
 impl SimRegion {
@@ -88,6 +90,11 @@ impl Region for SimRegion {
         let old = u64::from_ne_bytes(memory[range.clone()].try_into().unwrap());
         memory[range].copy_from_slice(&old.wrapping_add(add).to_ne_bytes());
         Ok(old)
+    }
+
+    fn renew(&mut self) -> Option<u64> {
+        (self.start, self.length) = self.next.get()?;
+        Some(self.length as u64)
     }
 }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
-    abi, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
+    abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
     CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
     MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
     Refused, Region, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
@@ -476,7 +476,22 @@ impl Wr {
         }
     }
 
-    /// A bind that gives these rights.
+    /// Registers the region of `key`, or with other lower bits, as `length` bytes at `iova`.
+    pub fn register(wr_id: u64, key: u32, iova: u64, length: u64) -> Self {
+        let words = abi::BindWords {
+            mw_rkey: 0.into(),
+            access: ALL.0.into(),
+            length: length.into(),
+        };
+        Self {
+            opcode: fast::WR_REGISTER,
+            remote: (iova, key),
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::send(wr_id, &[])
+        }
+    }
+
+    /// A bind, or a registration, that gives these rights.
     pub fn with_access(mut self, access: Access) -> Self {
         self.extra[4..8].copy_from_slice(&access.0.to_le_bytes());
         self
@@ -858,6 +873,7 @@ impl World {
             start,
             length,
             broken: Rc::default(),
+            next: Rc::default(),
         };
         let iova = 0x7f00_0000_0000 + start as u64;
         let mr = Mr::new(MrInit {
@@ -870,6 +886,29 @@ impl World {
             },
         });
         let key = add(&mut self.engine, mr, Engine::add_mr).unwrap();
+        TestMr { key, iova, region }
+    }
+
+    /// A region for fast registration, of bytes of `memory`.
+    pub fn fast_mr(&mut self, pd: u32, memory: Shared) -> TestMr {
+        let region = SimRegion {
+            memory,
+            start: 0,
+            length: 0,
+            broken: Rc::default(),
+            next: Rc::default(),
+        };
+        let mr = Mr::fast(MrInit {
+            pd,
+            access: Access::NONE,
+            memory: Memory {
+                iova: 0,
+                length: 0,
+                region: region.clone(),
+            },
+        });
+        let key = add(&mut self.engine, mr, Engine::add_mr).unwrap();
+        let iova = 0;
         TestMr { key, iova, region }
     }
 
