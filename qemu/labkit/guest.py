@@ -76,6 +76,8 @@ class Node:
             append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40", "tsc=nowatchdog"]
         if plan.share:
             append.append("lab.share")
+        if not plan.tty:
+            append.append("lab.still")
         if plan.append:
             append.append(plan.append)
         argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",

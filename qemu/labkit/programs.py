@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The programs of tests/ that run in guests, compiled in the build tree into build/tests of the checkout."""
+"""The programs of tests/ that run in guests: those in C compiled in the build tree into build/tests of the checkout, those
+in Python where they are, for guests cannot keep what they compile themselves."""
 
 from pathlib import Path
 
@@ -16,4 +17,5 @@ def build() -> Path:
         name = f"programs-{cache.digest(str(tree.CHECKOUT))}"
         with cache.lock(name), Step("building the test programs", cache.log_file(name)) as step:
             tree.compile(step, ["make", "-C", tree.CHECKOUT / "tests", f"-j{tree.jobs()}", f"O={out}", "CC=gcc-14"])
+            tree.compile(step, ["python3", "-m", "compileall", "-q", tree.CHECKOUT / "tests/guest"])
     return out
