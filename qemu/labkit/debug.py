@@ -43,7 +43,7 @@ class DebugKernel(kernel.Kernel):
             _slim(obj)
 
         inputs = {"version": self.version, "fragment": fragment, "tree": tree.path().parent.name, "layout": 1}
-        return cache.entry("debug", inputs, f"building the debug kernel from Linux {self.version} (20 CPU minutes)", build)
+        return cache.entry("debug", inputs, f"building the debug kernel from Linux {self.version} (25 CPU minutes)", build)
 
     @cached_property
     def kdir(self) -> Path:

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "common.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
@@ -873,6 +874,69 @@ void send_sges(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 			       offset, imm), 0);
 }
 
+void send_atomic(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
+		 unsigned int flags, struct ibv_sge sge, const struct peer *to,
+		 uint64_t offset, uint64_t compare_add, uint64_t swap)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.opcode = opcode,
+		.send_flags = flags,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.atomic = {
+			.remote_addr = to->addr + offset,
+			.rkey = to->rkey,
+			.compare_add = compare_add,
+			.swap = swap,
+		},
+	}, *bad;
+
+	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
+}
+
+void send_bind(struct end *e, uint64_t wr_id, struct ibv_mw *mw, uint32_t key,
+	       struct ibv_mw_bind_info info)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = { .mw = mw, .rkey = key, .bind_info = info },
+	}, *bad;
+
+	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
+}
+
+void send_local_inv(struct end *e, uint64_t wr_id, uint32_t key)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.opcode = IBV_WR_LOCAL_INV,
+		.send_flags = IBV_SEND_SIGNALED,
+		.invalidate_rkey = key,
+	}, *bad;
+
+	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
+}
+
+void send_datagram(struct end *e, uint64_t wr_id, const struct region *r,
+		   struct datagram d)
+{
+	struct ibv_sge sge = sge_of(r, 0, d.len);
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.opcode = d.opcode ?: IBV_WR_SEND,
+		.send_flags = d.flags | IBV_SEND_SIGNALED,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.imm_data = htonl(d.imm),
+		.wr.ud = { d.ah, d.qpn, d.qkey },
+	}, *bad;
+
+	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
+}
+
 void send_region(struct end *e, uint64_t wr_id, const struct region *r,
 		 size_t offset, size_t len)
 {
@@ -907,6 +971,8 @@ void recv_region(struct end *e, uint64_t wr_id, const struct region *r,
 
 /* ---- Completions ---- */
 
+unsigned int looks_before_rest = 100;
+
 bool next_wc_within(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t us)
 {
 	uint64_t end = now_us() + us;
@@ -920,7 +986,7 @@ bool next_wc_within(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t us)
 			FAIL("ibv_poll_cq gave %d completions, asked for 1", n);
 		if (n == 1)
 			return true;
-		if (empty < 100)
+		if (empty < looks_before_rest)
 			continue;
 		if (now_us() > end)
 			return false;

@@ -243,6 +243,26 @@ int try_send(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 void send_sges(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 	       unsigned int flags, struct ibv_sge *sge, int num_sge,
 	       const struct peer *to, uint64_t offset, uint32_t imm);
+/* An atomic operation, whose answer goes to the one entry. */
+void send_atomic(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
+		 unsigned int flags, struct ibv_sge sge, const struct peer *to,
+		 uint64_t offset, uint64_t compare_add, uint64_t swap);
+/* What gives a memory window of type 2 a key, and takes one away; signalled. */
+void send_bind(struct end *e, uint64_t wr_id, struct ibv_mw *mw, uint32_t key,
+	       struct ibv_mw_bind_info info);
+void send_local_inv(struct end *e, uint64_t wr_id, uint32_t key);
+/* A datagram, and where it goes; without an opcode it is a SEND. */
+struct datagram {
+	struct ibv_ah *ah;
+	uint32_t qpn, qkey;
+	size_t len;
+	enum ibv_wr_opcode opcode;
+	unsigned int flags;
+	uint32_t imm;
+};
+/* Sends it, signalled, from the start of a region. */
+void send_datagram(struct end *e, uint64_t wr_id, const struct region *r,
+		   struct datagram d);
 /* A signalled SEND of part of a region. */
 void send_region(struct end *e, uint64_t wr_id, const struct region *r,
 		 size_t offset, size_t len);
@@ -251,6 +271,8 @@ void recv_region(struct end *e, uint64_t wr_id, const struct region *r,
 		 size_t offset, size_t len);
 
 /* Completions. */
+/* Looks for a completion before the processor is offered to others; 100. */
+extern unsigned int looks_before_rest;
 void next_wc(struct ibv_cq *cq, struct ibv_wc *wc);
 bool next_wc_within(struct ibv_cq *cq, struct ibv_wc *wc, uint64_t us);
 /* Fails unless the next completion has this request and status. */

@@ -21,8 +21,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 import node
-from guestlib import ROCE_PORT, SLOW, check, wait_for
-from wire import inside
+from guestlib import ROCE_PORT, SLOW, check, inside, wait_for
 
 SERVICES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 QKEY = 0x11111111

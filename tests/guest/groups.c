@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Datagrams to groups from one device to another: DEVICE and the one that
- * PEER_DEVICE names, whose networks are joined.
+ * PEER_DEVICE names, whose networks are joined. PEER_NETDEV is the network
+ * device of the latter, and PEER_NETNS the namespace that it is in.
  */
 #include "common.h"
 
@@ -61,22 +62,34 @@ static void side_free(struct side *s)
 
 static void post(struct side *from, struct ibv_ah *ah, uint64_t wr_id)
 {
-	struct ibv_sge sge = sge_of(&from->r, 0, LEN);
-	struct ibv_send_wr wr = {
-		.wr_id = wr_id,
-		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_SIGNALED,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.wr.ud = { ah, MULTICAST_QPN, QKEY },
-	}, *bad;
-
-	REQUIRE_ERRNO(ibv_post_send(from->e.qp, &wr, &bad), 0);
+	send_datagram(&from->e, wr_id, &from->r,
+		      (struct datagram){ ah, MULTICAST_QPN, QKEY, LEN });
 	EXPECT_OK(from->e.scq, wr_id);
 }
 
+/*
+ * Whether the peer's network device is a member: by IP, for routers and switches
+ * ask by IGMP and MLD, and by the link address that the group has (RFC 1112, 6.4,
+ * and RFC 2464, 7), for adapters pass no other ones.
+ */
+static void expect_member(const char *ip, const char *link, bool is_member)
+{
+	const char *addresses[] = { ip, link };
+
+	for (size_t i = 0; i < ARRAY_SIZE(addresses); i++) {
+		int status = run_command("ip -n \"$PEER_NETNS\" maddr show dev \"$PEER_NETDEV\" | "
+					 "grep -qE '^[[:space:]]*(link|inet6?) +%s( |$)'",
+					 addresses[i]);
+
+		if (status != !is_member)
+			FAIL("the network device %s %s", is_member ?
+			     "has not got" : "still has", addresses[i]);
+	}
+}
+
 /* Who is in the group receives, at the other end of the wire; who left does not. */
-static void members(bool ipv6, const union ibv_gid *group)
+static void members(bool ipv6, const union ibv_gid *group, const char *ip,
+		    const char *link)
 {
 	const char *device = opt.device;
 	struct ibv_ah_attr attr = {
@@ -98,8 +111,10 @@ static void members(bool ipv6, const union ibv_gid *group)
 	recv_region(&to.e, 1, &to.r, 0, GRH + LEN);
 	post(&from, ah, 1);
 	EXPECT_NO_WC(to.e.rcq);
+	expect_member(ip, link, false);
 
 	REQUIRE_ERRNO(ibv_attach_mcast(to.e.qp, group, 0), 0);
+	expect_member(ip, link, true);
 	/* The sender is a member as well, and hears itself once. */
 	REQUIRE_ERRNO(ibv_attach_mcast(from.e.qp, group, 0), 0);
 	recv_region(&from.e, 2, &from.r, 1024, GRH + LEN);
@@ -114,6 +129,7 @@ static void members(bool ipv6, const union ibv_gid *group)
 	EXPECT_NO_WC(from.e.rcq);
 
 	REQUIRE_ERRNO(ibv_detach_mcast(to.e.qp, group, 0), 0);
+	expect_member(ip, link, false);
 	recv_region(&to.e, 5, &to.r, 0, GRH + LEN);
 	post(&from, ah, 6);
 	EXPECT_NO_WC(to.e.rcq);
@@ -127,14 +143,14 @@ static void ipv4(void)
 {
 	union ibv_gid group = { .raw = { [10] = 0xff, 0xff, 239, 1, 2, 4 } };
 
-	members(false, &group);
+	members(false, &group, "239.1.2.4", "01:00:5e:01:02:04");
 }
 
 static void ipv6(void)
 {
 	union ibv_gid group = { .raw = { 0xff, 0x15, [15] = 0x81 } };
 
-	members(true, &group);
+	members(true, &group, "ff15::81", "33:33:00:00:00:81");
 }
 
 int main(int argc, char **argv)

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 
-from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, remove_links, run,
+from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, remove_links, rounds, run,
                       server_and_client, sockets_of_port, wait_for)
 
 TYPE = sys.argv[1]
@@ -74,7 +74,7 @@ def traffic(device):
 
 def add_and_delete():
     netdev_add("lt0", "10.79.0.1")
-    for _ in range(10):
+    for _ in range(rounds(10, least=3)):
         link_add("ltdev0", "lt0")
         check(exists("ltdev0"), "there is no ltdev0")
         link = json.loads(must("rdma", "-j", "link", "show", "ltdev0/1"))[0]
@@ -209,7 +209,7 @@ def netdev_renamed():
 
 def netdev_deleted():
     with alone():
-        for _ in range(5):
+        for _ in range(rounds(5, least=2)):
             netdev_add("lt0", "10.79.0.1")
             link_add("ltdev0", "lt0")
             check(not port_is_free(), "the device has no port")
@@ -358,7 +358,7 @@ def port_taken_by_rxe():
 
 def namespaces():
     """A device in each of several namespaces, which end under it."""
-    for _ in range(2):
+    for _ in range(rounds(2, least=1)):
         for number in range(3):
             must("ip", "netns", "add", f"ltns{number}")
             must("ip", "-n", f"ltns{number}", "link", "add", "lt0", "type", "dummy")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from guestlib import SLOW, Tap, check, must, run, wait_for
+from guestlib import SLOW, Tap, check, must, run, set_namespace_mode, wait_for, within
 
 TYPE, ROUNDS = sys.argv[1], int(sys.argv[2])
 MODULE = {"ferrule": "/ferrule/module/ferrule.ko"}.get(TYPE)
@@ -138,10 +138,6 @@ def listener_stays():
         must("rdma", "link", "delete", "cm_dev")
 
 
-def inside(name):
-    return "ip", "netns", "exec", name
-
-
 @contextlib.contextmanager
 def namespaces():
     must("modprobe", "veth")
@@ -151,9 +147,9 @@ def namespaces():
         must("ip", "link", "add", "veth0", "netns", NETNS[0], "type", "veth",
              "peer", "name", "veth0", "netns", NETNS[1])
         for number, name in enumerate(NETNS, 1):
-            must(*inside(name), "ip", "link", "set", "lo", "up")
-            must(*inside(name), "ip", "link", "set", "veth0", "up")
-            must(*inside(name), "ip", "address", "add", f"10.80.0.{number}/24", "dev", "veth0")
+            must(*within(name), "ip", "link", "set", "lo", "up")
+            must(*within(name), "ip", "link", "set", "veth0", "up")
+            must(*within(name), "ip", "address", "add", f"10.80.0.{number}/24", "dev", "veth0")
         yield
     finally:
         for name in NETNS:
@@ -163,11 +159,11 @@ def namespaces():
 @contextlib.contextmanager
 def exclusive():
     """Each device belongs to one namespace. The mode is only changed where there is no namespace but the first."""
-    must("rdma", "system", "set", "netns", "exclusive")
+    set_namespace_mode("exclusive")
     try:
         yield
     finally:
-        wait_for(lambda: run("rdma", "system", "set", "netns", "shared")[0] == 0, "namespaces are gone")
+        set_namespace_mode("shared")
 
 
 def devices(*inside_words):
@@ -179,15 +175,15 @@ def exclusive_namespaces():
     load()
     with exclusive(), namespaces():
         for name in NETNS:
-            must(*inside(name), "rdma", "link", "add", f"of_{name}", "type", TYPE, "netdev", "veth0")
+            must(*within(name), "rdma", "link", "add", f"of_{name}", "type", TYPE, "netdev", "veth0")
         for name, other in (NETNS, NETNS[::-1]):
-            check(f"of_{name}" in devices(*inside(name)) and f"of_{other}" not in devices(*inside(name)),
-                  f"{name} sees other devices than its own: {devices(*inside(name))}")
-            wait_for(lambda: has_address(f"of_{name}", *inside(name)), f"of_{name} has its IPv4 GID")
+            check(f"of_{name}" in devices(*within(name)) and f"of_{other}" not in devices(*within(name)),
+                  f"{name} sees other devices than its own: {devices(*within(name))}")
+            wait_for(lambda: has_address(f"of_{name}", *within(name)), f"of_{name} has its IPv4 GID")
         check("of_" not in devices(), f"the first namespace sees devices of others: {devices()}")
-        rping(server=inside("left"), client=inside("right"), address="10.80.0.1")
-        rping(server=inside("right"), client=inside("left"), address="10.80.0.2")
-        must(*inside("left"), "rdma", "link", "delete", "of_left")
+        rping(server=within("left"), client=within("right"), address="10.80.0.1")
+        rping(server=within("right"), client=within("left"), address="10.80.0.2")
+        must(*within("left"), "rdma", "link", "delete", "of_left")
 
 
 def moved():
@@ -200,9 +196,9 @@ def moved():
             with Programs() as programs:
                 busy(programs)
                 must("rdma", "dev", "set", "cm_dev", "netns", "left")
-                check("cm_dev" in devices(*inside("left")), "cm_dev is not where it was moved to")
+                check("cm_dev" in devices(*within("left")), "cm_dev is not where it was moved to")
                 check("cm_dev" not in devices(), "cm_dev is seen from where it was")
-            must(*inside("left"), "rdma", "dev", "set", "cm_dev", "netns", "first")
+            must(*within("left"), "rdma", "dev", "set", "cm_dev", "netns", "first")
             must("ip", "netns", "delete", "first")
             wait_for(lambda: has_address("cm_dev"), "cm_dev has its IPv4 GID again")
             rping()

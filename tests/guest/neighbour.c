@@ -74,6 +74,11 @@ static void neighbour_main(void *arg)
 	struct neighbour *n = h.n;
 	uint64_t begin, us;
 
+	/*
+	 * Who yields has the processor again behind all that ask for it, some
+	 * milliseconds later. What is to be seen is how long the engine takes.
+	 */
+	looks_before_rest = 10000;
 	device_open(&h.d);
 	pair_make(&h.a, &h.b, &h.d, &c);
 	region_make(&h.from, &h.d, MEMORY, 123, ACCESS_READ);

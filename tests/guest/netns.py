@@ -3,7 +3,7 @@
 """Network namespaces: devices that all of them see, and devices that belong to one.
 
 usage: netns.py TYPE DEVICE
-       netns.py pingpong DEVICE [GID] | gid DEVICE | await_listener PORT | hold DEVICE      what the test does within a namespace
+       netns.py hold DEVICE     what the test does in a process of its own
 
 DEVICE is there already, in the first namespace. `rdma system set netns` changes the mode only while there is no other
 namespace, so every case begins and ends without.
@@ -18,8 +18,8 @@ import sys
 
 import node
 import wire
-from guestlib import (SLOW, Tap, check, gid_index, must, note, port_is_free, remove_links, run, server_and_client, wait_for,
-                      within)
+from guestlib import (SLOW, Failure, Tap, call_within, calling_within, check, gid_index, must, namespace_mode, note,
+                      port_is_free, remove_links, run, server_and_client, set_namespace_mode, wait_for, within)
 
 CLASS = "/sys/class/infiniband"
 # The namespace of the test, for commands that want a name.
@@ -35,10 +35,10 @@ def namespace_add(name):
 
 
 def netdev_add(name, address, namespace=None):
-    inside = within(namespace)
-    must(*inside, "ip", "link", "add", name, "type", "dummy")
-    must(*inside, "ip", "link", "set", name, "mtu", 9000, "up")
-    must(*inside, "ip", "address", "add", f"{address}/24", "dev", name)
+    words = within(namespace)
+    must(*words, "ip", "link", "add", name, "type", "dummy")
+    must(*words, "ip", "link", "set", name, "mtu", 9000, "up")
+    must(*words, "ip", "address", "add", f"{address}/24", "dev", name)
 
 
 def link_add(device, netdev, namespace=None):
@@ -47,14 +47,13 @@ def link_add(device, netdev, namespace=None):
 
 def devices(namespace=None):
     """The devices that are seen in a namespace, by the three ways there are: netlink, sysfs, libibverbs."""
-    inside = within(namespace)
-
+    words = within(namespace)
     ways = []
 
     def agree():
-        ways[:] = ({device["ifname"] for device in json.loads(must(*inside, "rdma", "-j", "dev", "show"))},
-                   set(must(*inside, "ls", CLASS).split()),
-                   {line.split()[0] for line in must(*inside, "ibv_devices").splitlines()[2:]})
+        ways[:] = ({device["ifname"] for device in json.loads(must(*words, "rdma", "-j", "dev", "show"))},
+                   set(must(*words, "ls", CLASS).split()),
+                   {line.split()[0] for line in must(*words, "ibv_devices").splitlines()[2:]})
         return ways[0] == ways[1] == ways[2]
 
     # One is asked after the other, and a device may be on its way meanwhile.
@@ -62,23 +61,12 @@ def devices(namespace=None):
     return ways[0]
 
 
-def mode():
-    words = must("rdma", "system", "show").split()
-    return words[words.index("netns") + 1]
-
-
-def set_mode(wanted):
-    """A namespace that was deleted takes a moment to go."""
-    wait_for(lambda: run("rdma", "system", "set", "netns", wanted)[0] == 0, f"the mode is {wanted}")
-    check(mode() == wanted, f"the mode is {mode()}")
-
-
 def clear():
     """Remove what a case may have left. What was in a namespace is in the first one when that has gone. That one gets a name,
     for commands that want one."""
     for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
         must("ip", "netns", "delete", name)
-    set_mode("shared")
+    set_namespace_mode("shared")
     remove_links("lt")
     must("ip", "netns", "attach", FIRST, 1)
 
@@ -86,11 +74,6 @@ def clear():
 def pingpong(device, gid=None):
     command = ["ibv_rc_pingpong", "-d", device, "-g", gid or gid_index(device), "-s", 1000, "-n", 50, "-c"]
     server_and_client(command, command)
-
-
-def gid(device):
-    """Print the index of the GID of the device's IPv4 address, once there is one."""
-    print(node.gid(device, "ipv4"))
 
 
 def hold(device):
@@ -116,19 +99,12 @@ def hold(device):
     context.close()
 
 
-WITHIN = {"pingpong": pingpong, "gid": gid, "await_listener": lambda port: node.await_listener(int(port)), "hold": hold}
-
-
-def call(namespace, what, *arguments):
-    return must(*within(namespace), sys.executable, __file__, what, *arguments, seconds=40)
-
-
 def await_gid(device, namespace=None):
-    return call(namespace, "gid", device).strip()
+    return str(call_within(namespace, node.gid, device, "ipv4"))
 
 
 def traffic(device, namespace=None):
-    call(namespace, "pingpong", device)
+    call_within(namespace, pingpong, device)
 
 
 @contextlib.contextmanager
@@ -143,7 +119,7 @@ def writing(device, namespace=None):
 
     try:
         start()
-        call(namespace, "await_listener", 18515)
+        call_within(namespace, node.await_listener, 18515)
         start("127.0.0.1")
         await_writes(device, namespace)
         yield running
@@ -192,7 +168,7 @@ def open_uverbs():
 # ---- Devices that all see ----
 
 def all_see_all():
-    check(mode() == "shared", f"the mode is {mode()}")
+    check(namespace_mode() == "shared", f"the mode is {namespace_mode()}")
     namespace_add("ltns")
     netdev_add("lt0", "10.79.0.1", "ltns")
     link_add("ltdev0", "lt0", "ltns")
@@ -218,7 +194,7 @@ def no_moves():
 
 def made_within():
     """A device belongs to the namespace of its network device, and nobody else sees or opens it."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     for name in ("ltns", "ltother"):
         namespace_add(name)
     netdev_add("lt0", "10.79.0.1", "ltns")
@@ -243,7 +219,7 @@ def made_within():
 
 def moved():
     """A device goes to another namespace and back; its network device and its socket stay where they are."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     for name in ("ltns", "ltfar"):
         namespace_add(name)
     netdev_add("lt0", "10.79.0.1", "ltfar")
@@ -258,7 +234,7 @@ def moved():
 
 def moved_between_peers():
     """Programs in one namespace reach another by a device whose network device is in a third."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     for name in ("ltnear", "ltfar", "ltwire"):
         namespace_add(name)
     # By one veth the programs find each other, by the other one go the packets.
@@ -280,7 +256,7 @@ def moved_between_peers():
 
 def moved_under_a_program():
     """A program whose device is moved ends as if the device had gone; the device serves others."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     namespace_add("ltns")
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
@@ -293,7 +269,7 @@ def moved_under_a_program():
 
 def namespace_ends():
     """A device comes back to the first namespace when its own ends, and goes when its network device does."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     namespace_add("ltns")
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
@@ -313,7 +289,7 @@ def namespace_ends():
 
 def namespace_ends_under_descriptor():
     """An open device does not keep a namespace in which nobody is; what is asked of it then is refused."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     namespace_add("ltns")
     netdev_add("lt0", "10.79.0.1", "ltns")
     link_add("ltdev0", "lt0", "ltns")
@@ -363,7 +339,12 @@ def address_elsewhere():
         return
     must("sh", "-c", "echo 1 > /sys/kernel/debug/ltdev0/wire_only")
     traffic("ltdev0")
-    refused((sys.executable, __file__, "pingpong", "ltdev0", str(gids[0])), "Failed to modify QP")
+    try:
+        pingpong("ltdev0", gids[0])
+    except Failure as failure:
+        check("Failed to modify QP" in str(failure), f"it is refused otherwise: {failure}")
+    else:
+        check(False, "the address can be used")
 
 
 # ---- Namespaces that talk to each other ----
@@ -371,15 +352,10 @@ def address_elsewhere():
 @contextlib.contextmanager
 def nodes(*those):
     """An agent in each namespace: (name, device, address by which it is found)."""
-    agents = []
-    try:
+    with contextlib.ExitStack() as agents:
         for name, _, _ in those:
-            agents.append(subprocess.Popen([*within(name), sys.executable, node.__file__, str(node.PORT)]))
+            agents.enter_context(calling_within(name, node.serve, node.PORT))
         yield [wire.Namespace(*one) for one in those]
-    finally:
-        for agent in agents:
-            agent.kill()
-            agent.wait()
 
 
 def between(server, client, family, program, size, count, more):
@@ -389,7 +365,7 @@ def between(server, client, family, program, size, count, more):
 
 def two_exclusive():
     """The programs of two namespaces, each of which has a device of its own."""
-    set_mode("exclusive")
+    set_namespace_mode("exclusive")
     with wire.namespaces(TYPE) as ((left, right), _):
         check(devices("left") == {left.device} and devices("right") == {right.device}, "they see each other's device")
         for family in ("ipv4", "ipv6"):
@@ -401,22 +377,17 @@ def first_and_another():
     """One of the two is the first namespace."""
     namespace_add("ltns")
     must("ip", "link", "add", "lt0", "type", "veth", "peer", "name", "lt0", "netns", "ltns")
-    for inside, address in (((), "10.79.0.1"), (within("ltns"), "10.79.0.2")):
-        must(*inside, "ip", "address", "add", f"{address}/24", "dev", "lt0")
-        must(*inside, "ip", "link", "set", "lt0", "mtu", 9000, "up")
+    for words, address in (((), "10.79.0.1"), (within("ltns"), "10.79.0.2")):
+        must(*words, "ip", "address", "add", f"{address}/24", "dev", "lt0")
+        must(*words, "ip", "link", "set", "lt0", "mtu", 9000, "up")
     link_add("ltdev0", "lt0")
     link_add("ltdev1", "lt0", "ltns")
     check(not port_is_free() and not port_is_free("ltns"), "a device has no port")
-    agent = subprocess.Popen([sys.executable, node.__file__, str(node.PORT)])
-    try:
-        with nodes(("ltns", "ltdev1", "10.79.0.2")) as (other,):
-            here = node.Node("here", "127.0.0.1", "ltdev0", "10.79.0.1")
-            for program in BETWEEN:
-                between(here, other, "ipv4", *program)
-                between(other, here, "ipv4", *program)
-    finally:
-        agent.kill()
-        agent.wait()
+    with calling_within(None, node.serve, node.PORT), nodes(("ltns", "ltdev1", "10.79.0.2")) as (other,):
+        here = node.Node("here", "127.0.0.1", "ltdev0", "10.79.0.1")
+        for program in BETWEEN:
+            between(here, other, "ipv4", *program)
+            between(other, here, "ipv4", *program)
 
 
 def main():
@@ -431,8 +402,8 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in WITHIN:
-        WITHIN[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "hold":
+        hold(sys.argv[2])
     else:
         TYPE, DEVICE = sys.argv[1:]
         main()

@@ -106,6 +106,9 @@ class Running:
             answer = json.loads(file.readline())
         return answer["status"], answer["output"]
 
+    def has_ended(self):
+        return bool(select.select([self.connection], [], [], 0)[0])
+
     def told(self, status, output):
         """How it ended, for a message."""
         return f"{self.node.name}: {' '.join(self.argv)}: status {status}\n{output}"

@@ -50,21 +50,8 @@ static void post(struct setup *s, uint64_t wr_id, enum ibv_wr_opcode opcode,
 		 unsigned int flags, struct ibv_sge sge, uint64_t offset,
 		 uint64_t compare_add, uint64_t swap)
 {
-	struct ibv_send_wr wr = {
-		.wr_id = wr_id,
-		.opcode = opcode,
-		.send_flags = flags,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.wr.atomic = {
-			.remote_addr = s->to.addr + offset,
-			.rkey = s->to.rkey,
-			.compare_add = compare_add,
-			.swap = swap,
-		},
-	}, *bad;
-
-	REQUIRE_ERRNO(ibv_post_send(s->a.qp, &wr, &bad), 0);
+	send_atomic(&s->a, wr_id, opcode, flags, sge, &s->to, offset,
+		    compare_add, swap);
 }
 
 static uint64_t answer(struct setup *s, size_t offset)

@@ -93,15 +93,9 @@ static void bind_1(struct setup *s, struct ibv_mw *mw,
 static void bind_2(struct setup *s, struct ibv_mw *mw, uint32_t key,
 		   struct ibv_mw_bind_info info, enum ibv_wc_status status)
 {
-	struct ibv_send_wr wr = {
-		.wr_id = ++s->wr_id,
-		.opcode = IBV_WR_BIND_MW,
-		.send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = { .mw = mw, .rkey = key, .bind_info = info },
-	}, *bad;
 	struct ibv_wc wc;
 
-	REQUIRE_ERRNO(ibv_post_send(s->b.qp, &wr, &bad), 0);
+	send_bind(&s->b, ++s->wr_id, mw, key, info);
 	wc = EXPECT_WC(s->b.scq, s->wr_id, status);
 	if (status == IBV_WC_SUCCESS)
 		REQUIRE_EQ(wc.opcode, IBV_WC_BIND_MW);
@@ -109,15 +103,9 @@ static void bind_2(struct setup *s, struct ibv_mw *mw, uint32_t key,
 
 static void local_inv(struct setup *s, uint32_t key, enum ibv_wc_status status)
 {
-	struct ibv_send_wr wr = {
-		.wr_id = ++s->wr_id,
-		.opcode = IBV_WR_LOCAL_INV,
-		.send_flags = IBV_SEND_SIGNALED,
-		.invalidate_rkey = key,
-	}, *bad;
 	struct ibv_wc wc;
 
-	REQUIRE_ERRNO(ibv_post_send(s->b.qp, &wr, &bad), 0);
+	send_local_inv(&s->b, ++s->wr_id, key);
 	wc = EXPECT_WC(s->b.scq, s->wr_id, status);
 	if (status == IBV_WC_SUCCESS)
 		REQUIRE_EQ(wc.opcode, IBV_WC_LOCAL_INV);

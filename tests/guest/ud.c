@@ -80,32 +80,6 @@ static void scene_free(struct scene *s)
 	device_close(&s->d);
 }
 
-struct datagram {
-	struct ibv_ah *ah;
-	uint32_t qpn, qkey;
-	size_t len;
-	enum ibv_wr_opcode opcode;
-	unsigned int flags;
-	uint32_t imm;
-};
-
-static void send_datagram(struct end *e, uint64_t wr_id,
-			  const struct region *r, struct datagram d)
-{
-	struct ibv_sge sge = sge_of(r, 0, d.len);
-	struct ibv_send_wr wr = {
-		.wr_id = wr_id,
-		.opcode = d.opcode ?: IBV_WR_SEND,
-		.send_flags = d.flags | IBV_SEND_SIGNALED,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.imm_data = htonl(d.imm),
-		.wr.ud = { d.ah, d.qpn, d.qkey },
-	}, *bad;
-
-	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
-}
-
 /* From a to b, with all as it should be. */
 static void send_plain(struct scene *s, uint64_t wr_id, size_t len)
 {

@@ -10,16 +10,17 @@ With --all, everything runs with each kind of address and each MTU. A pattern, s
 
 import contextlib
 import fnmatch
+import functools
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
 
 import node
-from guestlib import SLOW, Tap, check, must, rounds, wait_for
+from guestlib import (SLOW, Tap, calling_within, check, check_perftest, inside, must, read, rounds, some, wait_for,
+                      within)
 from node import PORT, Node
 
 NETNS = ("left", "right")
@@ -58,8 +59,7 @@ def perftest(server, client, family, program, size, count, *more):
     # A virtual processor may have to wait for the host longer than the default timeout allows.
     text, _ = between(server, client, (program, "-s", size, "-n", rounds(count), "-F", "-u", 18, *more),
                       lambda here: ("-d", here.device, "-x", here.call("gid", here.device, family)))
-    row = re.search(rf"^\s*{size}\s+\d+\s+(.*)$", text, re.MULTILINE)
-    check(row and any(float(number) > 0 for number in row[1].split()), f"no row of results:\n{text}")
+    check_perftest(size, text)
 
 
 class Cases:
@@ -97,6 +97,11 @@ ALL = (("ibv_rc_pingpong", 1, 200, ("-c", "-e")), ("ibv_rc_pingpong", 5000, 200,
        ("ib_send_lat", 1000, 200, ("-c", "UD")), ("ib_send_lat", 64, 200, ("-c", "UD", "-e")),
        ("ib_send_bw", 1000, 300, ("-c", "UD")))
 
+# Lists of requests, so several packets for one doorbell; the debug kernel has one by programs.py alone. perftest refuses a
+# number of messages that the length of the lists does not divide.
+LISTS = (("ib_send_bw", 64, 960, ("-l", "16")), ("ib_write_bw", 8, 960, ("-l", "16")), ("ib_read_bw", 4096, 480, ("-l", "16")),
+         ("ib_send_bw", 1000, 288, ("-c", "UD", "-l", "16")))
+
 # What differs with other addresses and with smaller packets.
 SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()), ("ib_write_bw", 65536, 100, ()),
         ("ib_read_bw", 16384, 100, ("-b",)), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")),
@@ -107,22 +112,78 @@ SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()
 LOSSY = (("ib_send_lat", 65536, 50, ("-e",)), ("ib_send_bw", 65536, 100, ()), ("ib_write_bw", 65536, 100, ()),
          ("ib_write_bw", 64, 1000, ()), ("ib_read_bw", 65536, 50, ()), ("ib_atomic_bw", 8, 500, ("-A", "FETCH_AND_ADD")))
 
+# And where packets overtake each other: a gap looks like a loss to who receives them, until what is missing comes after all.
+REORDERED = (("ib_send_bw", 65536, 50, ()), ("ib_write_bw", 64, 500, ()), ("ib_read_bw", 65536, 50, ()),
+             ("ib_atomic_bw", 8, 200, ("-A", "FETCH_AND_ADD")))
 
-# Programs that find each other by rdma_cm, which kernel users of the device carry: options of the server, the client, both.
-MANAGED = (("rping", ("-s", "-a"), ("-c", "-a"), ("-C", 10, "-V")),
-           ("rping", ("-s", "-a"), ("-c", "-a"), ("-C", 5, "-S", 60000, "-V")),
-           ("ucmatose", ("-b",), ("-s",), ("-C", 10, "-c", 5)), ("udaddy", ("-b",), ("-s",), ("-C", 10, "-c", 2)))
+# Programs that find each other by rdma_cm, which kernel users of the device carry: the server, the client, options of both.
+MANAGED = (("rping -s -a {address}", "rping -c -a {address}", "-C 10 -V"),
+           ("rping -s -a {address}", "rping -c -a {address}", "-C 5 -S 60000 -V"),
+           ("ucmatose -b {address}", "ucmatose -s {address}", "-C 10 -c 5"),
+           ("udaddy -b {address}", "udaddy -s {address}", "-C 10 -c 2"),
+           ("rstream -b {address}", "rstream -s {address}", "-S 65536 -C 10 -I 2 -T block -T verify"),
+           ("ib_send_bw -d {device}", "ib_send_bw -d {device} {address}", "-R -F -u 18 -s 65536 -n 100"),
+           ("ib_write_lat -d {device}", "ib_write_lat -d {device} {address}", "-R -F -u 18 -s 64 -n 200"),
+           ("cmtime -b {address}", "cmtime -s {address}", "-c 20"),
+           ("rdma_server -s {address}", "rdma_client -s {address}", ""))
+MANAGED_IF_SLOW = 6
+CMTIME_PORT = 7471
 
 
-def managed(server, client, program, serve, ask, both):
-    serving = server.start(program, *serve, server.link, *both, seconds=30)
+# A client of perftest that comes too early. Its two sides tell each other to go on, and only then does the server listen, in
+# create_rdma_cm_connection(); the client that was rejected would try again, and crashes.
+TOO_EARLY = "RDMA_CM_EVENT_REJECTED; error: 8"
+
+
+def managed(server, client, serve, ask, both):
+    def start(here, words):
+        return here.start(*f"{words} {both}".format(address=server.link, device=here.device).split(), seconds=30)
+
+    def listens():
+        return "LISTEN" in server.must("rdma", "resource", "show", "cm_id")
+
+    for _ in range(4):
+        serving = start(server, serve)
+        try:
+            wait_for(listens, f"{serve} listens")
+            if serve.startswith("cmtime"):
+                # Its two sides tell each other by TCP how far they are.
+                server.call("await_listener", CMTIME_PORT)
+            asking = start(client, ask)
+            asked = asking.wait()
+            if TOO_EARLY in asked[1]:
+                serving.kill()
+                wait_for(lambda: not listens(), f"{serve} has gone")
+                continue
+            answered = serving.wait()
+            check(asked[0] == 0 and answered[0] == 0, f"{asking.told(*asked)}\n{serving.told(*answered)}")
+            return
+        finally:
+            serving.kill()
+    check(False, f"{ask} came too early four times:\n{asked[1]}")
+
+
+GROUP = "239.77.0.1"
+
+
+def mckey(receiver, sender, netdev):
+    """Datagrams to a group that both have joined by rdma_cm. The sender posts many more than the receiver waits for, since
+    it ends without waiting until they are sent."""
+    words = ("mckey", "-m", GROUP, "-b")
+    receiving = receiver.start(*words, receiver.link, "-C", 10, seconds=60)
     try:
-        wait_for(lambda: "LISTEN" in server.must("rdma", "resource", "show", "cm_id"), f"{program} listens")
-        asking = client.start(program, *ask, server.link, *both, seconds=30)
-        asked, answered = asking.wait(), serving.wait()
-        check(asked[0] == 0 and answered[0] == 0, f"{asking.told(*asked)}\n{serving.told(*answered)}")
+        wait_for(lambda: GROUP in receiver.must("ip", "maddress", "show", "dev", netdev), "the receiver joins the group")
+        # Its queue pair is attached a little later, and whoever sends before sends to nobody.
+        for _ in range(4):
+            sending = sender.start(*words, sender.link, "-s", "-C", 100, seconds=30)
+            sent = sending.wait()
+            check(sent[0] == 0, sending.told(*sent))
+            if receiving.has_ended():
+                break
+        received = receiving.wait()
+        check(received[0] == 0, f"{receiving.told(*received)}\n{sending.told(*sent)}")
     finally:
-        serving.kill()
+        receiving.kill()
 
 
 def set_mtu(nodes, netdevs, mtu):
@@ -132,22 +193,27 @@ def set_mtu(nodes, netdevs, mtu):
 
 def run(cases, nodes, netdevs):
     one, other = nodes
-    for mtu, family, programs in ((9000, "ipv4", ALL), (9000, "ipv6", SOME), (1500, "ipv4", SOME), (1500, "ipv6", SOME)):
+    every = ALL + some(LISTS, 0)
+    for mtu, family, programs in ((9000, "ipv4", every), (9000, "ipv6", SOME), (1500, "ipv4", SOME), (1500, "ipv6", SOME)):
         set_mtu(nodes, netdevs, mtu)
-        cases.programs(one, other, family, f"MTU {mtu}", ALL if cases.everything else programs)
+        cases.programs(one, other, family, f"MTU {mtu}", every if cases.everything else programs)
     set_mtu(nodes, netdevs, 9000)
     two_drivers = one.device[:3] != other.device[:3]
-    for program, *options in MANAGED:
-        about = " ".join(("rdma_cm:", program, *map(str, options[-1])))
-        cases.case(about, managed, one, other, program, *options)
+    for serve, ask, both in some(MANAGED, MANAGED_IF_SLOW):
+        about = f"rdma_cm: {ask.split()[0]} {both}".strip()
+        cases.case(about, managed, one, other, serve, ask, both)
         if two_drivers:
-            cases.case(f"{about}, the other way round", managed, other, one, program, *options)
+            cases.case(f"{about}, the other way round", managed, other, one, serve, ask, both)
+    cases.case("rdma_cm: mckey", mckey, one, other, netdevs[0])
     if two_drivers:
-        cases.programs(other, one, "ipv4", "the other way round, MTU 9000", ALL)
-    with lossy(nodes, netdevs, "1%"):
-        cases.programs(one, other, "ipv4", "1 % loss", LOSSY)
-        if two_drivers:
-            cases.programs(other, one, "ipv4", "1 % loss, the other way round", LOSSY)
+        cases.case("rdma_cm: mckey, the other way round", mckey, other, one, netdevs[1])
+        cases.programs(other, one, "ipv4", "the other way round, MTU 9000", every)
+    for about, programs, *words in (("1 % loss", LOSSY, "loss", "1%"),
+                                    ("reordered", some(REORDERED, 1), "delay", "1ms", "reorder", "25%", "50%")):
+        with netem(nodes, netdevs, *words):
+            cases.programs(one, other, "ipv4", about, programs)
+            if two_drivers:
+                cases.programs(other, one, "ipv4", f"{about}, the other way round", programs)
 
 
 def start_pair(server, client, family, seconds):
@@ -172,9 +238,10 @@ def await_traffic(one):
     wait_for(lambda: packets(one) > before + 100, f"{one.name} receives packets")
 
 
-def groups(one, other):
+def groups(one, other, netdev):
     """Datagrams to groups: a program that has both devices, which namespaces do not hide."""
-    must("env", f"PEER_DEVICE={other.device}", "/ferrule/build/tests/groups", "--type", "ferrule", one.device, seconds=60)
+    must("env", f"PEER_DEVICE={other.device}", f"PEER_NETNS={other.name}", f"PEER_NETDEV={netdev}",
+         "/ferrule/build/tests/groups", "--type", "ferrule", one.device, seconds=60)
 
 
 def address_comes_back(server, client, netdev):
@@ -188,6 +255,17 @@ def address_comes_back(server, client, netdev):
     for program in running:
         status, output = program.wait()
         check(status == 0, program.told(status, output))
+
+
+def lists(device, read_there=read):
+    """In how many lists packets have left a device of ferrule's."""
+    report = read_there(f"/sys/kernel/debug/{device}/engine")
+    return int(next(line.split()[1] for line in report.splitlines() if line.startswith("lists ")))
+
+
+def left_in_lists(one):
+    """Some of the packets of the programs before have, since the network device is no virtual one."""
+    check(lists(one.device, functools.partial(one.call, "read")) > 0, "no packets have left in lists")
 
 
 def netdev_goes(server, client, netdev):
@@ -204,11 +282,11 @@ def netdev_goes(server, client, netdev):
 
 
 @contextlib.contextmanager
-def lossy(nodes, netdevs, part):
-    """That part of what each node sends is lost."""
+def netem(nodes, netdevs, *words):
+    """What each node sends meets with what these words say (see tc-netem(8))."""
     for one, netdev in zip(nodes, netdevs):
         one.must("modprobe", "sch_netem")
-        one.must("tc", "qdisc", "add", "dev", netdev, "root", "netem", "loss", part, "limit", 10000)
+        one.must("tc", "qdisc", "add", "dev", netdev, "root", "netem", *words, "limit", 10000)
     try:
         yield
     finally:
@@ -225,31 +303,26 @@ def guests(device, peer_device):
 
 
 @contextlib.contextmanager
-def namespaces(driver):
+def namespaces(driver, other_driver=None):
     """Two namespaces of this guest, joined by veth. Their devices are visible in all namespaces."""
-    agents = []
     nodes = []
     must("modprobe", "veth")
     for name in NETNS:
         must("ip", "netns", "add", name)
     must("ip", "link", "add", "veth0", "netns", NETNS[0], "type", "veth", "peer", "name", "veth0", "netns", NETNS[1])
-    try:
-        for number, name in enumerate(NETNS, 1):
-            inside = ("ip", "netns", "exec", name)
-            must(*inside, "ip", "link", "set", "lo", "up")
-            must(*inside, "ip", "link", "set", "veth0", "addrgenmode", "eui64", "up")
-            must(*inside, "ip", "address", "add", f"10.78.0.{number}/24", "dev", "veth0")
-            must(*inside, "ip", "address", "add", f"fd78::{number}/64", "dev", "veth0", "nodad")
-            must(*inside, "rdma", "link", "add", f"{driver}_{name}", "type", driver, "netdev", "veth0")
-            agents.append(subprocess.Popen([*inside, sys.executable, node.__file__, str(PORT)]))
-            nodes.append(Namespace(name, f"{driver}_{name}", f"10.78.0.{number}"))
-        yield nodes, ("veth0", "veth0")
-    finally:
-        for agent in agents:
-            agent.kill()
-            agent.wait()
+    with contextlib.ExitStack() as at_end:
         for name in NETNS:
-            must("ip", "netns", "delete", name)
+            at_end.callback(must, "ip", "netns", "delete", name)
+        for number, (name, of) in enumerate(zip(NETNS, (driver, other_driver or driver)), 1):
+            words = within(name)
+            must(*words, "ip", "link", "set", "lo", "up")
+            must(*words, "ip", "link", "set", "veth0", "addrgenmode", "eui64", "up")
+            must(*words, "ip", "address", "add", f"10.78.0.{number}/24", "dev", "veth0")
+            must(*words, "ip", "address", "add", f"fd78::{number}/64", "dev", "veth0", "nodad")
+            must(*words, "rdma", "link", "add", f"{of}_{name}", "type", of, "netdev", "veth0")
+            at_end.enter_context(calling_within(name, node.serve, PORT))
+            nodes.append(Namespace(name, f"{of}_{name}", f"10.78.0.{number}"))
+        yield nodes, ("veth0", "veth0")
 
 
 class Namespace(Node):
@@ -263,17 +336,6 @@ class Namespace(Node):
             return super().ask(request)
 
 
-@contextlib.contextmanager
-def inside(name):
-    """This thread is in a network namespace."""
-    with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{name}") as there:
-        os.setns(there.fileno(), os.CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            os.setns(before.fileno(), os.CLONE_NEWNET)
-
-
 def main():
     where, *rest = sys.argv[1:]
     scene, patterns = (guests(*rest[:2]), rest[2:]) if where == "guests" else (namespaces(rest[0]), rest[1:])
@@ -282,8 +344,12 @@ def main():
     cases = Cases(tap, everything, patterns[everything:])
     with scene as (nodes, netdevs):
         run(cases, nodes, netdevs)
+        if where == "guests":
+            for one in nodes:
+                if one.device.startswith("ferrule"):
+                    cases.case(f"{one.name}: packets left in lists", left_in_lists, one)
         if where == "namespaces":
-            cases.case("groups", groups, *nodes)
+            cases.case("groups", groups, *nodes, netdevs[1])
             cases.case("an address goes and comes back", address_comes_back, *nodes, netdevs[0])
             cases.case("the network device goes", netdev_goes, *nodes, netdevs[0])
     tap.end()

@@ -21,4 +21,8 @@ if [ -n "$netem" ]; then
     # shellcheck disable=SC2086
     tc qdisc add dev lo root netem $netem
 fi
+# Where an answer may be lost, a program can meet with silence in its place.
+case $netem in
+*loss*) export WIRE_LOSES=1 ;;
+esac
 WIRE_ONLY=$device "$@"

@@ -33,17 +33,17 @@ FEW = 4
 _LOG = re.compile(r"its whole log is (\S+)")
 
 
-def boots(suites: list[Suite], jobs: int = 1) -> list[list[Suite]]:
+def boots(suites: list[Suite], jobs: int = 1, kernel: str = "stock", long: bool = False) -> list[list[Suite]]:
     """The suites, each list of them for one boot, with those for each boot at its end. What could share a boot is shared
-    out to as many as run at a time."""
+    out to as many as run at a time; of the others those that may take longest come first, lest one runs alone at the end."""
     shared: dict[tuple, list[Suite]] = {}
     alone = []
     last = [suite for suite in suites if suite.in_each_boot]
-    for suite in suites:
+    for suite in sorted(suites, key=lambda suite: -suite.seconds(kernel, long) if suite.own_boot else 0):
         if suite.in_each_boot:
             continue
         if suite.own_boot:
-            alone.append([suite] if suite.reports else [suite, *last])
+            alone.append([suite, *last] if suite.watches_leaks(long) and not suite.reports else [suite])
         else:
             shared.setdefault((suite.device, suite.lab), []).append(suite)
     parts = []
@@ -85,9 +85,10 @@ class Boot:
         first = self.waiting[0]
         self.expected = first.reports
         device = first.device if first.device == "none" else self.driver
+        words = [] if first.watches_leaks(self.long) else ["--append", "kmemleak=off"]
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
         lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--kernel", self.kernel, "--timeout", seconds,
-               *first.lab, "--", "sh", "-c", self.script()]
+               *words, *first.lab, "--", "sh", "-c", self.script()]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
             self.process = process
@@ -232,7 +233,7 @@ def run(suites: list[Suite], kernel: str, long: bool, driver: str, jobs: int, lo
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for told in pool.map(run_all, boots(suites, jobs)):
+            for told in pool.map(run_all, boots(suites, jobs, kernel, long)):
                 results += told
         except BaseException:
             # What has begun would be waited for.

@@ -34,6 +34,7 @@ class Suite:
     rounds: object
     kernels: tuple[str, ...]
     only_long: dict
+    leaks_only_long: str
     device: str
     boot: str
     lab: tuple[str, ...]
@@ -52,6 +53,10 @@ class Suite:
     def in_each_boot(self) -> bool:
         return self.boot == "each"
 
+    def watches_leaks(self, long: bool) -> bool:
+        """Whether its boot keeps an account of memory, on a kernel that can."""
+        return long or not self.leaks_only_long
+
     def seconds(self, kernel: str, long: bool) -> int:
         """The time limit; one that is given for every case alike grows with the kernel's slowness."""
         if isinstance(self.timeout, dict):
@@ -65,10 +70,13 @@ class Suite:
 
 
 def _pick(table: dict, kernel: str, long: bool):
-    if long and "long" in table:
-        return table["long"]
-    return table.get(kernel, table["stock"])
+    """What is for a kernel: in long runs by preference `long`, and for the slow one `long_debug` before that."""
+    keys = ([f"long_{kernel}", "long"] if long else []) + [kernel, "stock"]
+    return next(table[key] for key in keys if key in table)
 
+
+# What may have rounds and a time limit of its own.
+_SITUATIONS = {*KERNELS, "long", "long_debug"}
 
 # Each key with its type and its default; None: it has to be there.
 _KEYS = {
@@ -80,6 +88,7 @@ _KEYS = {
     "rounds": ((int, dict), 0),
     "kernels": (list, list(KERNELS)),
     "only_long": (dict, {}),
+    "leaks_only_long": (str, ""),
     "device": (str, "ferrule"),
     "boot": (str, "shared"),
     "lab": (list, []),
@@ -113,12 +122,18 @@ def read(path: Path) -> Suite:
             raise wrong(f"{key} is one of {', '.join(allowed)}")
     if not value["only_long"].keys() <= set(KERNELS):
         raise wrong(f"only_long has reasons by kernel: {', '.join(KERNELS)}")
+    if value["leaks_only_long"] and value["boot"] != "own":
+        raise wrong("leaks_only_long is for suites with a boot of their own")
     for key in ("timeout", "rounds"):
-        if isinstance(value[key], dict) and "stock" not in value[key]:
-            raise wrong(f"{key} needs a value for stock")
+        if isinstance(value[key], dict):
+            if "stock" not in value[key]:
+                raise wrong(f"{key} needs a value for stock")
+            if not value[key].keys() <= _SITUATIONS:
+                raise wrong(f"{key} has values for {', '.join(sorted(_SITUATIONS))}")
     return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
-                 kernels=tuple(value["kernels"]), only_long=value["only_long"], device=value["device"],
+                 kernels=tuple(value["kernels"]), only_long=value["only_long"],
+                 leaks_only_long=value["leaks_only_long"], device=value["device"],
                  boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]))
 
 

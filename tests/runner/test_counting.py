@@ -138,8 +138,9 @@ class Kernel(unittest.TestCase):
 
 class Boots(unittest.TestCase):
     def make(self, name: str, **keys) -> suite.Suite:
-        return suite.Suite(name=name, about="", where="guest", command="true", format="exit", timeout=1, rounds=0,
-                           kernels=("stock",), only_long={},
+        return suite.Suite(name=name, about="", where="guest", command="true", format="exit",
+                           timeout=keys.pop("timeout", 1), rounds=0,
+                           kernels=("stock",), only_long={}, leaks_only_long=keys.pop("leaks", ""),
                            **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
 
     def names(self, *suites: suite.Suite, jobs: int = 1) -> list[list[str]]:
@@ -160,6 +161,15 @@ class Boots(unittest.TestCase):
         self.assertEqual(self.names(*suites, jobs=2),
                          [["a", "c", "e", "look"], ["b", "d", "look"], ["f", "look"]])
         self.assertEqual(self.names(*suites[:4], jobs=2), [["a", "b", "c", "d"]])
+
+    def test_leaks_are_looked_for_in_long_runs_alone(self):
+        suites = [self.make("a", boot="own", leaks="slow"), self.make("look", boot="each")]
+        self.assertEqual(self.names(*suites), [["a"]])
+        self.assertEqual([[one.name for one in boot] for boot in guest.boots(suites, long=True)], [["a", "look"]])
+
+    def test_what_may_take_longest_comes_first(self):
+        self.assertEqual(self.names(self.make("a", boot="own"), self.make("b", boot="own", timeout=2), self.make("c")),
+                         [["c"], ["b"], ["a"]])
 
     def test_several_boots_make_one_result(self):
         merged = guest.merge([Result("look", "debug", passed=1, skipped=1, reasons={"why": 1}), Result("a", "debug"),
@@ -183,15 +193,17 @@ class Suites(unittest.TestCase):
 
     def test_rounds(self):
         one = self.read('about = "a"\nwhere = "guest"\ncommand = "x {device} {rounds}"\ntimeout = 10\n'
-                        'rounds = { stock = 1, debug = 2, long = 3 }\n')
-        self.assertEqual([one.command_line(kernel, long, "rxe") for kernel, long in
-                          (("stock", False), ("debug", False), ("debug", True))], ["x rxe0 1", "x rxe0 2", "x rxe0 3"])
+                        'rounds = { stock = 1, debug = 2, long = 3, long_debug = 4 }\n')
+        self.assertEqual([one.command_line(kernel, long, "rxe") for long in (False, True) for kernel in suite.KERNELS],
+                         ["x rxe0 1", "x rxe0 2", "x rxe0 3", "x rxe0 4"])
         self.assertEqual(one.seconds("debug", False), 10 * suite.SLOW["debug"])
 
     def test_mistakes(self):
         for text in ("about = 1", 'about = "a"', 'about = "a"\nwhere = "moon"\ncommand = "x"\ntimeout = 1',
                      'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about =",
-                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { moon = "" }'):
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { moon = "" }',
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nleaks_only_long = "slow"',
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nrounds = { stock = 1, moon = 2 }'):
             with self.assertRaises(suite.SuiteError):
                 self.read(text)
 
