@@ -3,10 +3,16 @@
  * What the machine itself can do, as the limits that figures of RDMA are held
  * against: a bare system call, a cache line from one core to another and back,
  * memcpy, and what the kernel copies when a cached file of a tmpfs is read.
+ * With an IPv4 address, instead of these how long that machine's kernel takes
+ * to answer an echo request, for which a program waits without sleeping: what
+ * a request and an answer take that both need one small packet.
  * Prints "name value unit", one a line; each value is the median of several
  * runs.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/ip_icmp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -15,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -165,10 +172,67 @@ static double reading(void *arg)
 	return (double)reads * len / (1 << 20) / seconds;
 }
 
-int main(void)
+enum { ECHOES = 300 };
+
+/* A socket for echo requests: the kernel fills in their identifier. */
+static int echo_socket(const char *address)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	int ping = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, IPPROTO_ICMP);
+
+	if (ping < 0) {
+		perror("socket");
+		exit(1);
+	}
+	if (inet_pton(AF_INET, address, &to.sin_addr) != 1) {
+		fprintf(stderr, "limits: %s is no IPv4 address\n", address);
+		exit(2);
+	}
+	if (connect(ping, (struct sockaddr *)&to, sizeof(to))) {
+		perror("connect");
+		exit(1);
+	}
+	return ping;
+}
+
+/* Microseconds from an echo request with 8 bytes to its answer. */
+static double echo(void *arg)
+{
+	int ping = *(int *)arg;
+	struct { struct icmphdr header; char data[8]; } request = {
+		.header.type = ICMP_ECHO,
+	}, reply;
+	double begin = now();
+
+	for (unsigned int i = 0; i < ECHOES; i++) {
+		double sent = now();
+		ssize_t got;
+
+		request.header.un.echo.sequence = htons(i);
+		if (send(ping, &request, sizeof(request), 0) < 0) {
+			perror("send");
+			exit(1);
+		}
+		while ((got = recv(ping, &reply, sizeof(reply), 0)) < 0) {
+			if (errno != EAGAIN || now() - sent > 1) {
+				fprintf(stderr, "limits: no answer\n");
+				exit(1);
+			}
+		}
+	}
+	return (now() - begin) / ECHOES * 1e6;
+}
+
+int main(int argc, char **argv)
 {
 	size_t small = 64 << 10, large = 1 << 20;
 
+	if (argc > 1) {
+		int ping = echo_socket(argv[1]);
+
+		printf("echo %.1f us\n", median(echo, &ping));
+		return 0;
+	}
 	printf("system_call %.3f us\n", median(system_call, NULL));
 	if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
 		printf("core_to_core %.3f us\n", median(round_trip, NULL));

@@ -165,6 +165,7 @@ ONE_GUEST = (
 WIRE = (
     *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7) for measure in ("write_bw", "send_bw", "read_bw")),
     TimesRxe("read_lat", factor=3),
+    TimesLimit("read_lat", limit="echo", factor=1),
     *(TimesRxe(measure, factor=2) for measure in ("loss_write_bw", "loss_send_bw", "loss_read_bw")),
     *(NotSlower(measure, driver=driver) for measure in ("write_bw", "send_bw", "read_bw", "read_lat")
       for driver in ("ferrule-rxe", "rxe-ferrule")),

@@ -2,7 +2,7 @@
 """ferrule against rdma_rxe between two guests, and each as the other's peer: what `make bench` measures of the wire."""
 
 from scenario import KIB, Measure, Scenario
-from wire_ways import Iperf, LossyPerftest, WirePerftest
+from wire_ways import Echo, Iperf, LossyPerftest, WirePerftest
 
 MEASURES = {
     "write_bw": Measure("WRITE bandwidth, 64 KiB", "MiB/s", "", False),
@@ -12,6 +12,7 @@ MEASURES = {
     "loss_write_bw": Measure("WRITE bandwidth, 1 % loss", "MiB/s", "", False),
     "loss_send_bw": Measure("SEND bandwidth, 1 % loss", "MiB/s", "", False),
     "loss_read_bw": Measure("READ bandwidth, 1 % loss", "MiB/s", "", False),
+    "echo": Measure("ICMP echo, 8 B, polled for", "us"),
     "iperf_udp": Measure("iperf3 UDP, datagrams of 8 KiB", "MiB/s", "", False),
     "iperf_tcp": Measure("iperf3 TCP", "MiB/s", "", False),
 }
@@ -28,6 +29,7 @@ def _scenario(processors: int) -> Scenario:
         measures=MEASURES,
         drawn=tuple(MEASURES),
         ways=(
+            Echo(),
             Iperf(measure="iperf_udp", options=("--udp", "--bitrate", "0", "--length", 8 * KIB)),
             Iperf(measure="iperf_tcp"),
             *(WirePerftest(measure=f"{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=1000) for verb in verbs),

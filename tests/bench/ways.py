@@ -15,7 +15,7 @@ from typing import Iterator, NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "guest"))
 
-from guestlib import Failure, check, gid_index, must, pair, read  # noqa: E402
+from guestlib import CLOCK_UNKNOWN, Failure, check, gid_index, must, pair, read  # noqa: E402
 
 PROGRAMS = "/ferrule/build/tests"
 ALWAYS = 1 << 30
@@ -34,7 +34,7 @@ class Figure(NamedTuple):
 
 
 class Late(Failure):
-    """It took too long, as perftest does at times: another try may help."""
+    """It took too long, or has no figure, as happens to perftest at times: another try may help."""
 
 
 @contextlib.contextmanager
@@ -114,6 +114,8 @@ class Perftest(Way):
 
     def run(self, driver: str) -> Iterator[Figure]:
         output = self.output(driver, self.iterations(driver))
+        if CLOCK_UNKNOWN in output:
+            raise Late(f"perftest did not learn the rate of the processor's clock:\n{output}")
         for line in output.splitlines():
             words = line.split()
             if words[:1] == [str(self.size)] and len(words) > 4:

@@ -5,10 +5,10 @@ import json
 from dataclasses import dataclass
 from typing import Iterator
 
-from ways import Failure, Figure, Limits, Perftest, in_time
+from ways import PROGRAMS, Failure, Figure, Limits, Perftest, in_time, must
 
 from node import Node  # its directory is known since ways was imported
-from wire import between, lossy
+from wire import between, netem
 
 NETDEV = "eth0"
 
@@ -53,8 +53,22 @@ class LossyPerftest(WirePerftest):
     drivers = ("ferrule", "rxe")
 
     def output(self, driver: str, count: int) -> str:
-        with lossy(nodes(driver), (NETDEV, NETDEV), self.loss):
+        with netem(nodes(driver), (NETDEV, NETDEV), "loss", self.loss):
             return super().output(driver, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Echo(Limits):
+    """Microseconds in which the other guest's kernel answers a small packet: tests/bench/limits.c."""
+
+    measure: str = "echo"
+
+    def run(self, driver: str) -> Iterator[Figure]:
+        # Who may use such sockets is told by their groups.
+        must("sysctl", "-qw", "net.ipv4.ping_group_range=0 0")
+        with in_time():
+            _, value, _ = must(f"{PROGRAMS}/limits", nodes("none")[1].address, seconds=60).split()
+        yield self.figure(float(value))
 
 
 @dataclass(frozen=True, kw_only=True)
