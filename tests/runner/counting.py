@@ -25,15 +25,20 @@ class Result:
     # A skip's reason, and how often it was given.
     reasons: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    # Some failure is no matter of time: the kernel has reported something, or the guest went down.
+    broken: bool = False
+    # What failed beside other suites, where all passed alone afterwards.
+    unsteady: list[str] = field(default_factory=list)
 
     def skip(self, reason: str) -> None:
         self.skipped += 1
         reason = reason.strip() or "no reason given"
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
-    def fail(self, what: str) -> None:
+    def fail(self, what: str, broken: bool = False) -> None:
         self.failed += 1
         self.failures.append(what)
+        self.broken = self.broken or broken
 
     def add(self, other: "Result") -> None:
         """Count the result of another run of the suite in."""
@@ -43,6 +48,7 @@ class Result:
         self.seconds += other.seconds
         self.processor += other.processor
         self.failures += other.failures
+        self.broken = self.broken or other.broken
         for reason, count in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + count
 

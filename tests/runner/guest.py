@@ -152,7 +152,7 @@ class Boot:
     def end_suite(self, failure: str | None, status: int = 1) -> None:
         if failure:
             result = self.reader.result
-            result.fail(failure)
+            result.fail(failure, broken=True)
         else:
             result = self.reader.end(status)
         result.seconds = time.monotonic() - self.since
@@ -183,9 +183,8 @@ class Boot:
         for name, text in zip(names, parts[0::2]):
             result = next(result for result in self.results if result.suite == name)
             for report in kernlog.scan(text):
-                result.fail(f"the kernel reported ({report.kind}): {report.title}")
+                result.fail(f"the kernel reported ({report.kind}): {report.title}", broken=True)
                 self.show(f"FAILED  {name} ({self.kernel}): {result.failures[-1]}")
-
 
     def compare_reports(self, result: Result, status: int) -> None:
         """Each expected report is a case, which passes if it has come in its turn; no others may have."""
@@ -199,7 +198,7 @@ class Boot:
                 result.fail(f"the kernel did not report ({kind})")
         for report in found:
             if report.kind not in self.expected:
-                result.fail(f"the kernel reported ({report.kind}): {report.title}")
+                result.fail(f"the kernel reported ({report.kind}): {report.title}", broken=True)
         if status != REPORT:
             result.fail(f"the lab {ended(status)}, and not with {REPORT}")
         for failure in result.failures:

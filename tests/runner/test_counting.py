@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from runner import guest, suite, table, usage
+from runner import again, guest, suite, table, usage
 from runner.counting import READERS, Result
 
 
@@ -113,6 +113,7 @@ class Kernel(unittest.TestCase):
         boot = self.boot("[    1.0] ferrule-suite: begin a\n[    2.0] quiet\n[    3.0] ferrule-suite: begin b\n"
                          "[    4.0] WARNING: CPU: 0 PID: 1 at a.c:1 f+0x1/0x2\n")
         self.assertEqual([result.failed for result in boot.results], [0, 1])
+        self.assertEqual([result.broken for result in boot.results], [False, True])
 
     def test_quiet(self):
         boot = self.boot("[    1.0] ferrule-suite: begin a\n[    3.0] ferrule-suite: begin b\n")
@@ -136,39 +137,70 @@ class Kernel(unittest.TestCase):
         self.assertEqual((boot.results[0].passed, boot.results[0].failed), (1, 2))
 
 
-class Boots(unittest.TestCase):
-    def make(self, name: str, **keys) -> suite.Suite:
-        return suite.Suite(name=name, about="", where="guest", command="true", format="exit",
-                           timeout=keys.pop("timeout", 1), rounds=0,
-                           kernels=("stock",), only_long={}, leaks_only_long=keys.pop("leaks", ""),
-                           **{"device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
+def make(name: str, **keys) -> suite.Suite:
+    return suite.Suite(name=name, about="", command="true", format="exit", timeout=keys.pop("timeout", 1), rounds=0,
+                       kernels=("stock",), only_long={}, leaks_only_long=keys.pop("leaks", ""),
+                       **{"where": "guest", "device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
 
+
+class Again(unittest.TestCase):
+    """What failed beside others may pass alone, unless it is broken."""
+
+    def candidates(self, results: list[Result], suites: list[suite.Suite]) -> list[str]:
+        return [one.name for one in again.candidates(results, suites)]
+
+    def test_what_is_run_again(self):
+        suites = [make("a"), make("b"), make("c", boot="each"), make("d", where="host"), make("e")]
+        results = [Result(one.name, "stock", failed=1) for one in suites[1:4]]
+        self.assertEqual(self.candidates(results, suites), ["b"])
+        results[0].broken = True
+        self.assertEqual(self.candidates(results, suites), [])
+
+    def test_many_failures_are_no_matter_of_time(self):
+        suites = [make(name) for name in "abcd"]
+        results = [Result(name, "stock", failed=1) for name in "abcd"]
+        self.assertEqual(self.candidates(results, suites), [])
+        self.assertEqual(self.candidates(results[:3], suites), ["a", "b", "c"])
+
+    def test_the_second_run_counts_if_it_passes(self):
+        first = Result("a", "stock", passed=1, failed=1, failures=["late"], seconds=2)
+        settled = again.settle(first, Result("a", "stock", passed=2, seconds=1))
+        self.assertEqual((*numbers(settled), settled.unsteady, settled.seconds), (2, 0, 0, ["late"], 3))
+
+    def test_what_fails_twice_has_failed(self):
+        first = Result("a", "stock", failed=1, failures=["late"])
+        settled = again.settle(first, Result("a", "stock", failed=1, failures=["wrong"], broken=True))
+        self.assertEqual((settled.failures, settled.failed, settled.unsteady, settled.broken),
+                         (["late", "wrong (alone)"], 2, [], True))
+
+
+class Boots(unittest.TestCase):
     def names(self, *suites: suite.Suite, jobs: int = 1) -> list[list[str]]:
         return [[one.name for one in boot] for boot in guest.boots(list(suites), jobs)]
 
     def test_a_boot_is_shared_where_it_can_be(self):
-        self.assertEqual(self.names(self.make("a"), self.make("b"), self.make("c", device="ferrule"),
-                                    self.make("d", boot="own")), [["a", "b"], ["c"], ["d"]])
+        self.assertEqual(self.names(make("a"), make("b"), make("c", device="ferrule"),
+                                    make("d", boot="own")), [["a", "b"], ["c"], ["d"]])
 
     def test_what_is_for_each_boot_comes_last_in_each(self):
-        look = self.make("look", boot="each")
-        self.assertEqual(self.names(look, self.make("a"), self.make("b", boot="own"),
-                                    self.make("c", reports=("KASAN",))), [["a", "look"], ["b", "look"], ["c"]])
+        look = make("look", boot="each")
+        self.assertEqual(self.names(look, make("a"), make("b", boot="own"),
+                                    make("c", reports=("KASAN",))), [["a", "look"], ["b", "look"], ["c"]])
         self.assertEqual(self.names(look), [["look"]])
 
     def test_several_at_a_time_share_out_what_shares_a_boot(self):
-        suites = [*(self.make(name) for name in "abcde"), self.make("f", boot="own"), self.make("look", boot="each")]
+        suites = [*(make(name) for name in "abcde"), make("f", boot="own"), make("look", boot="each")]
         self.assertEqual(self.names(*suites, jobs=2),
                          [["a", "c", "e", "look"], ["b", "d", "look"], ["f", "look"]])
         self.assertEqual(self.names(*suites[:4], jobs=2), [["a", "b", "c", "d"]])
 
     def test_leaks_are_looked_for_in_long_runs_alone(self):
-        suites = [self.make("a", boot="own", leaks="slow"), self.make("look", boot="each")]
+        suites = [make("a", boot="own", leaks="slow"), make("look", boot="each")]
         self.assertEqual(self.names(*suites), [["a"]])
         self.assertEqual([[one.name for one in boot] for boot in guest.boots(suites, long=True)], [["a", "look"]])
 
     def test_what_may_take_longest_comes_first(self):
-        self.assertEqual(self.names(self.make("a", boot="own"), self.make("b", boot="own", timeout=2), self.make("c")),
+        self.assertEqual(self.names(make("a", boot="own"), make("b", boot="own", timeout=2), make("c")),
                          [["c"], ["b"], ["a"]])
 
     def test_several_boots_make_one_result(self):
