@@ -19,7 +19,7 @@ TOLERANCE = {"SUnreclaim": 600, "VmallocUsed": 64, "Percpu": 0, "pinned": 0, "ch
 class Group:
     """A control group for the programs of the rounds, where the kernel has those for memory."""
 
-    def __init__(self, name, **limits):
+    def __init__(self, name):
         self.path = f"/sys/fs/cgroup/{name}"
         self.there = "memory" in read("/sys/fs/cgroup/cgroup.controllers").split()
         if not self.there:
@@ -27,8 +27,6 @@ class Group:
             return
         write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")
         os.mkdir(self.path)
-        for limit, value in limits.items():
-            write(f"{self.path}/memory.{limit}", value)
 
     def run(self, function):
         """Run a function in a process of the group."""

@@ -510,27 +510,16 @@ static int bind_type_1(void)
 
 static int bind_and_invalidate(void)
 {
-	struct ibv_send_wr wr = {
-		.wr_id = 1, .opcode = IBV_WR_BIND_MW,
-		.send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = {
-			.mw = st.mw2, .rkey = ibv_inc_rkey(st.key),
-			.bind_info = {
-				.mr = st.r.mr, .length = 100,
-				.addr = (uintptr_t)st.r.data,
-				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
-			},
-		},
-	}, *bad;
-
-	st.key = wr.bind_mw.rkey;
-	REQUIRE_ERRNO(ibv_post_send(st.a.qp, &wr, &bad), 0);
-	EXPECT_OK(st.a.scq, 1);
-	wr = (struct ibv_send_wr){
-		.wr_id = 2, .opcode = IBV_WR_LOCAL_INV,
-		.send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = st.key,
+	struct ibv_mw_bind_info info = {
+		.mr = st.r.mr, .length = 100,
+		.addr = (uintptr_t)st.r.data,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
-	REQUIRE_ERRNO(ibv_post_send(st.a.qp, &wr, &bad), 0);
+
+	st.key = ibv_inc_rkey(st.key);
+	send_bind(&st.a, 1, st.mw2, st.key, info);
+	EXPECT_OK(st.a.scq, 1);
+	send_local_inv(&st.a, 2, st.key);
 	EXPECT_OK(st.a.scq, 2);
 	return 0;
 }

@@ -438,8 +438,8 @@ pub(super) fn command<R>(
     result
 }
 
-/// Does all queued work, with a pause for others after each budget, and takes the doorbells of a context even if it has
-/// not kicked: one that ends may find its kicks refused. Process context.
+/// Does all queued work, with a pause for others after each budget, and takes the doorbells of a
+/// context even if it has not kicked: one that ends may find its kicks refused. Process context.
 ///
 /// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
 pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {

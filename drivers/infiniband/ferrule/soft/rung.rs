@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has rung: queue pairs of the kernel's own users, or contexts that kicked while another one was the owner.
+//! Who has rung: queue pairs of the kernel's own users, or contexts that kicked while another one was
+//! the owner.
 //!
 //! A bit for each number, and above them bits that tell where to look. Who rings sets bits from
 //! the bottom up; the owner of the shard clears them from the top down, each before it looks below, and
 //! all steps are fully ordered. So a bit that was found set has yet to be taken, together with what was
 //! posted before; and one that was set below is found by way of those above.
 
-use ferrule_engine::abi;
+use ferrule_engine::{
+    abi,
+    ContextId, //
+};
 use kernel::{
     prelude::*,
     sync::atomic::{
@@ -20,6 +24,9 @@ use kernel::{
 const BITS: u32 = u64::BITS;
 const LEAVES: u32 = abi::MAX_QP / BITS;
 const MIDDLES: u32 = LEAVES / BITS;
+
+// Each number has a bit of its own.
+const _: () = assert!(ContextId::LIMIT <= LEAVES * BITS);
 
 /// The bits.
 pub(super) struct Rung {
@@ -93,7 +100,8 @@ impl Rung {
         self.top.load(Relaxed) != 0
     }
 
-    /// Hands the numbers, below 65536, of those who have rung to `rung`, and forgets them. For the owner of the shard.
+    /// Hands the numbers, below 65536, of those who have rung to `rung`, and forgets them. For the
+    /// owner of the shard.
     #[inline]
     pub(super) fn take(&self, mut rung: impl FnMut(u32)) {
         clear(&self.top, |middle| {

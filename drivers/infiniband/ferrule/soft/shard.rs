@@ -6,10 +6,11 @@
 //! from the worker thread, and from timers in softirq context, where nobody may wait. So ownership
 //! is an atomic word instead of a lock: who finds it taken leaves a message and goes.
 //!
-//! What is to be done already stands in doorbells and deadlines, and whose doorbells they are is noted before
-//! (`rung.rs`), so a mark is all the message that an owner needs. Owner, mark and the callers that wait stand in one word, and each step is one
-//! fully ordered exchange of it: so either the mark is set before the owner leaves, who then sees
-//! it, or the owner has left before, and who came second is the owner. A message is never lost.
+//! What is to be done already stands in doorbells and deadlines, and whose doorbells they are is noted
+//! before (`rung.rs`), so a mark is all the message that an owner needs. Owner, mark and the callers
+//! that wait stand in one word, and each step is one fully ordered exchange of it: so either the mark
+//! is set before the owner leaves, who then sees it, or the owner has left before, and who came second
+//! is the owner. A message is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
 //! give. It does so without sleeping: an owner is not preempted and leaves within a slice, sooner
@@ -80,8 +81,8 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and leaves a
-    /// message. The owner who takes the message sees what was noted.
+    /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and
+    /// leaves a message. The owner who takes the message sees what was noted.
     ///
     /// The new owner has taken the messages that were left, and is about to run the engine for all
     /// of them. Callable from any context.

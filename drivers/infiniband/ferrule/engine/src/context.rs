@@ -29,11 +29,8 @@ use crate::{
     },
 };
 
-/// The most contexts that may be open at a time.
-const MAX_CONTEXTS: u32 = 1 << 16;
-
-/// So many looks without a doorbell, and a context has to kick again. Each look is a read of its memory, and the kick
-/// a system call, so it pays for a program that pauses for less.
+/// So many looks without a doorbell, and a context has to kick again. Each look is a read of its
+/// memory, and the kick a system call, so it pays for a program that pauses for less.
 const IDLE_LOOKS: u32 = 1024;
 
 /// The number of a context.
@@ -41,12 +38,15 @@ const IDLE_LOOKS: u32 = 1024;
 pub struct ContextId(pub(crate) u32);
 
 impl ContextId {
+    /// Numbers are below this: the most contexts that may be open at a time.
+    pub const LIMIT: u32 = 1 << 16;
+
     /// The context of a number, if there is one.
     pub fn from_number(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number, below 65536.
+    /// The number, below [`LIMIT`](Self::LIMIT).
     pub fn number(self) -> u32 {
         self.0
     }
@@ -120,7 +120,7 @@ pub(crate) struct ContextLink;
 
 /// All open contexts, and whether the engine sleeps.
 pub(crate) struct Contexts<H: Host> {
-    table: Table<H, Context<H>, ContextLink, { tops(MAX_CONTEXTS) }>,
+    table: Table<H, Context<H>, ContextLink, { tops(ContextId::LIMIT) }>,
     first: Option<u32>,
     sleeping: bool,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Contexts<H: Host> {
 impl<H: Host> Contexts<H> {
     pub(crate) fn new() -> Self {
         Self {
-            table: Table::new(TableKind::Contexts, 0, MAX_CONTEXTS, 0),
+            table: Table::new(TableKind::Contexts, 0, ContextId::LIMIT, 0),
             first: None,
             sleeping: true,
         }
@@ -227,7 +227,8 @@ impl<H: Host> Contexts<H> {
         self.sleeping = false;
     }
 
-    /// Tells a context that it need not kick, if the engine is awake. Its doorbells are to be taken after that.
+    /// Tells a context that it need not kick, if the engine is awake. Its doorbells are to be taken
+    /// after that.
     #[inline]
     pub(crate) fn wake_one(&mut self, id: ContextId) {
         if self.sleeping {
@@ -282,8 +283,8 @@ impl<H: Host> Contexts<H> {
         }
     }
 
-    /// Tells all contexts to kick, whatever is rung by then. The caller takes the doorbells of those that were awake,
-    /// and lets each [rest](Contexts::rest).
+    /// Tells all contexts to kick, whatever is rung by then. The caller takes the doorbells of those
+    /// that were awake, and lets each [rest](Contexts::rest).
     pub(crate) fn sleep(&mut self) {
         self.sleeping = true;
         self.tell(true);

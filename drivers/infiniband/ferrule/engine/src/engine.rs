@@ -542,8 +542,8 @@ impl<H: Host> Engine<H> {
         self.qps.deadline()
     }
 
-    /// The engine is awake: a context that kicks is told that it need not, until it rings no more or the engine
-    /// sleeps again.
+    /// The engine is awake: a context that kicks is told that it need not, until it rings no more or
+    /// the engine sleeps again.
     pub fn wake(&mut self) {
         self.contexts.wake();
     }
@@ -697,10 +697,11 @@ impl<H: Host> Engine<H> {
 
     /// Does what there is to do, within a budget.
     ///
-    /// Takes the doorbells of the contexts that need not kick, and of `first`, which has kicked; lets timers
-    /// fire; then gives queue pairs their turns, by turns of their contexts beginning with `first`, each for a
-    /// bounded part of the budget, until none wants one or the budget is spent. A turn, and a timer, count as a request even if they find
-    /// nothing to do, since a program can have as many of them as it likes.
+    /// Takes the doorbells of the contexts that need not kick, and of `first`, which has kicked; lets
+    /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with
+    /// `first`, each for a bounded part of the budget, until none wants one or the budget is spent. A
+    /// turn, and a timer, count as a request even if they find nothing to do, since a program can have
+    /// as many of them as it likes.
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.scan_awake();
         if let Some(context) = first {
@@ -710,8 +711,8 @@ impl<H: Host> Engine<H> {
         self.work(host, budget, first, false)
     }
 
-    /// As [`Engine::run`], but takes the doorbells of one context alone, which has kicked, and ends when none of
-    /// its queue pairs wants a turn.
+    /// As [`Engine::run`], but takes the doorbells of one context alone, which has kicked, and ends
+    /// when none of its queue pairs wants a turn.
     pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
         self.kicked(context);
         self.qps.prefer(context);

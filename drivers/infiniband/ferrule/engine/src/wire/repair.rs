@@ -146,8 +146,9 @@ impl<H: Host> Wire<H> {
         // Of reads, it is this side that keeps what has come.
         let is_enough = beyond.is_some() || self.repair.is_trusted(self.unacknowledged);
         let place = self.repair.resume.or(front).filter(|_| is_enough);
-        // Where it is known how much was lost, the window shrinks little. The peer holds what is behind the loss, and
-        // the window has to have room for that and for what keeps the wire busy until it lets go.
+        // Where it is known how much was lost, the window shrinks little. The peer holds what is behind
+        // the loss, and the window has to have room for that and for what keeps the wire busy until it
+        // lets go.
         let part = if place.is_some() {
             self.window / 64
         } else {

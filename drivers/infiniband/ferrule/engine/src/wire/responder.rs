@@ -367,8 +367,8 @@ impl<H: Host> Wire<H> {
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
 ///
-/// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105), as far
-/// as every peer bears it ([`Wire::plain`]). Others are answered by their own number.
+/// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105),
+/// as far as every peer bears it ([`Wire::plain`]). Others are answered by their own number.
 fn duplicate<H: Host>(bus: &mut Bus<'_, H>, wire: &mut Wire<H>, packet: &Packet<'_>, mtu: Mtu) {
     bus.counters.duplicates.count(1);
     let number = packet.bth().psn.get();
@@ -445,9 +445,9 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             Ok(()) => (),
             Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
             Err(Unsent::Fault) if qp.wire.has_answered(place) => {
-                // A read that was answered is asked for once more, and the memory is not there any more. Whoever has
-                // had the answer may have said so, and the memory may have been deregistered. The request was on its way
-                // then, and no harm may come of it.
+                // A read that was answered is asked for once more, and the memory is not there any
+                // more. Whoever has had the answer may have said so, and the memory may have been
+                // deregistered. The request was on its way then, and no harm may come of it.
                 bus.counters.dropped.count(1);
                 if let Some(resource) = qp.wire.resources.get_mut(place) {
                     resource.stop();
