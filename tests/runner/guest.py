@@ -88,7 +88,7 @@ class Boot:
         words = [] if first.watches_leaks(self.long) else ["--append", "kmemleak=off"]
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
         lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--kernel", self.kernel, "--timeout", seconds,
-               *words, *first.lab, "--", "sh", "-c", self.script()]
+               *words, *self.lab_words(first.lab), "--", "sh", "-c", self.script()]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
             self.process = process
@@ -123,8 +123,16 @@ class Boot:
     def seconds(self, suite: Suite) -> int:
         return suite.seconds(self.kernel, self.long)
 
+    def exports(self) -> str:
+        """What tests have to know of the run, on either node."""
+        return f"export TEST_SLOW={SLOW[self.kernel]}" + (" TEST_LONG=1" if self.long else "")
+
+    def lab_words(self, words: tuple[str, ...]) -> list[str]:
+        """The suite's words for the lab. What runs on the other node learns the same as what runs on this one."""
+        return [f"{self.exports()}; {word}" if before == "--peer" else word for before, word in zip(("", *words), words)]
+
     def script(self) -> str:
-        lines = [f"export TEST_SLOW={SLOW[self.kernel]}" + (" TEST_LONG=1" if self.long else ""), "cd /tmp"]
+        lines = [self.exports(), "cd /tmp"]
         for suite in self.waiting:
             command = suite.command_line(self.kernel, self.long, self.driver)
             lines += [f"echo 'ferrule-suite: begin {suite.name}' >/dev/kmsg",

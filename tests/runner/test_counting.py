@@ -203,6 +203,11 @@ class Boots(unittest.TestCase):
         self.assertEqual(self.names(make("a", boot="own"), make("b", boot="own", timeout=2), make("c")),
                          [["c"], ["b"], ["a"]])
 
+    def test_the_other_node_knows_how_slow_it_is(self):
+        boot = guest.Boot([], "debug", True, "ferrule", None, None, None)
+        self.assertEqual(boot.lab_words(("--nodes", "2", "--peer", "serve 1")),
+                         ["--nodes", "2", "--peer", "export TEST_SLOW=6 TEST_LONG=1; serve 1"])
+
     def test_several_boots_make_one_result(self):
         merged = guest.merge([Result("look", "debug", passed=1, skipped=1, reasons={"why": 1}), Result("a", "debug"),
                               Result("look", "debug", failed=1, failures=["x"], skipped=1, reasons={"why": 1})])
