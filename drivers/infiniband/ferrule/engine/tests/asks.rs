@@ -5,13 +5,11 @@
 //! Nothing is lost here, and the timeout is 0: a requester that waits for an answer that nobody owes it
 //! waits for ever.
 
-mod sim;
-
 use ferrule_engine::abi::wr_flags::{FENCE, SIGNALED};
 use ferrule_engine::{Budget, Modify, QpEvent, State, Status};
 
-use sim::network::{Faults, Link};
-use sim::*;
+use crate::sim::network::{Faults, Link};
+use crate::sim::*;
 
 const SIZE: u32 = 3 << 20;
 const IOVA: u64 = 0x1234_5000;

@@ -2,14 +2,12 @@
 
 //! Atomic operations between queue pairs of one engine.
 
-mod sim;
-
 use ferrule_engine::{abi, Access, Engine, Memory, Mr, MrInit, QpEvent, State, Status};
 use proptest::prelude::*;
 
+use crate::sim::refused::*;
+use crate::sim::*;
 use abi::{wc_opcode, wr_opcode};
-use sim::refused::*;
-use sim::*;
 
 fn put(mr: &TestMr, offset: usize, value: u64) {
     let start = mr.region.start + offset;

@@ -5,12 +5,11 @@
 //! `make fuzz` looks for more inputs; those that reach something new, or broke something, are kept
 //! in `fuzz/corpus/`.
 
-mod fuzz;
-mod sim;
-
 use std::path::Path;
 
 use proptest::prelude::*;
+
+use crate::{fuzz, sim};
 
 /// Runs every input that is kept for a target.
 fn replay(target: &str, run: fn(&[u8])) {

@@ -2,15 +2,13 @@
 
 //! Completion queues: laps and phases, room, overrun, and events.
 
-mod sim;
-
 use std::collections::VecDeque;
 
 use ferrule_engine::{abi, CqEvent, Error, QpEvent, State, Status};
 use proptest::prelude::*;
 
+use crate::sim::*;
 use abi::wr_flags::{SIGNALED, SOLICITED};
-use sim::*;
 
 #[test]
 fn ring_goes_round_and_the_consumer_is_read_only_when_full() {

@@ -2,11 +2,9 @@
 
 //! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom.rs` has the races.
 
-mod sim;
-
 use ferrule_engine::{abi, Budget, Status};
 
-use sim::*;
+use crate::sim::*;
 
 #[test]
 fn scan_costs_what_was_rung_not_what_exists() {

@@ -2,13 +2,11 @@
 
 //! Fast registration by queue pairs of the host's own: what a region opens, when, and what must not be.
 
-mod sim;
-
 use ferrule_engine::{abi, fast, packet::opcode::rc, Access, State, Status};
 
+use crate::sim::network::{Faults, Link, BAD};
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
-use sim::network::{Faults, Link, BAD};
-use sim::*;
 
 const IOVA: u64 = 0x1234_5000;
 

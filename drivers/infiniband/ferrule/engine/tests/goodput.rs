@@ -5,12 +5,10 @@
 //! A lost packet costs one more, and a wait where nobody notices. The rest has to be of use. Where the
 //! peer keeps nothing that comes early, it costs those that are behind it on their way, too.
 
-mod sim;
-
 use ferrule_engine::{Mtu, Status};
 
-use sim::network::{Faults, Link, DELAY};
-use sim::*;
+use crate::sim::network::{Faults, Link, DELAY};
+use crate::sim::*;
 
 const SIZE: u32 = 64 * 1024;
 const PACKETS: u64 = SIZE as u64 / 4096;

@@ -2,8 +2,6 @@
 
 //! Unreliable services over the wire: what arrives is whole, and what is lost stays lost.
 
-mod sim;
-
 use std::collections::BTreeSet;
 
 use ferrule_engine::{
@@ -12,8 +10,8 @@ use ferrule_engine::{
     Gid, Group, Mtu, Path, PathKind, QpType, State, Status,
 };
 
-use sim::network::{deliver, Faults, Link, Random, BAD, GIDS};
-use sim::*;
+use crate::sim::network::{deliver, Faults, Link, Random, BAD, GIDS};
+use crate::sim::*;
 
 const DEPTH: u32 = 16;
 const LARGEST: u64 = 64 * 1024;

@@ -11,9 +11,7 @@ use ferrule_engine::packet::{
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-mod sim;
-
-mod golden;
+use crate::{golden, sim};
 
 /// A payload that a rule allows with a path MTU, near what `wish` says.
 fn payload_length(rule: &Rule, mtu: usize, wish: usize) -> usize {

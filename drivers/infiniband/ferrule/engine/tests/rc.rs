@@ -2,13 +2,11 @@
 
 //! Reliable connections between queue pairs of one engine: what arrives, and how it is told.
 
-mod sim;
-
 use ferrule_engine::{abi, Access, Budget, Modify, Mtu, QpEvent, State, Status};
 
+use crate::sim::refused::*;
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
-use sim::refused::*;
-use sim::*;
 
 const SIGNALED: u8 = wr_flags::SIGNALED;
 

@@ -2,13 +2,11 @@
 
 //! RDMA READ between queue pairs of one engine.
 
-mod sim;
-
 use ferrule_engine::{abi, Access, Budget, Modify, State, Status};
 
+use crate::sim::refused::*;
+use crate::sim::*;
 use abi::{wc_opcode, wr_flags, wr_opcode};
-use sim::refused::*;
-use sim::*;
 
 #[test]
 fn read_brings_bytes_and_takes_no_receive_request() {

@@ -2,15 +2,13 @@
 
 //! What was lost is sent again, and little else.
 
-mod sim;
-
 use ferrule_engine::abi::wr_opcode;
 use ferrule_engine::packet::{opcode::rc, Bth};
 use ferrule_engine::{Budget, State, Status};
 use proptest::prelude::*;
 
-use sim::network::{deliver, Faults, Link};
-use sim::*;
+use crate::sim::network::{deliver, Faults, Link};
+use crate::sim::*;
 
 const PACKET: u32 = 1024;
 const PACKETS: u32 = 30;

@@ -5,11 +5,9 @@
 //! A pair is broken off in the middle of random traffic on a bad network, and reset. From then on it has to
 //! send the same packets at the same times as a pair that has just been made.
 
-mod sim;
-
+use crate::sim::network::{Faults, Link, Network, Random, BAD};
+use crate::sim::*;
 use ferrule_engine::{Mtu, State, Status};
-use sim::network::{Faults, Link, Network, Random, BAD};
-use sim::*;
 
 const SIZE: u64 = 64 << 10;
 

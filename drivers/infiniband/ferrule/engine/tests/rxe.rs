@@ -7,15 +7,13 @@
 //! sent, and where the first reaches the second it sends nothing again, whether or not all messages have
 //! been completed. Whatever is lost, it must not be led there: then it waits for ever.
 
-mod sim;
-
 use std::collections::VecDeque;
 
 use ferrule_engine::packet::Bth;
 use proptest::prelude::*;
 
-use sim::network::{deliver, Faults, Link, Random};
-use sim::*;
+use crate::sim::network::{deliver, Faults, Link, Random};
+use crate::sim::*;
 
 const PACKET: u32 = 1024;
 

@@ -2,15 +2,13 @@
 
 //! Shared receive queues: who takes what, what is told, and what stays for others.
 
-mod sim;
-
 use std::collections::VecDeque;
 
 use ferrule_engine::{abi, Access, Error, QpEvent, SrqEvent, State, Status};
 use proptest::prelude::*;
 
+use crate::sim::*;
 use abi::{wr_flags, wr_opcode};
-use sim::*;
 
 const DEPTH: u32 = 16;
 

@@ -2,15 +2,13 @@
 
 //! The states of a queue pair: transitions and their attributes, flush, drain, reset.
 
-mod sim;
-
 use ferrule_engine::{
     abi, Access, Attributes, Budget, Error, Modify, Mtu, PathKind, QpEvent, QpType, State, Status,
     MAX_RD_ATOMIC,
 };
 use proptest::prelude::*;
 
-use sim::*;
+use crate::sim::*;
 
 /// The attributes of a change, named as in the verbs.
 const NAMES: [&str; 19] = [

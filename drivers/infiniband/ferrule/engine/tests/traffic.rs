@@ -3,15 +3,13 @@
 //! Random traffic over several connections: every byte arrives where it belongs, and completions
 //! come in order.
 
-mod sim;
-
 use std::collections::VecDeque;
 
 use ferrule_engine::{abi, Budget, Status};
 use proptest::prelude::*;
 
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
-use sim::*;
 
 /// Bytes of each side's memory.
 const MEMORY: usize = 4 << 20;

@@ -2,12 +2,10 @@
 
 //! Unreliable connections between queue pairs of one engine: what arrives and what is dropped.
 
-mod sim;
-
 use ferrule_engine::{abi, Access, Budget, Modify, QpEvent, QpType, State, Status};
 
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_opcode};
-use sim::*;
 
 struct Scene {
     w: World,

@@ -2,16 +2,14 @@
 
 //! Datagrams between queue pairs of one engine: what arrives, what is dropped, and groups.
 
-mod sim;
-
 use ferrule_engine::{
     abi, Access, Error, Gid, Group, Modify, Path, PathKind, QpEvent, QpType, State, Status, GSI,
     MAX_MCAST_QP_ATTACH,
 };
 use proptest::prelude::*;
 
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_opcode};
-use sim::*;
 
 const QKEY: u32 = 0x1111_1111;
 const GRH: u32 = 40;

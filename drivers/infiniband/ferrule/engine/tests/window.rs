@@ -2,14 +2,12 @@
 
 //! Memory windows: bound, used, invalidated; and what must not be.
 
-mod sim;
-
 use ferrule_engine::{
     abi, Access, Error, Memory, MrChange, MwType, QpEvent, QpType, State, Status,
 };
 
+use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_opcode};
-use sim::*;
 
 /// A region that windows can be bound to.
 fn bindable(w: &mut World, length: usize) -> TestMr {

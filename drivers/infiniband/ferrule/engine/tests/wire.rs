@@ -12,10 +12,8 @@ use ferrule_engine::{
     Modify, Mtu, State, Status,
 };
 
-mod sim;
-
-use sim::network::{deliver, Faults, Link, Random, BAD};
-use sim::{QpSpec, TestCq, TestMr, TestQp, World, Wr, MS, PLENTY};
+use crate::sim::network::{deliver, Faults, Link, Random, BAD};
+use crate::sim::{Event, QpSpec, TestCq, TestMr, TestQp, World, Wr, MS, PLENTY};
 
 const DEPTH: u32 = 16;
 const LARGEST: u64 = 64 * 1024;
@@ -715,7 +713,7 @@ fn the_send_queue_drains() {
     let drained = link.worlds[0].events();
     assert_eq!(
         drained,
-        [sim::Event::Qp(
+        [Event::Qp(
             qp.name,
             ferrule_engine::QpEvent::SendQueueDrained
         )]

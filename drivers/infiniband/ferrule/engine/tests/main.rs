@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine's tests: one program, since one for each file would take as long again to link.
+
+mod abi;
+mod asks;
+mod atomic;
+mod corpus;
+mod cq;
+mod doorbell;
+mod fast;
+mod fuzz;
+mod golden;
+mod goodput;
+mod lossy;
+mod packet;
+mod rc;
+mod read;
+mod repair;
+mod reset;
+mod rxe;
+mod sim;
+mod srq;
+mod state;
+mod traffic;
+mod uc;
+mod ud;
+mod window;
+mod wire;
