@@ -39,6 +39,7 @@ class Suite:
     boot: str
     lab: tuple[str, ...]
     reports: tuple[str, ...]
+    known: dict
 
     @property
     def on_host(self) -> bool:
@@ -93,6 +94,7 @@ _KEYS = {
     "boot": (str, "shared"),
     "lab": (list, []),
     "reports": (list, []),
+    "known": (dict, {}),
 }
 
 
@@ -134,7 +136,7 @@ def read(path: Path) -> Suite:
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
                  kernels=tuple(value["kernels"]), only_long=value["only_long"],
                  leaks_only_long=value["leaks_only_long"], device=value["device"],
-                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]))
+                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]), known=value["known"])
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Suite]:

@@ -98,14 +98,15 @@ class Cargo(unittest.TestCase):
 class Kernel(unittest.TestCase):
     """What a guest's kernel reports is laid to the suite that ran."""
 
-    def boot(self, console: str, expected: tuple[str, ...] = (), status: int = 125) -> guest.Boot:
+    def boot(self, *consoles: str, expected: tuple[str, ...] = (), known: dict[str, str] = {}, status: int = 125):
         boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
         boot.results = [Result("a", "stock", passed=1), Result("b", "stock", passed=1)]
-        boot.expected = expected
-        with tempfile.NamedTemporaryFile("w", suffix=".log", delete=False) as file:
-            file.write(console)
-        boot.console = Path(file.name)
-        self.addCleanup(boot.console.unlink)
+        boot.expected, boot.known = expected, known
+        for console in consoles:
+            with tempfile.NamedTemporaryFile("w", suffix=".log", delete=False) as file:
+                file.write(console)
+            boot.consoles.append(Path(file.name))
+            self.addCleanup(boot.consoles[-1].unlink)
         boot.attribute_reports(status)
         return boot
 
@@ -119,28 +120,35 @@ class Kernel(unittest.TestCase):
         boot = self.boot("[    1.0] ferrule-suite: begin a\n[    3.0] ferrule-suite: begin b\n")
         self.assertEqual([result.failed for result in boot.results], [0, 0])
 
+    def test_each_node(self):
+        boot = self.boot("[    1.0] ferrule-suite: begin b\n[    4.0] WARNING: a.c:1 at f+0x1/0x2\n",
+                         "[    4.0] WARNING: a.c:1 at g+0x1/0x2\n[    4.0]  peer_code+0x1/0x2\n[    5.0] BUG: x\n",
+                         known={"peer_code": "its own"})
+        self.assertEqual([result.failures for result in boot.results], [["the kernel reported (BUG): BUG: x"],
+                         ["the kernel reported (WARNING): WARNING: a.c:1 at f+0x1/0x2"]])
+
     REPORTS = ("[    2.0] WARNING: possible recursive locking detected\n[    3.0] BUG: sleeping function called from x\n"
                "[    4.0] BUG: KASAN: slab-use-after-free in f+0x1/0x2\n")
 
     def test_expected_reports_pass(self):
-        boot = self.boot(self.REPORTS, ("lockdep", "BUG", "KASAN"))
+        boot = self.boot(self.REPORTS, expected=("lockdep", "BUG", "KASAN"))
         self.assertEqual((boot.results[0].passed, boot.results[0].failed), (4, 0))
 
     def test_each_expected_report_has_to_come(self):
-        boot = self.boot(self.REPORTS, ("lockdep", "kmemleak", "KASAN"))
+        boot = self.boot(self.REPORTS, expected=("lockdep", "kmemleak", "KASAN"))
         self.assertEqual(boot.results[0].failures, ["the kernel did not report (kmemleak)",
                          "the kernel reported (BUG): BUG: sleeping function called from x"])
-        self.assertEqual(self.boot(self.REPORTS, ("lockdep", "lockdep")).results[0].passed, 2)
+        self.assertEqual(self.boot(self.REPORTS, expected=("lockdep", "lockdep")).results[0].passed, 2)
 
     def test_a_kernel_that_sleeps_fails(self):
-        boot = self.boot("[    1.0] quiet\n", ("lockdep",), 0)
+        boot = self.boot("[    1.0] quiet\n", expected=("lockdep",), status=0)
         self.assertEqual((boot.results[0].passed, boot.results[0].failed), (1, 2))
 
 
 def make(name: str, **keys) -> suite.Suite:
     return suite.Suite(name=name, about="", command="true", format="exit", timeout=keys.pop("timeout", 1), rounds=0,
                        kernels=("stock",), only_long={}, leaks_only_long=keys.pop("leaks", ""),
-                       **{"where": "guest", "device": "none", "boot": "shared", "lab": (), "reports": (), **keys})
+                       **{"where": "guest", "device": "none", "boot": "shared", "lab": (), "reports": (), "known": {}, **keys})
 
 
 class Again(unittest.TestCase):
