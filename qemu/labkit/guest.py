@@ -81,7 +81,7 @@ class Node:
         if plan.append:
             append.append(plan.append)
         argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
-                "-machine", "q35", *accelerator, "-smp", plan.smp, "-m", plan.mem,
+                "-machine", "q35", *accelerator, "-smp", plan.kernel.processors(plan.smp), "-m", plan.mem,
                 "-display", "none", "-no-reboot", "-serial", f"file:/run/lab/{self.console.name}",
                 "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs", "-append", " ".join(append),
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",

@@ -104,6 +104,10 @@ class Kernel:
         """What its command line has to have besides the lab's own words."""
         return []
 
+    def processors(self, count: int) -> str:
+        """QEMU's words for so many processors."""
+        return str(count)
+
     @property
     def make_words(self) -> list[str]:
         """What kbuild has to be told besides M=."""
