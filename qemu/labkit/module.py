@@ -45,7 +45,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
-            work = cache.work(name)
+            work = for_kernel(target, name)
             snapshot(files, work)
             more = ["CLIPPY=1"] if clippy else []
             try:
@@ -79,6 +79,18 @@ def install(target: kernel.Kernel, root: Path) -> Path:
 def work_name(flavour: str) -> str:
     """The name of the directory, and of its lock, where this checkout's modules of a flavour are compiled."""
     return f"{flavour}-{cache.digest(str(tree.CHECKOUT))}"
+
+
+def for_kernel(target: kernel.Kernel, name: str) -> Path:
+    """That directory, without what was compiled for another build of the kernel: make goes by the age of files, and an
+    older kernel's headers may lay out its structures otherwise."""
+    work, kdir = cache.work(name), target.kdir.parent.name
+    mark = work / ".kdir"
+    if not mark.exists() or mark.read_text() != kdir:
+        cache.remove(work)
+        work = cache.work(name)
+        mark.write_text(kdir)
+    return work
 
 
 def make_words(target: kernel.Kernel) -> list:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
-from labkit import cache, debug, errors, guest, image, kernel
+from labkit import cache, debug, errors, guest, image, kernel, module
 from labkit.archive import Package
 
 
@@ -139,6 +139,15 @@ class Cached(unittest.TestCase):
         (self.root / "b").rename(self.root / "c")
         digests.add(cache.digest_files(self.root, ["a", "c"]))
         self.assertEqual(len(digests), 4)
+
+    def test_objects_are_of_one_build_of_the_kernel(self):
+        def objects(kdir):
+            target = unittest.mock.Mock(kdir=Path(f"/entries/{kdir}/obj"))
+            return module.for_kernel(target, "module-debug") / "net.o"
+
+        objects("debug-1").write_text("old")
+        self.assertTrue(objects("debug-1").exists())
+        self.assertFalse(objects("debug-2").exists())
 
 
 class Choices(unittest.TestCase):
