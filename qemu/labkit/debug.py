@@ -54,8 +54,10 @@ class DebugKernel(kernel.Kernel):
         # KASAN tells a stray address by the width of addresses, which it takes from the boot processor's features. While
         # these are identified anew, with interrupts on, they are cleared for a moment, and an interrupt then gets a
         # report for a good address, if there are five levels of page tables.
-        # It has no ACPI to tell where the timer is that the clock is measured by: q35 has it there.
-        return ["no5lvl", "pmtmr=0x608"]
+        # It has no ACPI to tell where the timer is that the clock is measured by: q35 has it there. Processors of several
+        # sockets are taken to count time each for itself; QEMU's all have the host's count, and reading another clock
+        # takes five times as long.
+        return ["no5lvl", "pmtmr=0x608", "tsc=reliable"]
 
     def processors(self, count: int) -> str:
         # Without ACPI it goes by the BIOS's older table, which has one processor of each socket.
