@@ -12,7 +12,7 @@ import sys
 import termios
 import time
 import tty
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,11 @@ from .ui import say, seconds, tail
 
 KEPT_RUNS = 30
 POWER_OFF_SECONDS = 20
+GONE_SECONDS = 5
 SHOWN_REPORTS = 5
+
+# How a process ends that finds a fault in itself, by its own status and by a shell's for it.
+ABORTED = {sign for number in (signal.SIGABRT, signal.SIGSEGV) for sign in (-number, 128 + number)}
 
 
 @dataclass
@@ -113,6 +117,12 @@ class Node:
             self.process.kill()
             self.process.wait()
 
+    def broken(self) -> str | None:
+        """What QEMU said last, if it ended by a fault of its own."""
+        if not self.process or self.process.returncode not in ABORTED:
+            return None
+        return tail(self.qemu_log, 1).removeprefix("  | ") or "it said nothing"
+
     def reports(self) -> list[kernlog.Report]:
         try:
             return kernlog.scan(self.console.read_text(errors="replace"))
@@ -131,10 +141,20 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
 
 def run(plan: Plan) -> int:
     """Run the plan's command; returns the exit status that the lab ends with."""
-    directory = _new_directory()
-    nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
     accelerator, why = accel.choose()
     say(f"Linux {plan.kernel.release} under {why}")
+    session, status = _attempt(plan, accelerator)
+    if broken := session.broken():
+        # It happens once in thousands of boots, while Linux sets up the buses, and tells nothing of what is to be run.
+        say(f"QEMU itself has failed ({broken}), and is started once more")
+        session, status = _attempt(plan, accelerator)
+    return _judge(session.nodes, status)
+
+
+def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
+    """The nodes from their start to their end; answers with the status that came of it."""
+    directory = _new_directory()
+    nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
     session = Session(plan, nodes)
     cables: list[socket.socket | None] = [None]
     if plan.nodes == 2:
@@ -144,11 +164,10 @@ def run(plan: Plan) -> int:
             node.start(plan, accelerator, cable)
             if cable:
                 cable.close()
-        status = session.serve()
+        return session, session.serve()
     finally:
         for node in nodes:
             node.end()
-    return _judge(nodes, status)
 
 
 class Session:
@@ -181,6 +200,12 @@ class Session:
             return TIMEOUT
         return LAB_FAILED if self.status is None else self.status
 
+    def broken(self) -> str | None:
+        """What QEMU said last, if a fault of its own ended it before the command could begin."""
+        if len(self.here) == len(self.nodes):
+            return None
+        return next(filter(None, (node.broken() for node in self.nodes)), None)
+
     def past_deadline(self) -> bool:
         """The time is over: first ask the guests what hangs, then give up."""
         if self.status is not None or self.timed_out:
@@ -207,6 +232,9 @@ class Session:
 
     def gone(self, node: Node) -> None:
         self.selector.unregister(node.channel)
+        with suppress(subprocess.TimeoutExpired):
+            # Whoever ends it would not learn how it has ended.
+            node.process.wait(GONE_SECONDS)
         if self.status is None and not self.timed_out:
             say(f"node {node.number} went down before the command had ended; the end of its console:")
             print(tail(node.console) or tail(node.qemu_log), file=sys.stderr)
