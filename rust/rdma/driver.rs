@@ -27,6 +27,7 @@ use crate::{
     srq,
     stats,
     ucontext,
+    work::RecvRequests,
     Ah,
     AhAttr,
     Device,
@@ -258,6 +259,10 @@ impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {
     }
 
     fn query(srq: &Srq<D>) -> Result<srq::Attr> {
+        match (**srq).0 {}
+    }
+
+    fn post_recv(srq: &Srq<D>, _requests: &mut RecvRequests<'_>) -> Result {
         match (**srq).0 {}
     }
 }

@@ -130,6 +130,7 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.modify_srq = Some(srq::modify_callback::<D>);
         ops.query_srq = Some(srq::query_callback::<D>);
         ops.destroy_srq = Some(srq::destroy_callback::<D>);
+        ops.post_srq_recv = Some(srq::post_recv_callback::<D>);
     }
     if D::Mw::SUPPORTED {
         ops.alloc_mw = Some(mw::alloc_callback::<D>);

@@ -492,6 +492,8 @@ pub(crate) unsafe extern "C" fn post_send_callback<D: Driver>(
         let qp = unsafe { Qp::<D>::from_raw(raw) };
         // Programs post to memory of their own. Here addresses are taken for the kernel's.
         if qp.is_user() {
+            // SAFETY: By the requirements of this function.
+            unsafe { *bad = first };
             return Err(EOPNOTSUPP);
         }
         let is_datagram = matches!(qp.qp_type(), Type::Smi | Type::Gsi | Type::Ud);
@@ -520,6 +522,8 @@ pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
         let qp = unsafe { Qp::<D>::from_raw(raw) };
         // Programs post to memory of their own. Here addresses are taken for the kernel's.
         if qp.is_user() {
+            // SAFETY: By the requirements of this function.
+            unsafe { *bad = first };
             return Err(EOPNOTSUPP);
         }
         // SAFETY: By the requirements of this function.

@@ -22,6 +22,10 @@ use crate::{
         no_udata,
         Call, //
     },
+    work::{
+        self,
+        RecvRequests, //
+    },
     Device,
     Driver,
     Pd,
@@ -84,6 +88,15 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ///
     /// Any error is the caller's answer.
     fn query(srq: &Srq<Self::Driver>) -> Result<Attr>;
+
+    /// Posts receive requests of a kernel user. As
+    /// [`post_recv`](crate::qp::Operations::post_recv) of queue pairs.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the user's answer. The request that was taken from the list last was not posted
+    /// then, and those before it were.
+    fn post_recv(srq: &Srq<Self::Driver>, requests: &mut RecvRequests<'_>) -> Result;
 }
 
 /// A shared receive queue: `struct ib_srq`.
@@ -105,6 +118,12 @@ impl<D: Driver> Srq<D> {
     pub fn pd(&self) -> &Pd<D> {
         // SAFETY: A queue has a domain, which does not change and outlives it.
         unsafe { Pd::from_raw((*self.as_raw()).pd) }
+    }
+
+    /// Whether it is a program's.
+    pub fn is_user(&self) -> bool {
+        // SAFETY: The field does not change.
+        unsafe { !(*self.as_raw()).uobject.is_null() }
     }
 }
 
@@ -294,6 +313,32 @@ pub(crate) unsafe extern "C" fn query_callback<D: Driver>(
         attr.max_wr = found.max_wr;
         attr.max_sge = found.max_sge;
         attr.srq_limit = found.limit;
+        Ok(0)
+    })
+}
+
+/// `post_srq_recv` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive. `first` is a valid list of requests, and
+/// `bad` may be written to.
+pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
+    raw: *mut bindings::ib_srq,
+    first: *const bindings::ib_recv_wr,
+    bad: *mut *const bindings::ib_recv_wr,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let srq = unsafe { Srq::<D>::from_raw(raw) };
+        // Programs post to memory of their own. Here addresses are taken for the kernel's.
+        if srq.is_user() {
+            // SAFETY: By the requirements of this function.
+            unsafe { *bad = first };
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: By the requirements of this function.
+        unsafe { work::post_recv(first, bad, |requests| D::Srq::post_recv(srq, requests)) }?;
         Ok(0)
     })
 }

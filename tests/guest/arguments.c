@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "common.h"
 
+#include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -490,6 +491,60 @@ static void poll_arguments(void)
 	free(wc);
 }
 
+#define COMMAND(d, name, cmd, resp) \
+	uverbs_command((d)->ctx->cmd_fd, IB_USER_VERBS_CMD_##name, cmd, \
+		       sizeof(*(cmd)), resp, sizeof(resp))
+
+/*
+ * Posting and polling by commands is for devices whose drivers do that in the
+ * kernel. Here the kernel's own users have these verbs, whose addresses are
+ * the kernel's.
+ */
+static void data_path_by_commands(void)
+{
+	struct {
+		struct ib_uverbs_post_send head;
+		struct ib_uverbs_send_wr wr;
+		struct ib_uverbs_sge sge;
+	} send = {
+		.head = { .wr_count = 1, .sge_count = 1, .wqe_size = sizeof(send.wr) },
+		.wr = { .num_sge = 1, .opcode = IB_UVERBS_WR_SEND },
+	};
+	struct {
+		struct ib_uverbs_post_recv head;
+		struct ib_uverbs_recv_wr wr;
+		struct ib_uverbs_sge sge;
+	} recv = {
+		.head = { .wr_count = 1, .sge_count = 1, .wqe_size = sizeof(recv.wr) },
+		.wr = { .num_sge = 1 },
+	};
+	struct ib_uverbs_poll_cq poll = { .ne = 1 };
+	uint64_t answer[16];
+	struct ibv_srq_init_attr srq_init = {
+		.attr = { .max_wr = 4, .max_sge = 1 }
+	};
+	struct ibv_srq *srq;
+	struct device d;
+	struct end e;
+
+	device_open(&d);
+	end_make(&e, &d, NULL);
+	srq = ibv_create_srq(d.pd, &srq_init);
+	REQUIRE(srq);
+	send.head.qp_handle = e.qp->handle;
+	REQUIRE_EQ(COMMAND(&d, POST_SEND, &send, answer), EOPNOTSUPP);
+	recv.head.qp_handle = e.qp->handle;
+	REQUIRE_EQ(COMMAND(&d, POST_RECV, &recv, answer), EOPNOTSUPP);
+	/* The same command, for another object. */
+	recv.head.qp_handle = srq->handle;
+	REQUIRE_EQ(COMMAND(&d, POST_SRQ_RECV, &recv, answer), EOPNOTSUPP);
+	poll.cq_handle = e.scq->handle;
+	REQUIRE_EQ(COMMAND(&d, POLL_CQ, &poll, answer), EOPNOTSUPP);
+	REQUIRE_ERRNO(ibv_destroy_srq(srq), 0);
+	end_free(&e);
+	device_close(&d);
+}
+
 /*
  * What is not there yet says so with EOPNOTSUPP, so that a program can tell
  * it from its own mistake; or it works.
@@ -562,6 +617,7 @@ int main(int argc, char **argv)
 		{ "post_recv_arguments", post_recv_arguments },
 		{ "queue_full_and_free", queue_full_and_free },
 		{ "poll_arguments", poll_arguments },
+		{ "data_path_by_commands", data_path_by_commands },
 		{ "optional_verbs", optional_verbs },
 		{ }
 	};

@@ -7,6 +7,7 @@
 #include <getopt.h>
 #include <grp.h>
 #include <poll.h>
+#include <rdma/ib_user_verbs.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -355,6 +356,25 @@ void device_close(struct device *d)
 {
 	REQUIRE_ERRNO(ibv_dealloc_pd(d->pd), 0);
 	REQUIRE_ERRNO(ibv_close_device(d->ctx), 0);
+}
+
+int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
+		   size_t out)
+{
+	uint8_t buf[512];
+	struct ib_uverbs_cmd_hdr hdr = {
+		.command = number,
+		.in_words = (sizeof(hdr) + in) / 4,
+		.out_words = out / 4,
+	};
+
+	/* Commands that answer begin with the place for the answer. */
+	if (resp)
+		memcpy(cmd, &(uint64_t){ (uintptr_t)resp }, sizeof(uint64_t));
+	REQUIRE(sizeof(hdr) + in <= sizeof(buf));
+	memcpy(buf, &hdr, sizeof(hdr));
+	memcpy(buf + sizeof(hdr), cmd, in);
+	return write(fd, buf, sizeof(hdr) + in) < 0 ? errno : 0;
 }
 
 int run_command(const char *fmt, ...)

@@ -129,6 +129,13 @@ struct own_device {
 	char device[32];	/* such as "ferrule_test0" */
 };
 
+/*
+ * One of uverbs' write commands, as old programs give them; returns 0 or an
+ * errno value. It begins with the address of its answer, if it has one.
+ */
+int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
+		   size_t out);
+
 void own_device_make(struct own_device *o, unsigned int number, int mtu);
 void own_device_remove(struct own_device *o);
 /* Runs a shell command; returns its exit status. */

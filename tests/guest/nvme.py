@@ -12,6 +12,7 @@ import glob
 import mmap
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -29,7 +30,8 @@ CONFIG = "/sys/kernel/config/nvmet"
 # The target listens at all addresses: at one of them it would not any more once the device has gone, and come again.
 SET_UP = f"""
 set -e
-modprobe -a nvmet nvmet-rdma
+modprobe -r nvmet-rdma
+modprobe nvmet-rdma "$@"
 mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
 mkdir -p /run/nvme
 mount -t tmpfs -o size=80m none /run/nvme
@@ -57,8 +59,9 @@ umount /run/nvme
 
 
 @contextlib.contextmanager
-def target(there):
-    there.must("sh", "-c", SET_UP)
+def target(there, *parameters):
+    """A target whose module has these parameters."""
+    there.must("sh", "-c", SET_UP, "sh", *parameters)
     try:
         yield
     finally:
@@ -171,6 +174,14 @@ def transfers(there, **options):
         many_at_once(disk)
 
 
+def transfers_by_srq(there):
+    """As `transfers`, with a target that takes its requests from shared receive queues."""
+    with connected(there):
+        resources = there.must("rdma", "resource", "show", there.device)
+        check(int(re.search(r"\bsrq (\d+)", resources)[1]) > 0, f"the target has no shared receive queue: {resources}")
+    transfers(there)
+
+
 def another_connection(there):
     """What was written by way of the page cache is there for those who connect later."""
     data = pattern(99, 8 << 20)
@@ -280,6 +291,12 @@ def main():
             tap.case("link delete at the target under load", target_goes, there, netdev)
         else:
             tap.case("link delete under load", host_goes, there, here, netdev)
+    with target(there, "use_srq=1"):
+        tap.case("transfers, shared receive queues at the target", transfers_by_srq, there)
+        if not peer:
+            tap.case("link delete under load, shared receive queues at the target", host_goes, there, here, netdev)
+        elif peer[0] == device:
+            tap.case("link delete at the target under load, shared receive queues", target_goes, there, netdev)
     if peer and peer[0] != device:
         tap.case("transfers the other way round", the_other_way_round, here, there)
     tap.end()

@@ -62,29 +62,9 @@ struct loop {
 	uint8_t *mem;		/* LEN bytes to send, LEN to receive */
 };
 
-/* Runs a command; returns 0 or an errno value. */
-static int command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
-		   size_t out)
-{
-	uint8_t buf[512];
-	struct ib_uverbs_cmd_hdr hdr = {
-		.command = number,
-		.in_words = (sizeof(hdr) + in) / 4,
-		.out_words = out / 4,
-	};
-
-	/* Commands that answer begin with the place for the answer. */
-	if (resp)
-		memcpy(cmd, &(uint64_t){ (uintptr_t)resp }, sizeof(uint64_t));
-	REQUIRE(sizeof(hdr) + in <= sizeof(buf));
-	memcpy(buf, &hdr, sizeof(hdr));
-	memcpy(buf + sizeof(hdr), cmd, in);
-	return write(fd, buf, sizeof(hdr) + in) < 0 ? errno : 0;
-}
-
 #define COMMAND(l, name, cmd, resp) \
-	command((l)->fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), resp, \
-		sizeof(*(resp)))
+	uverbs_command((l)->fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), \
+		       resp, sizeof(*(resp)))
 
 static int kick(struct loop *l)
 {
@@ -208,7 +188,8 @@ static int modify(struct loop *l, enum ibv_qp_state state)
 	default:
 		break;
 	}
-	return command(l->fd, IB_USER_VERBS_CMD_MODIFY_QP, &cmd, sizeof(cmd), NULL, 0);
+	return uverbs_command(l->fd, IB_USER_VERBS_CMD_MODIFY_QP, &cmd,
+			      sizeof(cmd), NULL, 0);
 }
 
 static void open_device(struct loop *l)
@@ -297,15 +278,18 @@ static void destroy_objects(struct loop *l)
 
 	/* Not while something uses them. */
 	REQUIRE_ERRNO(COMMAND(l, DESTROY_CQ, &destroy_cq, &cq), EBUSY);
-	REQUIRE_ERRNO(command(l->fd, IB_USER_VERBS_CMD_DEALLOC_PD, &dealloc_pd,
-			      sizeof(dealloc_pd), NULL, 0), EBUSY);
+	REQUIRE_ERRNO(uverbs_command(l->fd, IB_USER_VERBS_CMD_DEALLOC_PD,
+				     &dealloc_pd, sizeof(dealloc_pd), NULL, 0),
+		      EBUSY);
 
 	REQUIRE_ERRNO(COMMAND(l, DESTROY_QP, &destroy_qp, &qp), 0);
 	REQUIRE_ERRNO(COMMAND(l, DESTROY_CQ, &destroy_cq, &cq), 0);
-	REQUIRE_ERRNO(command(l->fd, IB_USER_VERBS_CMD_DEREG_MR, &dereg_mr,
-			      sizeof(dereg_mr), NULL, 0), 0);
-	REQUIRE_ERRNO(command(l->fd, IB_USER_VERBS_CMD_DEALLOC_PD, &dealloc_pd,
-			      sizeof(dealloc_pd), NULL, 0), 0);
+	REQUIRE_ERRNO(uverbs_command(l->fd, IB_USER_VERBS_CMD_DEREG_MR,
+				     &dereg_mr, sizeof(dereg_mr), NULL, 0),
+		      0);
+	REQUIRE_ERRNO(uverbs_command(l->fd, IB_USER_VERBS_CMD_DEALLOC_PD,
+				     &dealloc_pd, sizeof(dealloc_pd), NULL, 0),
+		      0);
 	/* Mappings outlive what was mapped. */
 	REQUIRE_EQ(l->cqe[0].number != 0, l->consumer != 0);
 	l->q->sq_producer = 0;

@@ -258,15 +258,15 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// That of a program.
-    pub(crate) fn of_program(area: Arc<SharedArea>) -> Self {
+    /// One whose requests tell all themselves.
+    pub(crate) fn new(area: Arc<SharedArea>) -> Self {
         Buffer {
             area,
             posting: None,
         }
     }
 
-    /// That of a kernel user.
+    /// That of a kernel user's queue pair.
     pub(crate) fn of_kernel(posting: Arc<Posting>) -> Self {
         Buffer {
             area: posting.area(),

@@ -13,6 +13,7 @@ pub(crate) mod posting;
 mod report;
 mod rung;
 mod shard;
+pub(crate) mod srq;
 mod statistics;
 
 use ferrule_engine::{

@@ -269,9 +269,7 @@ impl Posting {
             let data = bytes.get(..length).ok_or(EINVAL)?;
             self.area.write_bytes(body, data)?;
         } else {
-            head.num_sge = self
-                .put_sges(body, request.sges(), cap.max_send_sge)?
-                .into();
+            head.num_sge = put_sges(&self.area, body, request.sges(), cap.max_send_sge)?.into();
         }
         self.area.write_bytes(at, head.as_bytes())?;
         sender.filled.producer = index.wrapping_add(1);
@@ -282,34 +280,9 @@ impl Posting {
     fn put_recv(&self, receiver: &mut Filled, request: &RecvRequest<'_>) -> Result {
         let Rings { rq, cap, .. } = &self.rings;
         let index = receiver.next(&self.rq_free, cap.max_recv_wr)?;
-        let at = (rq.offset + (index & (rq.depth - 1)) * rq.stride) as usize;
-        let body = at + size_of::<abi::RecvWqe>();
-        let head = abi::RecvWqe {
-            wr_id: request.wr_id().into(),
-            num_sge: self
-                .put_sges(body, request.sges(), cap.max_recv_sge)?
-                .into(),
-            ..Default::default()
-        };
-        self.area.write_bytes(at, head.as_bytes())?;
+        put_recv(&self.area, rq, index, request, cap.max_recv_sge)?;
         receiver.producer = index.wrapping_add(1);
         Ok(())
-    }
-
-    /// Writes a scatter/gather list, and answers its length.
-    fn put_sges(&self, at: usize, sges: &[Sge], most: u32) -> Result<u16> {
-        if sges.len() > most as usize {
-            return Err(EINVAL);
-        }
-        for (entry, at) in sges.iter().zip((at..).step_by(size_of::<abi::Sge>())) {
-            let entry = abi::Sge {
-                addr: entry.addr().into(),
-                length: entry.length().into(),
-                lkey: entry.lkey().into(),
-            };
-            self.area.write_bytes(at, entry.as_bytes())?;
-        }
-        Ok(sges.len() as u16)
     }
 
     fn store(&self, word: usize, value: u32) -> Result {
@@ -363,6 +336,40 @@ impl Posting {
             let _ = self.store(RQ_PRODUCER, 0);
         }
     }
+}
+
+/// Fills slot `index` of a ring with a receive request of no more than `most` entries.
+pub(super) fn put_recv(
+    area: &SharedArea,
+    ring: &RingLayout,
+    index: u32,
+    request: &RecvRequest<'_>,
+    most: u32,
+) -> Result {
+    let at = (ring.offset + (index & (ring.depth - 1)) * ring.stride) as usize;
+    let body = at + size_of::<abi::RecvWqe>();
+    let head = abi::RecvWqe {
+        wr_id: request.wr_id().into(),
+        num_sge: put_sges(area, body, request.sges(), most)?.into(),
+        ..Default::default()
+    };
+    area.write_bytes(at, head.as_bytes())
+}
+
+/// Writes a scatter/gather list, and answers its length.
+fn put_sges(area: &SharedArea, at: usize, sges: &[Sge], most: u32) -> Result<u16> {
+    if sges.len() > most as usize {
+        return Err(EINVAL);
+    }
+    for (entry, at) in sges.iter().zip((at..).step_by(size_of::<abi::Sge>())) {
+        let entry = abi::Sge {
+            addr: entry.addr().into(),
+            length: entry.length().into(),
+            lkey: entry.lkey().into(),
+        };
+        area.write_bytes(at, entry.as_bytes())?;
+    }
+    Ok(sges.len() as u16)
 }
 
 /// The head of a send request's slot, but for what tells of its data.

@@ -209,7 +209,7 @@ impl qp::Operations for Qp {
             }
         };
         let (context, queue) = match &side {
-            Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::of_program(buffer)),
+            Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::new(buffer)),
             Side::Kernel(posting) => (None, Buffer::of_kernel(posting.clone())),
         };
         let id = soft.add_qp(QpInit {

@@ -20,12 +20,14 @@ use rdma::{
         Protection, //
     },
     srq,
+    work::RecvRequests,
     UserCall, //
 };
 
 use crate::{
     soft::{
         host::Buffer,
+        srq::SharedPosting,
         Shared, //
     },
     verbs::{
@@ -39,7 +41,16 @@ use crate::{
 pub(crate) struct Srq {
     soft: Shared,
     number: u32,
-    _buffer: Entry,
+    producer: Producer,
+}
+
+/// Who fills the ring.
+enum Producer {
+    Program {
+        /// What it has mapped.
+        _buffer: Entry,
+    },
+    Kernel(Pin<KBox<SharedPosting>>),
 }
 
 impl Srq {
@@ -57,7 +68,6 @@ impl srq::Operations for Srq {
         attr: &srq::Attr,
         user: Option<UserCall<'_, Ferrule>>,
     ) -> Result<Self> {
-        let user = user.ok_or(EOPNOTSUPP)?;
         if attr.max_wr == 0 || attr.max_wr > abi::MAX_QP_DEPTH || attr.max_sge > abi::MAX_SGE as u32
         {
             return Err(EINVAL);
@@ -66,7 +76,25 @@ impl srq::Operations for Srq {
         let ctrl = ring.depth * ring.stride;
         let size = ctrl as usize + size_of::<abi::SrqCtrl>();
         let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
-        let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
+        let (producer, answer) = match user {
+            Some(user) => {
+                let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
+                let answer = CreateSrqResp {
+                    buf_offset: entry.offset(),
+                    buf_size: entry.len() as u32,
+                    ring_offset: ring.offset,
+                    depth: ring.depth,
+                    stride: ring.stride,
+                    ctrl_offset: ctrl,
+                    ..Default::default()
+                };
+                (Producer::Program { _buffer: entry }, Some((user, answer)))
+            }
+            None => {
+                let posting = SharedPosting::new(buffer.clone(), ring, max_sge, ctrl)?;
+                (Producer::Kernel(posting), None)
+            }
+        };
 
         let soft = new.device().shared();
         let number = soft.add_srq(SrqInit {
@@ -74,24 +102,18 @@ impl srq::Operations for Srq {
             max_sge,
             ring,
             ctrl,
-            queue: Buffer::of_program(buffer),
+            queue: Buffer::new(buffer),
             handle: new.notifier(),
         })?;
         let srq = Srq {
             soft,
             number,
-            _buffer: entry,
+            producer,
         };
         new.set_sizes(ring.depth, max_sge);
-        user.respond(&CreateSrqResp {
-            buf_offset: srq._buffer.offset(),
-            buf_size: srq._buffer.len() as u32,
-            ring_offset: ring.offset,
-            depth: ring.depth,
-            stride: ring.stride,
-            ctrl_offset: ctrl,
-            ..Default::default()
-        })?;
+        if let Some((user, answer)) = answer {
+            user.respond(&answer)?;
+        }
         Ok(srq)
     }
 
@@ -113,6 +135,13 @@ impl srq::Operations for Srq {
             max_sge: info.max_sge,
             limit: info.limit,
         })
+    }
+
+    fn post_recv(srq: &rdma::Srq<Ferrule>, requests: &mut RecvRequests<'_>) -> Result {
+        match &srq.producer {
+            Producer::Kernel(posting) => posting.post(requests),
+            Producer::Program { .. } => Err(EOPNOTSUPP),
+        }
     }
 }
 

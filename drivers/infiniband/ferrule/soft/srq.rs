@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues of the kernel's own users: how requests get into the ring.
+//!
+//! As in [`posting`](super::posting), the ring is that of programs, and posting never runs the engine.
+//! It need not: a queue pair takes a request when a message comes for it.
+
+use ferrule_engine::{
+    abi,
+    RingLayout, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kernel_ext::{
+    mm::SharedArea,
+    new_spinlock_irq,
+    sync::SpinLockIrq, //
+};
+use rdma::work::RecvRequest;
+
+use super::posting::put_recv;
+
+const PRODUCER: usize = core::mem::offset_of!(abi::SrqCtrl, producer);
+const CONSUMER: usize = core::mem::offset_of!(abi::SrqCtrl, consumer);
+
+/// The ring of a shared receive queue, for those who post.
+#[pin_data]
+pub(crate) struct SharedPosting {
+    area: Arc<SharedArea>,
+    ring: RingLayout,
+    /// The most scatter/gather entries of a request.
+    max_sge: u32,
+    /// Where the control words stand, in bytes.
+    ctrl: u32,
+    #[pin]
+    producer: SpinLockIrq<u32>,
+}
+
+impl SharedPosting {
+    /// An empty ring in a buffer.
+    pub(crate) fn new(
+        area: Arc<SharedArea>,
+        ring: RingLayout,
+        max_sge: u32,
+        ctrl: u32,
+    ) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(SharedPosting {
+                area,
+                ring,
+                max_sge,
+                ctrl,
+                producer <- new_spinlock_irq!(0, "SharedPosting::producer"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Posts requests, as many as go. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for more entries than
+    /// it has room for.
+    pub(crate) fn post<'a>(&self, requests: impl Iterator<Item = RecvRequest<'a>>) -> Result {
+        let mut producer = self.producer.lock();
+        let before = *producer;
+        let mut result = Ok(());
+        for request in requests {
+            result = self.put(&mut producer, &request);
+            if result.is_err() {
+                break;
+            }
+        }
+        if *producer != before {
+            self.area
+                .store_u32_release(self.ctrl as usize + PRODUCER, *producer)?;
+        }
+        result
+    }
+
+    /// Fills the next slot.
+    fn put(&self, producer: &mut u32, request: &RecvRequest<'_>) -> Result {
+        // The engine has copied what stood in the slots before.
+        let free = self.area.load_u32_acquire(self.ctrl as usize + CONSUMER)?;
+        if producer.wrapping_sub(free) >= self.ring.depth {
+            return Err(ENOMEM);
+        }
+        put_recv(&self.area, &self.ring, *producer, request, self.max_sge)?;
+        *producer = producer.wrapping_add(1);
+        Ok(())
+    }
+}
