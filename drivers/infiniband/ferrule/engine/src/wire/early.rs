@@ -5,10 +5,12 @@
 //! To a responder they are nothing but a sign that something was lost (C9-113), and go-back-N has them
 //! sent again. Here they are kept until what is missing has come, and are taken then, as if the network
 //! had put all in order. A peer sees nothing new. It is told of the loss at once; if it sends but the one
-//! packet again and asks, one acknowledgement tells it of what has come ([`Wire::plain`] says how much); if
-//! it goes back and sends all again, the rest are duplicates.
+//! packet again and asks, one acknowledgement tells it of what has come ([`plain`] says how much); if it
+//! goes back and sends all again, the rest are duplicates.
 //!
 //! What is taken at once is no more than a window, whose packets were nearly free when they came.
+//!
+//! [`plain`]: super::response::Responses::plain
 
 use super::{
     completer,
@@ -46,7 +48,7 @@ impl<H: Host> Wire<H> {
         now: u64,
     ) {
         if psn::distance(expected, number) < WINDOW {
-            self.early_requests.keep(number, packet);
+            self.responses.early.keep(number, packet);
             self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
         }
     }
@@ -61,14 +63,14 @@ impl<H: Host> Wire<H> {
 
     /// Some has been taken.
     fn took(&mut self) {
-        if self.early_requests.is_empty() && self.early_answers.is_empty() {
+        if self.responses.early.is_empty() && self.early_answers.is_empty() {
             self.early_until = None;
         }
     }
 
     /// Keeps nothing any longer.
     pub(super) fn drop_early(&mut self) {
-        self.early_requests.clear();
+        self.responses.early.clear();
         self.early_answers.clear();
         self.early_until = None;
     }
@@ -93,18 +95,21 @@ fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
 /// is told of it. `asks`: packet `before` does.
 #[inline]
 pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32, asks: bool) {
-    if qp.rq.psn() != before && !qp.wire.early_requests.is_empty() {
+    if qp.rq.psn() != before && !qp.wire.responses.early.is_empty() {
         take_requests(bus, qp);
         let wire = &mut qp.wire;
-        let is_due = match wire.answer {
+        let is_due = match wire.responses.answer {
             Some((_, Syndrome::Acknowledge(_))) => true,
             Some(_) => false,
             None => asks,
         };
         // What was kept may have asked in vain when it came, and may not be sent again.
-        let plain = wire.plain.filter(|&plain| !psn::is_ahead(before, plain));
+        let plain = wire
+            .responses
+            .plain
+            .filter(|&plain| !psn::is_ahead(before, plain));
         if let (Some(plain), true) = (plain, is_due) {
-            wire.answer = Some((plain, Syndrome::Acknowledge(0)));
+            wire.responses.answer = Some((plain, Syndrome::Acknowledge(0)));
         }
         wire.took();
     }
@@ -114,13 +119,13 @@ pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u3
 fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     loop {
         let expected = qp.rq.psn();
-        match next(&mut qp.wire.early_requests, expected) {
+        match next(&mut qp.wire.responses.early, expected) {
             Some(number) if number == expected => (),
             // Another packet is missing, perhaps. Who goes back sends that next, so it is not told before
             // something comes behind it.
             _ => return,
         }
-        let Some(bytes) = qp.wire.early_requests.take(expected) else {
+        let Some(bytes) = qp.wire.responses.early.take(expected) else {
             return;
         };
         let Ok(packet) = parse::<H>(&bytes) else {

@@ -6,11 +6,12 @@
 //! local peers; what stands here is what packets add: cutting messages, sequence numbers,
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
-//! [`requester`] sends requests and does so again; [`completer`] takes what comes back for them;
-//! [`responder`] takes requests of the peer and answers them. Where packets were lost, [`early`] keeps
-//! those that come before them, [`repair`] sends only what was lost, and [`probe`] looks where no sign
-//! comes. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
-//! queue pair is one [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
+//! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
+//! what comes back for them. [`responder`] takes requests of the peer and answers them, and what it keeps
+//! of them is a [`response`]. Where packets were lost, [`early`] keeps those that come before them,
+//! [`repair`] sends only what was lost, and [`probe`] looks where no sign comes. Of the unreliable
+//! services, [`uc`] and [`ud`] are both sides. All state beyond that of a local queue pair is one
+//! [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
 //!
 //! # What is read again
 //!
@@ -23,10 +24,12 @@
 
 mod completer;
 mod early;
+mod headers;
 mod probe;
 mod repair;
 mod requester;
 mod responder;
+mod response;
 pub(crate) mod uc;
 pub(crate) mod ud;
 
@@ -58,18 +61,14 @@ use crate::{
         Bth,
         Headers,
         Malformed,
-        Packet,
-        Syndrome, //
+        Packet, //
     },
     psn,
     qp::{
         Core,
         Qp, //
     },
-    request::{
-        SendRequest,
-        Status, //
-    },
+    request::SendRequest,
     requester::Requester,
     schedule::{
         Bus,
@@ -81,10 +80,11 @@ use crate::{
         Cursor,
         Side, //
     },
-    state::MAX_RD_ATOMIC,
 };
 use probe::Probe;
 use repair::Repair;
+use requester::Record;
+use response::Responses;
 
 /// Requests that may be on their way at a time. A power of two.
 const REQUESTS: u32 = 64;
@@ -231,50 +231,6 @@ impl Gap {
     }
 }
 
-/// What is known of a request that has been taken from the ring and has not ended.
-#[derive(Clone, Copy, Default)]
-struct Record {
-    wr_id: u64,
-    /// The sequence number of its first packet, and how many it takes in either direction.
-    psn: u32,
-    packets: u32,
-    length: u32,
-    /// Bytes that have come back for it.
-    done: u32,
-    /// Which message it is, counted as the responder does (24 bits).
-    ssn: u32,
-    /// Its byte in the ring, and its flags.
-    opcode: u8,
-    flags: u8,
-    /// It has registered a region, before its turn to end.
-    is_registered: bool,
-    /// How it ends when all before it have ended, if it must not be sent.
-    failed: Option<Status>,
-}
-
-/// A request of the peer that is answered with data.
-#[derive(Clone, Copy, Default)]
-struct Resource {
-    psn: u32,
-    packets: u32,
-    /// What is read; of an atomic operation nothing.
-    addr: u64,
-    rkey: u32,
-    length: u32,
-    /// The sequence number with which the answer goes on, and that with which it began.
-    next: u32,
-    start: u32,
-    /// Packets of it that are asked for again, though what is behind them is not: the next one, the
-    /// first one, and that after the last one.
-    again: Option<(u32, u32, u32)>,
-    /// What an atomic operation found.
-    found: Option<u64>,
-    /// The answer is under way.
-    active: bool,
-    /// The answer has been given in full at least once.
-    answered: bool,
-}
-
 /// A request's room. As [`Qp`]'s own, it is made in a frame of its own.
 #[inline(never)]
 fn reply<H: Host>() -> Option<H::Box<SendRequest>> {
@@ -286,7 +242,6 @@ pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
     pub(crate) route: Option<H::Route>,
 
-    // The requester.
     records: H::Box<[Record; REQUESTS as usize]>,
     /// The slot of the oldest request that has not ended.
     oldest: u32,
@@ -338,32 +293,7 @@ pub(crate) struct Wire<H: Host> {
     reply_index: Option<u32>,
     reply_cursor: Cursor,
 
-    // The responder.
-    /// Messages carried out (24 bits).
-    msn: u32,
-    /// The last packet carried out that the acknowledgement of an earlier one may name.
-    ///
-    /// By the specification that could be any, but not every peer bears it. rdma_rxe takes the
-    /// acknowledgement of what is answered with data for the answer. And when it is sending a message of
-    /// several packets again and hears of the last one, which it has not sent yet, then it does not complete
-    /// the message, and has nothing more to send again by its account: if the next acknowledgement is lost,
-    /// it waits for ever. So the end of such a message is acknowledged to who asks by that packet alone.
-    plain: Option<u32>,
-    /// Packets are missing, or the peer is to come again later.
-    refused: Gap,
-    /// Requests behind one that is missing.
-    early_requests: H::Early,
-    /// A request was refused: the queue pair is in error as soon as the peer has been told.
-    gives_up: bool,
-    /// Where the write goes that is under way, its length, and the bytes of the message so far.
-    target: (u64, u32),
-    total: u32,
-    offset_in: u32,
-    /// What the peer is to be told: up to where, and what.
-    answer: Option<(u32, Syndrome)>,
-    resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
-    /// Which of these is used next.
-    next_resource: usize,
+    responses: Responses<H>,
 }
 
 impl<H: Host> Wire<H> {
@@ -397,17 +327,7 @@ impl<H: Host> Wire<H> {
             reply: reply::<H>()?,
             reply_index: None,
             reply_cursor: Cursor::default(),
-            msn: 0,
-            plain: None,
-            refused: Gap::default(),
-            early_requests: H::Early::default(),
-            gives_up: false,
-            target: (0, 0),
-            total: 0,
-            offset_in: 0,
-            answer: None,
-            resources: H::boxed_array(|_| Resource::default())?,
-            next_resource: 0,
+            responses: Responses::new()?,
         })
     }
 
@@ -416,15 +336,7 @@ impl<H: Host> Wire<H> {
         self.stop(0);
         self.ssn = 0;
         self.limit = None;
-        self.msn = 0;
-        self.plain = None;
-        self.refused = Gap::default();
-        self.gives_up = false;
-        self.target = (0, 0);
-        self.total = 0;
-        self.offset_in = 0;
-        *self.resources = [Resource::default(); MAX_RD_ATOMIC as usize];
-        self.next_resource = 0;
+        self.responses.reset();
         self.set_psn(0);
     }
 
@@ -469,10 +381,7 @@ impl<H: Host> Wire<H> {
         self.probe = Probe::default();
         self.unasked = 0;
         self.reply_index = None;
-        self.answer = None;
-        for resource in self.resources.iter_mut() {
-            resource.stop();
-        }
+        self.responses.stop();
     }
 
     /// The peer was elsewhere, or was not, and now it is the other way round: what has not ended is

@@ -16,7 +16,7 @@
 //! (9.7.5.1.4), and it is the requester that keeps what has come.
 
 use super::{
-    Record,
+    requester::Record,
     Wire, //
 };
 use crate::{

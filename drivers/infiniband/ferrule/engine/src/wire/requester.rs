@@ -4,8 +4,12 @@
 
 use super::{
     bth,
+    headers::{
+        headers,
+        packet_opcode,
+        takes_receive, //
+    },
     transmit,
-    Record,
     Unsent,
     Wire,
     BUSY,
@@ -22,16 +26,8 @@ use crate::{
     host::Host,
     packet::{
         self,
-        opcode::{
-            rc,
-            Position, //
-        },
-        AtomicEth,
-        Bth,
-        Headers,
-        Ieth,
-        ImmDt,
-        Reth, //
+        opcode::Position,
+        Bth, //
     },
     psn,
     qp::{
@@ -62,6 +58,27 @@ use crate::{
 
 /// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
 const SPAN: u32 = 1 << 23;
+
+/// What is known of a request that has been taken from the ring and has not ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Record {
+    pub(super) wr_id: u64,
+    /// The sequence number of its first packet, and how many it takes in either direction.
+    pub(super) psn: u32,
+    pub(super) packets: u32,
+    pub(super) length: u32,
+    /// Bytes that have come back for it.
+    pub(super) done: u32,
+    /// Which message it is, counted as the responder does (24 bits).
+    pub(super) ssn: u32,
+    /// Its byte in the ring, and its flags.
+    pub(super) opcode: u8,
+    pub(super) flags: u8,
+    /// It has registered a region, before its turn to end.
+    pub(super) is_registered: bool,
+    /// How it ends when all before it have ended, if it must not be sent.
+    pub(super) failed: Option<Status>,
+}
 
 impl Record {
     pub(super) fn is_read(&self) -> bool {
@@ -427,95 +444,6 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         } else {
             wire.unacknowledged != record.psn && index == wire.oldest
         }
-}
-
-/// Whether the message takes a receive request of the responder.
-fn takes_receive(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv | Opcode::WriteWithImm
-    )
-}
-
-/// The opcode of a packet in its message, of a reliable connection.
-pub(super) fn packet_opcode(opcode: Opcode, position: Position) -> u8 {
-    use Position::*;
-
-    let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
-    match (opcode, position) {
-        (Opcode::Read, _) => rc::READ_REQUEST,
-        (Opcode::CompareSwap, _) => rc::COMPARE_SWAP,
-        (Opcode::FetchAdd, _) => rc::FETCH_ADD,
-        (_, First) if is_write => rc::WRITE_FIRST,
-        (_, First) => rc::SEND_FIRST,
-        (_, Middle) if is_write => rc::WRITE_MIDDLE,
-        (_, Middle) => rc::SEND_MIDDLE,
-        (Opcode::Write, Last) => rc::WRITE_LAST,
-        (Opcode::Write, Only) => rc::WRITE_ONLY,
-        (Opcode::WriteWithImm, Last) => rc::WRITE_LAST_WITH_IMM,
-        (Opcode::WriteWithImm, Only) => rc::WRITE_ONLY_WITH_IMM,
-        (Opcode::SendWithImm, Last) => rc::SEND_LAST_WITH_IMM,
-        (Opcode::SendWithImm, Only) => rc::SEND_ONLY_WITH_IMM,
-        (Opcode::SendWithInv, Last) => rc::SEND_LAST_WITH_INV,
-        (Opcode::SendWithInv, Only) => rc::SEND_ONLY_WITH_INV,
-        (_, Last) => rc::SEND_LAST,
-        (_, Only) => rc::SEND_ONLY,
-    }
-}
-
-/// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's
-/// memory: by the bytes of the message.
-pub(super) fn headers(
-    head: &abi::SendWqe,
-    opcode: Opcode,
-    (from, until): (u32, u32),
-    mut base: Bth,
-    position: Position,
-) -> Headers {
-    let ends = position.ends();
-    if ends && takes_receive(opcode) && head.flags & abi::wr_flags::SOLICITED != 0 {
-        base.flags |= Bth::SOLICITED;
-    }
-    let mut headers = Headers::new(&base);
-    if opcode.is_atomic() {
-        let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
-        let (swap_or_add, compare) = match opcode {
-            Opcode::CompareSwap => (words.swap.get(), words.compare_add.get()),
-            _ => (words.compare_add.get(), 0),
-        };
-        headers.push(&AtomicEth {
-            addr: head.remote_addr.get().into(),
-            rkey: head.rkey.get().into(),
-            swap_or_add: swap_or_add.into(),
-            compare: compare.into(),
-        });
-        return headers;
-    }
-    let is_write = matches!(opcode, Opcode::Write | Opcode::WriteWithImm);
-    if opcode == Opcode::Read || (is_write && position.begins()) {
-        let length = until.wrapping_sub(from);
-        // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a read
-        // (qp_resp_from_reth) and, if the answer was lost, does not know it again by any other.
-        let rkey = match (opcode, length) {
-            (Opcode::Read, 0) => 0,
-            _ => head.rkey.get(),
-        };
-        headers.push(&Reth {
-            addr: head.remote_addr.get().wrapping_add(from.into()).into(),
-            rkey: rkey.into(),
-            length: length.into(),
-        });
-    }
-    match opcode {
-        Opcode::SendWithImm | Opcode::WriteWithImm if ends => headers.push(&ImmDt {
-            data: head.imm_or_inv,
-        }),
-        Opcode::SendWithInv if ends => headers.push(&Ieth {
-            rkey: u32::from_le_bytes(head.imm_or_inv).into(),
-        }),
-        _ => (),
-    }
-    headers
 }
 
 /// Sends the next packet of the request at hand.

@@ -4,10 +4,13 @@
 
 use super::{
     bth,
+    response::{
+        Resource,
+        Responses, //
+    },
     transmit,
     Gap,
     Outgoing,
-    Resource,
     Unsent,
     Wire,
     BUSY, //
@@ -82,7 +85,7 @@ pub(super) fn receive<H: Host>(
 ) {
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
-    if !ready || qp.wire.gives_up {
+    if !ready || qp.wire.responses.gives_up {
         return bus.counters.dropped.count(1);
     }
     let Qp { core, rq, wire, .. } = qp;
@@ -92,37 +95,38 @@ pub(super) fn receive<H: Host>(
             // Packets were lost. What follows waits until the one that is missing comes (C9-113).
             bus.counters.sequence_errors.count(1);
             wire.keep_request(rq.psn(), number, bytes, bus.now);
-            if wire.refused.is_news(number) {
-                wire.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
+            if wire.responses.refused.is_news(number) {
+                wire.responses.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
-            duplicate(bus, wire, packet, core.attr.path_mtu);
+            duplicate(bus, &mut wire.responses, packet, core.attr.path_mtu);
         }
         return;
     }
-    wire.refused = Gap::default();
-    match request(bus, core, rq, wire, packet, bytes) {
+    let responses = &mut wire.responses;
+    responses.refused = Gap::default();
+    match request(bus, core, rq, responses, packet, bytes) {
         Reply::Acknowledge => {
             if packet.rule().position.ends() {
-                wire.msn = psn::advance(wire.msn, 1);
+                responses.msn = psn::advance(responses.msn, 1);
             }
             let is_data = matches!(
                 packet.rule().kind,
                 Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
             );
             if !is_data {
-                wire.plain = Some(match packet.rule().position {
+                responses.plain = Some(match packet.rule().position {
                     Position::Last => psn::advance(number, psn::MASK),
                     _ => number,
                 });
                 if packet.bth().wants_acknowledge() {
-                    wire.answer = Some((number, Syndrome::Acknowledge(0)));
+                    responses.answer = Some((number, Syndrome::Acknowledge(0)));
                 }
             }
         }
         Reply::NotReady(code) => {
-            wire.refused.told = true;
-            wire.answer = Some((number, Syndrome::NotReady(code)));
+            responses.refused.told = true;
+            responses.answer = Some((number, Syndrome::NotReady(code)));
         }
         Reply::Refuse(status) => {
             let nak = match status {
@@ -132,8 +136,8 @@ pub(super) fn receive<H: Host>(
             };
             // In error nothing is answered any more: that is entered when this has been told, after
             // the answers to what came before.
-            wire.answer = Some((number, Syndrome::Negative(nak)));
-            wire.gives_up = true;
+            responses.answer = Some((number, Syndrome::Negative(nak)));
+            responses.gives_up = true;
         }
         Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
     }
@@ -144,7 +148,7 @@ pub(super) fn receive<H: Host>(
 /// `None`: no packet of a sound peer is like this.
 pub(super) fn assemble<'a, H: Host>(
     core: &Core<H>,
-    wire: &mut Wire<H>,
+    responses: &mut Responses<H>,
     packet: &Packet<'_>,
     bytes: &'a H::Packet,
     head: &'a mut abi::SendWqe,
@@ -187,10 +191,10 @@ pub(super) fn assemble<'a, H: Host>(
         return None;
     }
     if is_first {
-        wire.offset_in = 0;
-        wire.total = length;
+        responses.offset_in = 0;
+        responses.total = length;
     }
-    let offset = wire.offset_in;
+    let offset = responses.offset_in;
     let end = offset
         .checked_add(length)
         .filter(|&end| end <= MAX_MESSAGE)?;
@@ -198,12 +202,12 @@ pub(super) fn assemble<'a, H: Host>(
         if reth.length.get() > MAX_MESSAGE {
             return None;
         }
-        wire.target = (reth.addr.get(), reth.rkey.get());
-        wire.total = reth.length.get();
+        responses.target = (reth.addr.get(), reth.rkey.get());
+        responses.total = reth.length.get();
     }
     if let Some(atomic) = packet.atomic() {
-        wire.target = (atomic.addr.get(), atomic.rkey.get());
-        wire.total = crate::atomic::WORD;
+        responses.target = (atomic.addr.get(), atomic.rkey.get());
+        responses.total = crate::atomic::WORD;
         let (compare_add, swap) = match opcode {
             Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
             _ => (atomic.swap_or_add.get(), 0),
@@ -215,14 +219,14 @@ pub(super) fn assemble<'a, H: Host>(
     }
     let total = match rule.kind {
         Kind::Send => end,
-        _ => wire.total,
+        _ => responses.total,
     };
     // A write has as many bytes as its first packet says (C9-94).
     if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
         return None;
     }
-    head.remote_addr = wire.target.0.into();
-    head.rkey = wire.target.1.into();
+    head.remote_addr = responses.target.0.into();
+    head.rkey = responses.target.1.into();
     Some(Message {
         from: core.attr.dest_qpn,
         opcode,
@@ -251,36 +255,36 @@ fn request<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
     rq: &mut Responder,
-    wire: &mut Wire<H>,
+    responses: &mut Responses<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
 ) -> Reply {
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, wire, packet, bytes, &mut head) else {
+    let Some(mut message) = assemble(core, responses, packet, bytes, &mut head) else {
         return refuse(bus, core);
     };
     let opcode = message.opcode;
     // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
-    if opcode.is_answered_with_data() && !wire.has_resource(core) {
+    if opcode.is_answered_with_data() && !responses.has_resource(core) {
         return refuse(bus, core);
     }
     let reply = take(bus, core, rq, &mut message);
     if reply != Reply::Acknowledge {
         return reply;
     }
-    wire.offset_in = message.offset.wrapping_add(message.length);
+    responses.offset_in = message.offset.wrapping_add(message.length);
     if opcode.is_answered_with_data() {
         let found = match message.bytes {
             Bytes::Packet { found, .. } if opcode.is_atomic() => Some(found),
             _ => None,
         };
-        wire.keep(
+        responses.keep(
             core,
             Resource {
                 psn: message.psn,
                 packets: message.packets,
-                addr: wire.target.0,
-                rkey: wire.target.1,
+                addr: responses.target.0,
+                rkey: responses.target.1,
                 length: message.total,
                 next: message.psn,
                 start: message.psn,
@@ -302,77 +306,20 @@ fn refuse<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) -> Reply {
     Reply::Refuse(Status::RemoteInvalidRequest)
 }
 
-impl Resource {
-    /// Something of it is to be sent.
-    fn is_due(&self) -> bool {
-        self.active || self.again.is_some()
-    }
-
-    /// Nothing of it is to be sent any more.
-    pub(super) fn stop(&mut self) {
-        self.active = false;
-        self.again = None;
-    }
-
-    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind
-    /// these. What is asked for again is waited for by what came behind it, and goes first.
-    fn next(&self) -> (u32, u32, u32) {
-        let end = psn::advance(self.psn, self.packets);
-        self.again.unwrap_or((self.next, self.start, end))
-    }
-
-    /// That packet has been sent.
-    fn sent(&mut self) {
-        let (number, first, end) = self.next();
-        let next = psn::advance(number, 1);
-        let is_last = next == end;
-        if self.again.is_some() {
-            self.again = (!is_last).then_some((next, first, end));
-        } else {
-            self.next = next;
-            self.active = !is_last;
-            self.answered |= is_last;
-        }
-    }
-}
-
-impl<H: Host> Wire<H> {
-    /// The place of the resource that is used next: that of the oldest one.
-    fn next_place(&self, core: &Core<H>) -> usize {
-        let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
-        if self.next_resource < limit {
-            self.next_resource
-        } else {
-            0
-        }
-    }
-
-    /// Whether the peer may ask for one more answer with data.
-    fn has_resource(&self, core: &Core<H>) -> bool {
-        self.resources
-            .get(self.next_place(core))
-            .is_some_and(|resource| !resource.active || resource.answered)
-    }
-
-    /// Keeps what is to be answered in the place of the oldest one.
-    fn keep(&mut self, core: &Core<H>, resource: Resource) {
-        let place = self.next_place(core);
-        if let Some(old) = self.resources.get_mut(place) {
-            *old = resource;
-        }
-        self.next_resource = place.wrapping_add(1);
-    }
-}
-
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
 ///
 /// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105),
-/// as far as every peer bears it ([`Wire::plain`]). Others are answered by their own number.
-fn duplicate<H: Host>(bus: &mut Bus<'_, H>, wire: &mut Wire<H>, packet: &Packet<'_>, mtu: Mtu) {
+/// as far as every peer bears it ([`Responses::plain`]). Others are answered by their own number.
+fn duplicate<H: Host>(
+    bus: &mut Bus<'_, H>,
+    responses: &mut Responses<H>,
+    packet: &Packet<'_>,
+    mtu: Mtu,
+) {
     bus.counters.duplicates.count(1);
     let number = packet.bth().psn.get();
-    let known = wire.resources.iter_mut().find(|resource| {
+    let known = responses.resources.iter_mut().find(|resource| {
         resource.packets != 0 && psn::within(number, resource.psn, resource.packets)
     });
     match (packet.rule().kind, known, packet.reth()) {
@@ -400,16 +347,16 @@ fn duplicate<H: Host>(bus: &mut Bus<'_, H>, wire: &mut Wire<H>, packet: &Packet<
         }
         (Kind::Send | Kind::Write, _, _) => {
             let asks = packet.bth().wants_acknowledge();
-            let last = wire
+            let last = responses
                 .plain
                 .filter(|&plain| asks && psn::is_ahead(plain, number))
                 .unwrap_or(number);
             // What is to be told already stays if it says no, or more than this.
-            let is_better = wire.answer.is_none_or(|(known, syndrome)| {
+            let is_better = responses.answer.is_none_or(|(known, syndrome)| {
                 matches!(syndrome, Syndrome::Acknowledge(_)) && psn::is_ahead(last, known)
             });
             if is_better {
-                wire.answer = Some((last, Syndrome::Acknowledge(0)));
+                responses.answer = Some((last, Syndrome::Acknowledge(0)));
             }
         }
         _ => (),
@@ -429,6 +376,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         // The one furthest behind what is expected next is the oldest.
         let place = qp
             .wire
+            .responses
             .resources
             .iter()
             .enumerate()
@@ -444,33 +392,38 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         match respond(bus, qp, place) {
             Ok(()) => (),
             Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
-            Err(Unsent::Fault) if qp.wire.has_answered(place) => {
+            Err(Unsent::Fault) if qp.wire.responses.has_answered(place) => {
                 // A read that was answered is asked for once more, and the memory is not there any
                 // more. Whoever has had the answer may have said so, and the memory may have been
                 // deregistered. The request was on its way then, and no harm may come of it.
                 bus.counters.dropped.count(1);
-                if let Some(resource) = qp.wire.resources.get_mut(place) {
+                if let Some(resource) = qp.wire.responses.resources.get_mut(place) {
                     resource.stop();
                 }
             }
             Err(Unsent::Fault) => {
                 // The memory is not what it was when the read was accepted.
-                let number = qp.wire.resources.get(place).map_or(0, |gone| gone.next().0);
+                let number = qp
+                    .wire
+                    .responses
+                    .resources
+                    .get(place)
+                    .map_or(0, |gone| gone.next().0);
                 bus.counters.responder_errors.count(1);
                 let handle = &qp.core.init.handle;
                 bus.host.qp_event(handle, QpEvent::AccessError);
-                qp.wire.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
-                qp.wire.gives_up = true;
-                for resource in qp.wire.resources.iter_mut() {
+                qp.wire.responses.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
+                qp.wire.responses.gives_up = true;
+                for resource in qp.wire.responses.resources.iter_mut() {
                     resource.stop();
                 }
             }
         }
     }
-    if qp.wire.answer.is_some() && acknowledge(bus, qp) == Err(Unsent::Busy) {
+    if qp.wire.responses.answer.is_some() && acknowledge(bus, qp) == Err(Unsent::Busy) {
         return qp.wire.wait_for_host(bus.now);
     }
-    if qp.wire.gives_up {
+    if qp.wire.responses.gives_up {
         enter_error(qps, bus.host, &mut qp.core);
         return Next::Again;
     }
@@ -478,13 +431,6 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 }
 
 impl<H: Host> Wire<H> {
-    /// Whether a resource's answer has been given in full at least once.
-    fn has_answered(&self, place: usize) -> bool {
-        self.resources
-            .get(place)
-            .is_some_and(|resource| resource.answered)
-    }
-
     /// The host has no room: everything goes on after a while.
     fn wait_for_host(&mut self, now: u64) -> Next {
         let until = now.saturating_add(BUSY);
@@ -495,7 +441,12 @@ impl<H: Host> Wire<H> {
 }
 
 /// The acknowledgement header of an answer.
-fn aeth<H: Host>(core: &Core<H>, rq: &mut Responder, wire: &Wire<H>, syndrome: Syndrome) -> Aeth {
+fn aeth<H: Host>(
+    core: &Core<H>,
+    rq: &mut Responder,
+    responses: &Responses<H>,
+    syndrome: Syndrome,
+) -> Aeth {
     let syndrome = match syndrome {
         // How many receive requests there are is looked up when it is told; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
@@ -507,42 +458,42 @@ fn aeth<H: Host>(core: &Core<H>, rq: &mut Responder, wire: &Wire<H>, syndrome: S
     };
     Aeth {
         syndrome: syndrome.bits(),
-        msn: U24::new(wire.msn),
+        msn: U24::new(responses.msn),
     }
 }
 
 /// Sends the acknowledgement that is due.
 fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
-    let Some((number, syndrome)) = wire.answer else {
+    let Some((number, syndrome)) = wire.responses.answer else {
         return Ok(());
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
-    headers.push(&aeth(core, rq, wire, syndrome));
+    headers.push(&aeth(core, rq, &wire.responses, syndrome));
     transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         bus.counters.naks_sent.count(1);
     }
-    wire.answer = None;
+    wire.responses.answer = None;
     Ok(())
 }
 
 /// Sends the next packet of an answer with data.
 fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
-    let Some(&resource) = wire.resources.get(place) else {
+    let Some(&resource) = wire.responses.resources.get(place) else {
         return Ok(());
     };
     let (number, first, end) = resource.next();
     if let Some(found) = resource.found {
         let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, number));
-        headers.push(&aeth(core, rq, wire, Syndrome::Acknowledge(0)));
+        headers.push(&aeth(core, rq, &wire.responses, Syndrome::Acknowledge(0)));
         headers.push(&AtomicAckEth {
             original: found.into(),
         });
         transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
         bus.allowance.take_bytes(PACKET);
-        if let Some(resource) = wire.resources.get_mut(place) {
+        if let Some(resource) = wire.responses.resources.get_mut(place) {
             resource.active = false;
             resource.answered = true;
         }
@@ -562,7 +513,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     base.flags |= Bth::pad_flags(packet::pad(length));
     let mut headers = Headers::new(&base);
     if position != Position::Middle {
-        headers.push(&aeth(core, rq, wire, Syndrome::Acknowledge(0)));
+        headers.push(&aeth(core, rq, &wire.responses, Syndrome::Acknowledge(0)));
     }
     let whole = KeyUse {
         pd: core.init.pd,
@@ -582,7 +533,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     packet.send(bus.host, bus.counters, wire.route.as_mut())?;
     bus.allowance.take_bytes(length.max(PACKET));
     bus.counters.bytes.count(length.into());
-    if let Some(resource) = wire.resources.get_mut(place) {
+    if let Some(resource) = wire.responses.resources.get_mut(place) {
         resource.sent();
     }
     Ok(())

@@ -4,7 +4,7 @@
 
 use super::{
     bth,
-    requester::{
+    headers::{
         headers,
         packet_opcode, //
     },
@@ -63,7 +63,7 @@ pub(super) fn receive<H: Host>(
 ) {
     let Qp { core, rq, wire, .. } = qp;
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, wire, packet, bytes, &mut head) else {
+    let Some(mut message) = assemble(core, &mut wire.responses, packet, bytes, &mut head) else {
         // What is not made as the message needs it ends the message (C9-188).
         let number = packet.bth().psn.get();
         bus.counters
@@ -75,7 +75,9 @@ pub(super) fn receive<H: Host>(
     };
     let reply = uc::receive(bus, core, rq, &mut message);
     match reply {
-        Reply::Acknowledge => wire.offset_in = message.offset.wrapping_add(message.length),
+        Reply::Acknowledge => {
+            wire.responses.offset_in = message.offset.wrapping_add(message.length)
+        }
         Reply::Refuse(_) => enter_error(qps, bus.host, core),
         _ => (),
     }

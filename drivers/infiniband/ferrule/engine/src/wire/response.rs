@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is known of the requests of a peer that is elsewhere, until it has had its answers.
+
+use super::Gap;
+use crate::{
+    host::Host,
+    packet::Syndrome,
+    psn,
+    qp::Core,
+    state::MAX_RD_ATOMIC, //
+};
+
+/// A request of the peer that is answered with data.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Resource {
+    pub(super) psn: u32,
+    pub(super) packets: u32,
+    /// What is read; of an atomic operation nothing.
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+    pub(super) length: u32,
+    /// The sequence number with which the answer goes on, and that with which it began.
+    pub(super) next: u32,
+    pub(super) start: u32,
+    /// Packets of it that are asked for again, though what is behind them is not: the next one, the
+    /// first one, and that after the last one.
+    pub(super) again: Option<(u32, u32, u32)>,
+    /// What an atomic operation found.
+    pub(super) found: Option<u64>,
+    /// The answer is under way.
+    pub(super) active: bool,
+    /// The answer has been given in full at least once.
+    pub(super) answered: bool,
+}
+
+impl Resource {
+    /// Something of it is to be sent.
+    pub(super) fn is_due(&self) -> bool {
+        self.active || self.again.is_some()
+    }
+
+    /// Nothing of it is to be sent any more.
+    pub(super) fn stop(&mut self) {
+        self.active = false;
+        self.again = None;
+    }
+
+    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind
+    /// these. What is asked for again is waited for by what came behind it, and goes first.
+    pub(super) fn next(&self) -> (u32, u32, u32) {
+        let end = psn::advance(self.psn, self.packets);
+        self.again.unwrap_or((self.next, self.start, end))
+    }
+
+    /// That packet has been sent.
+    pub(super) fn sent(&mut self) {
+        let (number, first, end) = self.next();
+        let next = psn::advance(number, 1);
+        let is_last = next == end;
+        if self.again.is_some() {
+            self.again = (!is_last).then_some((next, first, end));
+        } else {
+            self.next = next;
+            self.active = !is_last;
+            self.answered |= is_last;
+        }
+    }
+}
+
+/// What a queue pair needs to answer a peer that is elsewhere, beyond what it needs for local peers.
+pub(super) struct Responses<H: Host> {
+    /// Messages carried out (24 bits).
+    pub(super) msn: u32,
+    /// The last packet carried out that the acknowledgement of an earlier one may name.
+    ///
+    /// By the specification that could be any, but not every peer bears it. rdma_rxe takes the
+    /// acknowledgement of what is answered with data for the answer. And when it is sending a message of
+    /// several packets again and hears of the last one, which it has not sent yet, then it does not complete
+    /// the message, and has nothing more to send again by its account: if the next acknowledgement is lost,
+    /// it waits for ever. So the end of such a message is acknowledged to who asks by that packet alone.
+    pub(super) plain: Option<u32>,
+    /// Packets are missing, or the peer is to come again later.
+    pub(super) refused: Gap,
+    /// Requests behind one that is missing.
+    pub(super) early: H::Early,
+    /// A request was refused: the queue pair is in error as soon as the peer has been told.
+    pub(super) gives_up: bool,
+    /// Where the write goes that is under way, its length, and the bytes of the message so far.
+    pub(super) target: (u64, u32),
+    pub(super) total: u32,
+    pub(super) offset_in: u32,
+    /// What the peer is to be told: up to where, and what.
+    pub(super) answer: Option<(u32, Syndrome)>,
+    pub(super) resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
+    /// Which of these is used next.
+    next_resource: usize,
+}
+
+impl<H: Host> Responses<H> {
+    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
+    pub(super) fn new() -> Option<Self> {
+        Some(Self {
+            msn: 0,
+            plain: None,
+            refused: Gap::default(),
+            early: H::Early::default(),
+            gives_up: false,
+            target: (0, 0),
+            total: 0,
+            offset_in: 0,
+            answer: None,
+            resources: H::boxed_array(|_| Resource::default())?,
+            next_resource: 0,
+        })
+    }
+
+    /// Forgets all, as in RESET; what is kept of early packets goes otherwise.
+    pub(super) fn reset(&mut self) {
+        self.stop();
+        self.msn = 0;
+        self.plain = None;
+        self.refused = Gap::default();
+        self.gives_up = false;
+        self.target = (0, 0);
+        self.total = 0;
+        self.offset_in = 0;
+        *self.resources = [Resource::default(); MAX_RD_ATOMIC as usize];
+        self.next_resource = 0;
+    }
+
+    /// Nothing is to be answered any more.
+    pub(super) fn stop(&mut self) {
+        self.answer = None;
+        for resource in self.resources.iter_mut() {
+            resource.stop();
+        }
+    }
+
+    /// The place of the resource that is used next: that of the oldest one.
+    fn next_place(&self, core: &Core<H>) -> usize {
+        let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
+        if self.next_resource < limit {
+            self.next_resource
+        } else {
+            0
+        }
+    }
+
+    /// Whether the peer may ask for one more answer with data.
+    pub(super) fn has_resource(&self, core: &Core<H>) -> bool {
+        self.resources
+            .get(self.next_place(core))
+            .is_some_and(|resource| !resource.active || resource.answered)
+    }
+
+    /// Keeps what is to be answered in the place of the oldest one.
+    pub(super) fn keep(&mut self, core: &Core<H>, resource: Resource) {
+        let place = self.next_place(core);
+        if let Some(old) = self.resources.get_mut(place) {
+            *old = resource;
+        }
+        self.next_resource = place.wrapping_add(1);
+    }
+
+    /// Whether a resource's answer has been given in full at least once.
+    pub(super) fn has_answered(&self, place: usize) -> bool {
+        self.resources
+            .get(place)
+            .is_some_and(|resource| resource.answered)
+    }
+}
