@@ -121,7 +121,8 @@ class Node:
         """What QEMU said last, if it ended by a fault of its own."""
         if not self.process or self.process.returncode not in ABORTED:
             return None
-        return tail(self.qemu_log, 1).removeprefix("  | ") or "it said nothing"
+        said = self.qemu_log.read_text(errors="replace").splitlines()
+        return said[-1] if said else "it said nothing"
 
     def reports(self) -> list[kernlog.Report]:
         try:

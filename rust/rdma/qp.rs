@@ -490,16 +490,10 @@ pub(crate) unsafe extern "C" fn post_send_callback<D: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function.
         let qp = unsafe { Qp::<D>::from_raw(raw) };
-        // Programs post to memory of their own. Here addresses are taken for the kernel's.
-        if qp.is_user() {
-            // SAFETY: By the requirements of this function.
-            unsafe { *bad = first };
-            return Err(EOPNOTSUPP);
-        }
         let is_datagram = matches!(qp.qp_type(), Type::Smi | Type::Gsi | Type::Ud);
         // SAFETY: By the requirements of this function.
         unsafe {
-            work::post_send(first, bad, is_datagram, |requests| {
+            work::post_send(first, bad, qp.is_user(), is_datagram, |requests| {
                 D::Qp::post_send(qp, requests)
             })
         }?;
@@ -520,14 +514,12 @@ pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function.
         let qp = unsafe { Qp::<D>::from_raw(raw) };
-        // Programs post to memory of their own. Here addresses are taken for the kernel's.
-        if qp.is_user() {
-            // SAFETY: By the requirements of this function.
-            unsafe { *bad = first };
-            return Err(EOPNOTSUPP);
-        }
         // SAFETY: By the requirements of this function.
-        unsafe { work::post_recv(first, bad, |requests| D::Qp::post_recv(qp, requests)) }?;
+        unsafe {
+            work::post_recv(first, bad, qp.is_user(), |requests| {
+                D::Qp::post_recv(qp, requests)
+            })
+        }?;
         Ok(0)
     })
 }

@@ -331,14 +331,12 @@ pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function.
         let srq = unsafe { Srq::<D>::from_raw(raw) };
-        // Programs post to memory of their own. Here addresses are taken for the kernel's.
-        if srq.is_user() {
-            // SAFETY: By the requirements of this function.
-            unsafe { *bad = first };
-            return Err(EOPNOTSUPP);
-        }
         // SAFETY: By the requirements of this function.
-        unsafe { work::post_recv(first, bad, |requests| D::Srq::post_recv(srq, requests)) }?;
+        unsafe {
+            work::post_recv(first, bad, srq.is_user(), |requests| {
+                D::Srq::post_recv(srq, requests)
+            })
+        }?;
         Ok(0)
     })
 }

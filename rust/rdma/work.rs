@@ -12,6 +12,7 @@ use core::{
 };
 
 use kernel::prelude::*;
+use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
@@ -459,7 +460,12 @@ impl Completions<'_> {
 }
 
 /// Runs `post` with a list of send requests; if it fails, `bad` is the request that was handed out
-/// last.
+/// last, and the first one if none was.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for the queue of a program (`is_user`): it posts to memory of its own, and here addresses
+/// are taken for the kernel's. Else what `post` answers.
 ///
 /// # Safety
 ///
@@ -468,6 +474,7 @@ impl Completions<'_> {
 pub(crate) unsafe fn post_send<D: Driver>(
     first: *const bindings::ib_send_wr,
     bad: *mut *const bindings::ib_send_wr,
+    is_user: bool,
     is_datagram: bool,
     post: impl FnOnce(&mut SendRequests<'_, D>) -> Result,
 ) -> Result {
@@ -478,7 +485,11 @@ pub(crate) unsafe fn post_send<D: Driver>(
         _lent: PhantomData,
         _driver: PhantomData,
     };
-    post(&mut requests).inspect_err(|_| {
+    let posted = match is_user {
+        true => Err(EOPNOTSUPP),
+        false => post(&mut requests),
+    };
+    posted.inspect_err(|_| {
         // SAFETY: By the requirements of this function.
         unsafe { *bad = requests.current };
     })
@@ -492,6 +503,7 @@ pub(crate) unsafe fn post_send<D: Driver>(
 pub(crate) unsafe fn post_recv(
     first: *const bindings::ib_recv_wr,
     bad: *mut *const bindings::ib_recv_wr,
+    is_user: bool,
     post: impl FnOnce(&mut RecvRequests<'_>) -> Result,
 ) -> Result {
     let mut requests = RecvRequests {
@@ -499,7 +511,11 @@ pub(crate) unsafe fn post_recv(
         next: first,
         _lent: PhantomData,
     };
-    post(&mut requests).inspect_err(|_| {
+    let posted = match is_user {
+        true => Err(EOPNOTSUPP),
+        false => post(&mut requests),
+    };
+    posted.inspect_err(|_| {
         // SAFETY: By the requirements of this function.
         unsafe { *bad = requests.current };
     })

@@ -491,10 +491,6 @@ static void poll_arguments(void)
 	free(wc);
 }
 
-#define COMMAND(d, name, cmd, resp) \
-	uverbs_command((d)->ctx->cmd_fd, IB_USER_VERBS_CMD_##name, cmd, \
-		       sizeof(*(cmd)), resp, sizeof(resp))
-
 /*
  * Posting and polling by commands is for devices whose drivers do that in the
  * kernel. Here the kernel's own users have these verbs, whose addresses are
@@ -526,20 +522,22 @@ static void data_path_by_commands(void)
 	struct ibv_srq *srq;
 	struct device d;
 	struct end e;
+	int fd;
 
 	device_open(&d);
+	fd = d.ctx->cmd_fd;
 	end_make(&e, &d, NULL);
 	srq = ibv_create_srq(d.pd, &srq_init);
 	REQUIRE(srq);
 	send.head.qp_handle = e.qp->handle;
-	REQUIRE_EQ(COMMAND(&d, POST_SEND, &send, answer), EOPNOTSUPP);
+	REQUIRE_EQ(UVERBS_COMMAND(fd, POST_SEND, &send, &answer), EOPNOTSUPP);
 	recv.head.qp_handle = e.qp->handle;
-	REQUIRE_EQ(COMMAND(&d, POST_RECV, &recv, answer), EOPNOTSUPP);
+	REQUIRE_EQ(UVERBS_COMMAND(fd, POST_RECV, &recv, &answer), EOPNOTSUPP);
 	/* The same command, for another object. */
 	recv.head.qp_handle = srq->handle;
-	REQUIRE_EQ(COMMAND(&d, POST_SRQ_RECV, &recv, answer), EOPNOTSUPP);
+	REQUIRE_EQ(UVERBS_COMMAND(fd, POST_SRQ_RECV, &recv, &answer), EOPNOTSUPP);
 	poll.cq_handle = e.scq->handle;
-	REQUIRE_EQ(COMMAND(&d, POLL_CQ, &poll, answer), EOPNOTSUPP);
+	REQUIRE_EQ(UVERBS_COMMAND(fd, POLL_CQ, &poll, &answer), EOPNOTSUPP);
 	REQUIRE_ERRNO(ibv_destroy_srq(srq), 0);
 	end_free(&e);
 	device_close(&d);

@@ -129,17 +129,20 @@ struct own_device {
 	char device[32];	/* such as "ferrule_test0" */
 };
 
+void own_device_make(struct own_device *o, unsigned int number, int mtu);
+void own_device_remove(struct own_device *o);
+/* Runs a shell command; returns its exit status. */
+int run_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /*
  * One of uverbs' write commands, as old programs give them; returns 0 or an
  * errno value. It begins with the address of its answer, if it has one.
  */
 int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
 		   size_t out);
-
-void own_device_make(struct own_device *o, unsigned int number, int mtu);
-void own_device_remove(struct own_device *o);
-/* Runs a shell command; returns its exit status. */
-int run_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+#define UVERBS_COMMAND(fd, name, cmd, resp)                                  \
+	uverbs_command(fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), resp, \
+		       sizeof(*(resp)))
 
 /* Fails unless this asynchronous event is the next, and takes it. */
 void expect_async(struct ibv_context *ctx, enum ibv_event_type type,

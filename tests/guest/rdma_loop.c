@@ -62,9 +62,7 @@ struct loop {
 	uint8_t *mem;		/* LEN bytes to send, LEN to receive */
 };
 
-#define COMMAND(l, name, cmd, resp) \
-	uverbs_command((l)->fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), \
-		       resp, sizeof(*(resp)))
+#define COMMAND(l, name, cmd, resp) UVERBS_COMMAND((l)->fd, name, cmd, resp)
 
 static int kick(struct loop *l)
 {

@@ -191,18 +191,13 @@ impl Posting {
     /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
     pub(crate) fn post_send<'a, D: Driver>(
         &self,
-        requests: impl Iterator<Item = SendRequest<'a, D>>,
+        mut requests: impl Iterator<Item = SendRequest<'a, D>>,
         destination: impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
     ) -> (bool, Result) {
         let mut sender = self.sender.lock();
         let before = sender.filled.producer;
-        let mut result = Ok(());
-        for request in requests {
-            result = self.put_send(&mut sender, &request, &destination);
-            if result.is_err() {
-                break;
-            }
-        }
+        let result =
+            requests.try_for_each(|request| self.put_send(&mut sender, &request, &destination));
         let any = sender.filled.producer != before;
         if any {
             let _ = self.store(SQ_PRODUCER, sender.filled.producer);
@@ -217,17 +212,11 @@ impl Posting {
     /// As for [`Posting::post_send`], but `EINVAL` in RESET only.
     pub(crate) fn post_recv<'a>(
         &self,
-        requests: impl Iterator<Item = RecvRequest<'a>>,
+        mut requests: impl Iterator<Item = RecvRequest<'a>>,
     ) -> (bool, Result) {
         let mut receiver = self.receiver.lock();
         let before = receiver.producer;
-        let mut result = Ok(());
-        for request in requests {
-            result = self.put_recv(&mut receiver, &request);
-            if result.is_err() {
-                break;
-            }
-        }
+        let result = requests.try_for_each(|request| self.put_recv(&mut receiver, &request));
         if receiver.producer == before {
             return (false, result);
         }

@@ -5,7 +5,8 @@
 use super::{
     requester::{
         fail,
-        retire, //
+        retire,
+        Record, //
     },
     Gap,
     Wire, //
@@ -230,7 +231,7 @@ fn take_atomic<H: Host>(
 }
 
 /// The oldest request, if it is one for which such data come back.
-fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, super::requester::Record)> {
+fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
     let wire = &qp.wire;
     if wire.outstanding(qp.sq.consumer()) == 0 {
         return None;

@@ -115,9 +115,8 @@ impl<H: Host> Responses<H> {
         })
     }
 
-    /// Forgets all, as in RESET; what is kept of early packets goes otherwise.
+    /// Forgets what [`Responses::stop`] leaves, as in RESET.
     pub(super) fn reset(&mut self) {
-        self.stop();
         self.msn = 0;
         self.plain = None;
         self.refused = Gap::default();
