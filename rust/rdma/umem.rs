@@ -242,6 +242,7 @@ impl Umem {
     }
 
     /// The index of the extent in which `offset` is, if it is in one.
+    #[inline]
     fn find(&self, offset: u64) -> usize {
         // Most memory has few extents, and an access is mostly near to the start of one.
         self.extents
@@ -360,14 +361,14 @@ impl Umem {
     ///
     /// `EACCES` if the destination may not be written to, `EFAULT` if the bytes are not all inside;
     /// then nothing is copied.
-    #[inline]
+    #[inline(always)]
     pub fn copy(dst: &Umem, dst_off: u64, src: &Umem, src_off: u64, len: u64) -> Result {
         if !dst.writable {
             return Err(EACCES);
         }
         if let (Some(from), Some(to)) = (src.in_one(src_off, len), dst.in_one(dst_off, len)) {
             // SAFETY: Both have `len` bytes of pinned memory.
-            unsafe { ptr::copy(from, to, len as usize) };
+            unsafe { copy_in_one(from, to, len as usize) };
             return Ok(());
         }
         dst.check(dst_off, len)?;
@@ -428,6 +429,25 @@ impl Umem {
         match self.word(offset)?.cmpxchg(old, new, Full) {
             Ok(was) | Err(was) => Ok(was),
         }
+    }
+}
+
+/// Copies `len` bytes that may overlap. Those of a word are not worth a call.
+///
+/// # Safety
+///
+/// As of [`ptr::copy`].
+#[inline(always)]
+unsafe fn copy_in_one(from: *const u8, to: *mut u8, len: usize) {
+    if len == size_of::<u64>() {
+        // SAFETY: Both have as many bytes, which need not be aligned.
+        unsafe {
+            to.cast::<u64>()
+                .write_unaligned(from.cast::<u64>().read_unaligned())
+        };
+    } else {
+        // SAFETY: By the safety requirements.
+        unsafe { ptr::copy(from, to, len) };
     }
 }
 

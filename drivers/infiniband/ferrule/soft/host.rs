@@ -223,7 +223,7 @@ impl Region for Pinned {
         self.0.write(offset, from).map_err(|_| Fault)
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy(
         from: &Self,
         from_offset: u64,

@@ -25,7 +25,7 @@ use crate::{
     schedule::Bus,
     sgl::{
         self,
-        Side, //
+        Inline, //
     },
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn answer<H: Host>(
         return Ok(Reply::Acknowledge);
     }
     let before = before.to_ne_bytes();
-    let mut source = Side::Inline(&before);
+    let mut source = Inline(&before);
     match sgl::copy(bus.keys, &mut source, &mut message.local(), WORD) {
         Ok(()) => Ok(Reply::Acknowledge),
         Err(_) => Ok(Reply::LocalLost),

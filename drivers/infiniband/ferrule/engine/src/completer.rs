@@ -100,6 +100,7 @@ impl Completion {
 /// Writes the completion of the send request at hand, if one is due.
 ///
 /// Success is told only where it was asked for; every other end is told always.
+#[inline]
 pub(crate) fn complete_send<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,

@@ -48,7 +48,7 @@ use crate::{
     },
     sgl::{
         self,
-        Side,
+        Inline,
         Unreachable, //
     },
     unreliable::{
@@ -266,7 +266,7 @@ fn take<H: Host>(
     let with_imm = message.opcode == Opcode::SendWithImm;
     let mut copied = sgl::copy(
         bus.keys,
-        &mut Side::Inline(&area.header),
+        &mut Inline(&area.header),
         &mut rq.target(),
         grh::LENGTH,
     );

@@ -281,6 +281,13 @@ impl<H: Host> Keys<H> {
         }
     }
 
+    /// [`Keys::check`] of a key that the program itself uses. A window opens to peers only (C10-70), so
+    /// that has to be a region's.
+    #[inline(always)]
+    pub(crate) fn check_local(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        self.check_region(want)
+    }
+
     /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of a
     /// region's key needs no function and no memory.
     #[inline(never)]

@@ -30,6 +30,7 @@ use crate::{
 };
 
 /// Hands a piece of `length` bytes of the request at hand to the peer, and brings the answer.
+#[inline(always)]
 pub(crate) fn deliver<H: Host>(
     qps: &mut Qps<H>,
     bus: &mut Bus<'_, H>,

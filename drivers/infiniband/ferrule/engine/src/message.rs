@@ -20,6 +20,7 @@ use crate::{
     },
     sgl::{
         Cursor,
+        InPacket,
         Side, //
     },
 };
@@ -111,10 +112,10 @@ impl<H: Host> Message<'_, H> {
                 pd,
                 cursor,
             } => request.side(*pd, self.offset, cursor),
-            Bytes::Packet { packet, start, .. } => Side::Packet {
+            Bytes::Packet { packet, start, .. } => Side::Packet(InPacket {
                 packet,
                 offset: *start,
-            },
+            }),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     schedule::Bus,
     sgl::{
         self,
-        Side,
+        Memory,
         Unreachable, //
     },
 };
@@ -31,7 +31,7 @@ pub(crate) fn answer<H: Host>(
     }
     // Checked for the whole range before a byte is handed out, and again with every piece.
     let whole = message.remote(core, Access::REMOTE_READ);
-    let mut source = Side::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?;
+    let mut source = Memory::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
         return Ok(Reply::Acknowledge);
     }

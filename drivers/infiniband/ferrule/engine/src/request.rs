@@ -24,6 +24,8 @@ use crate::{
     ring::RingLayout,
     sgl::{
         Cursor,
+        Inline,
+        Sgl,
         Side, //
     },
 };
@@ -88,6 +90,7 @@ pub(crate) enum Opcode {
 impl Opcode {
     /// The operation that a byte of the ring names, if a queue pair of this type can do it (IBA
     /// volume 1, C10-87 and table 46), and if it is a program's or, as `is_host` says, the host's.
+    #[inline(always)]
     fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
         let opcode = match byte {
             wr_opcode::SEND => Opcode::Send,
@@ -336,14 +339,14 @@ impl SendRequest {
     ) -> Side<'a, H> {
         if self.is_inline() {
             let bytes = self.payload.inline(self.length as usize);
-            Side::Inline(bytes.get(offset as usize..).unwrap_or(&[]))
+            Side::Inline(Inline(bytes.get(offset as usize..).unwrap_or(&[])))
         } else {
-            Side::List {
+            Side::List(Sgl {
                 pd,
                 need: self.opcode.local_need(),
                 entries: self.entries(),
                 cursor,
-            }
+            })
         }
     }
 

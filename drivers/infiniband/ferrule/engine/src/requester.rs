@@ -404,6 +404,10 @@ impl Requester {
 }
 
 /// A turn of the requester, in state RTS or SQD.
+///
+/// This is one function, and what is rare is none of it: a request goes from the ring to the peer's memory without
+/// a call, so with few registers to be saved, and its code lies together.
+#[inline(never)]
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.sq.wait != Wait::Nothing {
@@ -438,6 +442,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 }
 
 /// Sends one piece of the request at hand and does what the answer says.
+#[inline(always)]
 fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     if qp.sq.request.opcode.is_local() {
         return match change_key(bus, qp) {
@@ -496,6 +501,7 @@ pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Resul
 
 /// Sends a piece of a message of an unreliable connection. Nobody answers: what was sent is done,
 /// whatever became of it (IBA volume 1, 9.8.2.1).
+#[inline(never)]
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
@@ -521,6 +527,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<
 }
 
 /// Sends the datagram at hand, which is done with that.
+#[inline(never)]
 fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     match datagram::send(qps, bus, qp) {
         Ok(()) => {
@@ -571,6 +578,7 @@ fn give_up<H: Host>(
 }
 
 /// A piece arrived: the request has ended if it was the last.
+#[inline(always)]
 fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, length: u32) {
     let Qp { core, sq, .. } = qp;
     sq.psn = psn::advance(sq.psn, psn::packets(length, core.attr.path_mtu));
@@ -582,6 +590,7 @@ fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, 
 }
 
 /// The request at hand has done what it should.
+#[inline(always)]
 fn succeed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let Qp { core, sq, .. } = qp;
     let told = complete_send(bus, core, sq, Status::Success);
@@ -594,6 +603,7 @@ fn succeed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
 }
 
 /// The receiver had no receive request: try again after the time it asked for (C9-155, C9-157).
+#[cold]
 fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
     bus.counters.receiver_not_ready.count(1);
     if !qp.sq.take_rnr_retry(&qp.core.attr) {
@@ -640,6 +650,7 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
 ///
 /// A queue pair of a connected, reliable service is in error then; of the others, only its send
 /// queue is (IBA volume 1, 10.3.1 and 9.9.2.1).
+#[cold]
 fn fail<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) {
     let Qp { core, sq, .. } = qp;
     let told = complete_send(bus, core, sq, status);
@@ -659,6 +670,7 @@ fn fail<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status:
 }
 
 /// The queue pair cannot tell any more how its requests end: it is in error, and says so.
+#[cold]
 pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     if qp.core.state != State::Err {
         bus.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);

@@ -19,6 +19,7 @@ use crate::{
     counters::Count,
     event::QpEvent,
     host::Host,
+    key::Keys,
     message::Message,
     psn,
     qp::Core,
@@ -33,6 +34,9 @@ use crate::{
     sgl::{
         self,
         Cursor,
+        Memory,
+        Pieces,
+        Sgl,
         Side,
         Unreachable, //
     },
@@ -235,8 +239,8 @@ impl Responder {
     }
 
     /// Where the next bytes for the receive request at hand belong.
-    pub(crate) fn target<H: Host>(&mut self) -> Side<'_, H> {
-        Side::List {
+    pub(crate) fn target(&mut self) -> Sgl<'_> {
+        Sgl {
             pd: self.pd,
             need: Access::LOCAL_WRITE,
             entries: self.request.entries(),
@@ -445,7 +449,7 @@ fn place<H: Host>(
             Err(NoReceive::Jump) => return Err(Refusal::Broken),
         }
     }
-    let mut target = match kind {
+    let copied = match kind {
         Inbound::Send => {
             if !rq.has_room(length) {
                 // The message is longer than the buffer for it (C9-97 and following).
@@ -454,17 +458,17 @@ fn place<H: Host>(
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            rq.target()
+            copy(bus.keys, message, &mut rq.target())
         }
         _ => {
             // Checked for the whole range before a byte is placed, and again with every piece, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
-            Side::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?
+            let memory = Memory::opened(bus.keys, &whole, message.offset);
+            copy(bus.keys, message, &mut memory.ok_or(Refusal::Access)?)
         }
     };
-    let piece = message.length;
-    match sgl::copy(bus.keys, &mut message.local(), &mut target, piece) {
+    match copied {
         Ok(()) => Ok(Reply::Acknowledge),
         Err(Unreachable::Source) => Ok(Reply::LocalLost),
         Err(Unreachable::Target) if kind == Inbound::Send => {
@@ -475,6 +479,23 @@ fn place<H: Host>(
             })
         }
         Err(Unreachable::Target) => Err(Refusal::Access),
+    }
+}
+
+/// Copies the bytes of a piece from the requester's side: for each kind that this may be by itself,
+/// so that no copy has kinds to tell apart.
+#[inline(always)]
+fn copy<H: Host>(
+    keys: &Keys<H>,
+    message: &mut Message<'_, H>,
+    target: &mut impl Pieces<H>,
+) -> Result<(), Unreachable> {
+    let length = message.length;
+    match message.local() {
+        Side::Inline(mut bytes) => sgl::copy(keys, &mut bytes, target, length),
+        Side::Packet(mut packet) => sgl::copy(keys, &mut packet, target, length),
+        Side::List(mut list) => sgl::copy(keys, &mut list, target, length),
+        Side::Memory(mut memory) => sgl::copy(keys, &mut memory, target, length),
     }
 }
 

@@ -41,41 +41,20 @@ impl Cursor {
     }
 }
 
-/// One side of a copy.
-pub(crate) enum Side<'a, H: Host> {
-    /// Inline data of a request, of which the first bytes have been used.
-    Inline(&'a [u8]),
-    /// The payload of a packet that was received.
-    Packet {
-        packet: &'a H::Packet,
-        /// Where it goes on: bytes from the base transport header on.
-        offset: usize,
-    },
-    /// A scatter/gather list.
-    List {
-        pd: u32,
-        need: Access,
-        entries: &'a [abi::Sge],
-        cursor: &'a mut Cursor,
-    },
-    /// Memory of a peer, which a key has opened. It stays as long as nobody else has the keys.
-    Memory {
-        region: &'a H::Region,
-        /// The bytes from there on, and how many there are.
-        offset: u64,
-        left: u32,
-    },
-}
+/// Bytes in pieces, as one side of a copy has them.
+///
+/// A copy whose sides are of known kinds has no kinds to tell apart, piece by piece.
+pub(crate) trait Pieces<H: Host> {
+    /// The next piece, and how many of `at_most` bytes it has; `None` if the key check forbids it
+    /// or the side is at its end.
+    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)>;
 
-/// Which side of a copy could not be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreachable {
-    Source,
-    Target,
+    /// Goes on by `length` bytes, of the piece that was answered last.
+    fn advance(&mut self, length: u32);
 }
 
 /// The next bytes of a side that lie in one piece.
-enum Piece<'a, H: Host> {
+pub(crate) enum Piece<'a, H: Host> {
     Private(&'a [u8]),
     Packet {
         packet: &'a H::Packet,
@@ -87,89 +66,166 @@ enum Piece<'a, H: Host> {
     },
 }
 
-impl<'a, H: Host> Side<'a, H> {
+/// Inline data of a request, or whatever else is not shared, of which the first bytes have been used.
+pub(crate) struct Inline<'a>(pub(crate) &'a [u8]);
+
+impl<H: Host> Pieces<H> for Inline<'_> {
+    #[inline(always)]
+    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+        let length = self.0.len().min(at_most as usize);
+        let piece = self.0.get(..length)?;
+        (length != 0).then_some((Piece::Private(piece), length as u32))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, length: u32) {
+        self.0 = self.0.get(length as usize..).unwrap_or(&[]);
+    }
+}
+
+/// The payload of a packet that was received.
+pub(crate) struct InPacket<'a, H: Host> {
+    pub(crate) packet: &'a H::Packet,
+    /// Where it goes on: bytes from the base transport header on.
+    pub(crate) offset: usize,
+}
+
+impl<H: Host> Pieces<H> for InPacket<'_, H> {
+    #[inline(always)]
+    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+        // Whoever copies out of a packet knows how many bytes it has.
+        let InPacket { packet, offset } = *self;
+        Some((Piece::Packet { packet, offset }, at_most))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, length: u32) {
+        self.offset = self.offset.wrapping_add(length as usize);
+    }
+}
+
+/// A scatter/gather list.
+pub(crate) struct Sgl<'a> {
+    pub(crate) pd: u32,
+    pub(crate) need: Access,
+    pub(crate) entries: &'a [abi::Sge],
+    pub(crate) cursor: &'a mut Cursor,
+}
+
+impl<H: Host> Pieces<H> for Sgl<'_> {
+    #[inline(always)]
+    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+        loop {
+            let entry = self.entries.get(self.cursor.entry)?;
+            let rest = entry.length.get().wrapping_sub(self.cursor.offset);
+            if rest == 0 {
+                // Entries without bytes, also in the middle of a list, open nothing.
+                self.cursor.entry = self.cursor.entry.wrapping_add(1);
+                self.cursor.offset = 0;
+                continue;
+            }
+            let length = rest.min(at_most);
+            let first = u64::from(self.cursor.offset);
+            let (region, offset) = keys
+                .check_local(&KeyUse {
+                    pd: self.pd,
+                    key: entry.lkey.get(),
+                    need: self.need,
+                    addr: entry.addr.get().checked_add(first)?,
+                    length: u64::from(length),
+                    peer_of: None,
+                })
+                .ok()?;
+            break Some((Piece::Memory { region, offset }, length));
+        }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, length: u32) {
+        self.cursor.offset = self.cursor.offset.wrapping_add(length);
+    }
+}
+
+/// Memory of a peer, which a key has opened. It stays as long as nobody else has the keys.
+pub(crate) struct Memory<'a, H: Host> {
+    /// None where there are no bytes.
+    region: Option<&'a H::Region>,
+    /// The bytes from there on, and how many there are.
+    offset: u64,
+    left: u32,
+}
+
+impl<'a, H: Host> Memory<'a, H> {
     /// The peer's memory that a key opens, from the byte `offset` of the use on. The key is checked
     /// for all of the use, but for one of no bytes, which checks no key (IBA volume 1, C9-88).
     #[inline(always)]
     pub(crate) fn opened(keys: &'a Keys<H>, whole: &KeyUse, offset: u32) -> Option<Self> {
         if whole.length == 0 {
-            return Some(Side::Inline(&[]));
+            return Some(Memory {
+                region: None,
+                offset: 0,
+                left: 0,
+            });
         }
         let (region, start) = keys.check(whole).ok()?;
-        Some(Side::Memory {
-            region,
+        Some(Memory {
+            region: Some(region),
             offset: start.wrapping_add(offset.into()),
             left: (whole.length as u32).saturating_sub(offset),
         })
     }
+}
 
-    /// The next piece, and how many of `at_most` bytes it has; `None` if the key check forbids it
-    /// or the side is at its end.
+impl<H: Host> Pieces<H> for Memory<'_, H> {
     #[inline(always)]
+    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+        let length = at_most.min(self.left);
+        let (region, offset) = (self.region?, self.offset);
+        (length != 0).then_some((Piece::Memory { region, offset }, length))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, length: u32) {
+        self.offset = self.offset.wrapping_add(u64::from(length));
+        self.left = self.left.wrapping_sub(length);
+    }
+}
+
+/// One side of a copy, of a kind that shows when it is made.
+pub(crate) enum Side<'a, H: Host> {
+    Inline(Inline<'a>),
+    Packet(InPacket<'a, H>),
+    List(Sgl<'a>),
+    Memory(Memory<'a, H>),
+}
+
+impl<H: Host> Pieces<H> for Side<'_, H> {
+    #[inline]
     fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
         match self {
-            Side::Inline(bytes) => {
-                let length = bytes.len().min(at_most as usize);
-                let piece = bytes.get(..length)?;
-                (length != 0).then_some((Piece::Private(piece), length as u32))
-            }
-            // Whoever copies out of a packet knows how many bytes it has.
-            Side::Packet { packet, offset } => {
-                let offset = *offset;
-                Some((Piece::Packet { packet, offset }, at_most))
-            }
-            Side::List {
-                pd,
-                need,
-                entries,
-                cursor,
-            } => loop {
-                let entry = entries.get(cursor.entry)?;
-                let rest = entry.length.get().wrapping_sub(cursor.offset);
-                if rest == 0 {
-                    // Entries without bytes, also in the middle of a list, open nothing.
-                    cursor.entry = cursor.entry.wrapping_add(1);
-                    cursor.offset = 0;
-                    continue;
-                }
-                let length = rest.min(at_most);
-                let (region, offset) = keys
-                    .check(&KeyUse {
-                        pd: *pd,
-                        key: entry.lkey.get(),
-                        need: *need,
-                        addr: entry.addr.get().checked_add(u64::from(cursor.offset))?,
-                        length: u64::from(length),
-                        peer_of: None,
-                    })
-                    .ok()?;
-                break Some((Piece::Memory { region, offset }, length));
-            },
-            Side::Memory {
-                region,
-                offset,
-                left,
-            } => {
-                let length = at_most.min(*left);
-                let offset = *offset;
-                (length != 0).then_some((Piece::Memory { region, offset }, length))
-            }
+            Side::Inline(bytes) => bytes.piece(keys, at_most),
+            Side::Packet(packet) => packet.piece(keys, at_most),
+            Side::List(list) => list.piece(keys, at_most),
+            Side::Memory(memory) => memory.piece(keys, at_most),
         }
     }
 
-    /// Goes on by `length` bytes, of the piece that was answered last.
     #[inline]
     fn advance(&mut self, length: u32) {
         match self {
-            Side::Inline(bytes) => *bytes = bytes.get(length as usize..).unwrap_or(&[]),
-            Side::Packet { offset, .. } => *offset = offset.wrapping_add(length as usize),
-            Side::List { cursor, .. } => cursor.offset = cursor.offset.wrapping_add(length),
-            Side::Memory { offset, left, .. } => {
-                *offset = offset.wrapping_add(u64::from(length));
-                *left = left.wrapping_sub(length);
-            }
+            Side::Inline(bytes) => Pieces::<H>::advance(bytes, length),
+            Side::Packet(packet) => packet.advance(length),
+            Side::List(list) => Pieces::<H>::advance(list, length),
+            Side::Memory(memory) => memory.advance(length),
         }
     }
+}
+
+/// Which side of a copy could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreachable {
+    Source,
+    Target,
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.
@@ -177,11 +233,11 @@ impl<'a, H: Host> Side<'a, H> {
 /// # Errors
 ///
 /// The side that could not be reached. Bytes before the one in question may have been copied.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy<H: Host>(
     keys: &Keys<H>,
-    source: &mut Side<'_, H>,
-    target: &mut Side<'_, H>,
+    source: &mut impl Pieces<H>,
+    target: &mut impl Pieces<H>,
     length: u32,
 ) -> Result<(), Unreachable> {
     let mut left = length;
@@ -192,13 +248,11 @@ pub(crate) fn copy<H: Host>(
 }
 
 /// Copies what lies in one piece on both sides, `at_most` so many bytes, and answers how many it was.
-///
-/// It is not part of the loop, which few messages take more than once.
-#[inline(never)]
+#[inline(always)]
 fn copy_piece<H: Host>(
     keys: &Keys<H>,
-    source: &mut Side<'_, H>,
-    target: &mut Side<'_, H>,
+    source: &mut impl Pieces<H>,
+    target: &mut impl Pieces<H>,
     at_most: u32,
 ) -> Result<u32, Unreachable> {
     let Some((from, at_most)) = source.piece(keys, at_most) else {
@@ -239,7 +293,7 @@ fn copy_piece<H: Host>(
 /// [`Fault`] if they cannot be read; some may have been copied.
 pub(crate) fn gather<H: Host>(
     keys: &Keys<H>,
-    source: &mut Side<'_, H>,
+    source: &mut impl Pieces<H>,
     mut to: &mut [u8],
 ) -> Result<(), Fault> {
     while !to.is_empty() {
@@ -271,7 +325,7 @@ pub(crate) fn check_list<H: Host>(
     entries.iter().all(|entry| {
         entry.length.get() == 0
             || keys
-                .check(&KeyUse {
+                .check_local(&KeyUse {
                     pd,
                     key: entry.lkey.get(),
                     need,

@@ -39,7 +39,9 @@ use crate::{
     sgl::{
         self,
         Cursor,
-        Side, //
+        InPacket,
+        Inline,
+        Pieces, //
     },
 };
 
@@ -202,7 +204,7 @@ fn take_read<H: Host>(
     if packet.payload() != length as usize || (length == rest && !packet.rule().position.ends()) {
         return fail(qps, bus, qp, Status::BadResponse);
     }
-    let mut payload = Side::Packet {
+    let mut payload = InPacket {
         packet: bytes,
         offset: packet.headers().len(),
     };
@@ -224,7 +226,7 @@ fn take_atomic<H: Host>(
     };
     // Memory has the number as the CPU has it.
     let found = found.original.get().to_ne_bytes();
-    if let Err(status) = place(bus, qp, index, 0, &mut Side::Inline(&found), record.length) {
+    if let Err(status) = place(bus, qp, index, 0, &mut Inline(&found), record.length) {
         return fail(qps, bus, qp, status);
     }
     answered(qps, bus, qp, record.length, true);
@@ -247,7 +249,7 @@ fn place<H: Host>(
     qp: &mut Qp<H>,
     index: u32,
     offset: u32,
-    source: &mut Side<'_, H>,
+    source: &mut impl Pieces<H>,
     length: u32,
 ) -> Result<(), Status> {
     let Qp { core, wire, .. } = qp;

@@ -53,7 +53,10 @@ use crate::{
         Next,
         Qps, //
     },
-    sgl::Side,
+    sgl::{
+        Inline,
+        Side, //
+    },
 };
 
 /// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
@@ -505,7 +508,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     let headers = headers(&request.head, opcode, range, base, position);
     let saved = *cursor;
     let payload = if is_data_back {
-        Side::Inline(&[])
+        Side::Inline(Inline(&[]))
     } else {
         request.side(core.init.pd, wire.offset, cursor)
     };

@@ -73,7 +73,11 @@ use crate::{
         Next,
         Qps, //
     },
-    sgl::Side,
+    sgl::{
+        Inline,
+        Memory,
+        Side, //
+    },
 };
 
 /// Takes a packet of a request.
@@ -470,7 +474,7 @@ fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unse
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
     headers.push(&aeth(core, rq, &wire.responses, syndrome));
-    transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
+    transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         bus.counters.naks_sent.count(1);
     }
@@ -491,7 +495,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         headers.push(&AtomicAckEth {
             original: found.into(),
         });
-        transmit(bus, &mut wire.route, headers, Side::Inline(&[]), 0)?;
+        transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
         bus.allowance.take_bytes(PACKET);
         if let Some(resource) = wire.responses.resources.get_mut(place) {
             resource.active = false;
@@ -523,10 +527,10 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         length: resource.length.into(),
         peer_of: Some(core.id),
     };
-    let payload = Side::opened(bus.keys, &whole, offset).ok_or(Unsent::Fault)?;
+    let payload = Memory::opened(bus.keys, &whole, offset).ok_or(Unsent::Fault)?;
     let packet = Outgoing {
         headers,
-        payload,
+        payload: Side::Memory(payload),
         length,
         keys: bus.keys,
     };
