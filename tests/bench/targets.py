@@ -162,12 +162,15 @@ ONE_GUEST = (
     AtMost("qp_memory", most=16),
 )
 
+BANDWIDTHS = ("write_bw", "send_bw", "read_bw")
+
 WIRE = (
-    *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7) for measure in ("write_bw", "send_bw", "read_bw")),
+    *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7) for measure in (*BANDWIDTHS, "send_bw_events")),
     TimesRxe("read_lat", factor=3),
     TimesLimit("read_lat", limit="echo", factor=1),
-    *(TimesRxe(measure, factor=2) for measure in ("loss_write_bw", "loss_send_bw", "loss_read_bw")),
-    *(NotSlower(measure, driver=driver) for measure in ("write_bw", "send_bw", "read_bw", "read_lat")
+    *(TimesRxe(measure, factor=2)
+      for measure in ("loss_write_bw", "loss_send_bw", "loss_read_bw", "loss_send_bw_events")),
+    *(NotSlower(measure, driver=driver) for measure in (*BANDWIDTHS, "read_lat")
       for driver in ("ferrule-rxe", "rxe-ferrule")),
 )
 

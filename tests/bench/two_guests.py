@@ -8,14 +8,20 @@ MEASURES = {
     "write_bw": Measure("WRITE bandwidth, 64 KiB", "MiB/s", "", False),
     "send_bw": Measure("SEND bandwidth, 64 KiB", "MiB/s", "", False),
     "read_bw": Measure("READ bandwidth, 64 KiB", "MiB/s", "", False),
+    "send_bw_events": Measure("SEND bandwidth, 64 KiB, by events", "MiB/s", "", False),
     "read_lat": Measure("READ latency, 8 B", "us"),
     "loss_write_bw": Measure("WRITE bandwidth, 1 % loss", "MiB/s", "", False),
     "loss_send_bw": Measure("SEND bandwidth, 1 % loss", "MiB/s", "", False),
     "loss_read_bw": Measure("READ bandwidth, 1 % loss", "MiB/s", "", False),
+    "loss_send_bw_events": Measure("SEND bandwidth, 1 % loss, by events", "MiB/s", "", False),
     "echo": Measure("ICMP echo, 8 B, polled for", "us"),
     "iperf_udp": Measure("iperf3 UDP, datagrams of 8 KiB", "MiB/s", "", False),
+    "iperf_udp_busy": Measure("iperf3 UDP beside a busy loop in each guest", "MiB/s", "", False),
     "iperf_tcp": Measure("iperf3 TCP", "MiB/s", "", False),
 }
+
+
+UDP = ("--udp", "--bitrate", "0", "--length", 8 * KIB)
 
 
 def _scenario(processors: int) -> Scenario:
@@ -30,9 +36,15 @@ def _scenario(processors: int) -> Scenario:
         drawn=tuple(MEASURES),
         ways=(
             Echo(),
-            Iperf(measure="iperf_udp", options=("--udp", "--bitrate", "0", "--length", 8 * KIB)),
+            Iperf(measure="iperf_udp", options=UDP),
+            Iperf(measure="iperf_udp_busy", options=UDP, busy=True),
             Iperf(measure="iperf_tcp"),
             *(WirePerftest(measure=f"{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=1000) for verb in verbs),
+            # Only of SEND do both programs poll: that takes processors of the machine, which the link needs, too.
+            WirePerftest(measure="send_bw_events", program="ib_send_bw", size=64 * KIB, count=1000,
+                         options=("--events",)),
+            LossyPerftest(measure="loss_send_bw_events", program="ib_send_bw", size=64 * KIB, count=300, loss="1%",
+                          options=("--events",)),
             WirePerftest(measure="read_lat", program="ib_read_lat", size=8, count=2000),
             *(LossyPerftest(measure=f"loss_{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=300, loss="1%")
               for verb in verbs),

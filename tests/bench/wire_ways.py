@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """How things are measured between two guests: the client runs on node 1, the server on node 2."""
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Iterator
@@ -77,10 +78,13 @@ class Iperf(Limits):
 
     options: tuple = ()     # of iperf3's client
     seconds: int = 3
+    busy: bool = False      # beside a program in each guest that does what one does that polls: it never sleeps
 
     def run(self, driver: str) -> Iterator[Figure]:
         client, server = nodes("none")
-        with in_time():
+        with contextlib.ExitStack() as stack, in_time():
+            for node in (client, server) if self.busy else ():
+                stack.callback(node.start("sh", "-c", "while :; do :; done", seconds=60).kill)
             text, _ = between(server, client, ("iperf3", "--json"), lambda here: self.side(here is client), seconds=25)
         yield self.figure(self.value(text))
 
