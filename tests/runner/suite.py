@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "suites"
+KNOWN = DIRECTORY.parent / "known.toml"
 KERNELS = ("stock", "debug")
 FORMATS = ("tap", "unittest", "cargo", "exit")
 
@@ -39,7 +40,7 @@ class Suite:
     boot: str
     lab: tuple[str, ...]
     reports: tuple[str, ...]
-    known: dict
+    known: dict[str, str]   # with the reasons
 
     @property
     def on_host(self) -> bool:
@@ -94,7 +95,7 @@ _KEYS = {
     "boot": (str, "shared"),
     "lab": (list, []),
     "reports": (list, []),
-    "known": (dict, {}),
+    "known": (list, []),
 }
 
 
@@ -132,11 +133,16 @@ def read(path: Path) -> Suite:
                 raise wrong(f"{key} needs a value for stock")
             if not value[key].keys() <= _SITUATIONS:
                 raise wrong(f"{key} has values for {', '.join(sorted(_SITUATIONS))}")
+    reasons = tomllib.loads(KNOWN.read_text())
+    for function in value["known"]:
+        if function not in reasons:
+            raise wrong(f"{KNOWN.name} does not tell why {function} is known")
     return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
                  kernels=tuple(value["kernels"]), only_long=value["only_long"],
                  leaks_only_long=value["leaks_only_long"], device=value["device"],
-                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]), known=value["known"])
+                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]),
+                 known={function: reasons[function] for function in value["known"]})
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Suite]:
