@@ -322,7 +322,8 @@ class IdleQueues(Way):
     count: int = 2000
     # Nothing is held against rdma_rxe here, which takes minutes to make and destroy that many.
     drivers = ("ferrule",)
-    SAMPLES = 5
+    # A second and a half of them: the machine below has slow moments of half a second.
+    SAMPLES = 25
 
     def run(self, driver: str) -> Iterator[Figure]:
         with Load(driver) as active:
