@@ -239,8 +239,13 @@ pub trait Early<P>: Default {
     /// Whether there is a packet of this number.
     fn has(&self, number: u32) -> bool;
 
+    /// How many there are.
+    fn count(&self) -> u32;
+
     /// Whether there is none at all.
-    fn is_empty(&self) -> bool;
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
 
     /// Drops all.
     fn clear(&mut self);

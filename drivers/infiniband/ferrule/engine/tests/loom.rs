@@ -287,8 +287,8 @@ impl Early<NoBytes> for () {
         false
     }
 
-    fn is_empty(&self) -> bool {
-        true
+    fn count(&self) -> u32 {
+        0
     }
 
     fn clear(&mut self) {}

@@ -405,7 +405,7 @@ fn what_is_kept_waits_for_receive_requests() {
     }
 }
 
-/// Nothing is kept that is further ahead than a window, nor for a queue pair that has no more use for it.
+/// Nothing is kept that is further ahead than two windows, nor for a queue pair that has no more use for it.
 #[test]
 fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
     let mut s = Scene::new(&[(1, 0)]);
@@ -423,7 +423,7 @@ fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
             network::deliver(peer, &packet);
         }
     }
-    assert_eq!(KEPT.get(), 127);
+    assert_eq!(KEPT.get(), 255);
     // Nor does it stay for ever.
     peer.host.now = peer.engine.deadline().unwrap();
     assert_eq!(peer.host.now, 1000 * MS);

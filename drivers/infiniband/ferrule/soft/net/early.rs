@@ -15,7 +15,7 @@ use kernel::{
 use super::received::Received;
 
 /// How many are kept at most, of all queue pairs of all devices: a peer decides how many come. They hold
-/// pages of the network device, and 16 MiB are enough for 32 lossy connections.
+/// pages of the network device, and 16 MiB are enough for 16 lossy connections and more.
 const LIMIT: u32 = 4096;
 
 /// How many are kept.
@@ -43,45 +43,57 @@ impl Drop for Room {
 ///
 /// Keeping one allocates, without sleeping, the few bytes that say where it is; its own stay where the
 /// network device has put them. It is done where a packet was lost, and nowhere else.
-pub(crate) struct Early(RBTree<u32, (Received, Room)>);
+pub(crate) struct Early {
+    packets: RBTree<u32, (Received, Room)>,
+    count: u32,
+}
 
 impl Default for Early {
     fn default() -> Self {
-        Early(RBTree::new())
+        Early {
+            packets: RBTree::new(),
+            count: 0,
+        }
     }
 }
 
 impl host::Early<Received> for Early {
     fn keep(&mut self, number: u32, packet: &Received) {
-        if self.0.get(&number).is_some() {
+        if self.has(number) {
             return;
         }
         let Some(room) = Room::new() else {
             return;
         };
         // Without memory it is lost, and sent again.
-        if let Ok(packet) = packet.again() {
-            let _ = self
-                .0
-                .try_create_and_insert(number, (packet, room), GFP_ATOMIC | __GFP_NOWARN);
+        let Ok(packet) = packet.again() else {
+            return;
+        };
+        let flags = GFP_ATOMIC | __GFP_NOWARN;
+        let kept = self
+            .packets
+            .try_create_and_insert(number, (packet, room), flags);
+        if kept.is_ok() {
+            self.count = self.count.wrapping_add(1);
         }
     }
 
     fn take(&mut self, number: u32) -> Option<Received> {
-        let (packet, _) = self.0.remove(&number)?;
+        let (packet, _) = self.packets.remove(&number)?;
+        self.count = self.count.wrapping_sub(1);
         Some(packet)
     }
 
     fn has(&self, number: u32) -> bool {
-        self.0.get(&number).is_some()
+        self.packets.get(&number).is_some()
     }
 
     #[inline]
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn count(&self) -> u32 {
+        self.count
     }
 
     fn clear(&mut self) {
-        self.0 = RBTree::new();
+        *self = Self::default();
     }
 }

@@ -117,6 +117,7 @@ impl<H: Host> Wire<H> {
         if let Some(record) = self.record(self.sending) {
             let next = self.next_number(record, mtu);
             if self.sending != consumer && psn::is_ahead(psn, next) {
+                self.repair.skipped();
                 self.seek(psn, consumer, mtu);
             }
         }

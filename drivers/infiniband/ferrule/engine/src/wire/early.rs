@@ -8,7 +8,7 @@
 //! packet again and asks, one acknowledgement tells it of what has come ([`plain`] says how much); if it
 //! goes back and sends all again, the rest are duplicates.
 //!
-//! What is taken at once is no more than a window, whose packets were nearly free when they came.
+//! What is taken at once is no more than two windows, whose packets were nearly free when they came.
 //!
 //! [`plain`]: super::response::Responses::plain
 
@@ -17,7 +17,7 @@ use super::{
     parse,
     responder,
     Wire,
-    WINDOW, //
+    AHEAD, //
 };
 use crate::{
     attr::State,
@@ -39,7 +39,7 @@ use crate::{
 const LINGER: u64 = 1_000_000_000;
 
 impl<H: Host> Wire<H> {
-    /// Keeps a request that is ahead of the `expected` one, but not further than a window.
+    /// Keeps a request that is ahead of the `expected` one, but not further than it should be.
     pub(super) fn keep_request(
         &mut self,
         expected: u32,
@@ -47,15 +47,15 @@ impl<H: Host> Wire<H> {
         packet: &H::Packet,
         now: u64,
     ) {
-        if psn::distance(expected, number) < WINDOW {
+        if psn::distance(expected, number) < AHEAD {
             self.responses.early.keep(number, packet);
             self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
         }
     }
 
-    /// Keeps an answer behind those that are missing, but not further than a window.
+    /// Keeps an answer behind those that are missing, but not further than it should be.
     pub(super) fn keep_answer(&mut self, number: u32, packet: &H::Packet, now: u64) {
-        if psn::distance(self.unacknowledged, number) < WINDOW {
+        if psn::distance(self.unacknowledged, number) < AHEAD {
             self.early_answers.keep(number, packet);
             self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
         }
@@ -78,11 +78,11 @@ impl<H: Host> Wire<H> {
 
 /// The first number from `expected` on of which a packet is kept. What else there is has been overtaken
 /// by the acknowledgement of something later, and goes.
-fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
+pub(super) fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
     if early.is_empty() {
         return None;
     }
-    let next = (0..WINDOW)
+    let next = (0..AHEAD)
         .map(|ahead| psn::advance(expected, ahead))
         .find(|&number| early.has(number));
     if next.is_none() {

@@ -92,6 +92,10 @@ const REQUESTS: u32 = 64;
 /// Packets that may be on their way at a time: with the largest MTU half a megabyte.
 const WINDOW: u32 = 128;
 
+/// How far the newest packet may be ahead of one that is missing: as many as may be on their way, and as
+/// many again that have come.
+const AHEAD: u32 = 2 * WINDOW;
+
 /// And no fewer than so many, however many are lost.
 const LEAST_WINDOW: u32 = 8;
 
@@ -277,10 +281,10 @@ pub(crate) struct Wire<H: Host> {
     /// Until when these, and early requests, are kept.
     early_until: Option<u64>,
     repair: Repair,
-    /// Packets that may be on their way, in either direction: half as many with each loss, one more with
-    /// each window of them that has arrived. What is sent again is sent in vain beyond the next loss, and
-    /// what is on its way at a loss is. Where only what was lost is sent again, less is at stake, and
-    /// fewer go.
+    /// Packets that may be on their way, in either direction, beside those that have come behind a loss: half
+    /// as many with each loss, one more with each window of them that has arrived. What is sent again is sent
+    /// in vain beyond the next loss, and what is on its way at a loss is. Where only what was lost is sent
+    /// again, less is at stake, and fewer go.
     window: u32,
     /// Packets that have arrived since it last changed.
     arrived: u32,

@@ -6,14 +6,18 @@
 //! of many, the request for a read, a NAK) both sides wait for the local ACK timeout, which is long
 //! since a timeout is an error, and counted: 67 ms is usual. But the requester knows how long answers
 //! take. When several times as long has passed without a sign, it sends the oldest packet again, and
-//! nothing else before it hears of it. A responder that has had the packet acknowledges it once more
-//! (C9-105). The probe may be lost, too: it is sent again after twice the time, and so on. No retry is
-//! counted, and if nothing comes of it, the timeout decides.
+//! nothing else before it hears of it, unless all that is behind that packet has come or is with a peer
+//! that keeps it. A responder that has had the packet acknowledges it once more (C9-105). The probe may
+//! be lost, too: it is sent again after twice the time, and so on. No retry is counted, and if nothing
+//! comes of it, the timeout decides.
 
 use crate::psn;
 
 /// After so many times the usual, an answer is waited for no longer.
 const PATIENCE: u64 = 4;
+
+/// The same where a probe that was sent in vain costs one packet and nothing else.
+const PATIENCE_ALONE: u64 = 2;
 
 /// And not before so many nanoseconds: who answers may have to be scheduled first.
 const LEAST: u64 = 500_000;
@@ -32,6 +36,8 @@ pub(super) struct Probe {
     pub(super) due: Option<u64>,
     /// How often it was sent, and nothing was heard since.
     sent: u32,
+    /// Others are sent beside it.
+    is_alone: bool,
 }
 
 impl Probe {
@@ -40,23 +46,26 @@ impl Probe {
         self.timed = self.timed.or(Some((number, now)));
     }
 
-    /// Packets are on their way for which an answer is `overdue` then.
-    pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>) {
-        let after = self.usual.saturating_mul(PATIENCE).max(LEAST);
+    /// Packets are on their way for which an answer is `overdue` then. `is_alone`: of these, only the oldest
+    /// would be sent again.
+    pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
+        let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
+        let after = self.usual.saturating_mul(patience).max(LEAST);
         let due = now.saturating_add(after.wrapping_shl(self.sent));
         self.due = (self.usual != 0 && overdue.is_some_and(|overdue| due < overdue)).then_some(due);
     }
 
-    /// It has been sent, and nothing was heard since.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.sent != 0
+    /// It has been sent, and nothing else is before something is heard.
+    pub(super) fn holds_back(&self) -> bool {
+        self.sent != 0 && !self.is_alone
     }
 
-    /// It is sent, for the first time or again.
-    pub(super) fn send(&mut self, now: u64, overdue: Option<u64>) {
+    /// It is sent, for the first time or again. `is_alone`: what is behind it needs not be sent again.
+    pub(super) fn send(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
         self.timed = None;
+        self.is_alone = is_alone;
         self.sent = self.sent.saturating_add(1).min(MOST);
-        self.expect(now, overdue);
+        self.expect(now, overdue, is_alone);
     }
 
     /// All before packet `number` has been answered.

@@ -8,26 +8,38 @@
 //! packet tells which it is, so the requester finds out: it sends the one packet, goes on where it was,
 //! and sees by the next acknowledgement how far the peer has come. If the peer misses the very next
 //! packet, too, it has not kept it, or that was lost as well; after a few such cases all is sent again.
+//! Who keeps packets then acknowledges more than has been sent again, and is known by that.
 //!
 //! The last packet that was sent is sent again alone, too, if the requester waits and nothing that it has
 //! sent asks to be acknowledged: what came next was not to be sent, or had to wait, and that showed too late.
+//!
+//! Until the repair has been acknowledged, the peer holds what is behind the loss. The window would be full
+//! of that, and the wire idle for as long as a packet and its answer take. So from a peer that was seen to
+//! keep packets, those that had been sent are taken to have come, and as many more may go.
 //!
 //! A read whose data do not come is asked for again in the part that is missing. Any peer answers that
 //! (9.7.5.1.4), and it is the requester that keeps what has come.
 
 use super::{
+    early::next,
     requester::Record,
     Wire, //
 };
 use crate::{
     attr::Mtu,
-    host::Host,
+    host::{
+        Early,
+        Host, //
+    },
     psn,
     qp::Core, //
 };
 
 /// As often in turn a peer may miss the next packet, too, once it was seen to keep some.
 const TRUST: u8 = 4;
+
+/// And as often if it was not.
+const PROBATION: u8 = 1;
 
 /// After so many losses, a peer that keeps nothing is tried again.
 const RETRY: u8 = 32;
@@ -49,6 +61,10 @@ pub(super) struct Repair {
     beyond: Option<u32>,
     /// The packet that was sent alone last, until more is known of it.
     alone: Option<u32>,
+    /// How many packets the peer keeps behind that, for all that is known.
+    kept: u32,
+    /// The peer said that a packet was missing, and all is sent again.
+    is_told: bool,
     trust: u8,
     losses: u8,
 }
@@ -59,7 +75,9 @@ impl Repair {
         resume: None,
         beyond: None,
         alone: None,
-        trust: 1,
+        kept: 0,
+        is_told: false,
+        trust: PROBATION,
         losses: 0,
     };
 
@@ -79,6 +97,13 @@ impl Repair {
         self.resume = None;
         self.beyond = None;
         self.alone = None;
+        self.kept = 0;
+        self.is_told = false;
+    }
+
+    /// How many packets the peer keeps, for all that is known.
+    pub(super) fn kept(&self) -> u32 {
+        self.kept
     }
 
     /// Up to which of its bytes a read is asked for again, if more has come behind that.
@@ -91,6 +116,7 @@ impl Repair {
 
     /// All before packet `number` has been acknowledged.
     pub(super) fn heard(&mut self, number: u32) {
+        self.kept = 0;
         if let Some(alone) = self.alone {
             // It was sent alone, so the peer had what is behind it.
             if psn::is_ahead(number, psn::advance(alone, 1)) {
@@ -98,6 +124,20 @@ impl Repair {
                 self.alone = None;
             }
         }
+    }
+
+    /// More has been acknowledged than was sent since the requester went back.
+    pub(super) fn skipped(&mut self) {
+        // Or else what it missed, and all behind that, would have had to come again. Where the network
+        // only was late with it this may be wrong, and costs a few round trips.
+        if self.is_told {
+            self.trust = TRUST;
+        }
+    }
+
+    /// The peer was seen to keep packets.
+    fn is_known(&self) -> bool {
+        self.trust > PROBATION
     }
 
     /// The peer misses packet `number`. Answers whether it is worth trying to send that alone.
@@ -111,7 +151,7 @@ impl Repair {
         if self.trust == 0 {
             self.losses = self.losses.wrapping_add(1);
             if self.losses % RETRY == 0 {
-                self.trust = 1;
+                self.trust = PROBATION;
             }
         }
         self.trust != 0
@@ -142,10 +182,45 @@ impl<H: Host> Wire<H> {
     /// reads that should have come before packet `beyond` are missing.
     pub(super) fn repair(&mut self, core: &Core<H>, consumer: u32, beyond: Option<u32>) {
         let mtu = core.attr.path_mtu;
-        let front = self.front(consumer, mtu);
         // Of reads, it is this side that keeps what has come.
         let is_enough = beyond.is_some() || self.repair.is_trusted(self.unacknowledged);
+        self.probe.begin_again();
+        self.begin(consumer, mtu, beyond, is_enough);
+        self.repair.is_told = beyond.is_none() && !self.repair.is_under_way();
+    }
+
+    /// What is behind the oldest packet is known to have come, or is with a peer that keeps it.
+    pub(super) fn is_alone_enough(&self) -> bool {
+        if self.awaits_data() {
+            !self.early_answers.is_empty()
+        } else {
+            self.repair.is_known()
+        }
+    }
+
+    /// The oldest request is answered with data.
+    fn awaits_data(&self) -> bool {
+        self.record(self.oldest)
+            .is_some_and(Record::is_answered_with_data)
+    }
+
+    /// The oldest packet is sent again, to see what became of it. Answers whether it is sent alone.
+    pub(super) fn look(&mut self, consumer: u32, mtu: Mtu) -> bool {
+        let beyond = if self.awaits_data() {
+            next(&mut self.early_answers, self.unacknowledged)
+        } else {
+            None
+        };
+        let is_enough = self.is_alone_enough();
+        self.begin(consumer, mtu, beyond, is_enough);
+        self.repair.is_under_way()
+    }
+
+    /// Sends go on with the oldest packet. If that `is_enough`, they then go on where they were.
+    fn begin(&mut self, consumer: u32, mtu: Mtu, beyond: Option<u32>, is_enough: bool) {
+        let front = self.front(consumer, mtu);
         let place = self.repair.resume.or(front).filter(|_| is_enough);
+        self.seek_oldest(consumer, mtu);
         // Where it is known how much was lost, the window shrinks little. The peer holds what is behind
         // the loss, and the window has to have room for that and for what keeps the wire busy until it
         // lets go.
@@ -155,9 +230,14 @@ impl<H: Host> Wire<H> {
             self.window / 2
         };
         self.set_window(self.window.saturating_sub(part));
-        self.go_back(consumer, mtu);
+        if place.is_none() {
+            return;
+        }
         self.repair.resume = place;
-        self.repair.beyond = beyond.filter(|_| place.is_some());
+        self.repair.beyond = beyond;
+        if beyond.is_none() && self.repair.is_known() {
+            self.repair.kept = psn::distance(self.unacknowledged, self.used);
+        }
     }
 
     /// The requester has to wait. Unless a packet is on its way that asks to be acknowledged, or one that

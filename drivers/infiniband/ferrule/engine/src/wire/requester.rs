@@ -12,6 +12,7 @@ use super::{
     transmit,
     Unsent,
     Wire,
+    AHEAD,
     BUSY,
     REQUESTS, //
 };
@@ -23,7 +24,10 @@ use crate::{
     },
     completer::complete,
     counters::Count,
-    host::Host,
+    host::{
+        Early,
+        Host, //
+    },
     packet::{
         self,
         opcode::Position,
@@ -156,16 +160,18 @@ impl<H: Host> Wire<H> {
     pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
         let exponent = u32::from(core.attr.timeout);
         self.overdue = (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
-        self.probe.expect(now, self.overdue);
+        let is_alone = self.is_alone_enough();
+        self.probe.expect(now, self.overdue, is_alone);
     }
 
-    /// How many packets may be on their way at present.
+    /// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
     fn room(&self) -> u32 {
-        if self.probe.is_under_way() {
-            1
-        } else {
-            self.window
+        if self.probe.holds_back() {
+            return 1;
         }
+        // What has come behind a loss is not on its way any more.
+        let come = self.early_answers.count().max(self.repair.kept());
+        self.window.saturating_add(come).min(AHEAD)
     }
 
     /// For all that the responder has told, it has no receive request for a message.
@@ -177,7 +183,7 @@ impl<H: Host> Wire<H> {
     }
 
     /// Sends go on with the oldest packet that has not been acknowledged.
-    fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
+    pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
         self.repair.give_up();
         self.seek(self.unacknowledged, consumer, mtu);
     }
@@ -425,7 +431,8 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     // parts, when all before it has ended.
     if record.is_answered_with_data()
         && index != wire.oldest
-        && psn::distance(wire.unacknowledged, record.end()) > wire.room()
+        && (record.packets > wire.window
+            || psn::distance(wire.unacknowledged, record.end()) > wire.room())
     {
         return false;
     }
@@ -576,9 +583,8 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
     if qp.wire.probe.due.is_some_and(|due| due <= bus.now) && qp.wire.pause.is_none() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;
-        wire.probe.send(bus.now, wire.overdue);
-        wire.set_window(wire.window / 2);
-        wire.seek_oldest(qp.sq.consumer(), qp.core.attr.path_mtu);
+        let is_alone = wire.look(qp.sq.consumer(), qp.core.attr.path_mtu);
+        wire.probe.send(bus.now, wire.overdue, is_alone);
     }
     if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
         qp.wire.overdue = None;

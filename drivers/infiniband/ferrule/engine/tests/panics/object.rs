@@ -110,8 +110,8 @@ impl Early<Opaque> for OpaqueEarly {
         unknown(number.into()) == 0
     }
 
-    fn is_empty(&self) -> bool {
-        unknown(8) == 0
+    fn count(&self) -> u32 {
+        unknown(8) as u32
     }
 
     fn clear(&mut self) {

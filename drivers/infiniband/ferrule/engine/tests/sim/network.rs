@@ -50,6 +50,8 @@ pub struct Faults {
     pub room: usize,
     /// How long a packet with data takes to leave, in nanoseconds; those behind it wait. 0: no time.
     pub packet_time: u64,
+    /// How much longer than usual each packet is on its way, in nanoseconds.
+    pub distance: u64,
 }
 
 /// The network: packets under way, by the time at which they arrive.
@@ -112,7 +114,7 @@ impl Network {
             0
         };
         self.left[to] = self.left[to].max(now) + takes;
-        let mut at = self.left[to] + DELAY;
+        let mut at = self.left[to] + DELAY + self.faults.distance;
         if self.random.happens(self.faults.reordered) {
             at += self.random.below(40 * US);
         }
@@ -269,4 +271,5 @@ pub const BAD: Faults = Faults {
     corrupted: 5,
     room: 0,
     packet_time: 0,
+    distance: 0,
 };
