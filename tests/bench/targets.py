@@ -165,7 +165,8 @@ ONE_GUEST = (
 BANDWIDTHS = ("write_bw", "send_bw", "read_bw")
 
 WIRE = (
-    *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7) for measure in (*BANDWIDTHS, "send_bw_events")),
+    *(TimesRxeOrLimit(measure, factor=3, limit="iperf_udp", part=0.7)
+      for measure in (*BANDWIDTHS, "send_bw_near", "send_bw_events")),
     TimesRxe("read_lat", factor=3),
     TimesLimit("read_lat", limit="echo", factor=1),
     *(TimesRxe(measure, factor=2)

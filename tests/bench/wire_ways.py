@@ -13,6 +13,10 @@ from wire import between, netem
 
 NETDEV = "eth0"
 
+# Runs the words behind it on the processor that takes what comes from the network.
+NEAR = ("sh", "-c", r"""irq=$(sed -n 's/^ *\([0-9]*\):.*-input[.]0$/\1/p' /proc/interrupts)
+exec taskset -c "$(cat "/proc/irq/$irq/effective_affinity_list")" "$@" """, "sh")
+
 
 def drivers_of(driver: str) -> tuple[str, str]:
     """The drivers of client and server: "rxe" for both, "ferrule-rxe" for a client with ferrule."""
@@ -31,12 +35,13 @@ class WirePerftest(Perftest):
     """A figure of perftest's between two guests. All drivers do as many iterations."""
 
     slow: bool = True
+    near: bool = False      # on the processor that takes what comes from the network
 
     drivers = ("ferrule", "rxe", "ferrule-rxe", "rxe-ferrule")
 
     def command(self, count: int) -> list:
         # Either side asks for as many reads at a time as the other side's device can answer, and its own may not.
-        return [*super().command(count), *(("-o", 16) if "read" in self.program else ())]
+        return [*(NEAR if self.near else ()), *super().command(count), *(("-o", 16) if "read" in self.program else ())]
 
     def output(self, driver: str, count: int) -> str:
         client, server = nodes(driver)
