@@ -39,7 +39,7 @@ use crate::{
 const LINGER: u64 = 1_000_000_000;
 
 impl<H: Host> Wire<H> {
-    /// Keeps a request that is ahead of the `expected` one, but not further than it should be.
+    /// Keeps a request that is ahead of the `expected` one by less than [`AHEAD`].
     pub(super) fn keep_request(
         &mut self,
         expected: u32,
@@ -53,7 +53,7 @@ impl<H: Host> Wire<H> {
         }
     }
 
-    /// Keeps an answer behind those that are missing, but not further than it should be.
+    /// Keeps an answer that is ahead of those that are missing by less than [`AHEAD`].
     pub(super) fn keep_answer(&mut self, number: u32, packet: &H::Packet, now: u64) {
         if psn::distance(self.unacknowledged, number) < AHEAD {
             self.early_answers.keep(number, packet);

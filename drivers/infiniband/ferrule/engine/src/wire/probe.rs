@@ -36,7 +36,7 @@ pub(super) struct Probe {
     pub(super) due: Option<u64>,
     /// How often it was sent, and nothing was heard since.
     sent: u32,
-    /// Others are sent beside it.
+    /// Nothing else is sent again, so what is new is sent beside it.
     is_alone: bool,
 }
 
