@@ -17,7 +17,11 @@
 #define UC (1 << IBV_QPT_UC)
 #define UD (1 << IBV_QPT_UD)
 
-/* What ibv_post_send(3) says of each operation. */
+/*
+ * What ibv_post_send(3) says of each operation, and the engine does. But a SEND
+ * with invalidate is of RC alone: the transport has no opcode for it on UC (IBA
+ * volume 1, 9.2, table 35).
+ */
 struct send_op {
 	uint8_t opcode;		/* enum ferrule_wr_opcode */
 	uint8_t qp_types;	/* that may post it; none: we do not have it */
@@ -37,7 +41,7 @@ static const struct send_op send_ops[] = {
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { FERRULE_WR_ATOMIC_FETCH_AND_ADD, RC,
 					  false },
 	[IBV_WR_LOCAL_INV] = { FERRULE_WR_LOCAL_INV, RC | UC, false },
-	[IBV_WR_SEND_WITH_INV] = { FERRULE_WR_SEND_WITH_INV, RC | UC, true },
+	[IBV_WR_SEND_WITH_INV] = { FERRULE_WR_SEND_WITH_INV, RC, true },
 	[IBV_WR_BIND_MW] = { FERRULE_WR_BIND_MW, RC | UC, false },
 };
 
@@ -583,15 +587,20 @@ static void wr_set_inline_data(struct ibv_qp_ex *ibqp, void *addr,
 	wr_set_inline_data_list(ibqp, 1, &buf);
 }
 
-#define UD_SEND_OPS (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define UC_SEND_OPS                                                            \
-	(UD_SEND_OPS | IBV_QP_EX_WITH_RDMA_WRITE |                             \
-	 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |       \
-	 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW)
-#define RC_SEND_OPS                                                            \
-	(UC_SEND_OPS | IBV_QP_EX_WITH_RDMA_READ |                              \
-	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |                                   \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+/* So that an operation's flag is the bit of its number. */
+#define ASSERT_FLAG(op)                                                        \
+	static_assert(IBV_QP_EX_WITH_##op == 1 << IBV_WR_##op, #op)
+
+ASSERT_FLAG(RDMA_WRITE);
+ASSERT_FLAG(RDMA_WRITE_WITH_IMM);
+ASSERT_FLAG(SEND);
+ASSERT_FLAG(SEND_WITH_IMM);
+ASSERT_FLAG(RDMA_READ);
+ASSERT_FLAG(ATOMIC_CMP_AND_SWP);
+ASSERT_FLAG(ATOMIC_FETCH_AND_ADD);
+ASSERT_FLAG(LOCAL_INV);
+ASSERT_FLAG(SEND_WITH_INV);
+ASSERT_FLAG(BIND_MW);
 
 /* Answers EOPNOTSUPP if a queue pair of this type lacks one of the operations. */
 int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
@@ -599,13 +608,11 @@ int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 {
 	struct ibv_qp_ex *ibqp = &qp->verbs.qp_ex;
 	uint64_t supported = 0;
+	unsigned int i;
 
-	if (type == IBV_QPT_RC)
-		supported = RC_SEND_OPS;
-	else if (type == IBV_QPT_UC)
-		supported = UC_SEND_OPS;
-	else if (type == IBV_QPT_UD)
-		supported = UD_SEND_OPS;
+	for (i = 0; i < ARRAY_SIZE(send_ops) && type <= IBV_QPT_UD; i++)
+		if (send_ops[i].qp_types & 1 << type)
+			supported |= 1 << i;
 	if (!check_comp_mask(ops, supported))
 		return EOPNOTSUPP;
 

@@ -2,13 +2,14 @@
 """The commands of the lab."""
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from . import accel, archive, cache, debian, debug, guest, image, kernel, module, programs, provider, rust, tree
+from . import accel, archive, cache, debian, debug, guest, image, kernel, module, programs, provider, rust, tree, unsound
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -23,7 +24,7 @@ SYNOPSIS
     qemu/lab install [--kernel KERNEL] [ROOT]
                                              install the module
     qemu/lab exec  [OPTION…] -- CMD [ARG…]   run a program in the build tree, at the checkout
-    qemu/lab rust  fmt|doc|analyzer          rustfmt, rustdoc, and rust-analyzer's project file
+    qemu/lab rust  fmt|doc|analyzer|unsound  rustfmt, rustdoc, rust-analyzer's project file, and what must not compile
     qemu/lab setup [--refresh]               make all that the other commands need
     qemu/lab clean [--all]                   remove what was not used lately
     qemu/lab COMMAND --help                  the options of a command
@@ -100,8 +101,9 @@ def parser() -> Parser:
 
     sub = commands.add_parser("rust", help="rustfmt, rustdoc, rust-analyzer", allow_abbrev=False,
                               description="fmt formats all Rust code as the kernel does; doc makes the documentation of "
-                                          "rust/ in build/rustdoc; analyzer writes rust-project.json for editors.")
-    sub.add_argument("tool", choices=("fmt", "doc", "analyzer"))
+                                          "rust/ in build/rustdoc; analyzer writes rust-project.json for editors; unsound "
+                                          "compiles tests/unsound, which must fail as it says (TAP).")
+    sub.add_argument("tool", choices=("fmt", "doc", "analyzer", "unsound"))
     sub.add_argument("--check", action="store_true", help="with fmt: only look, and fail where something would change")
 
     sub = commands.add_parser("setup", help="make all that the other commands need", allow_abbrev=False,
@@ -135,6 +137,7 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
     sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
     sub.add_argument("--mem", metavar="MiB", type=_whole(256, 1 << 20), help="memory of a guest (default: 1024; debug: 2048)")
+    sub.add_argument("--accel", choices=("kvm", "tcg", "icount"), help="for this run, in the place of FERRULE_ACCEL")
     sub.add_argument("--timeout", metavar="S", type=_whole(1, 10**6), default=timeout,
                      help=f"end after so many seconds, boot included (default: {timeout or 'none'})")
     sub.add_argument("--append", metavar="WORDS", default="", help="more words for the kernel's command line")
@@ -232,6 +235,8 @@ def run(options: argparse.Namespace) -> int:
     elif "ferrule" in devices:
         raise LabError("this checkout has no Kbuild, so there is no ferrule yet; --device rxe works")
     shell = options.command == "shell"
+    if options.accel:
+        os.environ["FERRULE_ACCEL"] = options.accel
     share = Path(options.share).resolve() if options.share else None
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
@@ -316,6 +321,12 @@ def rust_tools(options: argparse.Namespace) -> int:
         rust.format(options.check)
     elif options.tool == "doc":
         say(f"the documentation is in {rust.document(kernel.stock())}")
+    elif options.tool == "unsound":
+        good = True
+        for line in unsound.check(kernel.stock()):
+            print(line, flush=True)
+            good = good and not line.startswith("not ok")
+        return 0 if good else 1
     else:
         say(f"wrote {rust.analyzer(kernel.stock())}")
     return 0

@@ -10,11 +10,12 @@ import os
 import shutil
 from pathlib import Path
 
-from . import cache, kernel, tree
+from . import cache, frames, kernel, tree
 from .errors import LabError
 from .ui import Step
 
-PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kunit", "tests/net_echo", "tests/rdma_loop"]
+PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kunit", "tests/net_echo", "tests/rdma_loop",
+         "tests/unsound"]
 
 # What a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
 PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order", "generated.rs"]
@@ -56,6 +57,10 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                 raise
             for module in work.rglob("*.ko"):
                 shutil.copy(module, directory)
+            # A kernel that watches has frames of its own.
+            if not clippy and target.name in ("stock", "next"):
+                words = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "/module/ferrule.ko"]
+                frames.check(step.title, tree.output(words, [(directory, "/module")]))
 
     inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
               "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 1}

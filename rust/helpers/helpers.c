@@ -3,7 +3,9 @@
  * Helpers for the crate kernel_ext. Those for the RDMA core are in rdma.c.
  */
 
+#include <linux/cpumask.h>
 #include <linux/kthread.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/stat.h>
 
@@ -64,6 +66,15 @@ void *ferrule_helper_vmalloc_account(unsigned long size)
 			       __GFP_RETRY_MAYFAIL | __GFP_NOWARN);
 }
 
+/*
+ * Copies bytes that others may write meanwhile. Rust's own copies must not race
+ * with a write, and its compiler may take what they load for what stays.
+ */
+void ferrule_helper_copy_racing(void *to, const void *from, size_t len)
+{
+	memmove(to, from, len);
+}
+
 bool ferrule_helper_single_task_running(void)
 {
 	return single_task_running();
@@ -82,6 +93,20 @@ void ferrule_helper_preempt_enable(void)
 void ferrule_helper_cond_resched(void)
 {
 	cond_resched();
+}
+
+/*
+ * The processors that the current task may run on. They may change meanwhile:
+ * then the copy has some of both sets.
+ */
+void ferrule_helper_copy_current_cpus(struct cpumask *to)
+{
+	cpumask_copy(to, current->cpus_ptr);
+}
+
+void ferrule_helper_cond_resched_tasks_rcu_qs(void)
+{
+	cond_resched_tasks_rcu_qs();
 }
 
 /* The name is taken as it is, not as a format. */

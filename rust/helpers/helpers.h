@@ -8,6 +8,7 @@
 
 #include <linux/hrtimer.h>
 #include <linux/spinlock.h>
+#include <linux/string.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
 
@@ -20,10 +21,13 @@ unsigned long ferrule_helper_spin_lock_irqsave(spinlock_t *lock);
 void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void *ferrule_helper_vmalloc_account(unsigned long size);
+void ferrule_helper_copy_racing(void *to, const void *from, size_t len);
 bool ferrule_helper_single_task_running(void);
 void ferrule_helper_preempt_disable(void);
 void ferrule_helper_preempt_enable(void);
 void ferrule_helper_cond_resched(void);
+void ferrule_helper_copy_current_cpus(struct cpumask *to);
+void ferrule_helper_cond_resched_tasks_rcu_qs(void);
 struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
 						  const char *name);
 

@@ -55,9 +55,10 @@ const unsigned char *ferrule_helper_netdev_dev_addr(const struct net_device *dev
 	return dev->dev_addr;
 }
 
-const char *ferrule_helper_netdev_name(const struct net_device *dev)
+/* A name that changes meanwhile may come as some of both. */
+void ferrule_helper_netdev_copy_name(const struct net_device *dev, char *name, size_t size)
 {
-	return netdev_name(dev);
+	strscpy(name, netdev_name(dev), size);
 }
 
 bool ferrule_helper_netif_running(const struct net_device *dev)

@@ -20,7 +20,7 @@ int ferrule_helper_netdev_ifindex(const struct net_device *dev);
 unsigned short ferrule_helper_netdev_type(const struct net_device *dev);
 unsigned char ferrule_helper_netdev_addr_len(const struct net_device *dev);
 const unsigned char *ferrule_helper_netdev_dev_addr(const struct net_device *dev);
-const char *ferrule_helper_netdev_name(const struct net_device *dev);
+void ferrule_helper_netdev_copy_name(const struct net_device *dev, char *name, size_t size);
 bool ferrule_helper_netif_running(const struct net_device *dev);
 void ferrule_helper_dev_hold(struct net_device *dev);
 void ferrule_helper_dev_put(struct net_device *dev);

@@ -4,6 +4,7 @@
  */
 
 #include <linux/ethtool.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 
 #include "rdma.h"
@@ -76,6 +77,14 @@ bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *
 	}
 	rcu_read_unlock();
 	return dev;
+}
+
+/* Held by whoever makes a device of this module. Rust has no mutex that is initialised by the compiler. */
+static DEFINE_MUTEX(new_link_mutex);
+
+struct mutex *ferrule_helper_new_link_mutex(void)
+{
+	return &new_link_mutex;
 }
 
 /* All kernel memory, and nothing of a program, is from here to the end. */

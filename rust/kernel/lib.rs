@@ -7,6 +7,7 @@
 pub mod crc32;
 pub mod error;
 pub mod mm;
+pub mod nospec;
 pub mod random;
 pub mod rcu;
 pub mod sync;

@@ -1,24 +1,72 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages that the kernel shares with a program.
+//! Memory that the kernel shares with others, who write to it at any time.
 //!
-//! C header: `include/linux/vmalloc.h`.
+//! C headers: `include/linux/vmalloc.h`, `include/linux/string.h`.
 
 use core::{
-    ptr::NonNull,
-    sync::atomic::{
-        AtomicU32,
-        AtomicU64,
-        Ordering, //
-    },
+    mem::MaybeUninit,
+    ptr::NonNull, //
 };
 
 use kernel::{
+    alloc::Flags,
     page::PAGE_SIZE,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        AtomicType,
+        Release, //
+    }, //
 };
+use zerocopy::FromBytes;
 
 use crate::bindings;
+
+/// Copies `len` bytes, which others may read and write meanwhile: a program, a peer, a processor
+/// that does the same. The two places may overlap.
+///
+/// This is C's `memmove()`, and not [`core::ptr::copy`], which must not race with a write. In the
+/// words of Linux's memory model each byte is loaded by a `READ_ONCE()` and stored by a
+/// `WRITE_ONCE()`, some of them more than once and in any order: the compiler does not see the
+/// function, so it assumes nothing of what was loaded. A byte that is written meanwhile comes as it
+/// was or as it is; of a longer value, parts of both may come.
+///
+/// # Safety
+///
+/// - From `from` on `len` bytes may be read, and from `to` on as many may be written.
+/// - Whoever accesses those bytes meanwhile does so in a way that may race as well: by this
+///   function, by volatile or atomic accesses, or from user space.
+#[inline(always)]
+pub unsafe fn copy_racing(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: By the requirements of this function.
+    unsafe { bindings::copy_racing(to.cast(), from.cast(), len) };
+}
+
+/// Allocates memory, and has `make` make a value in it; without memory, it is not called.
+///
+/// For values that are too large for the stack, where [`KBox::new`] has them once or twice. `make` should
+/// call a function that is not inlined and returns the value: that one is handed the memory to write to.
+/// The language does not promise it, so the lab's build of the module looks at the frames.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub fn boxed<T>(make: impl FnOnce() -> T, flags: Flags) -> Result<KBox<T>> {
+    let mut memory = KBox::<T>::new_uninit(flags)?;
+    fill(&mut memory, make);
+    // SAFETY: The value has just been written.
+    Ok(unsafe { memory.assume_init() })
+}
+
+/// Writes what `make` makes. By itself, since of a parameter that is a reference the compiler knows that it
+/// is memory for a whole value, and no one else's; so it hands it on to `make`.
+#[inline(never)]
+fn fill<T>(place: &mut MaybeUninit<T>, make: impl FnOnce() -> T) {
+    // SAFETY: The place is valid for a value.
+    unsafe { place.as_mut_ptr().write(make()) };
+}
 
 /// Zeroed pages with contiguous kernel addresses, charged to the calling process, which may be
 /// mapped to user space.
@@ -28,9 +76,11 @@ use crate::bindings;
 /// order in the caller's hand. What is out of range or misaligned fails with `EFAULT`, and nothing
 /// is done.
 ///
-/// The words are those of `core::sync::atomic` and not of `kernel::sync::atomic`: on the other side
-/// is a program, which knows the memory model of C and not that of the kernel. And each of them is
-/// an instruction or two, where the kernel's are calls unless it was built by LLVM.
+/// The words are accessed as Linux's memory model has it: by [`Atomic`], or where nothing is ordered by
+/// volatile accesses, which are what `READ_ONCE()` and `WRITE_ONCE()` are. They do the same as
+/// [`Relaxed`](kernel::sync::atomic::Relaxed) ones, which are calls of functions in a kernel that GCC has
+/// built. The program on the other side has another model, that of C: what both agree on is that who
+/// acquires sees all that was written before the store that released what is loaded.
 ///
 /// # Invariants
 ///
@@ -49,53 +99,40 @@ unsafe impl Sync for SharedArea {}
 
 macro_rules! words {
     (
-        $word:ident, $atomic:ident,
+        $word:ident,
         $load:ident, $load_acquire:ident, $store:ident, $store_release:ident
     ) => {
         /// Loads the word at `off` bytes.
         #[inline]
         pub fn $load(&self, off: usize) -> Result<$word> {
-            let word = self.word::<$atomic>(off)?;
-            Ok($word::from_le(word.load(Ordering::Relaxed)))
+            let word = self.word::<$word>(off)?.as_ptr();
+            // SAFETY: The word is valid and aligned. Volatile, this is a `READ_ONCE()`.
+            Ok($word::from_le(unsafe { word.read_volatile() }))
         }
 
         /// Loads the word at `off` bytes: no later access is done before.
         #[inline]
         pub fn $load_acquire(&self, off: usize) -> Result<$word> {
-            let word = self.word::<$atomic>(off)?;
-            Ok($word::from_le(word.load(Ordering::Acquire)))
+            Ok($word::from_le(self.word::<$word>(off)?.load(Acquire)))
         }
 
         /// Stores the word at `off` bytes.
         #[inline]
         pub fn $store(&self, off: usize, value: $word) -> Result {
-            let word = self.word::<$atomic>(off)?;
-            word.store(value.to_le(), Ordering::Relaxed);
+            let word = self.word::<$word>(off)?.as_ptr();
+            // SAFETY: The word is valid and aligned. Volatile, this is a `WRITE_ONCE()`.
+            unsafe { word.write_volatile(value.to_le()) };
             Ok(())
         }
 
         /// Stores the word at `off` bytes: all earlier accesses are done before.
         #[inline]
         pub fn $store_release(&self, off: usize, value: $word) -> Result {
-            let word = self.word::<$atomic>(off)?;
-            word.store(value.to_le(), Ordering::Release);
+            self.word(off)?.store(value.to_le(), Release);
             Ok(())
         }
     };
 }
-
-/// The atomic words that may be anywhere in an area.
-///
-/// # Safety
-///
-/// All bytes are a valid value.
-unsafe trait Word {}
-
-// SAFETY: It is an integer.
-unsafe impl Word for AtomicU32 {}
-
-// SAFETY: It is an integer.
-unsafe impl Word for AtomicU64 {}
 
 impl SharedArea {
     /// Allocates at least `len` bytes, rounded up to pages.
@@ -143,15 +180,15 @@ impl SharedArea {
 
     /// The word at `off`.
     #[inline]
-    fn word<T: Word>(&self, off: usize) -> Result<&T> {
+    fn word<T: AtomicType + FromBytes>(&self, off: usize) -> Result<&Atomic<T>> {
         let ptr = self.at(off, size_of::<T>())?.cast::<T>();
         if !ptr.is_aligned() {
             return Err(EFAULT);
         }
         // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
-        // borrowed. The kernel accesses it by this function alone, or by volatile copies, and
-        // whatever user space stores is a valid value.
-        Ok(unsafe { &*ptr })
+        // borrowed. The kernel accesses it by this function alone, or by volatile copies, which race
+        // with nothing as marked accesses. Whatever bytes user space stores are a valid value.
+        Ok(unsafe { Atomic::from_ptr(ptr) })
     }
 
     /// Copies bytes at `off` out of the area, loading each once.
@@ -172,7 +209,6 @@ impl SharedArea {
 
     words!(
         u32,
-        AtomicU32,
         load_u32,
         load_u32_acquire,
         store_u32,
@@ -180,7 +216,6 @@ impl SharedArea {
     );
     words!(
         u64,
-        AtomicU64,
         load_u64,
         load_u64_acquire,
         store_u64,
@@ -211,7 +246,7 @@ fn copy_out(src: *const u8, dst: &mut [u8]) {
         rest = words.into_remainder();
     }
     for byte in rest {
-        // SAFETY: As above, by a byte each time.
+        // SAFETY: As many bytes are left at `src` as in `rest`, and both go on by one each time.
         unsafe {
             *byte = src.read_volatile();
             src = src.add(1);
@@ -239,7 +274,7 @@ fn copy_in(src: &[u8], dst: *mut u8) {
         rest = words.remainder();
     }
     for byte in rest {
-        // SAFETY: As above, by a byte each time.
+        // SAFETY: As many bytes are left at `dst` as in `rest`, and both go on by one each time.
         unsafe {
             dst.write_volatile(*byte);
             dst = dst.add(1);

@@ -47,7 +47,8 @@ pub struct RcuArc<T> {
 // SAFETY: It is an `Arc<T>`, which may be sent and shared if `T` may be both.
 unsafe impl<T: Send + Sync> Send for RcuArc<T> {}
 
-// SAFETY: As above; the pointer is atomic.
+// SAFETY: By a shared reference the value is shared and, since `replace` returns it, sent; `T` may be both.
+// The pointer is atomic.
 unsafe impl<T: Send + Sync> Sync for RcuArc<T> {}
 
 impl<T> RcuArc<T> {

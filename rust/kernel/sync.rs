@@ -4,26 +4,28 @@
 //!
 //! C headers: `include/linux/spinlock.h`, `include/linux/wait.h`.
 
-use core::pin::Pin;
+use core::{
+    cell::UnsafeCell,
+    pin::Pin, //
+};
 
 use kernel::{
     prelude::*,
     str::CStr,
-    sync::{
-        lock,
-        LockClassKey, //
-    },
+    sync::LockClassKey,
     types::Opaque, //
 };
 
 use crate::bindings;
 
-/// A full memory barrier between processors, and towards programs. Any context.
+/// A full memory barrier between processors, and towards programs: `smp_mb()` of Linux's memory model.
+/// Any context.
 ///
-/// It orders as the kernel's `smp_mb()` does, and is an instruction where that is a call.
+/// [`kernel::sync::barrier`] has it as well, but from Linux 7.3 on by another signature.
 #[inline(always)]
 pub fn smp_mb() {
-    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::smp_mb() };
 }
 
 /// Creates a [`SpinLockIrq`] initialiser with the given name and a lock class of its own.
@@ -40,6 +42,11 @@ macro_rules! new_spinlock_irq {
 
 /// A spinlock whose holder runs with interrupts off, so that it may be taken in any context.
 ///
+/// It lends what it protects to a closure, instead of handing out a guard. Each lock restores the
+/// interrupts as it found them, so locks have to be released in the reverse of the order in which they
+/// were taken: if the outer one of two were released first, interrupts would be on under the inner one,
+/// and off after both. Guards can be dropped in any order, and closures end in that order alone.
+///
 /// # Examples
 ///
 /// ```
@@ -47,47 +54,72 @@ macro_rules! new_spinlock_irq {
 /// use kernel_ext::{new_spinlock_irq, sync::SpinLockIrq};
 ///
 /// let counter = Arc::pin_init(new_spinlock_irq!(0u32, "counter"), GFP_KERNEL)?;
-/// *counter.lock() += 1;
+/// counter.with(|counter| *counter += 1);
 /// # Ok::<(), Error>(())
 /// ```
-pub type SpinLockIrq<T> = lock::Lock<T, SpinLockIrqBackend>;
+#[pin_data]
+pub struct SpinLockIrq<T> {
+    #[pin]
+    raw: Opaque<bindings::spinlock_t>,
+    data: UnsafeCell<T>,
+}
 
-/// The backend of [`SpinLockIrq`]: `spin_lock_irqsave()`.
-pub struct SpinLockIrqBackend;
+// SAFETY: A lock that nobody holds belongs to no thread, and `T` may go to another one.
+unsafe impl<T: Send> Send for SpinLockIrq<T> {}
 
-// SAFETY: The underlying kernel `spinlock_t` object ensures mutual exclusion. The flags that lock()
-// saved are kept in the guard, which cannot leave its processor's context and gives them back once.
-unsafe impl lock::Backend for SpinLockIrqBackend {
-    type State = bindings::spinlock_t;
-    type GuardState = c_ulong;
+// SAFETY: One holder at a time has a reference to the value, and a value that is `Send` may have
+// holders in different threads one after the other.
+unsafe impl<T: Send> Sync for SpinLockIrq<T> {}
 
-    unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: The caller ensures that `ptr` is valid for writes and that the others are valid
-        // for ever.
-        unsafe { bindings::spin_lock_init_irq(ptr, name, key) }
+impl<T> SpinLockIrq<T> {
+    /// A lock that nobody holds; see [`new_spinlock_irq!`](crate::new_spinlock_irq).
+    pub fn new(
+        data: T,
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+    ) -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `slot` is valid for writes and pinned; name and key live for ever.
+            raw <- Opaque::ffi_init(|slot| unsafe {
+                bindings::spin_lock_init_irq(slot, name.as_char_ptr(), key.as_ptr())
+            }),
+            data: UnsafeCell::new(data),
+        })
     }
 
+    /// Takes the lock, and lends what it protects to `f`. Any context.
     #[inline]
-    unsafe fn lock(ptr: *mut Self::State) -> c_ulong {
-        // SAFETY: The caller ensures that `ptr` is an initialised lock.
-        unsafe { bindings::spin_lock_irqsave(ptr) }
+    pub fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: The lock was initialised when this was made.
+        let flags = unsafe { bindings::spin_lock_irqsave(self.raw.get()) };
+        // SAFETY: The lock was just taken, which has saved `flags`.
+        unsafe { self.lend(flags, f) }
     }
 
-    #[inline]
-    unsafe fn unlock(ptr: *mut Self::State, flags: &c_ulong) {
-        // SAFETY: The caller ensures that it holds the lock, and `flags` are those of `lock`.
-        unsafe { bindings::spin_unlock_irqrestore(ptr, *flags) }
-    }
-
-    unsafe fn try_lock(ptr: *mut Self::State) -> Option<c_ulong> {
+    /// As [`with`](Self::with), if nobody holds the lock.
+    pub fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut flags = 0;
-        // SAFETY: The caller ensures that `ptr` is an initialised lock.
-        unsafe { bindings::spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+        // SAFETY: The lock was initialised when this was made.
+        if !unsafe { bindings::spin_trylock_irqsave(self.raw.get(), &mut flags) } {
+            return None;
+        }
+        // SAFETY: The lock was just taken, which has saved `flags`.
+        Some(unsafe { self.lend(flags, f) })
     }
 
-    unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: The caller ensures that `ptr` is an initialised lock.
-        unsafe { bindings::spin_assert_is_held(ptr) }
+    /// Lends what the lock protects to `f`, and releases the lock.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock, and `flags` are what taking it has saved.
+    #[inline]
+    unsafe fn lend<R>(&self, flags: c_ulong, f: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: The caller holds the lock, so there is no other reference to the value.
+        let result = f(unsafe { &mut *self.data.get() });
+        // SAFETY: The caller holds the lock. What `f` has locked it has released, so the interrupts
+        // are as they were when `flags` were saved.
+        unsafe { bindings::spin_unlock_irqrestore(self.raw.get(), flags) };
+        result
     }
 }
 
@@ -116,7 +148,7 @@ pub struct WaitQueue {
 // SAFETY: A wait queue has a lock of its own.
 unsafe impl Send for WaitQueue {}
 
-// SAFETY: As above.
+// SAFETY: All that can be done by a shared reference is done under that lock.
 unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {

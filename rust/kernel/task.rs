@@ -11,10 +11,7 @@ use core::{
 
 use kernel::{
     cpu::CpuId,
-    cpumask::{
-        Cpumask,
-        CpumaskVar, //
-    },
+    cpumask::CpumaskVar,
     error::{
         from_err_ptr,
         to_result, //
@@ -41,6 +38,15 @@ pub fn single_task_running() -> bool {
 pub fn cond_resched() {
     // SAFETY: The function has no preconditions but a context that may sleep.
     unsafe { bindings::cond_resched() }
+}
+
+/// As [`cond_resched`], and is a quiescent state of RCU-tasks,
+/// which wait for each thread to sleep: who changes code under probes and tracers has to wait for a thread that
+/// neither sleeps nor calls this. May sleep.
+#[inline]
+pub fn cond_resched_tasks_rcu_qs() {
+    // SAFETY: The function has no preconditions but a context that may sleep.
+    unsafe { bindings::cond_resched_tasks_rcu_qs() }
 }
 
 /// While one lives, nobody else runs on the processor but interrupts and what they raise. Any
@@ -94,15 +100,15 @@ impl Current {
     pub fn move_away(&self) -> Result {
         // SAFETY: The current thread is alive.
         let task = unsafe { bindings::get_current() };
-        // SAFETY: The mask lives in the task. A change that is under way is no harm: any bits are a
-        // mask.
-        let allowed = unsafe { Cpumask::from_raw(&raw const (*task).cpus_mask) };
-        let allowed = CpumaskVar::try_clone(allowed)?;
+        let allowed = CpumaskVar::new_zero(GFP_KERNEL)?;
+        // SAFETY: The copy is ours alone, and a mask. No reference is made to that of the task, which
+        // an administrator may change meanwhile.
+        unsafe { bindings::copy_current_cpus(allowed.as_raw()) };
         let mut others = CpumaskVar::try_clone(&allowed)?;
         others.clear(CpuId::current());
-        // SAFETY: Task and masks are valid.
+        // SAFETY: The task is alive, and the mask is valid during the call.
         to_result(unsafe { bindings::set_cpus_allowed_ptr(task, others.as_raw()) })?;
-        // SAFETY: As above.
+        // SAFETY: The task is alive, and the mask is valid during the call.
         to_result(unsafe { bindings::set_cpus_allowed_ptr(task, allowed.as_raw()) })
     }
 }

@@ -29,15 +29,29 @@ pub fn monotonic_raw_ns() -> u64 {
 }
 
 /// What a timer does when its time has come.
-pub trait TimerCallback: Send + Sync + Sized {
+///
+/// The value is `'static`: nothing but its drop cancels the timer, and safe code may forget a value,
+/// so that the function runs when all that was borrowed has gone.
+pub trait TimerCallback: Send + Sync + Sized + 'static {
     /// The time has come. Softirq context. May arm the timer again.
     fn expired(this: &WithTimer<Self>);
 }
 
 /// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time.
 ///
-/// The kernel crate's `hrtimer` gives a handle with each start, which has to be kept and whose drop
-/// cancels; here the timer belongs to the value, and arming it anew just moves it.
+/// It stands beside [`kernel::time::hrtimer`], which does not serve a timer of which many hands, the
+/// timer's own function among them, say when it is to fire (as of Linux 7.3):
+///
+/// - Each start returns a handle whose drop cancels the timer and waits for its function. So there is
+///   no place to put it: dropped where the timer was armed, it disarms it; dropped in the function, it
+///   waits for itself for ever; forgotten, it keeps a reference to the value, one for each start.
+/// - The function may repeat itself after an interval (`HrTimerCallbackContext::forward()`), but cannot
+///   name a time, and must not repeat itself where another processor arms the timer meanwhile: C warns
+///   of one that is forwarded while it is queued.
+/// - A time is an `Instant`, which can be had by reading the clock alone: what is known in nanoseconds
+///   would have to be turned into a distance from another reading, and into a time again.
+///
+/// Here the timer belongs to the value, and arming it anew just moves it.
 ///
 /// # Examples
 ///
@@ -104,8 +118,9 @@ impl<T: TimerCallback> WithTimer<T> {
     /// To be called by the timer core only, with the `timer` of a `Self`.
     unsafe extern "C" fn run(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         let timer: *mut Opaque<bindings::hrtimer> = timer.cast();
-        // SAFETY: By the requirements of this function, `timer` is that of a `Self`, whose value is
-        // alive, for its drop cancels the timer first and waits for us.
+        // SAFETY: By the requirements of this function, `timer` is that of a `Self`. It is pinned, so
+        // its memory is not used for anything else before its drop, which cancels the timer first and
+        // waits for us; and its value borrows nothing that could go before.
         let this = unsafe { &*container_of!(timer, Self, timer) };
         T::expired(this);
         // The type is an integer before Linux 7.3, and a structure around one from then on.

@@ -8,11 +8,24 @@
 /// C symbols are declared by the macro. The C file defines `CREATE_RUST_TRACE_POINTS` and has a
 /// `DEFINE_RUST_DO_TRACE` for each.
 ///
-/// Arguments are numbers, so the functions are safe: a tracepoint that is off costs a branch that
-/// is patched in, and one that is on copies its arguments.
+/// Who declares them says that the C functions are there with these arguments (`unsafe extern`), and
+/// whether they may be called by anybody (`safe`). A tracepoint that is off costs a branch that is
+/// patched in, and one that is on copies its arguments.
+///
+/// ```ignore
+/// kernel_ext::declare_trace! {
+///     // SAFETY: `trace.c` has a tracepoint of this name with these arguments, which are numbers.
+///     unsafe extern "C" {
+///         /// A packet has come.
+///         pub safe fn my_packet(length: u32);
+///     }
+/// }
+/// ```
 #[macro_export]
 macro_rules! declare_trace {
-    ($($(#[$attr:meta])* $pub:vis fn $name:ident($($argname:ident : $argtyp:ty),* $(,)?);)*) => {$(
+    (unsafe extern "C" {
+        $($(#[$attr:meta])* $pub:vis safe fn $name:ident($($argname:ident : $argtyp:ty),* $(,)?);)*
+    }) => {$(
         $(#[$attr])*
         #[inline(always)]
         $pub fn $name($($argname: $argtyp),*) {
@@ -32,7 +45,7 @@ macro_rules! declare_trace {
                     )
                 };
                 if on {
-                    // SAFETY: The C function has these arguments, and they are numbers.
+                    // SAFETY: Whoever has declared it says so.
                     unsafe { [<rust_do_trace_ $name>]($($argname),*) };
                 }
             }

@@ -11,8 +11,9 @@ use core::{
 
 use kernel::{
     error::to_result,
+    fmt,
     prelude::*,
-    str::CStr,
+    str::BStr,
     sync::{
         aref::{
             ARef,
@@ -35,6 +36,19 @@ const ARPHRD_ETHER: u16 = 1;
 
 /// The length of an Ethernet address.
 pub const ETH_ALEN: usize = 6;
+
+/// The room for a name, with the end of it: `IFNAMSIZ`.
+const NAME_LEN: usize = bindings::IFNAMSIZ as usize;
+
+/// The name that a network device had.
+pub struct Name([c_char; NAME_LEN]);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.split(|&byte| byte == 0).next().unwrap_or(&self.0);
+        fmt::Display::fmt(BStr::from_bytes(name), f)
+    }
+}
 
 /// A VLAN, of which a device of its own sends and receives the packets.
 #[derive(Clone)]
@@ -96,11 +110,12 @@ impl NetDevice {
         self.into()
     }
 
-    /// The name. It may change at any time: for messages.
-    pub fn name(&self) -> &CStr {
-        // SAFETY: `self` is valid, and the name is a terminated string inside of it (or a static
-        // one).
-        unsafe { CStr::from_char_ptr(bindings::netdev_name(self.as_raw())) }
+    /// The name as it is now, for messages: it may change at any time.
+    pub fn name(&self) -> Name {
+        let mut name = [0; NAME_LEN];
+        // SAFETY: `self` is valid by the type invariants, and there is room for so many bytes.
+        unsafe { bindings::netdev_copy_name(self.as_raw(), name.as_mut_ptr(), name.len()) };
+        Name(name)
     }
 
     /// The largest packet in bytes, without the Ethernet header.
@@ -134,7 +149,7 @@ impl NetDevice {
         if usize::from(len) != ETH_ALEN {
             return [0; ETH_ALEN];
         }
-        // SAFETY: As above; the address has `len` bytes. It may change meanwhile: then the bytes
+        // SAFETY: `self` is valid by the type invariants, and its address has `len` bytes. It may change meanwhile: then the bytes
         // read are some of both, which is what every reader without the RTNL gets.
         unsafe {
             bindings::netdev_dev_addr(self.as_raw())
@@ -240,7 +255,8 @@ impl NetDevice {
 
     /// Undoes one [`join_multicast`](Self::join_multicast). Process context.
     pub fn leave_multicast(&self, _rtnl: &Rtnl, group: IpAddr) {
-        // SAFETY: As above. What was not joined is not found.
+        // SAFETY: `self` is valid by the type invariants, and the RTNL is held. Addresses of IPv6 are 16 bytes.
+        // What was not joined is not found.
         unsafe {
             match group {
                 IpAddr::V4(v4) => {

@@ -250,7 +250,7 @@ pub trait Watch<C: Chain>: Send + Sync + 'static {
 /// impl Watch<Devices> for Printer {
 ///     fn notify(&self, notice: DeviceNotice<'_>) {
 ///         if notice.event == DeviceEvent::Up {
-///             pr_debug!("{:?} is up\n", notice.device.name());
+///             pr_debug!("{} is up\n", notice.device.name());
 ///         }
 ///     }
 /// }

@@ -7,18 +7,26 @@
 use core::{
     marker::PhantomData,
     mem::MaybeUninit,
-    ptr::addr_of_mut, //
+    ops::Deref,
+    ptr::{
+        addr_of_mut,
+        NonNull, //
+    }, //
 };
 
 use kernel::{
     error::to_result,
     prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full,
-        Relaxed,
-        Release, //
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Full,
+            Relaxed,
+            Release, //
+        },
+        Arc,
+        Completion, //
     },
     types::{
         Opaque,
@@ -34,7 +42,8 @@ use crate::{
     Namespace, //
 };
 
-/// The number by which namespaces know a kind of data. Each kind has a `static` of its own.
+/// The number by which namespaces know a kind of data.
+#[doc(hidden)]
 pub struct Id {
     number: Opaque<c_uint>,
     taken: Atomic<u32>,
@@ -55,29 +64,94 @@ impl Id {
     }
 }
 
-/// What each namespace has one of.
-pub trait PerNet: Send + Sync + Sized + 'static {
-    /// The number of this kind of data, always the same.
+/// A kind of data that has a number: what [`pernet_id!`](crate::pernet_id) makes of a type.
+///
+/// # Safety
+///
+/// `id` answers the same each time, and what no other kind answers.
+pub unsafe trait HasId {
+    /// The number of this kind.
+    #[doc(hidden)]
     fn id() -> &'static Id;
+}
 
+/// Gives a type a number of its own, so that it may be [`PerNet`].
+#[macro_export]
+macro_rules! pernet_id {
+    ($kind:ty) => {
+        // SAFETY: The static is always the same, and nobody else can name it.
+        unsafe impl $crate::pernet::HasId for $kind {
+            fn id() -> &'static $crate::pernet::Id {
+                static ID: $crate::pernet::Id = $crate::pernet::Id::new();
+                &ID
+            }
+        }
+    };
+}
+
+/// What each namespace has one of.
+pub trait PerNet: HasId + Send + Sync + Sized + 'static {
     /// The data of a namespace. Process context.
     ///
     /// Called for those that there are when the kind is registered, and for each new one. The
-    /// namespace must not be held from here on.
+    /// namespace must not be held from here on: what belongs to it takes the lease.
     ///
     /// # Errors
     ///
     /// If this fails, so does the registration, or the making of the namespace.
-    fn new(net: &Namespace) -> impl PinInit<Self, Error>;
+    fn new(lease: Lease) -> impl PinInit<Self, Error>;
+}
+
+/// That a namespace is there, for what belongs to it and must go before it does: sockets, routes.
+///
+/// It does not keep the namespace from ending, as [`HeldNamespace`] does. But when the end has come, or that
+/// of the registration, and the data have been dropped, it is waited for until all leases have been
+/// dropped. So who keeps one drops it with the data, or with a network device of the namespace: those have
+/// gone by then.
+#[derive(Clone)]
+pub struct Lease(Arc<Leased>);
+
+/// What the leases of one namespace share.
+///
+/// # Invariants
+///
+/// The namespace is valid until `ended` is completed.
+struct Leased {
+    net: NonNull<bindings::net>,
+    ended: Arc<Completion>,
+}
+
+// SAFETY: References to a namespace may be used by any thread, and so may a completion.
+unsafe impl Send for Leased {}
+
+// SAFETY: `Namespace` is `Sync`, and so is a completion.
+unsafe impl Sync for Leased {}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.ended.complete_all();
+    }
+}
+
+impl Deref for Lease {
+    type Target = Namespace;
+
+    #[inline]
+    fn deref(&self) -> &Namespace {
+        // SAFETY: By the type invariants, the namespace is valid, for the lease has not ended.
+        unsafe { Namespace::from_raw(self.0.net.as_ptr()) }
+    }
 }
 
 /// The data as it lies in the memory that comes with the namespace, zeroed.
 ///
 /// # Invariants
 ///
-/// `value` is initialised if `ready` is not 0.
+/// `value` and `ended` are initialised if `ready` is not 0. The latter is completed when there are no leases
+/// any more.
 struct Slot<T> {
     ready: Atomic<u32>,
+    ended: MaybeUninit<Arc<Completion>>,
     value: MaybeUninit<T>,
 }
 
@@ -90,18 +164,15 @@ struct Slot<T> {
 ///
 /// ```
 /// use kernel::prelude::*;
-/// use net_ext::{pernet::{Id, PerNet, Registration}, NetDevice, Namespace};
+/// use net_ext::{pernet::{Lease, PerNet, Registration}, NetDevice};
 ///
 /// struct Cookie(u64);
 ///
-/// impl PerNet for Cookie {
-///     fn id() -> &'static Id {
-///         static ID: Id = Id::new();
-///         &ID
-///     }
+/// net_ext::pernet_id!(Cookie);
 ///
-///     fn new(net: &Namespace) -> impl PinInit<Self, Error> {
-///         Ok::<_, Error>(Cookie(net.cookie()))
+/// impl PerNet for Cookie {
+///     fn new(lease: Lease) -> impl PinInit<Self, Error> {
+///         Ok::<_, Error>(Cookie(lease.cookie()))
 ///     }
 /// }
 ///
@@ -184,7 +255,7 @@ impl<T: PerNet> Registration<T> {
 
     /// # Safety
     ///
-    /// The number is registered, and the namespace is valid.
+    /// The kind is registered, and the namespace is valid.
     unsafe fn slot(net: *mut bindings::net) -> *mut Slot<T> {
         // SAFETY: By the requirements of this function. The number does not change as long as it is
         // registered.
@@ -198,16 +269,32 @@ impl<T: PerNet> Registration<T> {
     /// To be called by the core only, once for each namespace.
     unsafe extern "C" fn init(net: *mut bindings::net) -> c_int {
         kernel::error::from_result(|| {
+            let ended = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+            // INVARIANT: The namespace is valid until `exit` has seen that the leases have ended, or this
+            // has, where it fails.
+            let leased = Leased {
+                net: NonNull::new(net).ok_or(EINVAL)?,
+                ended: ended.clone(),
+            };
+            let lease = Lease(Arc::new(leased, GFP_KERNEL)?);
             // SAFETY: By the requirements of this function. The memory is there, and is zero.
-            let (net, slot) = unsafe { (Namespace::from_raw(net), Self::slot(net)) };
+            let slot = unsafe { Self::slot(net) };
             // SAFETY: The place is valid for writing, and nobody else looks at it before it is ready.
             // It stays where it is until `exit`, and this reference is gone long before.
             let place: &'static mut MaybeUninit<T> = unsafe { &mut *addr_of_mut!((*slot).value) };
-            place.write_pin_init(T::new(net))?;
-            // INVARIANT: As just done.
+            place
+                .write_pin_init(T::new(lease))
+                .inspect_err(|_| ended.wait_for_completion())?;
+            // INVARIANT: With this, both are initialised.
             //
-            // SAFETY: The place is valid, and zero is a value of it.
-            unsafe { &(*slot).ready }.store(1, Release);
+            // SAFETY: The places are valid for writing, and nobody else looks at `ended`; zero is a value of
+            // `ready`.
+            unsafe {
+                addr_of_mut!((*slot).ended)
+                    .cast::<Arc<Completion>>()
+                    .write(ended);
+                (*slot).ready.store(1, Release);
+            }
             Ok(0)
         })
     }
@@ -221,11 +308,16 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: By the requirements of this function.
         let slot = unsafe { Self::slot(net) };
-        // SAFETY: As in `get`.
+        // SAFETY: The slot is there until this returns. The place is taken by itself, for the value may
+        // never have been made.
         if unsafe { &(*slot).ready }.load(Relaxed) != 0 {
             // SAFETY: By the invariants of the slot. Nobody borrows the value, for that needs a
             // held namespace and the registration. The memory is freed after this.
-            unsafe { core::ptr::drop_in_place(addr_of_mut!((*slot).value).cast::<T>()) };
+            let ended = unsafe {
+                core::ptr::drop_in_place(addr_of_mut!((*slot).value).cast::<T>());
+                addr_of_mut!((*slot).ended).cast::<Arc<Completion>>().read()
+            };
+            ended.wait_for_completion();
         }
     }
 }

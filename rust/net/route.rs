@@ -33,7 +33,7 @@ use crate::{
         ETH_ALEN, //
     },
     ip::UdpHeaders,
-    Namespace, //
+    pernet::Lease, //
 };
 
 /// The way that packets to a destination take: a `struct dst_entry` with what tells whether it is
@@ -41,16 +41,16 @@ use crate::{
 ///
 /// A route is found once and used for many packets. When routes, addresses or devices change, it is
 /// no longer current; it does no harm then, and keeps no device from going, but packets are not sent
-/// by it any more.
+/// by it any more. The end of its namespace, whose tables count it, waits for it.
 ///
 /// # Examples
 ///
 /// ```
 /// use kernel::prelude::*;
-/// use net_ext::{ip::UdpHeaders, route::Route, Namespace};
+/// use net_ext::{ip::UdpHeaders, pernet::Lease, route::Route};
 ///
 /// /// Keeps a route as long as it is current.
-/// fn route<'a>(net: &Namespace, headers: &UdpHeaders, kept: &'a mut Option<Route>) -> Result<&'a Route> {
+/// fn route<'a>(net: &Lease, headers: &UdpHeaders, kept: &'a mut Option<Route>) -> Result<&'a Route> {
 ///     if !kept.as_ref().is_some_and(Route::is_current) {
 ///         *kept = Some(Route::find(net, headers, 0)?);
 ///     }
@@ -61,12 +61,14 @@ use crate::{
 /// # Invariants
 ///
 /// `dst` is valid, and we own a reference to it. It is one of IPv6 exactly if `ipv6` says so, and
-/// `cookie` is what it was found with.
+/// `cookie` is what it was found with. It is of the namespace of `lease`.
 pub struct Route {
     dst: NonNull<bindings::dst_entry>,
     cookie: u32,
     ipv6: bool,
     source: IpAddr,
+    /// Dropped after the reference.
+    lease: Lease,
 }
 
 // SAFETY: References may be given back by any thread.
@@ -86,7 +88,7 @@ impl Route {
     /// - `EINVAL`, `EADDRNOTAVAIL`: the source is no address of this namespace;
     /// - `ENODEV`: there is no such device, or it is down;
     /// - `EAFNOSUPPORT`: the kernel has no IPv6.
-    pub fn find(net: &Namespace, headers: &UdpHeaders, interface: u32) -> Result<Self> {
+    pub fn find(net: &Lease, headers: &UdpHeaders, interface: u32) -> Result<Self> {
         let interface = c_int::try_from(interface).map_err(|_| ENODEV)?;
         let (sport, dport) = (
             headers.source_port.to_be(),
@@ -141,6 +143,7 @@ impl Route {
             cookie,
             ipv6: headers.addresses.is_ipv6(),
             source,
+            lease: net.clone(),
         })
     }
 
@@ -240,7 +243,7 @@ fn in6_addr(address: &Ipv6Addr) -> bindings::in6_addr {
 }
 
 pub(crate) fn from_in6_addr(raw: &bindings::in6_addr) -> Ipv6Addr {
-    // SAFETY: As above, and bytes have no alignment.
+    // SAFETY: `struct in6_addr` is 16 bytes, whatever they are, and bytes have no alignment.
     unsafe { *(&raw const *raw).cast::<[u8; 16]>() }.into()
 }
 
@@ -249,7 +252,10 @@ impl Clone for Route {
         // SAFETY: By the type invariants, there is a reference, so there may be another.
         unsafe { bindings::dst_hold(self.dst.as_ptr()) };
         // INVARIANT: As just done.
-        Route { ..*self }
+        Route {
+            lease: self.lease.clone(),
+            ..*self
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
         UdpHeaders,
         UDP_LEN, //
     },
+    pernet::Lease,
     route::Route,
     skb::{
         NewSkBuff,
@@ -83,8 +84,8 @@ impl Port {
     /// The namespace that the port is of, unless that one is on its way out. Any context.
     #[inline]
     pub fn namespace(&self) -> Option<HeldNamespace> {
-        // SAFETY: The socket is valid by the type invariants, and it goes before its namespace does:
-        // so whoever makes one promises.
+        // SAFETY: The socket is valid by the type invariants, and so is its namespace, for which it has a
+        // lease.
         unsafe { Namespace::from_raw(bindings::sock_net(self.0.get())) }.try_hold()
     }
 
@@ -164,14 +165,14 @@ pub trait Receive: Send + Sync + 'static {
 ///
 /// Dropping it frees the port and waits until nobody receives from it any more (for a grace period
 /// of RCU); process context. Packets that were sent may still be on their way: no code of ours is
-/// reached from them. The namespace is not held, so the socket must go before it: keep it in
+/// reached from them. The namespace is not held, and its end waits for the socket: keep it in
 /// [`pernet`](crate::pernet) data.
 ///
 /// # Examples
 ///
 /// ```
 /// use kernel::{prelude::*, sync::Arc};
-/// use net_ext::{udp::{Family, Packet, Port, Receive, UdpSocket}, Namespace};
+/// use net_ext::{pernet::Lease, udp::{Family, Packet, Port, Receive, UdpSocket}};
 ///
 /// /// Takes packets and does nothing about them.
 /// struct Sink;
@@ -180,18 +181,21 @@ pub trait Receive: Send + Sync + 'static {
 ///     fn receive(&self, _port: &Port, _packet: Packet<'_>) {}
 /// }
 ///
-/// fn discard(net: &Namespace) -> Result<UdpSocket<Sink>> {
-///     UdpSocket::new(net, Family::V4, 9, Arc::new(Sink, GFP_KERNEL)?)
+/// fn discard(lease: Lease) -> Result<UdpSocket<Sink>> {
+///     UdpSocket::new(lease, Family::V4, 9, Arc::new(Sink, GFP_KERNEL)?)
 /// }
 /// ```
 ///
 /// # Invariants
 ///
-/// `sk` is the socket of the port, which we own. Its user data is that of `receiver`.
+/// `sk` is the socket of the port, which we own, in the namespace of `_lease`. Its user data is that of
+/// `receiver`.
 pub struct UdpSocket<R: Receive> {
     sk: NonNull<bindings::sock>,
     receiver: NonNull<c_void>,
     _receiver: PhantomData<Arc<R>>,
+    /// Dropped after the socket.
+    _lease: Lease,
 }
 
 // SAFETY: A socket belongs to no thread, and the receiver is `Send`.
@@ -210,7 +214,7 @@ impl<R: Receive> UdpSocket<R> {
     /// - `EADDRINUSE`: somebody else has the port.
     /// - `EAFNOSUPPORT`: the kernel has no IPv6, or it is disabled.
     /// - `ENOMEM`.
-    pub fn new(net: &Namespace, family: Family, port: u16, receiver: Arc<R>) -> Result<Self> {
+    pub fn new(net: Lease, family: Family, port: u16, receiver: Arc<R>) -> Result<Self> {
         // The stack keeps flags in the lowest three bits of the pointer.
         const { assert!(<Arc<R> as ForeignOwnable>::FOREIGN_ALIGN >= 8) };
 
@@ -244,6 +248,7 @@ impl<R: Receive> UdpSocket<R> {
             sk,
             receiver,
             _receiver: PhantomData,
+            _lease: net,
         })
     }
 

@@ -72,11 +72,12 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ) -> Result<Self>;
 
     /// Gives a program's queue room for at least `cqe` entries, and says for how many. No other
-    /// call resizes the queue meanwhile.
+    /// call resizes the queue meanwhile. `user` brings no request: a call with one is refused before.
     ///
     /// # Errors
     ///
-    /// Any error is the program's answer, and then the queue is as it was.
+    /// Any error is the program's answer, which takes it that the queue is as it was. So the response
+    /// comes last: only where that cannot be written has the queue been resized all the same.
     fn resize(_cq: &Cq<Self::Driver>, _cqe: u32, _user: UserCall<'_, Self::Driver>) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -288,6 +289,8 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
         let (cq, call) = unsafe { (Cq::<D>::from_raw(raw), Call::new(udata)) };
         // SAFETY: `D` is the driver of the device.
         let user = unsafe { call.user() }.ok_or(EOPNOTSUPP)?;
+        // What the program sends along is refused before anything changes.
+        call.refuse_request()?;
         let notifier = cq.notifier();
         let _resizing = notifier.resizing.lock();
         let cqe = D::Cq::resize(cq, cqe, user)?;

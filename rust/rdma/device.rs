@@ -3,6 +3,7 @@
 //! Devices.
 
 use core::{
+    any::TypeId,
     marker::PhantomData,
     ops::{
         BitOr,
@@ -20,7 +21,10 @@ use net_ext::NetDevice;
 
 use crate::{
     bindings,
-    gid::GidType,
+    gid::{
+        GidType,
+        HeldGidAttr, //
+    },
     kick::Kick,
     module::this_module,
     object::{
@@ -35,20 +39,51 @@ use crate::{
 
 pub(crate) mod verbs;
 
+/// What this crate keeps for a device.
+pub(crate) struct Extra {
+    /// The driver.
+    driver: TypeId,
+    /// Where the description of the kick is, which is written if the driver has one.
+    pub(crate) kick: Kick,
+}
+
+impl Extra {
+    /// For a device of the driver `D`.
+    pub(crate) fn new<D: Driver>() -> Self {
+        Extra {
+            driver: TypeId::of::<D>(),
+            kick: Kick::undescribed(),
+        }
+    }
+
+    /// Whether a device is one of the driver `D`.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a valid device of any driver's.
+    unsafe fn is_of<D: Driver>(raw: *mut bindings::ib_device) -> bool {
+        // SAFETY: By the requirements of this function.
+        if unsafe { (*raw).ops.owner } != this_module() {
+            return false;
+        }
+        // SAFETY: The devices whose operations are this module's are made by `UnregisteredDevice::new`, for
+        // one driver or another. What follows in an `Object` does not move what is before it.
+        let object = unsafe { &*raw.cast::<Object<bindings::ib_device, Extra, ()>>() };
+        // SAFETY: The device is registered, so it is in stage 3.
+        unsafe { object.extra() }.driver == TypeId::of::<D>()
+    }
+}
+
 /// A device: `struct ib_device`.
 #[repr(transparent)]
-pub struct Device<D: Driver>(pub(crate) Object<bindings::ib_device, Kick, D::Data>);
+pub struct Device<D: Driver>(pub(crate) Object<bindings::ib_device, Extra, D::Data>);
 
 impl_object!(Device, bindings::ib_device, Data);
 
 impl<D: Driver> Device<D> {
-    /// The name, for messages: it can be changed at any time.
-    pub fn name(&self) -> &CStr {
-        self.as_device().name()
-    }
-
-    /// The device of the driver model.
-    pub fn as_device(&self) -> &device::Device {
+    /// The device of the driver model. Its name is no string to be lent: it is freed when the device gets
+    /// another one.
+    pub(crate) fn as_device(&self) -> &device::Device {
         // SAFETY: The device is valid, and so is its part.
         unsafe { device::Device::from_raw((*self.as_raw()).__bindgen_anon_1.dev.as_mut()) }
     }
@@ -58,7 +93,8 @@ impl<D: Driver> Device<D> {
         // SAFETY: The device is valid. The function returns a reference that the caller owns.
         let netdev = unsafe { bindings::ib_device_get_netdev(self.as_raw(), PORT) };
         let netdev = NonNull::new(netdev.cast::<NetDevice>())?;
-        // SAFETY: As above; `dev_put` is what it takes to give the reference up.
+        // SAFETY: The function has returned a valid device with a reference that is ours, which `dev_put`
+        // gives up.
         Some(unsafe { ARef::from_raw(netdev) })
     }
 
@@ -73,20 +109,9 @@ impl<D: Driver> Device<D> {
     /// # Errors
     ///
     /// `ENOENT` if there is none.
-    pub fn find_gid(&self, gid: &Gid, kind: GidType) -> Result<ARef<GidAttr>> {
-        // SAFETY: The device is valid.
+    pub fn find_gid(&self, gid: &Gid, kind: GidType) -> Result<HeldGidAttr<'_>> {
+        // SAFETY: The device is valid while it is borrowed, and so is the result.
         unsafe { GidAttr::find(self.as_raw(), gid, kind) }
-    }
-
-    /// The entry of the port's GID table at `index`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if the table is shorter, `ENODATA` if the entry is empty, `ENOENT` if there is no table
-    /// yet.
-    pub fn gid_attr(&self, index: u8) -> Result<ARef<GidAttr>> {
-        // SAFETY: The device is valid.
-        unsafe { GidAttr::at(self.as_raw(), index) }
     }
 
     /// Tells all users of the device of an event. Any context. There are none before the device is
@@ -114,14 +139,13 @@ impl<D: Driver> Device<D> {
         // SAFETY: The network device is valid.
         let raw = unsafe { bindings::ib_device_get_by_netdev(netdev.as_raw(), D::ID) };
         let raw = NonNull::new(raw)?;
+        // INVARIANT: The function has returned a device with a reference that keeps it registered.
         let held = Held(raw, PhantomData);
-        // Drivers choose their numbers themselves. It is ours if it calls us.
+        // Drivers choose their numbers themselves. What is not ours is given back, and nothing else is done
+        // with it.
+        //
         // SAFETY: `held` keeps the device.
-        if unsafe { (*raw.as_ptr()).ops.owner } != this_module() {
-            // The device is given back; nothing else is done with it.
-            return None;
-        }
-        Some(held)
+        unsafe { Extra::is_of::<D>(raw.as_ptr()) }.then_some(held)
     }
 }
 
@@ -148,7 +172,7 @@ impl<D: Driver> Deref for Held<D> {
     type Target = Device<D>;
 
     fn deref(&self) -> &Device<D> {
-        // SAFETY: By the type invariants; others than those of `D` are not handed out.
+        // SAFETY: By the type invariants, it is valid; others than those of `D` are not handed out.
         unsafe { Device::from_raw(self.0.as_ptr()) }
     }
 }

@@ -32,6 +32,7 @@ use crate::{
     AhAttr,
     Device,
     GidAttr,
+    Offered,
     Srq,
     UserCall, //
 };
@@ -75,16 +76,20 @@ use crate::{
 ///         Ok(())
 ///     }
 ///
-///     fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+///     fn new_link(
+///         offered: &rdma::Offered<'_, Self>,
+///         name: &CStr,
+///         netdev: &NetDevice,
+///     ) -> Result {
 ///         let net = netdev.namespace().ok_or(ENODEV)?;
 ///         let info = rdma::device::Info {
 ///             node_guid: eui64_from_mac(netdev.address()),
 ///             num_comp_vectors: 1,
 ///         };
 ///         let data = new_mutex!(KVec::new(), "regions");
-///         let mut dev = rdma::UnregisteredDevice::<Self>::new(&net, info, data)?;
+///         let mut dev = rdma::UnregisteredDevice::<Self>::new(net, info, data)?;
 ///         dev.set_netdev(netdev)?;
-///         dev.register(name)
+///         dev.register(offered, name)
 ///     }
 /// }
 ///
@@ -110,7 +115,9 @@ use crate::{
 #[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
     /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`), which
-    /// no other driver may have. Not 0, which the core takes for any.
+    /// no other driver should have: [`Device::lookup`] finds none of another driver, but
+    /// [`Registration`](crate::Registration) removes the devices of all that have it. Not 0, which the
+    /// core takes for any.
     const ID: u32;
     /// The type of links (`rdma link add … type NAME`), and the description of nodes.
     const NAME: &'static CStr;
@@ -202,15 +209,22 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Makes a device for a network device (`rdma link add`). The RTNL is not held.
+    /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The RTNL is
+    /// not held. No other call of it runs meanwhile in this module: what it looks for before it registers
+    /// the device is so until then.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
-    fn new_link(name: &CStr, netdev: &NetDevice) -> Result;
+    fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result;
 
     /// A device is about to be removed by `rdma link delete`.
     fn del_link(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// The device has another name. The core renames no device meanwhile. Process context.
+    fn renamed(_dev: &Device<Self>, _name: &CStr) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

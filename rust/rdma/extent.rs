@@ -5,8 +5,11 @@
 use core::ptr::NonNull;
 
 /// Bytes with contiguous kernel addresses.
+///
+/// They are whole or parts of several allocations, so places in them are reached by wrapping
+/// arithmetic.
 #[derive(Clone, Copy)]
-pub struct Extent {
+pub(crate) struct Extent {
     /// The first byte's offset in the memory.
     pub(crate) offset: u64,
     /// The address of the first byte.
@@ -16,14 +19,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first byte's offset in the memory.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// The length in bytes.
-    #[allow(clippy::len_without_is_empty, reason = "an extent is never empty")]
-    pub fn len(&self) -> u64 {
-        self.len
+    /// The address of the byte that is `skip` bytes behind the first one.
+    #[inline(always)]
+    pub(crate) fn at(&self, skip: u64) -> *mut u8 {
+        self.addr.as_ptr().wrapping_add(skip as usize)
     }
 }

@@ -74,7 +74,7 @@ pub(crate) struct Gated<T> {
 // SAFETY: The object is used by visitors only, who do with it what any thread may do.
 unsafe impl<T> Send for Gated<T> {}
 
-// SAFETY: As above.
+// SAFETY: Any number of visitors may be inside at once: what they do, any thread may do at any time.
 unsafe impl<T> Sync for Gated<T> {}
 
 impl<T> Gated<T> {

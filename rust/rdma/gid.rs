@@ -4,16 +4,17 @@
 //!
 //! C header: `include/rdma/ib_cache.h`.
 
-use core::ptr::NonNull;
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
 
 use kernel::{
     fmt,
     prelude::*,
     sync::{
-        aref::{
-            ARef,
-            AlwaysRefCounted, //
-        },
+        aref::ARef,
         rcu, //
     },
     types::Opaque, //
@@ -45,7 +46,7 @@ impl Gid {
     }
 
     pub(crate) fn from_raw(raw: &bindings::ib_gid) -> Self {
-        // SAFETY: As above, and bytes have no alignment.
+        // SAFETY: `union ib_gid` is 16 bytes, whatever they are, and bytes have no alignment.
         unsafe { *(&raw const *raw).cast() }
     }
 }
@@ -100,8 +101,9 @@ pub enum NetworkType {
 
 /// An entry of a port's GID table: `struct ib_gid_attr`.
 ///
-/// The entry stays as it is while a reference is held, even if the address is taken away meanwhile.
-/// References must be dropped before the device goes.
+/// The entry stays as it is while a reference is held, even if the address is taken away meanwhile. It
+/// refers to its table, and that goes with the device whatever references there are: so an entry is lent
+/// for a time in which the device is known to be there ([`HeldGidAttr`]), and cannot be kept longer.
 ///
 /// # Invariants
 ///
@@ -109,24 +111,8 @@ pub enum NetworkType {
 #[repr(transparent)]
 pub struct GidAttr(Opaque<bindings::ib_gid_attr>);
 
-// SAFETY: References to an entry may be counted and dropped by any thread.
-unsafe impl Send for GidAttr {}
-
 // SAFETY: What the methods read does not change, but for `ndev`, which they read under RCU.
 unsafe impl Sync for GidAttr {}
-
-// SAFETY: The functions count references, and an entry with references is not freed.
-unsafe impl AlwaysRefCounted for GidAttr {
-    fn inc_ref(&self) {
-        // SAFETY: `self` is valid by the type invariants.
-        unsafe { bindings::rdma_hold_gid_attr(self.0.get()) };
-    }
-
-    unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller owns a reference, so the entry is valid, and gives it up.
-        unsafe { bindings::rdma_put_gid_attr(obj.cast().as_ptr()) };
-    }
-}
 
 impl GidAttr {
     /// Borrows an entry that C code has handed in.
@@ -156,12 +142,12 @@ impl GidAttr {
     ///
     /// # Safety
     ///
-    /// `device` is valid.
-    pub(crate) unsafe fn find(
+    /// `device` is valid for the lifetime `'a`.
+    pub(crate) unsafe fn find<'a>(
         device: *mut bindings::ib_device,
         gid: &Gid,
         kind: GidType,
-    ) -> Result<ARef<Self>> {
+    ) -> Result<HeldGidAttr<'a>> {
         // SAFETY: By the requirements of this function.
         if !unsafe { Self::has_table(device) } {
             return Err(ENOENT);
@@ -177,34 +163,13 @@ impl GidAttr {
                 core::ptr::null_mut(),
             )
         };
-        // SAFETY: The function has returned an entry with a reference, or an error.
-        unsafe { Self::adopt(attr) }
-    }
-
-    /// The entry at `index`.
-    ///
-    /// # Safety
-    ///
-    /// `device` is valid.
-    pub(crate) unsafe fn at(device: *mut bindings::ib_device, index: u8) -> Result<ARef<Self>> {
-        // SAFETY: By the requirements of this function.
-        if !unsafe { Self::has_table(device) } {
-            return Err(ENOENT);
-        }
-        // SAFETY: By the requirements of this function, and there is a table.
-        let attr = unsafe { bindings::rdma_get_gid_attr(device, PORT, index.into()) };
-        // SAFETY: The function has returned an entry with a reference, or an error.
-        unsafe { Self::adopt(attr) }
-    }
-
-    /// # Safety
-    ///
-    /// `attr` is an error, or an entry with a reference that the caller owns and gives up.
-    unsafe fn adopt(attr: *const bindings::ib_gid_attr) -> Result<ARef<Self>> {
         let attr = kernel::error::from_err_ptr(attr.cast_mut())?;
-        let attr = NonNull::new(attr.cast()).ok_or(ENOENT)?;
-        // SAFETY: By the requirements of this function.
-        Ok(unsafe { ARef::from_raw(attr) })
+        // INVARIANT: The function has returned an entry with a reference, which is ours now. Its device is
+        // there for `'a`.
+        Ok(HeldGidAttr {
+            attr: NonNull::new(attr).ok_or(ENOENT)?,
+            _device: PhantomData,
+        })
     }
 
     /// The GID.
@@ -251,5 +216,37 @@ impl GidAttr {
         }
         // SAFETY: RCU keeps the network device until a reference is taken.
         Some(unsafe { NetDevice::from_raw(netdev) }.hold())
+    }
+}
+
+/// A reference to an entry of a device's GID table, which cannot outlive the device.
+///
+/// # Invariants
+///
+/// The entry is valid, and we own a reference to it. Its device is there for `'a`.
+pub struct HeldGidAttr<'a> {
+    attr: NonNull<bindings::ib_gid_attr>,
+    _device: PhantomData<&'a GidAttr>,
+}
+
+// SAFETY: References to an entry may be given up by any thread.
+unsafe impl Send for HeldGidAttr<'_> {}
+
+// SAFETY: By a shared reference the entry alone can be reached, which is `Sync`.
+unsafe impl Sync for HeldGidAttr<'_> {}
+
+impl Deref for HeldGidAttr<'_> {
+    type Target = GidAttr;
+
+    fn deref(&self) -> &GidAttr {
+        // SAFETY: By the type invariants, there is a reference as long as `self` is borrowed.
+        unsafe { GidAttr::from_raw(self.attr.as_ptr()) }
+    }
+}
+
+impl Drop for HeldGidAttr<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants, there is a reference to give up, and the table is there.
+        unsafe { bindings::rdma_put_gid_attr(self.attr.as_ptr()) };
     }
 }

@@ -34,6 +34,11 @@ struct Description {
 pub(crate) struct Kick(Opaque<Description>);
 
 impl Kick {
+    /// A place with no description in it.
+    pub(crate) fn undescribed() -> Self {
+        Kick(Opaque::zeroed())
+    }
+
     /// Describes the method `id` at `this`, and returns what goes to `driver_def` of the device.
     ///
     /// # Safety
@@ -46,7 +51,9 @@ impl Kick {
         // SAFETY: `Kick` has no other field, and the memory is valid by the requirements of this
         // function.
         let description = Opaque::cast_into(unsafe { &raw const (*this).0 });
-        // SAFETY: As above; all zeroes are valid values of these structures.
+        // SAFETY: The memory is valid for writing by the requirements of this function, nobody else uses it
+        // yet, and all zeroes are valid values of these structures. What points into it stays valid, for it
+        // stays in place.
         unsafe {
             description.write_bytes(0, 1);
 

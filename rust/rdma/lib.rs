@@ -25,12 +25,13 @@ pub mod ah;
 pub mod cq;
 pub mod device;
 mod driver;
-pub mod extent;
+mod extent;
 mod gate;
 pub mod gid;
 mod kick;
 mod link;
 mod mapped;
+pub mod memory;
 pub mod mmap;
 mod module;
 pub mod mr;
@@ -65,13 +66,18 @@ pub use driver::{
 };
 pub use gid::{
     Gid,
-    GidAttr, //
+    GidAttr,
+    HeldGidAttr, //
 };
+pub use memory::Memory;
 pub use mr::Mr;
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::Qp;
-pub use registration::Registration;
+pub use registration::{
+    Offered,
+    Registration, //
+};
 pub use srq::Srq;
 pub use ucontext::Ucontext;
 pub use udata::{

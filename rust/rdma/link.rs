@@ -8,12 +8,14 @@ use core::marker::PhantomData;
 
 use kernel::{
     error::from_result,
-    prelude::*, //
+    prelude::*,
+    sync::Mutex, //
 };
 use net_ext::NetDevice;
 
 use crate::{
     bindings,
+    registration::Offered,
     Device,
     Driver, //
 };
@@ -53,9 +55,18 @@ unsafe extern "C" fn newlink<D: Driver>(
     netdev: *mut bindings::net_device,
 ) -> c_int {
     from_result(|| {
+        // The core lets several calls through at a time. Nobody takes the mutex who holds another lock
+        // that making a device takes, such as the RTNL: it is taken here alone, where the core holds
+        // nothing but the list of link types, for reading.
+        // SAFETY: The helper answers a mutex of this module that the compiler has initialised.
+        let making = unsafe { Mutex::<()>::from_raw(bindings::new_link_mutex()) };
+        let _making = making.lock();
         // SAFETY: By the requirements of this function.
         let (name, netdev) = unsafe { (CStr::from_char_ptr(name), NetDevice::from_raw(netdev)) };
-        D::new_link(name, netdev)?;
+        // SAFETY: The core calls this only for links that are registered, and does not let the
+        // registration go before this returns (`link_ops_rwsem`).
+        let offered = unsafe { Offered::new() };
+        D::new_link(&offered, name, netdev)?;
         Ok(0)
     })
 }

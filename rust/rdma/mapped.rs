@@ -4,7 +4,7 @@
 //!
 //! A user maps memory to a region (`ib_map_mr_sg()`) while the region opens nothing, and then posts the
 //! request that registers it. The request carries no addresses: what was mapped waits here until the
-//! driver carries the request out ([`Umem::renew`](crate::umem::Umem::renew)).
+//! driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)).
 
 use core::ptr::{
     self,
@@ -49,7 +49,7 @@ pub(crate) struct Mapping {
     progress: Progress,
 }
 
-// SAFETY: Addresses belong to no thread, and the memory is reached by copies only.
+// SAFETY: Addresses belong to no thread, and nothing here reaches the memory.
 unsafe impl Send for Mapping {}
 
 /// The memory that a user maps to a region next.
@@ -79,16 +79,17 @@ impl Mapped {
 
     /// How many pages there can be.
     pub(crate) fn max_pages(&self) -> u32 {
-        self.next.lock().max_pages
+        self.next.with(|next| next.max_pages)
     }
 
     /// Begins anew. Any context.
     pub(crate) fn begin(&self) {
-        let mut next = self.next.lock();
-        next.extents.clear();
-        next.len = 0;
-        next.pages = 0;
-        next.progress = Progress::Begun;
+        self.next.with(|next| {
+            next.extents.clear();
+            next.len = 0;
+            next.pages = 0;
+            next.progress = Progress::Begun;
+        })
     }
 
     /// Adds a page of `size` bytes at `addr`. Any context.
@@ -96,37 +97,34 @@ impl Mapped {
     /// # Errors
     ///
     /// `ENOMEM` if there are as many as there can be.
-    ///
-    /// # Safety
-    ///
-    /// The page is memory until whoever maps it takes it back, and may be read and written by copies.
-    pub(crate) unsafe fn add(&self, addr: u64, size: u32) -> Result {
-        let mut next = self.next.lock();
-        if next.pages >= next.max_pages {
-            return Err(ENOMEM);
-        }
-        let (offset, size) = (next.len, u64::from(size));
-        // INVARIANT: The page is behind all others: as more of the last extent, or as the next one.
-        match next.extents.last_mut() {
-            // An extent may go up to the last address that there is.
-            Some(last) if (last.addr.as_ptr().addr() as u64).wrapping_add(last.len) == addr => {
-                last.len += size;
+    pub(crate) fn add(&self, addr: u64, size: u32) -> Result {
+        self.next.with(|next| {
+            if next.pages >= next.max_pages {
+                return Err(ENOMEM);
             }
-            _ => {
-                let addr = ptr::with_exposed_provenance_mut(usize::try_from(addr)?);
-                let extent = Extent {
-                    offset,
-                    addr: NonNull::new(addr).ok_or(EFAULT)?,
-                    len: size,
-                };
-                next.extents
-                    .push_within_capacity(extent)
-                    .map_err(|_| ENOMEM)?;
+            let (offset, size) = (next.len, u64::from(size));
+            // INVARIANT: The page is behind all others: as more of the last extent, or as the next one.
+            match next.extents.last_mut() {
+                // An extent may go up to the last address that there is.
+                Some(last) if (last.addr.as_ptr().addr() as u64).wrapping_add(last.len) == addr => {
+                    last.len += size;
+                }
+                _ => {
+                    let addr = ptr::with_exposed_provenance_mut(usize::try_from(addr)?);
+                    let extent = Extent {
+                        offset,
+                        addr: NonNull::new(addr).ok_or(EFAULT)?,
+                        len: size,
+                    };
+                    next.extents
+                        .push_within_capacity(extent)
+                        .map_err(|_| ENOMEM)?;
+                }
             }
-        }
-        next.len += size;
-        next.pages += 1;
-        Ok(())
+            next.len += size;
+            next.pages += 1;
+            Ok(())
+        })
     }
 
     /// Ends with the pages that there are: of them, `len` bytes from `skip` on were mapped. Any context.
@@ -135,33 +133,33 @@ impl Mapped {
     ///
     /// `EINVAL` if they have fewer.
     pub(crate) fn end(&self, skip: u64, len: u64) -> Result {
-        let mut next = self.next.lock();
-        if len == 0 || skip.checked_add(len).is_none_or(|end| end > next.len) {
-            return Err(EINVAL);
-        }
-        let mut skip = skip;
-        let mut done = 0;
-        let mut used = 0;
-        for extent in next.extents.iter_mut() {
-            if done == len || skip >= extent.len {
-                break;
+        self.next.with(|next| {
+            if len == 0 || skip.checked_add(len).is_none_or(|end| end > next.len) {
+                return Err(EINVAL);
             }
-            // SAFETY: `skip` is less than the length of the extent, which is memory.
-            extent.addr = unsafe { extent.addr.add(skip as usize) };
-            extent.len = (extent.len - skip).min(len - done);
-            extent.offset = done;
-            skip = 0;
-            done += extent.len;
-            used += 1;
-        }
-        if done != len {
-            return Err(EINVAL);
-        }
-        // INVARIANT: Offsets were counted up by the lengths.
-        next.extents.truncate(used);
-        next.len = len;
-        next.progress = Progress::Whole;
-        Ok(())
+            let mut skip = skip;
+            let mut done = 0;
+            let mut used = 0;
+            for extent in next.extents.iter_mut() {
+                if done == len || skip >= extent.len {
+                    break;
+                }
+                extent.addr = NonNull::new(extent.at(skip)).ok_or(EINVAL)?;
+                extent.len = (extent.len - skip).min(len - done);
+                extent.offset = done;
+                skip = 0;
+                done += extent.len;
+                used += 1;
+            }
+            if done != len {
+                return Err(EINVAL);
+            }
+            // INVARIANT: Offsets were counted up by the lengths.
+            next.extents.truncate(used);
+            next.len = len;
+            next.progress = Progress::Whole;
+            Ok(())
+        })
     }
 
     /// Takes what was mapped into `extents`, and answers its length in bytes. What was there before is
@@ -169,13 +167,14 @@ impl Mapped {
     ///
     /// `extents` are those of the last call: if nothing was mapped since, they are left as they are.
     pub(crate) fn take(&self, extents: &mut KVVec<Extent>) -> Option<u64> {
-        let mut next = self.next.lock();
-        match next.progress {
-            Progress::Begun => return None,
-            Progress::Whole => core::mem::swap(&mut next.extents, extents),
-            Progress::Taken => (),
-        }
-        next.progress = Progress::Taken;
-        Some(next.len)
+        self.next.with(|next| {
+            match next.progress {
+                Progress::Begun => return None,
+                Progress::Whole => core::mem::swap(&mut next.extents, extents),
+                Progress::Taken => (),
+            }
+            next.progress = Progress::Taken;
+            Some(next.len)
+        })
     }
 }

@@ -118,7 +118,7 @@ pub struct Entry {
 // SAFETY: The node is used under the lock of `entries` only.
 unsafe impl Send for Entry {}
 
-// SAFETY: As above.
+// SAFETY: By a shared reference only the area and the offset can be reached, and areas are `Sync`.
 unsafe impl Sync for Entry {}
 
 impl Entry {

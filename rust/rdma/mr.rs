@@ -29,10 +29,10 @@ use crate::{
         no_udata,
         Call, //
     },
-    umem::Umem,
     Access,
     Device,
     Driver,
+    Memory,
     Pd,
     UserCall, //
 };
@@ -82,24 +82,26 @@ pub trait Operations: Sized + Send + Sync + 'static {
     ) -> Result<Self>;
 
     /// Makes the region of all kernel memory, for users in the kernel: `memory`, by its kernel
-    /// addresses. The keys must be set ([`New::set_keys`]).
+    /// addresses. The keys must be set ([`New::set_keys`]). To reach the memory is unsafe: see
+    /// [`memory`](crate::memory) for what the user promises, and what the driver.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
-    fn get_dma(_new: &mut New<'_, Self::Driver>, _memory: Umem, _access: Access) -> Result<Self> {
+    fn get_dma(_new: &mut New<'_, Self::Driver>, _memory: Memory, _access: Access) -> Result<Self> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
     /// Makes a region for fast registration by kernel users. It opens nothing until a request registers
     /// it ([`Operation::Register`](crate::work::Operation::Register)); then, and with each such request
-    /// anew, it opens what `memory` becomes by [`Umem::renew`]. The keys must be set
-    /// ([`New::set_keys`]); users choose the lower 8 bits of later ones.
+    /// anew, it opens what `memory` becomes by [`Memory::renew`]. The keys must be set
+    /// ([`New::set_keys`]); users choose the lower 8 bits of later ones. To reach the memory is unsafe,
+    /// as it is for [`get_dma`](Self::get_dma).
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
-    fn alloc(_new: &mut New<'_, Self::Driver>, _memory: Umem) -> Result<Self> {
+    fn alloc(_new: &mut New<'_, Self::Driver>, _memory: Memory) -> Result<Self> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -285,15 +287,14 @@ pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
     pd: *mut bindings::ib_pd,
     access: c_int,
 ) -> *mut bindings::ib_mr {
-    // SAFETY: By the requirements of this function; those who have the keys are kernel users.
-    let made = unsafe {
-        let memory = Umem::of_kernel(Device::<D>::from_raw((*pd).device));
-        memory.and_then(|memory| {
+    let made = Memory::of_kernel().and_then(|memory| {
+        // SAFETY: By the requirements of this function.
+        unsafe {
             make::<D>(pd, memory.start(), memory.len(), None, |new| {
                 D::Mr::get_dma(new, memory, Access::from_bits(access as u32))
             })
-        })
-    };
+        }
+    });
     match made {
         Ok(mr) => mr,
         Err(error) => error.to_ptr(),
@@ -328,19 +329,13 @@ unsafe fn alloc<D: Driver>(
     if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
         return Err(EOPNOTSUPP);
     }
-    // SAFETY: By the requirements of this function.
-    let dev = unsafe { Device::<D>::from_raw((*pd).device) };
     if max_pages == 0 || max_pages > D::Mr::MAX_PAGES {
         return Err(EINVAL);
     }
     let mapped = Mapped::new(max_pages)?;
-    // SAFETY: By the requirements of this function. Kernel users do not take back what they have
-    // mapped before the key has been invalidated, the region is gone, or no queue pair is left whose
-    // requests or peer might use the key.
-    unsafe {
-        let memory = Umem::of_mapped(dev, mapped.clone())?;
-        make::<D>(pd, 0, 0, Some(mapped), |new| D::Mr::alloc(new, memory))
-    }
+    let memory = Memory::of_mapped(mapped.clone())?;
+    // SAFETY: By the requirements of this function.
+    unsafe { make::<D>(pd, 0, 0, Some(mapped), |new| D::Mr::alloc(new, memory)) }
 }
 
 /// `map_mr_sg` of `struct ib_device_ops`.
@@ -383,12 +378,10 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
 /// entries.
 unsafe extern "C" fn add_page<D: Driver>(raw: *mut bindings::ib_mr, addr: u64) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function. Without a DMA device, addresses are those of
-        // the kernel, and who maps memory lets the device use it.
-        unsafe {
-            let mapped = (*raw.cast::<Mr<D>>()).0.extra().as_ref().ok_or(EINVAL)?;
-            mapped.add(addr, (*raw).page_size)?;
-        }
+        // SAFETY: By the requirements of this function, the region is alive and one of `make`, and nobody
+        // changes the size of its pages.
+        let (mapped, size) = unsafe { ((*raw.cast::<Mr<D>>()).0.extra(), (*raw).page_size) };
+        mapped.as_ref().ok_or(EINVAL)?.add(addr, size)?;
         Ok(0)
     })
 }

@@ -140,11 +140,11 @@ impl<R, X, T> Object<R, X, T> {
         }
     }
 
-    /// Goes from stage 1 to 3, for objects of which this crate's part needs no initialisation.
+    /// Goes from stage 2 to 3, with a value that is made in place.
     ///
     /// # Safety
     ///
-    /// `this` is in stage 1, nobody else uses it, and it stays in place. Any bytes are a valid `X`.
+    /// `this` is in stage 2, nobody else uses it, and it stays in place.
     pub(crate) unsafe fn init_data<E>(this: *mut Self, data: impl PinInit<T, E>) -> Result<(), E>
     where
         T: 'static,

@@ -31,6 +31,7 @@ use crate::{
 ///
 /// What the driver does not implement is left out, so that the core knows.
 pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
+    const { assert!(D::ID != 0, "0 stands for any driver") };
     let mut ops: bindings::ib_device_ops = pin_init::zeroed();
 
     ops.owner = this_module();

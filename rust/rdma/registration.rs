@@ -7,9 +7,11 @@
 use core::marker::PhantomData;
 
 use kernel::{
+    error::to_result,
     prelude::*,
     types::Opaque, //
 };
+use kernel_ext::error::code::EOPNOTSUPP;
 use net_ext::notifier::{
     DeviceEvent,
     DeviceNotice,
@@ -22,6 +24,7 @@ use crate::{
     bindings,
     device::unregister_for,
     link::make_link_ops,
+    module::this_module,
     Device,
     Driver, //
 };
@@ -39,18 +42,40 @@ use crate::{
 pub struct Registration<D: Driver> {
     #[pin]
     _notifier: Notifier<Devices, Follow<D>>,
+    /// Registered if the driver follows its devices' names.
+    #[pin]
+    client: Opaque<bindings::ib_client>,
     #[pin]
     link: Opaque<bindings::rdma_link_ops>,
     _driver: PhantomData<fn() -> D>,
 }
 
-// SAFETY: Nothing of it is used between its making and its end.
+// SAFETY: Nothing of it is used between its making and its end, which may be in any thread.
 unsafe impl<D: Driver> Send for Registration<D> {}
 
-// SAFETY: As above.
+// SAFETY: Nothing of it can be reached by a shared reference.
 unsafe impl<D: Driver> Sync for Registration<D> {}
 
+/// That there is a [`Registration`] of the driver, which does not go during the lifetime `'a`: devices that
+/// are registered meanwhile go with it.
+pub struct Offered<'a, D: Driver>(PhantomData<&'a Registration<D>>);
+
+impl<D: Driver> Offered<'_, D> {
+    /// # Safety
+    ///
+    /// There is a registration of the driver, and it does not go during the lifetime of the result.
+    pub(crate) unsafe fn new() -> Self {
+        Offered(PhantomData)
+    }
+}
+
 impl<D: Driver> Registration<D> {
+    /// That this is there, for registering devices.
+    pub fn offered(&self) -> Offered<'_, D> {
+        // SAFETY: It does not go as long as it is borrowed.
+        unsafe { Offered::new() }
+    }
+
     /// Registers the driver.
     ///
     /// # Errors
@@ -60,6 +85,20 @@ impl<D: Driver> Registration<D> {
         try_pin_init!(Self {
             // Devices cannot be there before the notifier is.
             _notifier <- Notifier::new(Follow(PhantomData)),
+            client <- Opaque::try_ffi_init(|slot: *mut bindings::ib_client| {
+                if !D::HAS_RENAMED {
+                    return Ok(());
+                }
+                // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop` unregisters it.
+                // Zeroes are a client without operations.
+                unsafe {
+                    slot.write_bytes(0, 1);
+                    (*slot).name = D::NAME.as_char_ptr();
+                    (*slot).add = Some(client_add::<D>);
+                    (*slot).rename = Some(client_rename::<D>);
+                    to_result(bindings::ib_register_client(slot))
+                }
+            }),
             link <- Opaque::ffi_init(|slot: *mut bindings::rdma_link_ops| {
                 // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop`
                 // unregisters it. A list of its own is what the entry is removed from if the core
@@ -86,8 +125,44 @@ impl<D: Driver> PinnedDrop for Registration<D> {
         unsafe {
             bindings::rdma_link_unregister(self.link.get());
             bindings::ib_unregister_driver(D::ID);
+            if D::HAS_RENAMED {
+                bindings::ib_unregister_client(self.client.get());
+            }
         }
     }
+}
+
+/// `add` of `struct ib_client`: of the devices of others, which it refuses, the core tells nothing any more.
+///
+/// # Safety
+///
+/// `dev` is a device, and the caller keeps it from going.
+unsafe extern "C" fn client_add<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
+    // SAFETY: The device is valid, and its operations do not change.
+    let ops = unsafe { &(*dev).ops };
+    if ops.owner == this_module() && ops.driver_id == D::ID {
+        0
+    } else {
+        EOPNOTSUPP.to_errno()
+    }
+}
+
+/// `rename` of `struct ib_client`.
+///
+/// # Safety
+///
+/// `dev` is a device that [`client_add`] has taken, and the caller keeps it from going, and from getting
+/// another name.
+unsafe extern "C" fn client_rename<D: Driver>(dev: *mut bindings::ib_device, _data: *mut c_void) {
+    // SAFETY: The device is one of the driver `D`. Its name is a string, and stays what it is until the caller
+    // goes on.
+    let (dev, name) = unsafe {
+        (
+            Device::<D>::from_raw(dev),
+            CStr::from_char_ptr((&raw const (*dev).name).cast()),
+        )
+    };
+    D::renamed(dev, name);
 }
 
 /// Follows the network devices for a driver.

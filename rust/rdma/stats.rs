@@ -26,7 +26,7 @@ pub struct Counter(bindings::rdma_stat_desc);
 // SAFETY: It points to a name, which never changes.
 unsafe impl Send for Counter {}
 
-// SAFETY: As above.
+// SAFETY: It is only read, and so is the name.
 unsafe impl Sync for Counter {}
 
 impl Counter {

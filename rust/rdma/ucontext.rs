@@ -145,7 +145,8 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
             }
             Err(error) => {
                 entries.close();
-                // SAFETY: As above. The core frees the memory when it has the error.
+                // SAFETY: The object is in stage 2, and `new` is not used any more. The core frees the memory
+                // when it has the error.
                 unsafe { Object::end(this) };
                 Err(error)
             }

@@ -75,6 +75,17 @@ impl Call {
         })
     }
 
+    /// Refuses a call that brings a request, for a verb whose driver reads none.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the program asks for what the driver does not know.
+    pub(crate) fn refuse_request(&self) -> Result {
+        self.taken.set(true);
+        // SAFETY: By the type invariants, `raw` is null, for which there is nothing to look at, or valid.
+        to_result(unsafe { bindings::ib_is_udata_in_empty(self.raw) })
+    }
+
     /// Does what the driver has not done: a request that nobody has read must be empty, and a
     /// response that nobody has written is filled with zeroes.
     ///
@@ -83,11 +94,10 @@ impl Call {
     /// `EOPNOTSUPP` if the program asks for what the driver does not know.
     pub(crate) fn finish(&self) -> Result {
         if !self.taken.get() {
-            // SAFETY: By the type invariants; null is fine.
-            to_result(unsafe { bindings::ib_is_udata_in_empty(self.raw) })?;
+            self.refuse_request()?;
         }
         if !self.answered.get() {
-            // SAFETY: As above.
+            // SAFETY: By the type invariants, `raw` is null, which takes no response, or valid.
             to_result(unsafe { bindings::ib_respond_empty_udata(self.raw) })?;
         }
         Ok(())

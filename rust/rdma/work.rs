@@ -3,7 +3,9 @@
 //! Work requests and completions of the kernel's own users.
 //!
 //! Requests are lent for the time of the call that posts them. What they point to is the user's own,
-//! who is trusted as all code of the kernel is. The calls may come with interrupts off.
+//! who is trusted as all code of the kernel is. The user trusts the driver in turn: that it completes
+//! each request once and by its number, which [`Completions::push`] asks for, and that it reaches no
+//! [`memory`](crate::memory) but what requests name. The calls may come with interrupts off.
 
 use core::{
     marker::PhantomData,
@@ -12,7 +14,10 @@ use core::{
 };
 
 use kernel::prelude::*;
-use kernel_ext::error::code::EOPNOTSUPP;
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    mm::copy_racing, //
+};
 
 use crate::{
     bindings,
@@ -146,7 +151,7 @@ impl<'a, D: Driver> SendRequest<'a, D> {
         };
         // SAFETY: The opcodes by which these are called have such a structure around the request.
         let rdma = || unsafe { &*raw.cast::<bindings::ib_rdma_wr>() };
-        // SAFETY: As above.
+        // SAFETY: The opcodes by which this is called have such a structure around the request.
         let atomic = || unsafe { &*raw.cast::<bindings::ib_atomic_wr>() };
         Some(match self.raw.opcode {
             bindings::ib_wr_opcode_IB_WR_SEND => Operation::Send,
@@ -178,8 +183,8 @@ impl<'a, D: Driver> SendRequest<'a, D> {
             },
             bindings::ib_wr_opcode_IB_WR_LOCAL_INV => Operation::LocalInv(key),
             bindings::ib_wr_opcode_IB_WR_REG_MR => {
-                // SAFETY: As above; the region is alive during the call, and nobody maps to it meanwhile.
-                // Other parts of it may change.
+                // SAFETY: This opcode has such a structure around the request. The region is alive during
+                // the call, and nobody maps to it meanwhile; other parts of it may change.
                 let (reg, iova, length) = unsafe {
                     let reg = &*raw.cast::<bindings::ib_reg_wr>();
                     (reg, (*reg.mr).iova, (*reg.mr).length)
@@ -256,9 +261,8 @@ impl<'a, D: Driver> SendRequest<'a, D> {
             let part = to.get_mut(done..end).ok_or(EINVAL)?;
             let from = ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
             // SAFETY: Entries of inline data name bytes by kernel addresses, and the user keeps them
-            // during the call. They may lie where others write meanwhile; then the user takes what
-            // comes. `part` has as many bytes.
-            unsafe { ptr::copy(from, part.as_mut_ptr(), length) };
+            // during the call. `part` has as many bytes, which are ours alone.
+            unsafe { copy_racing(part.as_mut_ptr(), from, length) };
             done = end;
         }
         Ok(done)
@@ -415,7 +419,14 @@ impl Completions<'_> {
 
     /// Adds a completion of the queue pair whose way to its owner is `qp`. If the pair has gone, or
     /// if there is no room, it is dropped.
-    pub fn push(&mut self, qp: &qp::Notifier, completion: &Completion) {
+    ///
+    /// # Safety
+    ///
+    /// The queue pair completes to the queue that is polled, its user has posted a request with this
+    /// [`wr_id`](Completion::wr_id) to it, and this is the first completion of that request. For users take
+    /// the number for the address of what they keep for the request, call the function that they find
+    /// there (`struct ib_cqe`), and free it.
+    pub unsafe fn push(&mut self, qp: &qp::Notifier, completion: &Completion) {
         qp.with_raw(|qp| {
             let Some(slot) = self.room.get_mut(self.count) else {
                 return;

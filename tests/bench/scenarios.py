@@ -2,7 +2,9 @@
 """All kinds of runs, by name."""
 
 import one_guest
+import real_time
 import studies
 import two_guests
 
-SCENARIOS = {"one-guest": one_guest.SCENARIO, **two_guests.SCENARIOS, "study": studies.SCENARIO}
+SCENARIOS = {"one-guest": one_guest.SCENARIO, **two_guests.SCENARIOS, "real-time": real_time.SCENARIO,
+             "study": studies.SCENARIO}

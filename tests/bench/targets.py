@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+import real_time
 import two_guests
 from host import Missing, Run
 from scenario import KIB, MIB
@@ -175,8 +176,14 @@ WIRE = (
       for driver in ("ferrule-rxe", "rxe-ferrule")),
 )
 
+REAL_TIME = (
+    *(AtMost("late_doorbells", count, most=30) for count in real_time.DOORBELLS),
+    AtMost("late_requests", most=30),
+    AtMost("late_contexts", most=30),
+)
+
 # By the kind of run.
-TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE)}
+TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE), "real-time": REAL_TIME}
 
 
 def judged(run: Run) -> list[tuple]:

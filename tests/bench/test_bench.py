@@ -15,7 +15,7 @@ import targets  # noqa: E402
 from scenario import KIB, MIB  # noqa: E402
 from scenarios import SCENARIOS  # noqa: E402
 from studies import STUDIES  # noqa: E402
-from ways import Failure, Late, Limits, Perftest, PerMessage, Rate, SystemCalls, in_time  # noqa: E402
+from ways import Failure, Late, Lateness, Limits, Perftest, PerMessage, Rate, SystemCalls, in_time  # noqa: E402
 from wire_ways import Iperf, nodes  # noqa: E402
 
 
@@ -52,6 +52,10 @@ class Reading(unittest.TestCase):
     def test_rate_is_in_thousands(self):
         self.assertAlmostEqual(Rate(measure="m", program="ib_write_bw", size=65536, count=1).value(self.BANDWIDTH),
                                32.756)
+
+    def test_lateness(self):
+        self.assertEqual(Lateness.told("# late by 3.9 us\n# later by -0.2 us\nok 1 - contexts_1000 # 2.2 s\n"), -0.2)
+        self.assertRaises(Failure, Lateness.told, "not ok 1 - contexts_1000")
 
     def test_histogram(self):
         text = "#\n{ common_pid:        167 } hitcount:          6\n{ common_pid:         83 } hitcount:        109\n"

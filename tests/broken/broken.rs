@@ -25,17 +25,17 @@ use kernel_ext::{
 fn lock_twice() -> Result {
     let make = || KBox::pin_init(new_spinlock_irq!(0u32, "ferrule_broken"), GFP_KERNEL);
     let (outer, inner) = (make()?, make()?);
-    let _outer = outer.lock();
-    let _inner = inner.lock();
+    outer.with(|_| inner.with(|_| ()));
     Ok(())
 }
 
 /// Allocates under a spinlock with what may sleep.
 fn sleep_under_lock() -> Result {
     let lock = KBox::pin_init(new_spinlock_irq!(0u32, "ferrule_broken"), GFP_KERNEL)?;
-    let mut guard = lock.lock();
-    *guard = *KBox::new(1, GFP_KERNEL)?;
-    Ok(())
+    lock.with(|value| -> Result {
+        *value = *KBox::new(1, GFP_KERNEL)?;
+        Ok(())
+    })
 }
 
 /// A timer that nobody waits for.

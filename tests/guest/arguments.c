@@ -544,6 +544,48 @@ static void data_path_by_commands(void)
 }
 
 /*
+ * Verbs that change an object judge what is sent along with the command before
+ * they change anything: an answer of EOPNOTSUPP leaves the object as it was.
+ */
+static void unknown_requests(void)
+{
+	struct {
+		struct ib_uverbs_resize_cq head;
+		uint64_t unknown;
+	} resize = { .head = { .cqe = 1000 }, .unknown = 1 };
+	struct {
+		struct ib_uverbs_rereg_mr head;
+		uint64_t unknown;
+	} rereg = {
+		.head = { .flags = IBV_REREG_MR_CHANGE_ACCESS },
+		.unknown = 1,
+	};
+	uint64_t answer[16];
+	struct region r;
+	struct device d;
+	struct end e;
+
+	device_open(&d);
+	end_make(&e, &d, NULL);
+	end_to_state(&e, IBV_QPS_RTS);
+	region_make(&r, &d, 64, 0, ACCESS_ALL);
+	resize.head.cq_handle = e.scq->handle;
+	REQUIRE_EQ(UVERBS_COMMAND(d.ctx->cmd_fd, RESIZE_CQ, &resize, &answer),
+		   EOPNOTSUPP);
+	rereg.head.mr_handle = r.mr->handle;
+	REQUIRE_EQ(UVERBS_COMMAND(d.ctx->cmd_fd, REREG_MR, &rereg, &answer),
+		   EOPNOTSUPP);
+	/* Completions come where the program looks; what is received is written. */
+	recv_region(&e, 1, &r, 0, 8);
+	send_region(&e, 2, &r, 8, 8);
+	EXPECT_OK(e.scq, 2);
+	EXPECT_OK(e.rcq, 1);
+	end_free(&e);
+	region_free(&r);
+	device_close(&d);
+}
+
+/*
  * What is not there yet says so with EOPNOTSUPP, so that a program can tell
  * it from its own mistake; or it works.
  */
@@ -616,6 +658,7 @@ int main(int argc, char **argv)
 		{ "queue_full_and_free", queue_full_and_free },
 		{ "poll_arguments", poll_arguments },
 		{ "data_path_by_commands", data_path_by_commands },
+		{ "unknown_requests", unknown_requests },
 		{ "optional_verbs", optional_verbs },
 		{ }
 	};

@@ -36,7 +36,8 @@ static void resources(char *text, size_t len)
 	size_t have = 0;
 	FILE *file;
 
-	snprintf(line, sizeof(line), "/sys/kernel/debug/%s/engine", opt.device);
+	snprintf(line, sizeof(line), "/sys/kernel/debug/ferrule/%s/engine",
+		 opt.device);
 	file = fopen(line, "r");
 	REQUIRE(file);
 	while (fgets(line, sizeof(line), file)) {

@@ -157,7 +157,7 @@ def lists(nodes, version):
     """The packets of a message leave as a list; on the way they are the same as without, each by itself. They leave one by
     one if the switch says so, by a device that would hand on the list, and where a queueing discipline waits for them."""
     left = nodes[0]
-    switch = f"/sys/kernel/debug/{left.device}/gso"
+    switch = f"/sys/kernel/debug/ferrule/{left.device}/gso"
     alone, count = long_message(nodes, version)
     check(count == 0, f"{count} lists to a veth")
     check([packet.length - 16 for packet in alone] == [4096] * 9 + [40000 - 9 * 4096], f"{alone}")

@@ -246,7 +246,8 @@ static void look_at_neighbour(struct scene *s)
 	bool found = false;
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/engine", opt.device);
+	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
+		 opt.device);
 	file = fopen(path, "r");
 	REQUIRE(file);
 	while (fgets(line, sizeof(line), file)) {

@@ -44,7 +44,7 @@ def statistics():
 
 def objects():
     """How many objects of each kind the engine holds."""
-    found = re.search(r"^Objects \{.*?^\}", read(f"/sys/kernel/debug/{DEVICE}/engine"), re.MULTILINE | re.DOTALL)
+    found = re.search(r"^Objects \{.*?^\}", read(f"/sys/kernel/debug/ferrule/{DEVICE}/engine"), re.MULTILINE | re.DOTALL)
     check(found, "the report has no objects")
     return found[0]
 

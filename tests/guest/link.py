@@ -11,13 +11,17 @@ import contextlib
 import json
 import os
 import socket
+import statistics
+import subprocess
 import sys
+import time
 
-from guestlib import (ROCE_PORT, Skip, Tap, check, gid_index, must, port_is_free, read, remove_links, rounds, run,
+from guestlib import (ROCE_PORT, SLOW, Skip, Tap, check, gid_index, must, port_is_free, read, remove_links, rounds, run,
                       server_and_client, sockets_of_port, wait_for)
 
 TYPE = sys.argv[1]
 CLASS = "/sys/class/infiniband"
+DEBUGFS = "/sys/kernel/debug"
 
 
 def netdev_add(name, address=None, mtu=9000):
@@ -77,10 +81,13 @@ def add_and_delete():
     for _ in range(rounds(10, least=3)):
         link_add("ltdev0", "lt0")
         check(exists("ltdev0"), "there is no ltdev0")
+        check(not os.path.exists(f"{DEBUGFS}/ltdev0"), "a directory of the device is in the root of debugfs")
+        check(TYPE != "ferrule" or os.path.exists(f"{DEBUGFS}/ferrule/ltdev0/engine"), "the report is not in debugfs")
         link = json.loads(must("rdma", "-j", "link", "show", "ltdev0/1"))[0]
         check(link["netdev"] == "lt0" and link["state"] == "ACTIVE", str(link))
         must("rdma", "link", "delete", "ltdev0")
         check(not exists("ltdev0"), "ltdev0 is still there")
+        check(not os.path.exists(f"{DEBUGFS}/ferrule/ltdev0"), "its directory in debugfs is still there")
 
 
 def wrong_netdev():
@@ -106,6 +113,28 @@ def netdev_in_use():
     netdev_add("lt0")
     link_add("ltdev0", "lt0")
     refused(["rdma", "link", "add", "ltdev1", "type", TYPE, "netdev", "lt0"], "File exists", "Device or resource busy")
+
+
+def added_twice_at_once():
+    """Two links to one netdev, asked for at the same time: one of them is made. What is deleted then goes at once."""
+    netdev_add("lt0")
+    took = []
+    for number in range(rounds(20, least=5)):
+        adding = [subprocess.Popen(["rdma", "link", "add", name, "type", TYPE, "netdev", "lt0"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                  for name in ("ltdev0", "ltdev1")]
+        made = sum(process.wait() == 0 for process in adding)
+        check(made == 1, f"round {number}: {made} of two links to lt0 were made")
+        begin = time.monotonic()
+        if number % 2:
+            must("rdma", "link", "delete", "ltdev0" if exists("ltdev0") else "ltdev1")
+        else:
+            must("ip", "link", "delete", "lt0")
+            netdev_add("lt0")
+        took.append(time.monotonic() - begin)
+        check(not exists("ltdev0") and not exists("ltdev1"), f"round {number}: a device is left")
+    usual = statistics.median(took)
+    check(usual < SLOW, f"the device took {usual:.1f} s to go")
 
 
 def delete_twice():
@@ -283,6 +312,18 @@ def device_renamed():
     link_add("ltdev0", "lt0")
     must("rdma", "dev", "set", "ltdev0", "name", "ltother")
     check(exists("ltother") and not exists("ltdev0"), "the name has not changed")
+    if TYPE == "ferrule":
+        check(read(f"{DEBUGFS}/ferrule/ltother/engine") and not os.path.exists(f"{DEBUGFS}/ferrule/ltdev0"),
+              "its directory in debugfs has another name")
+        # What was set there stays, and the name is free for another device.
+        with open(f"{DEBUGFS}/ferrule/ltother/wire_only", "w") as switch:
+            switch.write("1")
+        must("rdma", "dev", "set", "ltother", "name", "ltthird")
+        check(read(f"{DEBUGFS}/ferrule/ltthird/wire_only") == "1", "a switch has changed with the name")
+        must("rdma", "dev", "set", "ltthird", "name", "ltother")
+        netdev_add("lt1")
+        link_add("ltdev0", "lt1")
+        check(read(f"{DEBUGFS}/ferrule/ltdev0/wire_only") == "0", "the other device has no switch of its own")
     await_gid("ltother")
     traffic("ltother")
 
@@ -408,7 +449,7 @@ def sent_and_received():
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
     await_gid("ltdev0")
-    with open("/sys/kernel/debug/ltdev0/wire_only", "w") as switch:
+    with open("/sys/kernel/debug/ferrule/ltdev0/wire_only", "w") as switch:
         switch.write("1")
     traffic("ltdev0")
     counters = {}
@@ -466,10 +507,10 @@ for _ in range(10):
 
 def main():
     tap = Tap()
-    for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, delete_twice, several,
-                 guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu, netdev_renamed,
-                 netdev_deleted, device_renamed, unfit_netdevs, port_shared, each_version_of_ip, port_taken,
-                 port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
+    for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, added_twice_at_once, delete_twice,
+                 several, guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu,
+                 netdev_renamed, netdev_deleted, device_renamed, unfit_netdevs, port_shared, each_version_of_ip,
+                 port_taken, port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
         clear()
         tap.case(case.__name__, case)
     for kind in (*KINDS, "tap"):

@@ -299,7 +299,7 @@ def namespace_ends_under_descriptor():
             check(holder.stdout.readline() == "holding\n", "the device was not opened")
             must("ip", "netns", "delete", "ltns")
             # It may be in the first namespace for a moment, before its network device goes.
-            wait_for(lambda: not os.path.exists("/sys/kernel/debug/ltdev0") and devices() == {DEVICE},
+            wait_for(lambda: not os.path.exists("/sys/kernel/debug/ferrule/ltdev0") and devices() == {DEVICE},
                      "the device has gone with its namespace")
             holder.communicate("\n", timeout=20 * SLOW)
             check(holder.returncode == 0, f"the program ended with {holder.returncode}")
@@ -337,7 +337,7 @@ def address_elsewhere():
     if not gids:
         note("the core makes no GID of it")
         return
-    must("sh", "-c", "echo 1 > /sys/kernel/debug/ltdev0/wire_only")
+    must("sh", "-c", "echo 1 > /sys/kernel/debug/ferrule/ltdev0/wire_only")
     traffic("ltdev0")
     try:
         pingpong("ltdev0", gids[0])

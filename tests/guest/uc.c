@@ -182,6 +182,84 @@ static void bad_buffer(void)
 	scene_free(&s);
 }
 
+/* A message that has come is a sign that the write before it has, if it was taken. */
+static void write_and_send(struct scene *s, uint64_t wr_id, struct peer *to)
+{
+	struct ibv_sge sge = sge_of(&s->from, 0, LEN);
+
+	recv_region(&s->b, wr_id, &s->at, 0, LEN);
+	send_sges(&s->a, wr_id, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1,
+		  to, 0, 0);
+	EXPECT_OK(s->a.scq, wr_id);
+	send_region(&s->a, wr_id, &s->from, 0, LEN);
+	EXPECT_OK(s->a.scq, wr_id);
+	EXPECT_OK(s->b.rcq, wr_id);
+}
+
+/* A window opens to the peer from the bind to the invalidation. */
+static void windows(void)
+{
+	struct ibv_mw_bind_info info = { .length = LEN,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct region theirs;
+	struct ibv_wc wc;
+	struct scene s;
+	struct peer to;
+	struct ibv_mw *mw;
+	uint32_t key;
+
+	scene_make(&s, LEN);
+	region_make(&theirs, &s.d, LEN, 0,
+		    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	info.mr = theirs.mr;
+	info.addr = (uintptr_t)theirs.data;
+	mw = ibv_alloc_mw(s.d.pd, IBV_MW_TYPE_2);
+	REQUIRE(mw);
+	key = ibv_inc_rkey(mw->rkey);
+	to = (struct peer){ .addr = info.addr, .rkey = key };
+
+	write_and_send(&s, 1, &to);
+	VERIFY_BYTE(theirs.data, LEN, 0);
+	send_bind(&s.b, 2, mw, key, info);
+	wc = EXPECT_OK(s.b.scq, 2);
+	REQUIRE_EQ(wc.opcode, IBV_WC_BIND_MW);
+	write_and_send(&s, 3, &to);
+	VERIFY(theirs.data, LEN, 1);
+	memset(theirs.data, 0, LEN);
+	send_local_inv(&s.b, 4, key);
+	wc = EXPECT_OK(s.b.scq, 4);
+	REQUIRE_EQ(wc.opcode, IBV_WC_LOCAL_INV);
+	write_and_send(&s, 5, &to);
+	VERIFY_BYTE(theirs.data, LEN, 0);
+
+	/* One that cannot be bound stops the send queue and nothing else. */
+	info.length = LEN + 1;
+	send_bind(&s.b, 6, mw, key + 1, info);
+	EXPECT_WC(s.b.scq, 6, IBV_WC_MW_BIND_ERR);
+	end_await_state(&s.b, IBV_QPS_SQE);
+	write_and_send(&s, 7, &s.to);
+
+	REQUIRE_ERRNO(ibv_dealloc_mw(mw), 0);
+	region_free(&theirs);
+	scene_free(&s);
+}
+
+/* The transport has no opcode for it on UC (IBA volume 1, 9.2, table 35). */
+static void no_send_with_invalidate(void)
+{
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_SEND_WITH_INV,
+		.send_flags = IBV_SEND_SIGNALED,
+	}, *bad;
+	struct scene s;
+
+	scene_make(&s, LEN);
+	REQUIRE_ERRNO(ibv_post_send(s.a.qp, &wr, &bad), EINVAL);
+	send_region(&s.a, 1, &s.from, 0, LEN);
+	EXPECT_OK(s.a.scq, 1);
+	scene_free(&s);
+}
+
 /* Nobody answers, so nobody is waited for. */
 static void no_peer(void)
 {
@@ -204,6 +282,8 @@ int main(int argc, char **argv)
 		{ "losses", losses },
 		{ "send_queue_error", send_queue_error },
 		{ "bad_buffer", bad_buffer },
+		{ "windows", windows },
+		{ "no_send_with_invalidate", no_send_with_invalidate },
 		{ "no_peer", no_peer },
 		{ }
 	};

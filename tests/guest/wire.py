@@ -259,7 +259,7 @@ def address_comes_back(server, client, netdev):
 
 def lists(device, read_there=read):
     """In how many lists packets have left a device of ferrule's."""
-    report = read_there(f"/sys/kernel/debug/{device}/engine")
+    report = read_there(f"/sys/kernel/debug/ferrule/{device}/engine")
     return int(next(line.split()[1] for line in report.splitlines() if line.startswith("lists ")))
 
 

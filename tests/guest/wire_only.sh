@@ -4,7 +4,7 @@
 # by the wire, through the loopback device, which does to packets what NETEM says ("" for nothing; see tc-netem(8)).
 
 device=$1
-switch=/sys/kernel/debug/$device/wire_only
+switch=/sys/kernel/debug/ferrule/$device/wire_only
 netem=$2
 shift 2
 

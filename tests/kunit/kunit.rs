@@ -12,6 +12,7 @@ mod error;
 mod gate;
 mod mm;
 mod net;
+mod nospec;
 mod qp;
 mod random;
 mod sync;

@@ -7,7 +7,10 @@ use kernel::prelude::*;
 #[kunit_tests(kernel_ext_mm)]
 mod tests {
     use kernel::page::PAGE_SIZE;
-    use kernel_ext::mm::SharedArea;
+    use kernel_ext::mm::{
+        copy_racing,
+        SharedArea, //
+    };
 
     use super::*;
 
@@ -64,6 +67,19 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    #[test]
+    fn racing_copies_may_overlap() {
+        for (to, from) in [(0, 5), (5, 0), (3, 3), (16, 32)] {
+            let mut bytes: [u8; 64] = core::array::from_fn(|index| index as u8);
+            let mut wanted = bytes;
+            wanted.copy_within(from..from + 24, to);
+            let start = bytes.as_mut_ptr();
+            // SAFETY: Both places are inside of the array, which nobody else accesses.
+            unsafe { copy_racing(start.add(to), start.add(from), 24) };
+            assert!(bytes == wanted);
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ mod tests {
             Ok(())
         }
 
-        fn new_link(_name: &CStr, _netdev: &NetDevice) -> Result {
+        fn new_link(_offered: &Offered<'_, Self>, _name: &CStr, _netdev: &NetDevice) -> Result {
             Err(EOPNOTSUPP)
         }
     }
@@ -149,7 +149,7 @@ mod tests {
                 Ok(())
             })
         };
-        UnregisteredDevice::new(Namespace::init(), info, data)
+        UnregisteredDevice::new(Namespace::init().try_hold().ok_or(ENODEV)?, info, data)
     }
 
     #[test]
@@ -171,8 +171,9 @@ mod tests {
         // SAFETY: The closure fails, and has written nothing.
         let data =
             unsafe { pin_init::init_from_closure::<_, Error>(|_slot: *mut Data| Err(ENODEV)) };
+        let net = Namespace::init().try_hold().ok_or(ESRCH)?;
         assert_eq!(
-            UnregisteredDevice::<Bare>::new(Namespace::init(), info, data).err(),
+            UnregisteredDevice::<Bare>::new(net, info, data).err(),
             Some(ENODEV)
         );
         Ok(())
@@ -181,8 +182,25 @@ mod tests {
     #[test]
     fn a_device_without_a_netdev_is_refused() -> Result {
         let drops = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
-        assert!(make(&drops)?.register(c"ferrule_kunit%d").is_err());
+        let registration = KBox::pin_init(Registration::<Bare>::new(), GFP_KERNEL)?;
+        let offered = registration.offered();
+        assert!(make(&drops)?
+            .register(&offered, c"ferrule_kunit%d")
+            .is_err());
         assert_eq!(drops.load(Acquire), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_name_is_no_other_format_than_that_of_a_number() -> Result {
+        let drops = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
+        let registration = KBox::pin_init(Registration::<Bare>::new(), GFP_KERNEL)?;
+        let offered = registration.offered();
+        for name in [c"kunit%s", c"kunit%", c"kunit%%", c"%d%d", c"%n%d"] {
+            let refused = make(&drops)?.register(&offered, name);
+            assert_eq!(refused.err(), Some(EINVAL));
+        }
+        assert_eq!(drops.load(Acquire), 5);
         Ok(())
     }
 

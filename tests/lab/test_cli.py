@@ -26,10 +26,10 @@ class Taken(unittest.TestCase):
     def test_everything(self):
         with tempfile.TemporaryDirectory() as share:
             options = cli.parse(["run", "--device", "rxe", "--kernel", "debug", "--nodes", "2", "--peer", "a b",
-                                 "--share", share, "--smp", "4", "--mem", "512", "--timeout", "9", "--", "x"])
+                                 "--share", share, "--smp", "4", "--mem", "512", "--accel", "icount", "--timeout", "9", "--", "x"])
             self.assertEqual(options.share, share)
         self.assertEqual((options.device, options.kernel, options.nodes, options.peer, options.smp, options.mem,
-                          options.timeout), ("rxe", "debug", 2, "a b", 4, 512, 9))
+                          options.accel, options.timeout), ("rxe", "debug", 2, "a b", 4, 512, "icount", 9))
 
     def test_the_program_keeps_its_own_options_and_dashes(self):
         options = cli.parse(["run", "--device=none", "--", "sh", "-c", "--", "--device", "x"])

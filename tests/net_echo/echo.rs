@@ -44,7 +44,7 @@ use net_ext::{
         Watch, //
     },
     pernet::{
-        Id,
+        Lease,
         PerNet, //
     },
     route::Route,
@@ -60,9 +60,7 @@ use net_ext::{
         Receive,
         UdpSocket, //
     },
-    Batch,
-    Namespace,
-    NetDevice, //
+    Batch, //
 };
 
 /// The port in each namespace.
@@ -119,20 +117,17 @@ pub(super) struct Ports {
     _v6: Option<UdpSocket<Echo>>,
 }
 
-impl PerNet for Ports {
-    fn id() -> &'static Id {
-        static ID: Id = Id::new();
-        &ID
-    }
+net_ext::pernet_id!(Ports);
 
-    fn new(net: &Namespace) -> impl PinInit<Self, Error> {
-        Self::open(net)
+impl PerNet for Ports {
+    fn new(lease: Lease) -> impl PinInit<Self, Error> {
+        Self::open(&lease)
     }
 }
 
 impl Ports {
-    fn open(net: &Namespace) -> Result<Self> {
-        let open = |family| UdpSocket::new(net, family, PORT, Echo::new()?);
+    fn open(net: &Lease) -> Result<Self> {
+        let open = |family| UdpSocket::new(net.clone(), family, PORT, Echo::new(net)?);
         Ok(Ports {
             _v4: open(Family::V4)?,
             _v6: match open(Family::V6) {
@@ -151,18 +146,20 @@ type Kept = Option<(UdpHeaders, Route)>;
 pub(super) struct Echo {
     #[pin]
     kept: SpinLock<Kept>,
+    net: Lease,
 }
 
 impl Echo {
-    fn new() -> Result<Arc<Self>> {
+    fn new(net: &Lease) -> Result<Arc<Self>> {
         let echo = pin_init!(Echo {
             kept <- new_spinlock!(None, "Echo::kept"),
+            net: net.clone(),
         });
         Arc::pin_init(echo, GFP_KERNEL)
     }
 
     /// The way to where `headers` say, which is that of the last answer as a rule.
-    fn route(&self, device: &NetDevice, headers: &UdpHeaders) -> Result<Route> {
+    fn route(&self, headers: &UdpHeaders) -> Result<Route> {
         let mut kept = self.kept.lock();
         if let Some((old, route)) = &*kept {
             if old == headers && route.is_current() {
@@ -170,8 +167,7 @@ impl Echo {
             }
         }
         ROUTES.fetch_add(1, Relaxed);
-        let net = device.namespace().ok_or(ENODEV)?;
-        let route = Route::find(&net, headers, 0)?;
+        let route = Route::find(&self.net, headers, 0)?;
         *kept = Some((*headers, route.clone()));
         Ok(route)
     }
@@ -189,7 +185,7 @@ impl Echo {
             destination_port: asked.source_port,
             ..asked
         };
-        let route = self.route(packet.device, &headers)?;
+        let route = self.route(&headers)?;
         let priority = (asked.traffic_class >> 5).into();
         let make = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| -> Result<NewSkBuff> {
             let room = route.headroom().max(PacketList::HEADROOM) + headers.len();

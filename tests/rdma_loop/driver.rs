@@ -74,15 +74,15 @@ impl Driver for Loop {
         Ok(())
     }
 
-    fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+    fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
         let net = netdev.namespace().ok_or(ENODEV)?;
         let info = device::Info {
             node_guid: eui64_from_mac(netdev.address()),
             num_comp_vectors: 1,
         };
-        let mut dev = UnregisteredDevice::<Self>::new(&net, info, Table::new()?)?;
+        let mut dev = UnregisteredDevice::<Self>::new(net, info, Table::new()?)?;
         dev.set_netdev(netdev)?;
-        dev.register(name)
+        dev.register(offered, name)
     }
 }
 

@@ -205,6 +205,7 @@ static void test_send_errors(void)
 		{ .addr = (uintptr_t)data, .length = sizeof(data) },
 	};
 	struct ibv_qp *qp = new_qp(IBV_QPT_RC, new_cq(8), 3);
+	struct ibv_qp *uc = new_qp(IBV_QPT_UC, new_cq(8), 3);
 	struct ibv_qp *ud = new_qp(IBV_QPT_UD, new_cq(8), 3);
 	struct fake_qp *fqp = fake_qp(qp);
 	struct ibv_send_wr wr = { .sg_list = sges, .opcode = IBV_WR_SEND };
@@ -244,6 +245,12 @@ static void test_send_errors(void)
 	CHECK(post(ud, &wr) == EINVAL);
 	wr.opcode = IBV_WR_SEND;
 	CHECK(post(ud, &wr) == EINVAL); /* without an address handle */
+	wr.opcode = IBV_WR_SEND_WITH_INV;
+	CHECK(post(ud, &wr) == EINVAL);
+	CHECK(post(uc, &wr) == EINVAL);
+	wr.opcode = IBV_WR_LOCAL_INV;
+	CHECK(post(ud, &wr) == EINVAL);
+	CHECK(!post(uc, &wr));
 
 	CHECK(!fqp->ctrl->sq_producer);
 
@@ -683,6 +690,13 @@ static void test_wr_api(void)
 
 	CHECK(!fake.ops->create_qp_ex(fake.context, &attr));
 	CHECK(errno == EOPNOTSUPP);
+	attr.qp_type = IBV_QPT_UC;
+	attr.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_INV;
+	CHECK(!fake.ops->create_qp_ex(fake.context, &attr));
+	CHECK(errno == EOPNOTSUPP);
+	attr.send_ops_flags = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+	CHECK(fake.ops->create_qp_ex(fake.context, &attr));
+	attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
 	attr.qp_type = IBV_QPT_RC;
 	qp = fake.ops->create_qp_ex(fake.context, &attr);
 	CHECK(qp);

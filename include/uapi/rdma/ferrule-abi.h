@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-2-Clause) */
 /*
- * The ferrule ABI: what user space, the kernel module and the NIC share.
+ * The ferrule ABI: what user space and the kernel module share.
  *
  * Rules of this file
  *

@@ -31,16 +31,24 @@ use kernel::{
 use kernel_ext::{
     crc32,
     error::code::ENOBUFS,
-    mm::SharedArea,
+    mm::{
+        self,
+        SharedArea, //
+    },
+    nospec::index_nospec,
     sync::smp_mb,
     time::monotonic_raw_ns, //
 };
-use net_ext::Batch;
+use net_ext::{
+    skb::SkBuff,
+    Batch, //
+};
 use rdma::{
     cq,
     qp,
     srq,
-    umem::Umem, //
+    umem::Umem,
+    Memory, //
 };
 use zerocopy::IntoBytes;
 
@@ -107,7 +115,7 @@ impl From<Error> for Failed {
 
 impl Host for Kernel {
     type Box<T> = KBox<T>;
-    type Region = Pinned;
+    type Region = Registered;
     type Queue = Buffer;
     type CompletionRing = Ring;
     type Doorbells = Areas;
@@ -118,13 +126,18 @@ impl Host for Kernel {
     type Packet = Received;
     type Early = Early;
 
-    fn boxed<T>(value: T) -> Option<KBox<T>> {
-        KBox::new(value, GFP_KERNEL_ACCOUNT).ok()
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<KBox<T>> {
+        mm::boxed(make, GFP_KERNEL_ACCOUNT).ok()
     }
 
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<KBox<[T; N]>> {
         let made = pin_init::init_array_from_fn::<_, N, T, Infallible>(make);
         KBox::init(made, GFP_KERNEL_ACCOUNT).ok()
+    }
+
+    #[inline(always)]
+    fn index_nospec(index: usize, size: usize) -> usize {
+        index_nospec(index, size)
     }
 
     #[inline]
@@ -209,18 +222,75 @@ impl Host for Kernel {
     }
 }
 
-/// A memory region: pinned pages of a program, or memory of the kernel.
-pub(crate) struct Pinned(pub(crate) Umem);
+/// The memory of a region: pinned pages of a program, or memory of a kernel user.
+///
+/// # Invariants
+///
+/// If the memory is a kernel user's, only the engine reaches it, by what a valid key names
+/// ([`Registered::of_user`]).
+pub(crate) struct Registered(Memory);
 
-impl Region for Pinned {
+impl From<Umem> for Registered {
+    fn from(umem: Umem) -> Self {
+        // INVARIANT: It is a program's.
+        Registered(umem.into())
+    }
+}
+
+impl Registered {
+    /// That of a kernel user, where the engine's checks of keys are all that keeps it from reaching
+    /// what is not meant for it. The engine is safe code, and so is the trait by which it reaches the
+    /// memory; but with such memory a fault in its checks (`key.rs`, `window.rs`, and those who name
+    /// offsets after them: `sgl.rs`, `responder.rs`) is a fault in what keeps the kernel's memory safe.
+    ///
+    /// # Safety
+    ///
+    /// The region is handed to an engine, and to nobody else. Its range and its rights there are those
+    /// by which the user knows it: no other address stands for the start of the memory than its own,
+    /// and nothing is open before the user has registered it.
+    pub(super) unsafe fn of_user(memory: Memory) -> Self {
+        // INVARIANT: By the requirements of this function. The engine reaches the memory of its regions
+        // when it carries out a request, of the queue pair or of its peer, with what the check of the
+        // key that the request names has answered: that the key is valid there and then, and gives the
+        // right to each byte.
+        Registered(memory)
+    }
+
+    /// The address in the process whose pages were pinned.
+    pub(super) fn start(&self) -> u64 {
+        self.0.start()
+    }
+
+    /// Whether the memory may be written to.
+    pub(super) fn writable(&self) -> bool {
+        self.0.writable()
+    }
+
+    /// Writes `length` bytes of a received packet at `offset`.
+    #[inline]
+    pub(super) fn write_packet(
+        &self,
+        offset: u64,
+        packet: &SkBuff,
+        from: usize,
+        length: usize,
+    ) -> Result<(), Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user, to whom the packet is.
+        unsafe { self.0.write_packet(offset, packet, from, length) }.map_err(|_| Fault)
+    }
+}
+
+impl Region for Registered {
     #[inline]
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
-        self.0.read(offset, to).map_err(|_| Fault)
+        // SAFETY: By the type invariants, what is named was opened by the user.
+        unsafe { self.0.read(offset, to) }.map_err(|_| Fault)
     }
 
     #[inline]
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        self.0.write(offset, from).map_err(|_| Fault)
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.write(offset, from) }.map_err(|_| Fault)
     }
 
     #[inline(always)]
@@ -231,17 +301,21 @@ impl Region for Pinned {
         to_offset: u64,
         length: usize,
     ) -> Result<(), Fault> {
-        Umem::copy(&to.0, to_offset, &from.0, from_offset, length as u64).map_err(|_| Fault)
+        // SAFETY: By the type invariants, what is named was opened by the users, at `to` for writing.
+        unsafe { Memory::copy(&to.0, to_offset, &from.0, from_offset, length as u64) }
+            .map_err(|_| Fault)
     }
 
     #[inline]
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.0.cmpxchg_u64(offset, compare, swap).map_err(|_| Fault)
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.cmpxchg_u64(offset, compare, swap) }.map_err(|_| Fault)
     }
 
     #[inline]
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.0.fetch_add_u64(offset, add).map_err(|_| Fault)
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.fetch_add_u64(offset, add) }.map_err(|_| Fault)
     }
 
     #[inline]
@@ -319,13 +393,13 @@ impl Ring {
     /// So many empty slots, a power of two.
     pub(crate) fn slots(depth: u32) -> Result<Arc<SharedArea>> {
         let size = depth as usize * CQE_SIZE;
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL)?)
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Control words.
     pub(crate) fn ctrl() -> Result<Arc<SharedArea>> {
         let size = size_of::<abi::CqCtrl>();
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL)?)
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
     }
 }
 

@@ -5,6 +5,7 @@
 //! The verbs see [`Shared`], a handle to one device's engine. Each of its methods enters the shard
 //! ([`shard`]), moves the engine, and lets [`policy`] see to what is left.
 
+pub(crate) mod directory;
 pub(crate) mod host;
 pub(crate) mod net;
 pub(crate) mod policy;
@@ -17,6 +18,7 @@ pub(crate) mod srq;
 mod statistics;
 
 use ferrule_engine::{
+    Access,
     Ah,
     ContextId,
     Cq,
@@ -26,6 +28,7 @@ use ferrule_engine::{
     Error as Refusal,
     Gid,
     Group,
+    Memory,
     Modify,
     Mr,
     MrChange,
@@ -44,23 +47,17 @@ use ferrule_engine::{
     SrqInit, //
 };
 use kernel::{
-    debugfs,
     error::Error,
     id_pool::IdPool,
     new_mutex, pr_warn_once,
     prelude::*,
-    rbtree::RBTree,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         Mutex, //
     },
 };
 use kernel_ext::{
-    new_spinlock_irq,
+    mm,
     task::Kthread,
     time::WithTimer, //
 };
@@ -74,19 +71,18 @@ use rdma::{
 
 pub(crate) use self::statistics::COUNTERS;
 use self::{
+    directory::Directory,
     host::{
         Areas,
         Kernel,
-        Pinned,
+        Registered,
         Ring, //
     },
     net::{
         path::Path as Route,
         ports::Membership, //
     },
-    policy::Core,
-    posting::Directory,
-    report::Report, //
+    policy::Core, //
 };
 
 /// Protection domains of a device.
@@ -101,16 +97,7 @@ pub(crate) struct Soft {
     /// Stopped after that; nothing is left for it to do then.
     _worker: Kthread,
     #[pin]
-    _report: debugfs::File<Report>,
-    /// Not 0: connections that are made from now on take the wire, though their peer is here. What
-    /// goes to the own addresses comes back by the loopback device.
-    #[pin]
-    wire_only: debugfs::File<Atomic<u32>>,
-    /// Not 0: the packets of connections that are made from now on may leave in lists.
-    #[pin]
-    gso: debugfs::File<Atomic<u32>>,
-    /// Below the files, so that it is removed after them.
-    _dir: debugfs::Dir,
+    directory: Directory,
 }
 
 impl Soft {
@@ -129,13 +116,10 @@ impl Soft {
         shared.set_port_mtu(mtu);
         let wire = Membership::new(netdev, shared.core.clone())?;
         let worker = policy::spawn_worker(name, shared.core.clone())?;
-        let dir = debugfs::Dir::new(name);
+        let directory = Directory::new(name, shared.clone())?;
 
         Ok(try_pin_init!(Self {
-            _report <- dir.read_only_file(c"engine", Report(shared.clone())),
-            wire_only <- dir.read_write_file(c"wire_only", Atomic::new(0)),
-            gso <- dir.read_write_file(c"gso", Atomic::new(1)),
-            _dir: dir,
+            directory <- directory,
             _worker: worker,
             wire,
             shared,
@@ -144,7 +128,12 @@ impl Soft {
 
     /// Whether peers of this device itself are to be reached by the wire, too.
     pub(crate) fn is_wire_only(&self) -> bool {
-        self.wire_only.load(Relaxed) != 0
+        self.directory.is_wire_only()
+    }
+
+    /// The device has another name.
+    pub(crate) fn renamed(&self, name: &CStr) {
+        self.directory.rename(name);
     }
 
     /// The way to a peer elsewhere, along an address vector, for the queue pair `qpn` here and `peer`
@@ -155,7 +144,7 @@ impl Soft {
     /// Those of [`Route::new`].
     pub(crate) fn route(&self, av: &AhAttr, sgid: &GidAttr, qpn: u32, peer: u32) -> Result<Route> {
         let route = Route::new(self.wire.ports(), av, sgid, qpn, peer)?;
-        Ok(if self.gso.load(Relaxed) != 0 {
+        Ok(if self.directory.has_gso() {
             route.with_gso()
         } else {
             route
@@ -183,8 +172,6 @@ pub(crate) struct Shared {
     core: Arc<WithTimer<Core>>,
     /// The numbers given to protection domains.
     pds: Arc<Mutex<IdPool>>,
-    /// The queue pairs of the kernel's own users.
-    directory: Arc<Directory>,
 }
 
 /// How a memory region stands.
@@ -207,10 +194,6 @@ impl Shared {
         Ok(Shared {
             core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
             pds: Arc::pin_init(new_mutex!(pds, "Shared::pds"), GFP_KERNEL)?,
-            directory: Arc::pin_init(
-                new_spinlock_irq!(RBTree::new(), "Shared::directory"),
-                GFP_KERNEL,
-            )?,
         })
     }
 
@@ -248,19 +231,18 @@ impl Shared {
 
     /// Opens a user context.
     pub(crate) fn add_context(&self, areas: Areas) -> Result<ContextId> {
-        self.add(ferrule_engine::Context::new(areas), Engine::add_context)
+        let make = || ferrule_engine::Context::new(areas);
+        let context = mm::boxed(make, GFP_KERNEL_ACCOUNT)?;
+        self.add_boxed(context, Engine::add_context)
     }
 
     /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
     pub(crate) fn quiesce_context(&self, id: ContextId) {
-        let mut last = None;
-        loop {
-            last = policy::command(&self.core, |engine, host| {
-                engine.fail_context(host, id, last)
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = policy::command(&self.core, |engine, host| {
+                engine.fail_context(host, id, from)
             });
-            if last.is_none() {
-                break;
-            }
         }
         policy::finish(&self.core, id);
         policy::command(&self.core, |engine, _| engine.set_context_dead(id));
@@ -282,11 +264,6 @@ impl Shared {
     /// A queue pair of a kernel user has new requests. Any context; the engine runs later.
     pub(crate) fn ring(&self, qpn: u32) {
         policy::ring(&self.core, qpn);
-    }
-
-    /// The queue pairs of the kernel's own users.
-    pub(crate) fn directory(&self) -> Arc<Directory> {
-        self.directory.clone()
     }
 
     /// Takes a number for a protection domain.
@@ -339,8 +316,35 @@ impl Shared {
         self.add(Mr::new(init), Engine::add_mr)
     }
 
-    /// Makes a region that requests register, and returns the first of its keys.
-    pub(crate) fn add_fast_mr(&self, init: MrInit<Kernel>) -> Result<u32> {
+    /// Registers all memory for a kernel user, by its own addresses, and returns the key, which is the
+    /// local and the remote one.
+    pub(crate) fn add_dma_mr(&self, pd: u32, access: Access, memory: rdma::Memory) -> Result<u32> {
+        self.add_mr(MrInit {
+            pd,
+            access,
+            memory: Memory {
+                iova: memory.start(),
+                length: memory.len(),
+                // SAFETY: The region goes to the engine, and its range is that of the memory.
+                region: unsafe { Registered::of_user(memory) },
+            },
+        })
+    }
+
+    /// Makes a region for what a kernel user maps to it and its requests register, and returns the first
+    /// of its keys.
+    pub(crate) fn add_fast_mr(&self, pd: u32, memory: rdma::Memory) -> Result<u32> {
+        let init = MrInit {
+            pd,
+            access: Access::NONE,
+            memory: Memory {
+                iova: 0,
+                length: 0,
+                // SAFETY: The region goes to the engine, and opens nothing. Requests of the user open it,
+                // as far as the engine finds what is mapped.
+                region: unsafe { Registered::of_user(memory) },
+            },
+        };
         self.add(Mr::fast(init), Engine::add_mr)
     }
 
@@ -349,15 +353,14 @@ impl Shared {
         policy::command(&self.core, |engine, _| {
             let mr = engine.query_mr(key)?;
             let memory = &mr.init().memory;
-            let Pinned(umem) = &memory.region;
             Ok(MrInfo {
                 region: UserRegion {
-                    start: umem.start(),
+                    start: memory.region.start(),
                     length: memory.length,
                     iova: memory.iova,
                     access: rdma::Access::from_bits(mr.init().access.0),
                 },
-                writable: umem.writable(),
+                writable: memory.region.writable(),
                 has_windows: mr.has_windows(),
             })
         })

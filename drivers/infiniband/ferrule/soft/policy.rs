@@ -30,7 +30,9 @@ use ferrule_engine::{
     Config,
     ContextId,
     Engine,
-    Outcome, //
+    Outcome,
+    Sleep,
+    Walk, //
 };
 use kernel::{
     prelude::*,
@@ -49,6 +51,7 @@ use kernel_ext::{
     random::random_u32,
     sync::WaitQueue,
     task::{
+        cond_resched_tasks_rcu_qs,
         single_task_running,
         Current,
         Kthread, //
@@ -111,14 +114,15 @@ const WORKER: Budget = Budget {
 
 /// How many slices the end of a context may take: a million flushes, about a second, and more than
 /// honest programs have outstanding.
-const FINISH_ROUNDS: u32 = 16384;
+const FINISH_ROUNDS: u32 = 32768;
 
 /// What an owner does at most before it leaves the shard, to enter it again if its budget allows. An
 /// owner is not preempted, so this is how long others may have to wait, threads with real-time
-/// priority among them: some ten microseconds of copying.
+/// priority among them: some 25 thousand instructions, or 8 thousand and the copying. Looks for doorbells and for
+/// messages are part of it, each of them a part of a request, since programs decide how many there are.
 const SLICE: Budget = Budget {
-    requests: 64,
-    bytes: 128 << 10,
+    requests: 32,
+    bytes: 64 << 10,
 };
 
 /// How long the worker stays awake without finding work.
@@ -224,7 +228,17 @@ pub(crate) struct Core {
 
 /// What the owner of the shard owns.
 pub(super) struct State {
-    engine: Engine<Kernel>,
+    engine: KBox<Engine<Kernel>>,
+    /// What is left to be taken of [`Core::rung`] and of [`Core::kicked`].
+    rung: Walk,
+    kicked: Walk,
+}
+
+impl State {
+    /// Whether some who have rung or kicked were found and not told to the engine yet.
+    fn has_notes(&self) -> bool {
+        !(self.rung.is_over() && self.kicked.is_over())
+    }
 }
 
 impl Core {
@@ -232,10 +246,13 @@ impl Core {
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             shard <- Shard::new(State {
-                engine: Engine::new(Config {
+                engine: Engine::<Kernel>::new(Config {
                     random: random_u32(),
                     retries_for_ever: false,
-                }),
+                })
+                .ok_or(ENOMEM)?,
+                rung: Walk::OVER,
+                kicked: Walk::OVER,
             }),
             worker <- new_waitqueue!("Core::worker"),
             wanted: Atomic::new(0),
@@ -262,28 +279,30 @@ impl Core {
     }
 }
 
-/// Runs the engine as the shard's owner, sees to the timer, and leaves.
+/// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller lets go what was
+/// [`sent`].
 ///
 /// Answers what the engine did, and whether a message was left meanwhile.
+#[inline]
 fn turn(
     core: &WithTimer<Core>,
     mut owner: Owner<'_, State>,
+    host: &mut Kernel,
     budget: Budget,
     first: Option<ContextId>,
 ) -> (Outcome, bool) {
-    let mut host = Kernel::default();
-    let received = take_in(core, &mut owner.engine, &mut host, budget);
-    let left = budget.less(received);
+    let taken = take_in(core, &mut owner, host, budget);
+    let left = budget.less(taken);
     let mut outcome = match first {
         // Who left a message is served, too.
-        Some(context) if !owner.has_messages() => owner.engine.run_for(&mut host, left, context),
-        _ => owner.engine.run(&mut host, left, first),
+        Some(context) if !owner.has_messages() => owner.engine.run_for(host, left, context),
+        _ => owner.engine.run(host, left, first),
     };
     outcome.used = Budget {
-        requests: outcome.used.requests + received.requests,
-        bytes: outcome.used.bytes + received.bytes,
+        requests: outcome.used.requests + taken.requests,
+        bytes: outcome.used.bytes + taken.bytes,
     };
-    outcome.more |= !core.inbox.is_empty();
+    outcome.more |= !core.inbox.is_empty() || owner.has_notes();
     // Who is told that there is more sees to it, and to the timer then: what is due already would
     // only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
@@ -296,26 +315,29 @@ fn turn(
         // lock orders the two: what was rung before its last move is seen here.
         outcome.more |= core.rung.any();
     }
-    let message = owner.leave();
-    sent(core, host);
-    (outcome, message)
+    (outcome, owner.leave())
 }
 
-/// Lets the engine know who has rung and who has kicked, and have the packets that wait, these within half
+/// Lets the engine know who has rung and who has kicked, and have the packets that wait, within half
 /// of a budget, and answers what of it was used. The other half is for what they ask for: answers, and
 /// requests that may go now.
 #[inline]
-fn take_in(
-    core: &WithTimer<Core>,
-    engine: &mut Engine<Kernel>,
-    host: &mut Kernel,
-    budget: Budget,
-) -> Budget {
-    core.rung.take(|qpn| engine.ring_qp(qpn));
-    core.kicked
-        .take(|number| engine.kicked(ContextId::from_number(number)));
+fn take_in(core: &WithTimer<Core>, state: &mut State, host: &mut Kernel, budget: Budget) -> Budget {
+    let State {
+        engine,
+        rung,
+        kicked,
+    } = state;
+    // Neither of them keeps the other, or packets, from their part.
+    let part = budget.looks().div_ceil(8);
+    let (mut for_rung, mut for_kicked) = (part, part);
+    core.rung
+        .take(rung, &mut for_rung, |qpn| engine.ring_qp(qpn));
+    core.kicked.take(kicked, &mut for_kicked, |number| {
+        engine.kicked(ContextId::from_number(number))
+    });
     let mut used = Budget {
-        requests: 0,
+        requests: (2 * part - for_rung - for_kicked) / Budget::LOOKS,
         bytes: 0,
     };
     if core.inbox.is_empty() {
@@ -374,7 +396,9 @@ fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<ContextId>) -> b
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let (outcome, message) = turn(core, owner, left.min(SLICE), first);
+        let mut host = Kernel::default();
+        let (outcome, message) = turn(core, owner, &mut host, left.min(SLICE), first);
+        sent(core, host);
         if !outcome.more && !message {
             return false;
         }
@@ -422,16 +446,18 @@ pub(super) fn command<R>(
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
 ) -> R {
     let mut owner = core.shard.enter();
-    let result = f(&mut owner.engine, &mut Kernel::default());
+    let mut host = Kernel::default();
+    let result = f(&mut owner.engine, &mut host);
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
     // it, if somebody left word, before the next has its turn.
     owner.take_messages();
     let left = if owner.has_messages() || owner.engine.has_work() {
-        let (outcome, message) = turn(core, owner, SLICE, None);
+        let (outcome, message) = turn(core, owner, &mut host, SLICE, None);
         outcome.more || message
     } else {
         owner.leave()
     };
+    sent(core, host);
     if left && serve(core, COMMAND, None) {
         core.wake_worker();
     }
@@ -447,11 +473,13 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         let mut owner = core.shard.enter();
         owner.take_messages();
         owner.engine.kicked(context);
-        let (outcome, message) = turn(core, owner, SLICE, None);
+        let mut host = Kernel::default();
+        let (outcome, message) = turn(core, owner, &mut host, SLICE, None);
+        sent(core, host);
         if !outcome.more && !message {
             return;
         }
-        kernel_ext::task::cond_resched();
+        cond_resched_tasks_rcu_qs();
     }
     core.wake_worker();
 }
@@ -499,7 +527,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
             .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
         core.wanted.xchg(0, Full);
         while serve(core, WORKER, None) && !thread.should_stop() {
-            kernel_ext::task::cond_resched();
+            cond_resched_tasks_rcu_qs();
         }
         if !core.offers.are_welcome() {
             continue;
@@ -520,15 +548,8 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
     core.shard.enter().engine.wake();
     loop {
         found += spin(thread, core);
-        let mut owner = core.shard.enter();
-        if thread.should_stop() {
-            owner.engine.sleep();
-            break;
-        }
-        // From here on programs kick. What was rung before they could see that, the engine finds
-        // when it looks once more; then it stays awake, and so does the worker. Where programs ring
-        // without a pause it does so beside them: else their kicks would get in each other's way.
-        if owner.engine.try_sleep() {
+        // When the thread is told to stop, all contexts have been closed.
+        if thread.should_stop() || fall_asleep(core) {
             break;
         }
     }
@@ -539,6 +560,22 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
     found
 }
 
+/// Lets the engine sleep, if there is nothing to do, and answers whether it does.
+///
+/// From here on programs kick. What was rung before they could see that, the engine finds when it looks once more; then
+/// it stays awake, and so does the worker. Where programs ring without a pause it does so beside them: else their kicks
+/// would get in each other's way.
+fn fall_asleep(core: &WithTimer<Core>) -> bool {
+    loop {
+        let step = core.shard.enter().engine.try_sleep(SLICE.looks());
+        match step {
+            Sleep::Asleep => return true,
+            Sleep::Awake => return false,
+            Sleep::Step => cond_resched_tasks_rcu_qs(),
+        }
+    }
+}
+
 /// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
 /// processor; answers how many requests it found.
 fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
@@ -547,20 +584,22 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
     let mut idle_since = 0;
     loop {
         // Where another caller is the owner, that one does the work.
-        let used = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
+        let done = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
             let mut host = Kernel::default();
-            let received = take_in(core, &mut owner.engine, &mut host, SLICE);
-            let left = SLICE.less(received);
-            let used = owner.engine.run(&mut host, left, None).used;
+            let taken = take_in(core, &mut owner, &mut host, SLICE);
+            let left = SLICE.less(taken);
+            let done = owner.engine.run(&mut host, left, None).done;
             drop(owner);
             sent(core, host);
-            received.requests + used.requests
+            taken.requests + done
         });
-        found += u64::from(used);
+        found += u64::from(done);
+        // The thread sleeps only when there is nothing to do, and programs decide when that is.
+        cond_resched_tasks_rcu_qs();
         if !single_task_running() || thread.should_stop() {
             break;
         }
-        if used != 0 {
+        if done != 0 {
             looks = 0;
             continue;
         }

@@ -12,6 +12,10 @@ use ferrule_engine::{
 };
 use kernel::{
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode, //
+    },
     sync::Arc, //
 };
 use kernel_ext::{
@@ -38,7 +42,7 @@ use super::{
         Ring,
         CQE_SIZE, //
     },
-    posting::Directory, //
+    posting::Posting, //
 };
 
 const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
@@ -52,6 +56,8 @@ struct Consumer {
     armed: u32,
     /// It was armed for whatever completes next, after so many events.
     any_after: Option<u32>,
+    /// The queue pairs that complete here by number, each with its generation.
+    listed: RBTree<u32, (u32, Arc<Posting>)>,
 }
 
 /// The ring of a completion queue, for those who poll.
@@ -60,7 +66,6 @@ pub(crate) struct Polling {
     slots: Arc<SharedArea>,
     ctrl: Arc<SharedArea>,
     depth: u32,
-    directory: Arc<Directory>,
     notifier: Arc<Notifier>,
     #[pin]
     consumer: SpinLockIrq<Consumer>,
@@ -68,24 +73,20 @@ pub(crate) struct Polling {
 
 impl Polling {
     /// An empty ring of `depth` slots, a power of two, and what the engine needs of it.
-    pub(crate) fn new(
-        depth: u32,
-        directory: Arc<Directory>,
-        notifier: Arc<Notifier>,
-    ) -> Result<(Pin<KBox<Self>>, Ring)> {
+    pub(crate) fn new(depth: u32, notifier: Arc<Notifier>) -> Result<(Arc<Self>, Ring)> {
         let ring = Ring::new(depth)?;
         let (slots, ctrl) = (ring.slots.clone(), ring.ctrl.clone());
         let consumer = Consumer {
             index: 0,
             armed: 0,
             any_after: None,
+            listed: RBTree::new(),
         };
-        let polling = KBox::pin_init(
+        let polling = Arc::pin_init(
             pin_init!(Polling {
                 slots,
                 ctrl,
                 depth,
-                directory,
                 notifier,
                 consumer <- new_spinlock_irq!(consumer, "Polling::consumer"),
             }),
@@ -109,55 +110,113 @@ impl Polling {
     /// Takes completions as long as there is room. Those of queue pairs that have gone are dropped.
     /// Any context.
     pub(crate) fn poll(&self, completions: &mut Completions<'_>) -> Result {
-        let mut consumer = self.consumer.lock();
-        let before = consumer.index;
-        // One lock for the whole device. It is held for the copies of a few completions.
-        let directory = self.directory.lock();
-        while !completions.is_full() {
-            let Some(slot) = self.valid(consumer.index) else {
-                break;
-            };
-            let mut bytes = [0; CQE_SIZE];
-            self.slots.read_bytes(slot, &mut bytes)?;
-            consumer.index = consumer.index.wrapping_add(1);
-            let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
-                continue;
-            };
-            let Some((generation, posting)) = directory.get(&cqe.qp_num.get()) else {
-                continue;
-            };
-            if *generation != cqe.qp_gen.get() {
-                continue;
+        self.consumer.with(|consumer| {
+            let before = consumer.index;
+            while !completions.is_full() {
+                let Some(slot) = self.valid(consumer.index) else {
+                    break;
+                };
+                let mut bytes = [0; CQE_SIZE];
+                self.slots.read_bytes(slot, &mut bytes)?;
+                consumer.index = consumer.index.wrapping_add(1);
+                let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
+                    continue;
+                };
+                let Some((generation, posting)) = consumer.listed.get(&cqe.qp_num.get()) else {
+                    continue;
+                };
+                if *generation != cqe.qp_gen.get() {
+                    continue;
+                }
+                let is_receive = cqe.opcode & wc_opcode::RECV != 0;
+                posting.completed(is_receive, cqe.queue_index.get());
+                // SAFETY: The queue pair is the one that the engine means, by number and generation, and
+                // completes to this queue, to whose ring only the engine writes: for each request one
+                // completion, which is read once, with the number that the request has in its ring. That
+                // is the user's: only `posting` writes there.
+                unsafe { completions.push(&posting.notifier, &completion(&cqe)) };
             }
-            let is_receive = cqe.opcode & wc_opcode::RECV != 0;
-            posting.completed(is_receive, cqe.queue_index.get());
-            completions.push(&posting.notifier, &completion(&cqe));
-        }
-        drop(directory);
-        if consumer.index != before {
-            self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
-        }
-        Ok(())
+            if consumer.index != before {
+                self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
+            }
+            Ok(())
+        })
     }
 
     /// Arms the queue, and says whether there are completions already. Any context.
     pub(crate) fn arm(&self, solicited: bool) -> Result<bool> {
-        let mut consumer = self.consumer.lock();
-        let told = self.notifier.told();
-        // Who waits for any completion does not come to wait for less by asking for a solicited one
-        // (IBA volume 1, 11.4.2.2). If the event is just on its way, it comes after this call.
-        if !(solicited && consumer.any_after == Some(told)) {
-            consumer.any_after = (!solicited).then_some(told);
-            consumer.armed = consumer.armed.wrapping_add(1);
-            let mut word = consumer.armed << abi::CQ_ARM_SN_SHIFT;
-            if solicited {
-                word |= abi::CQ_ARM_SOLICITED;
+        self.consumer.with(|consumer| {
+            let told = self.notifier.told();
+            // Who waits for any completion does not come to wait for less by asking for a solicited one
+            // (IBA volume 1, 11.4.2.2). If the event is just on its way, it comes after this call.
+            if !(solicited && consumer.any_after == Some(told)) {
+                consumer.any_after = (!solicited).then_some(told);
+                consumer.armed = consumer.armed.wrapping_add(1);
+                let mut word = consumer.armed << abi::CQ_ARM_SN_SHIFT;
+                if solicited {
+                    word |= abi::CQ_ARM_SOLICITED;
+                }
+                self.ctrl.store_u32_release(ARM, word)?;
             }
-            self.ctrl.store_u32_release(ARM, word)?;
+            // Either the engine sees that the queue is armed, or this sees what it has completed.
+            smp_mb();
+            Ok(self.valid(consumer.index).is_some())
+        })
+    }
+
+    /// Lists a queue pair whose completions come here.
+    fn list(&self, qpn: u32, generation: u32, posting: &Arc<Posting>) -> Result {
+        let node = RBTreeNode::new(qpn, (generation, posting.clone()), GFP_KERNEL)?;
+        let before = self.consumer.with(|consumer| consumer.listed.insert(node));
+        drop(before);
+        Ok(())
+    }
+
+    /// Forgets a queue pair, if it is listed.
+    fn unlist(&self, qpn: u32) {
+        let node = self
+            .consumer
+            .with(|consumer| consumer.listed.remove_node(&qpn));
+        drop(node);
+    }
+}
+
+/// A queue pair in the lists of its completion queues. Dropping it takes it off them.
+pub(crate) struct Listed {
+    send: Arc<Polling>,
+    recv: Arc<Polling>,
+    qpn: u32,
+    /// What is listed.
+    pub(crate) posting: Arc<Posting>,
+}
+
+impl Listed {
+    /// Lists a queue pair in its two completion queues, which may be one.
+    pub(crate) fn new(
+        [send, recv]: [Arc<Polling>; 2],
+        qpn: u32,
+        generation: u32,
+        posting: Arc<Posting>,
+    ) -> Result<Self> {
+        // If one of them fails, dropping this takes it off the other.
+        let listed = Listed {
+            send,
+            recv,
+            qpn,
+            posting,
+        };
+        listed.send.list(qpn, generation, &listed.posting)?;
+        if !Arc::ptr_eq(&listed.send, &listed.recv) {
+            listed.recv.list(qpn, generation, &listed.posting)?;
         }
-        // Either the engine sees that the queue is armed, or this sees what it has completed.
-        smp_mb();
-        Ok(self.valid(consumer.index).is_some())
+        Ok(listed)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.send.unlist(self.qpn);
+        self.recv.unlist(self.qpn);
     }
 }
 

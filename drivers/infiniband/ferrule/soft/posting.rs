@@ -19,10 +19,6 @@ use ferrule_engine::{
 };
 use kernel::{
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNode, //
-    },
     sync::{
         atomic::{
             Acquire,
@@ -125,8 +121,9 @@ impl Filled {
 /// The send queue's side of those who post.
 struct Sender {
     filled: Filled,
-    /// Of each slot, where its datagram goes; empty for other services.
-    destinations: KVec<Option<Destination>>,
+    /// Of each slot, where its datagram goes; empty for other services. Some megabytes at most, which need
+    /// not lie in one piece.
+    destinations: KVVec<Option<Destination>>,
 }
 
 /// The rings of a queue pair, for those who post.
@@ -153,11 +150,10 @@ impl Posting {
         notifier: Arc<Notifier>,
         is_datagram: bool,
     ) -> Result<Arc<Self>> {
-        let mut destinations = KVec::new();
-        if is_datagram {
-            for _ in 0..rings.sq.depth {
-                destinations.push(None, GFP_KERNEL)?;
-            }
+        let count = if is_datagram { rings.sq.depth } else { 0 };
+        let mut destinations = KVVec::with_capacity(count as usize, GFP_KERNEL)?;
+        for _ in 0..count {
+            destinations.push(None, GFP_KERNEL)?;
         }
         let sender = Sender {
             filled: Filled::default(),
@@ -194,15 +190,16 @@ impl Posting {
         mut requests: impl Iterator<Item = SendRequest<'a, D>>,
         destination: impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
     ) -> (bool, Result) {
-        let mut sender = self.sender.lock();
-        let before = sender.filled.producer;
-        let result =
-            requests.try_for_each(|request| self.put_send(&mut sender, &request, &destination));
-        let any = sender.filled.producer != before;
-        if any {
-            let _ = self.store(SQ_PRODUCER, sender.filled.producer);
-        }
-        (any, result)
+        self.sender.with(|sender| {
+            let before = sender.filled.producer;
+            let result =
+                requests.try_for_each(|request| self.put_send(sender, &request, &destination));
+            let any = sender.filled.producer != before;
+            if any {
+                let _ = self.store(SQ_PRODUCER, sender.filled.producer);
+            }
+            (any, result)
+        })
     }
 
     /// Posts receive requests, as many as go, and says whether the engine has to look at them.
@@ -214,17 +211,18 @@ impl Posting {
         &self,
         mut requests: impl Iterator<Item = RecvRequest<'a>>,
     ) -> (bool, Result) {
-        let mut receiver = self.receiver.lock();
-        let before = receiver.producer;
-        let result = requests.try_for_each(|request| self.put_recv(&mut receiver, &request));
-        if receiver.producer == before {
-            return (false, result);
-        }
-        let _ = self.store(RQ_PRODUCER, receiver.producer);
-        // Either this sees that requests are to be flushed, or who flushes sees the request.
-        smp_mb();
-        let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
-        (wanted != Ok(0), result)
+        self.receiver.with(|receiver| {
+            let before = receiver.producer;
+            let result = requests.try_for_each(|request| self.put_recv(receiver, &request));
+            if receiver.producer == before {
+                return (false, result);
+            }
+            let _ = self.store(RQ_PRODUCER, receiver.producer);
+            // Either this sees that requests are to be flushed, or who flushes sees the request.
+            smp_mb();
+            let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
+            (wanted != Ok(0), result)
+        })
     }
 
     /// Fills the next slot of the send queue.
@@ -281,10 +279,11 @@ impl Posting {
 
     /// Where the datagram of a send request goes.
     pub(super) fn destination(&self, index: u32) -> Option<Destination> {
-        let sender = self.sender.lock();
         let slot = index & self.rings.sq.depth.wrapping_sub(1);
-        let destination = sender.destinations.get(slot as usize)?.as_ref()?;
-        Some(destination.again())
+        self.sender.with(|sender| {
+            let destination = sender.destinations.get(slot as usize)?.as_ref()?;
+            Some(destination.again())
+        })
     }
 
     /// A completion tells that all slots before this index are free.
@@ -309,21 +308,22 @@ impl Posting {
     /// Send requests are taken from RTS on, receive requests from INIT on (IBA volume 1, 10.3.1 and
     /// C10-97.2.1).
     pub(crate) fn moved(&self, to: State) {
-        let mut sender = self.sender.lock();
-        sender.filled.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
-        if to == State::Reset {
-            sender.filled.producer = 0;
-            self.sq_free.store(0, Relaxed);
-            let _ = self.store(SQ_PRODUCER, 0);
-        }
-        drop(sender);
-        let mut receiver = self.receiver.lock();
-        receiver.is_open = to != State::Reset;
-        if to == State::Reset {
-            receiver.producer = 0;
-            self.rq_free.store(0, Relaxed);
-            let _ = self.store(RQ_PRODUCER, 0);
-        }
+        self.sender.with(|sender| {
+            sender.filled.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
+            if to == State::Reset {
+                sender.filled.producer = 0;
+                self.sq_free.store(0, Relaxed);
+                let _ = self.store(SQ_PRODUCER, 0);
+            }
+        });
+        self.receiver.with(|receiver| {
+            receiver.is_open = to != State::Reset;
+            if to == State::Reset {
+                receiver.producer = 0;
+                self.rq_free.store(0, Relaxed);
+                let _ = self.store(RQ_PRODUCER, 0);
+            }
+        });
     }
 }
 
@@ -449,42 +449,4 @@ fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
     head.imm_or_inv = imm_or_inv;
     head.extra = extra;
     Ok(head)
-}
-
-/// Whose completions are whose: the queue pairs of the kernel's own users by number, with their
-/// generations.
-pub(crate) type Directory = SpinLockIrq<RBTree<u32, (u32, Arc<Posting>)>>;
-
-/// A place in a [`Directory`]. Dropping it gives it up.
-pub(crate) struct Listed {
-    directory: Arc<Directory>,
-    qpn: u32,
-    /// What is listed.
-    pub(crate) posting: Arc<Posting>,
-}
-
-impl Listed {
-    /// Lists a queue pair.
-    pub(crate) fn new(
-        directory: Arc<Directory>,
-        qpn: u32,
-        generation: u32,
-        posting: Arc<Posting>,
-    ) -> Result<Self> {
-        let node = RBTreeNode::new(qpn, (generation, posting.clone()), GFP_KERNEL)?;
-        let before = directory.lock().insert(node);
-        drop(before);
-        Ok(Listed {
-            directory,
-            qpn,
-            posting,
-        })
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        let node = self.directory.lock().remove_node(&self.qpn);
-        drop(node);
-    }
 }

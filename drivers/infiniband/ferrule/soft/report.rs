@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The debugfs file of a device: what the engine holds and has done.
+//! The report of a device in debugfs: what the engine holds and has done.
 
 use kernel::{
     debugfs::Writer,
     fmt,
     sync::atomic::Relaxed, //
 };
+use kernel_ext::time::WithTimer;
 
 use super::{
-    policy::inspect,
+    policy::{
+        inspect,
+        Core, //
+    },
     Shared, //
 };
 
@@ -23,31 +27,39 @@ impl Writer for Report {
         writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         writeln!(f, "lists {}", core.lists.load(Relaxed))?;
-        inspect(core, |engine| writeln!(f, "{:#?}", engine.counters()))?;
-        inspect(core, |engine| writeln!(f, "{:#?}", engine.objects()))?;
+        // The owner of the shard is not preempted, so it copies and leaves; the text is made after that.
+        let counters = inspect(core, |engine| *engine.counters());
+        writeln!(f, "{counters:#?}")?;
+        let objects = inspect(core, |engine| engine.objects());
+        writeln!(f, "{objects:#?}")?;
 
         // The shard is entered for each queue pair anew, so that a long list stops nobody.
         let mut last = None;
         while let Some(qpn) = inspect(core, |engine| engine.next_qp(last)) {
             last = Some(qpn);
-            let Ok(qp) = inspect(core, |engine| engine.query_qp(qpn)) else {
-                continue;
-            };
-            writeln!(
-                f,
-                "qp {:#08x} {:?} {:?} peer {:#08x} sq {}/{} psn {:#08x} rq {}/{} psn {:#08x}",
-                qpn,
-                qp.qp_type,
-                qp.state,
-                qp.attr.dest_qpn,
-                qp.sq_consumer,
-                qp.cap.max_send_wr,
-                qp.attr.sq_psn,
-                qp.rq_consumer,
-                qp.cap.max_recv_wr,
-                qp.attr.rq_psn,
-            )?;
+            queue_pair(core, qpn, f)?;
         }
         Ok(())
     }
+}
+
+/// Writes the line of a queue pair, if it is still there.
+fn queue_pair(core: &WithTimer<Core>, qpn: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Ok(qp) = inspect(core, |engine| engine.query_qp(qpn)) else {
+        return Ok(());
+    };
+    writeln!(
+        f,
+        "qp {:#08x} {:?} {:?} peer {:#08x} sq {}/{} psn {:#08x} rq {}/{} psn {:#08x}",
+        qpn,
+        qp.qp_type,
+        qp.state,
+        qp.attr.dest_qpn,
+        qp.sq_consumer,
+        qp.cap.max_send_wr,
+        qp.attr.sq_psn,
+        qp.rq_consumer,
+        qp.cap.max_recv_wr,
+        qp.attr.rq_psn,
+    )
 }

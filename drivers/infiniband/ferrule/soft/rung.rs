@@ -7,10 +7,13 @@
 //! the bottom up; the owner of the shard clears them from the top down, each before it looks below, and
 //! all steps are fully ordered. So a bit that was found set has yet to be taken, together with what was
 //! posted before; and one that was set below is found by way of those above.
+//!
+//! The owner takes some at a time. How far it has come is the owner's own, a [`Walk`].
 
 use ferrule_engine::{
     abi,
-    ContextId, //
+    ContextId,
+    Walk, //
 };
 use kernel::{
     prelude::*,
@@ -46,15 +49,11 @@ fn set(word: &Atomic<u64>, bit: u32) -> bool {
     now & bit == 0
 }
 
-/// Clears all bits of a word, and hands each that was set to `found`.
-fn clear(word: &Atomic<u64>, mut found: impl FnMut(u32)) {
-    if word.load(Relaxed) == 0 {
-        return;
-    }
-    let mut bits = word.xchg(0, Full);
-    while bits != 0 {
-        found(bits.trailing_zeros());
-        bits &= bits - 1;
+/// Clears all bits of a word, and answers those that were set.
+fn clear(word: Option<&Atomic<u64>>) -> u64 {
+    match word {
+        Some(word) if word.load(Relaxed) != 0 => word.xchg(0, Full),
+        _ => 0,
     }
 }
 
@@ -100,20 +99,21 @@ impl Rung {
         self.top.load(Relaxed) != 0
     }
 
-    /// Hands the numbers, below 65536, of those who have rung to `rung`, and forgets them. For the
-    /// owner of the shard.
+    /// Hands the numbers, below 65536, of those who have rung to `rung`, as far as `looks` go, and forgets them. Those
+    /// that are left are for the next call with the same `walk`. For the owner of the shard.
     #[inline]
-    pub(super) fn take(&self, mut rung: impl FnMut(u32)) {
-        clear(&self.top, |middle| {
-            let Some(word) = self.middles.get(middle as usize) else {
+    pub(super) fn take(&self, walk: &mut Walk, looks: &mut u32, rung: impl FnMut(u32)) {
+        if walk.is_over() {
+            if !self.any() {
                 return;
-            };
-            clear(word, |bit| {
-                let leaf = middle * BITS + bit;
-                if let Some(word) = self.leaves.get(leaf as usize) {
-                    clear(word, |bit| rung(leaf * BITS + bit));
-                }
-            });
-        });
+            }
+            *walk = Walk::new(self.top.xchg(0, Full));
+        }
+        walk.go_on(
+            looks,
+            |middle| clear(self.middles.get(middle as usize)),
+            |leaf| clear(self.leaves.get(leaf as usize)),
+            rung,
+        );
     }
 }

@@ -65,14 +65,15 @@ impl SharedPosting {
     /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for more entries than
     /// it has room for.
     pub(crate) fn post<'a>(&self, mut requests: impl Iterator<Item = RecvRequest<'a>>) -> Result {
-        let mut producer = self.producer.lock();
-        let before = *producer;
-        let result = requests.try_for_each(|request| self.put(&mut producer, &request));
-        if *producer != before {
-            self.area
-                .store_u32_release(self.ctrl as usize + PRODUCER, *producer)?;
-        }
-        result
+        self.producer.with(|producer| {
+            let before = *producer;
+            let result = requests.try_for_each(|request| self.put(producer, &request));
+            if *producer != before {
+                self.area
+                    .store_u32_release(self.ctrl as usize + PRODUCER, *producer)?;
+            }
+            result
+        })
     }
 
     /// Fills the next slot.

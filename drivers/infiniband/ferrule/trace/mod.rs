@@ -5,14 +5,17 @@
 use ferrule_engine::Trace;
 
 kernel_ext::declare_trace! {
-    /// The engine has taken a doorbell.
-    fn ferrule_doorbell(qpn: u32, producer: u32);
-    /// The engine has copied a send request out of the ring.
-    fn ferrule_request(qpn: u32, wr_id: u64, opcode: u32, length: u32);
-    /// The engine has written a completion.
-    fn ferrule_completion(qpn: u32, cqn: u32, wr_id: u64, status: u32, opcode: u32, length: u32);
-    /// A queue pair has changed its state.
-    fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
+    // SAFETY: `trace.h` has tracepoints of these names with these arguments, which are numbers.
+    unsafe extern "C" {
+        /// The engine has taken a doorbell.
+        safe fn ferrule_doorbell(qpn: u32, producer: u32);
+        /// The engine has copied a send request out of the ring.
+        safe fn ferrule_request(qpn: u32, wr_id: u64, opcode: u32, length: u32);
+        /// The engine has written a completion.
+        safe fn ferrule_completion(qpn: u32, cqn: u32, wr_id: u64, status: u32, opcode: u32, length: u32);
+        /// A queue pair has changed its state.
+        safe fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
+    }
 }
 
 /// Shows a step of the engine.

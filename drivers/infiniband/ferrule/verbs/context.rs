@@ -53,8 +53,8 @@ impl ucontext::Operations for Context {
 
     fn alloc(new: &ucontext::New<'_, Ferrule>, udata: Udata<'_>) -> Result<Self> {
         let soft = new.device().shared();
-        let doorbell = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL)?;
-        let status = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL)?;
+        let doorbell = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?;
+        let status = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?;
         let doorbell_entry = new.map(doorbell.clone(), Protection::ReadWrite)?;
         let status_entry = new.map(status.clone(), Protection::ReadOnly)?;
 

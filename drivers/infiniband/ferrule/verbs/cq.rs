@@ -54,7 +54,7 @@ pub(crate) struct Cq {
 /// Who polls it.
 enum Consumer {
     Program(Mapped),
-    Kernel(Pin<KBox<Polling>>),
+    Kernel(Arc<Polling>),
 }
 
 /// What a program has mapped.
@@ -91,7 +91,7 @@ impl Cq {
     fn for_kernel(new: &mut cq::New<'_, Ferrule>, attr: &cq::InitAttr) -> Result<Self> {
         let soft = new.device().shared();
         let depth = depth(attr.cqe)?;
-        let (polling, ring) = Polling::new(depth, soft.directory(), new.notifier())?;
+        let (polling, ring) = Polling::new(depth, new.notifier())?;
         let cqn = soft.add_cq(depth, ring, new.notifier())?;
         new.set_cqe(depth);
         Ok(Cq {
@@ -102,7 +102,7 @@ impl Cq {
     }
 
     /// The ring of a kernel user.
-    fn polling(&self) -> Result<&Polling> {
+    pub(super) fn polling(&self) -> Result<&Arc<Polling>> {
         match &self.consumer {
             Consumer::Kernel(polling) => Ok(polling),
             Consumer::Program(_) => Err(EOPNOTSUPP),

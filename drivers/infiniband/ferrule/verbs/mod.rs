@@ -23,13 +23,14 @@ use kernel::{
 };
 use net_ext::{
     eui64_from_mac,
-    Namespace,
+    HeldNamespace,
     NetDevice, //
 };
 use rdma::{
     port,
     stats::Counter,
     Device,
+    Offered,
     UnregisteredDevice, //
 };
 
@@ -84,11 +85,15 @@ impl rdma::Driver for Ferrule {
         )
     }
 
+    fn renamed(dev: &Device<Self>, name: &CStr) {
+        dev.renamed(name);
+    }
+
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
         dev.shared().set_port_mtu(qp::port_mtu(netdev));
     }
 
-    fn new_link(name: &CStr, netdev: &NetDevice) -> Result {
+    fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
         if Device::<Self>::lookup(netdev).is_some() {
             pr_err!("{}: has a ferrule device already\n", netdev.name());
             return Err(EEXIST);
@@ -107,8 +112,8 @@ impl rdma::Driver for Ferrule {
             return Err(EINVAL);
         }
         let net = netdev.namespace().ok_or(ENODEV)?;
-        new_device(name, &net, netdev)?
-            .register(name)
+        new_device(name, net, netdev)?
+            .register(offered, name)
             .map_err(|error| {
                 // The core says that its table is full when what it means is this.
                 if error == ENFILE {
@@ -128,7 +133,7 @@ impl rdma::Driver for Ferrule {
 #[inline(never)]
 fn new_device(
     name: &CStr,
-    net: &Namespace,
+    net: HeldNamespace,
     netdev: &NetDevice,
 ) -> Result<UnregisteredDevice<Ferrule>> {
     let info = rdma::device::Info {

@@ -20,10 +20,7 @@ use rdma::{
 
 use crate::{
     soft::{
-        host::{
-            Kernel,
-            Pinned, //
-        },
+        host::Kernel,
         Shared, //
     },
     verbs::Ferrule, //
@@ -53,7 +50,7 @@ fn pin(dev: &Device<Ferrule>, region: &mr::UserRegion) -> Result<Memory<Kernel>>
     Ok(Memory {
         iova: region.iova,
         length: region.length,
-        region: Pinned(umem),
+        region: umem.into(),
     })
 }
 
@@ -85,35 +82,23 @@ impl mr::Operations for Mr {
         Ok(Mr { soft, key })
     }
 
-    fn get_dma(new: &mut mr::New<'_, Ferrule>, memory: Umem, access: Access) -> Result<Self> {
+    fn get_dma(
+        new: &mut mr::New<'_, Ferrule>,
+        memory: rdma::Memory,
+        access: Access,
+    ) -> Result<Self> {
         if !OFFERED.contains(access) {
             return Err(EOPNOTSUPP);
         }
         let soft = new.device().shared();
-        let key = soft.add_mr(MrInit {
-            pd: new.pd().id(),
-            access: engine_access(access),
-            memory: Memory {
-                iova: memory.start(),
-                length: memory.len(),
-                region: Pinned(memory),
-            },
-        })?;
+        let key = soft.add_dma_mr(new.pd().id(), engine_access(access), memory)?;
         new.set_keys(key, key);
         Ok(Mr { soft, key })
     }
 
-    fn alloc(new: &mut mr::New<'_, Ferrule>, memory: Umem) -> Result<Self> {
+    fn alloc(new: &mut mr::New<'_, Ferrule>, memory: rdma::Memory) -> Result<Self> {
         let soft = new.device().shared();
-        let key = soft.add_fast_mr(MrInit {
-            pd: new.pd().id(),
-            access: ferrule_engine::Access::NONE,
-            memory: Memory {
-                iova: 0,
-                length: 0,
-                region: Pinned(memory),
-            },
-        })?;
+        let key = soft.add_fast_mr(new.pd().id(), memory)?;
         new.set_keys(key, key);
         Ok(Mr { soft, key })
     }

@@ -49,8 +49,11 @@ use crate::{
             groups,
             path::Path as Route, //
         },
-        posting::{
+        polling::{
             Listed,
+            Polling, //
+        },
+        posting::{
             Posting,
             Rings, //
         },
@@ -81,7 +84,7 @@ enum Producer {
 /// For whom a queue pair is being made.
 enum Side<'a> {
     Program(UserCall<'a, Ferrule>, Entry),
-    Kernel(Arc<Posting>),
+    Kernel(Arc<Posting>, [Arc<Polling>; 2]),
 }
 
 impl Qp {
@@ -184,13 +187,12 @@ impl qp::Operations for Qp {
             return Err(EOPNOTSUPP);
         }
         let pd = new.pd().ok_or(EINVAL)?.id();
-        let send_cq = new.send_cq().ok_or(EINVAL)?.cqn();
-        let recv_cq = new.recv_cq().ok_or(EINVAL)?.cqn();
-
+        let cqs = [new.send_cq().ok_or(EINVAL)?, new.recv_cq().ok_or(EINVAL)?];
+        let [send_cq, recv_cq] = cqs.map(|cq| cq.cqn());
         let srq = new.srq().map(|srq| srq.number());
 
         let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some())?;
-        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
+        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?;
         let soft = new.device().shared();
         let handle = new.notifier();
         let side = match user {
@@ -200,17 +202,14 @@ impl qp::Operations for Qp {
             }
             None => {
                 let is_datagram = qp_type == QpType::Ud;
-                Side::Kernel(Posting::new(
-                    buffer.clone(),
-                    rings,
-                    handle.clone(),
-                    is_datagram,
-                )?)
+                let posting = Posting::new(buffer.clone(), rings, handle.clone(), is_datagram)?;
+                let [send, recv] = cqs.map(|cq| cq.polling().cloned());
+                Side::Kernel(posting, [send?, recv?])
             }
         };
         let (context, queue) = match &side {
             Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::new(buffer)),
-            Side::Kernel(posting) => (None, Buffer::of_kernel(posting.clone())),
+            Side::Kernel(posting, _) => (None, Buffer::of_kernel(posting.clone())),
         };
         let id = soft.add_qp(QpInit {
             context,
@@ -238,8 +237,8 @@ impl qp::Operations for Qp {
         });
         let (user, producer) = match side {
             Side::Program(user, buffer) => (Some(user), Producer::Program { buffer }),
-            Side::Kernel(posting) => {
-                let listed = Listed::new(soft.directory(), id.number, id.generation, posting)
+            Side::Kernel(posting, polling) => {
+                let listed = Listed::new(polling, id.number, id.generation, posting)
                     .inspect_err(|_| soft.remove_qp(id.number))?;
                 (None, Producer::Kernel(listed))
             }

@@ -75,7 +75,7 @@ impl srq::Operations for Srq {
         let (ring, max_sge) = receive_ring(0, attr.max_wr, attr.max_sge);
         let ctrl = ring.depth * ring.stride;
         let size = ctrl as usize + size_of::<abi::SrqCtrl>();
-        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL)?;
+        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?;
         let (producer, answer) = match user {
             Some(user) => {
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;

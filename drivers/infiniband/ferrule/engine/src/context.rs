@@ -6,12 +6,17 @@
 //! is awake it looks for itself, but only at the contexts that kicked since: only those are told that they
 //! need not kick. One that does not ring for a while is told to kick again. So a look costs what is busy,
 //! not what is open.
+//!
+//! Contexts that are looked at stand in a ring, one after the other: those that are awake, and those that
+//! are due, since they have kicked or have doorbells left of the last look. Programs decide how many these are, so a
+//! run looks at some of them, and the next run goes on from there.
 
 use crate::{
     abi::DB_LEAF_WORDS,
     doorbell::{
         self,
-        Owned, //
+        Owned,
+        Scan, //
     },
     error::{
         Error,
@@ -25,13 +30,17 @@ use crate::{
         tops,
         Table,
         TableChunk,
-        TableKind, //
+        TableKind,
+        NONE, //
     },
 };
 
 /// So many looks without a doorbell, and a context has to kick again. Each look is a read of its
 /// memory, and the kick a system call, so it pays for a program that pauses for less.
 const IDLE_LOOKS: u32 = 1024;
+
+/// What it costs in looks to tell a context to kick: it is told, looked at, and perhaps told otherwise.
+const TELL_LOOKS: u32 = 3;
 
 /// The number of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +64,8 @@ impl ContextId {
 /// A user context.
 pub struct Context<H: Host> {
     doorbells: H::Doorbells,
-    /// `ferrule_db.seq` as of the last scan.
-    seq: u32,
+    /// How far they have been taken.
+    scan: Scan,
     /// Queue pairs that belong to this context.
     users: u32,
     /// How many of them have their doorbells in each word of 64.
@@ -65,28 +74,33 @@ pub struct Context<H: Host> {
     owned: Owned,
     /// It was told that it need not kick.
     awake: bool,
-    /// The looks at it since a doorbell was found.
+    /// It has kicked and not been looked at, or doorbells are left of the last look.
+    due: bool,
+    /// The looks at it since a doorbell was found, while it is awake.
     idle: u32,
-    /// Those before and after this one in the list of the contexts that are awake.
-    previous: Option<u32>,
-    next: Option<u32>,
+    /// Those before and after this one in the ring of the contexts that are looked at.
+    previous: u32,
+    next: u32,
 }
 
 impl<H: Host> Context<H> {
     /// Makes a context, to be handed to [`Engine::add_context`](crate::Engine::add_context).
     ///
-    /// Doorbell area and status area are zeroed.
+    /// Doorbell area and status area are zeroed. Not inlined, so that the context is made where its caller
+    /// wants it: it has more than a kilobyte.
+    #[inline(never)]
     pub fn new(doorbells: H::Doorbells) -> Self {
         Self {
             doorbells,
-            seq: 0,
+            scan: Scan::NONE,
             users: 0,
             in_word: [0; DB_LEAF_WORDS],
             owned: Owned::NONE,
             awake: false,
+            due: false,
             idle: 0,
-            previous: None,
-            next: None,
+            previous: NONE,
+            next: NONE,
         }
     }
 }
@@ -118,10 +132,40 @@ impl<H: Host> Context<H> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ContextLink;
 
+/// What became of a look at a context.
+pub(crate) struct Look {
+    /// Something had been rung there.
+    pub(crate) found: bool,
+    /// Doorbells are left.
+    pub(crate) more: bool,
+    /// So many looks are left.
+    pub(crate) left: u32,
+}
+
+/// What became of a step towards sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// All contexts have been told to kick.
+    Asleep,
+    /// Some have been told, and others are left.
+    Step,
+    /// There is something to do: the engine is awake.
+    Awake,
+}
+
 /// All open contexts, and whether the engine sleeps.
+///
+/// # Invariants
+///
+/// - The contexts that are awake or due, and no others, stand in the ring, and `watched` is their number.
+/// - `due` is the number of those that are due.
 pub(crate) struct Contexts<H: Host> {
     table: Table<H, Context<H>, ContextLink, { tops(ContextId::LIMIT) }>,
-    first: Option<u32>,
+    /// The one of the ring that is looked at next.
+    next: u32,
+    watched: u32,
+    due: u32,
+    /// The engine sleeps or is about to: no context is told any more that it need not kick.
     sleeping: bool,
 }
 
@@ -129,7 +173,9 @@ impl<H: Host> Contexts<H> {
     pub(crate) fn new() -> Self {
         Self {
             table: Table::new(TableKind::Contexts, 0, ContextId::LIMIT, 0),
-            first: None,
+            next: NONE,
+            watched: 0,
+            due: 0,
             sleeping: true,
         }
     }
@@ -149,7 +195,7 @@ impl<H: Host> Contexts<H> {
         if self.table.get(id.0).ok_or(Error::NotFound)?.users != 0 {
             return Err(Error::Busy);
         }
-        self.rest(id);
+        self.watch(id, false, false);
         self.table.remove(id.0).ok_or(Error::NotFound)
     }
 
@@ -184,42 +230,78 @@ impl<H: Host> Contexts<H> {
         }
     }
 
-    /// The first context that is awake.
+    /// How many contexts are looked at.
     #[inline]
-    pub(crate) fn first(&self) -> Option<ContextId> {
-        self.first.map(ContextId)
+    pub(crate) fn watched(&self) -> u32 {
+        self.watched
     }
 
-    /// The context after `id` of those that are awake.
+    /// Whether a context is due.
     #[inline]
-    pub(crate) fn after(&self, id: ContextId) -> Option<ContextId> {
-        self.table.get(id.0)?.next.map(ContextId)
+    pub(crate) fn has_due(&self) -> bool {
+        self.due != 0
     }
 
-    /// Takes the doorbells that were rung in a context and hands each to `rung`.
-    ///
-    /// Answers whether anything had been rung there.
+    /// Whether this one is.
     #[inline]
-    pub(crate) fn scan(&mut self, id: ContextId, rung: impl FnMut(u32)) -> bool {
+    pub(crate) fn is_due(&self, id: ContextId) -> bool {
+        self.has_due() && self.table.get(id.0).is_some_and(|context| context.due)
+    }
+
+    /// The context whose turn it is to be looked at; the next turn is that of the one after it.
+    #[inline]
+    pub(crate) fn take_turn(&mut self) -> Option<ContextId> {
+        let id = ContextId(self.next);
+        self.next = self.table.get(id.0)?.next;
+        Some(id)
+    }
+
+    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`.
+    #[inline]
+    pub(crate) fn look(&mut self, id: ContextId, looks: u32, rung: impl FnMut(u32)) -> Look {
         let Some(context) = self.table.get_mut(id.0) else {
-            return false;
+            return Look {
+                found: false,
+                more: false,
+                left: looks,
+            };
         };
-        let found = doorbell::scan(
-            &context.doorbells,
-            &mut context.seq,
-            &context.owned,
-            H::fence,
-            rung,
-        );
-        context.idle = if found {
-            0
-        } else {
-            context.idle.wrapping_add(1)
+        let Context {
+            doorbells,
+            scan,
+            owned,
+            ..
+        } = context;
+        let mut left = looks;
+        let found = scan.take(doorbells, owned, H::fence, &mut left, rung);
+        let more = !scan.is_over();
+        let awake = context.awake;
+        if found {
+            context.idle = 0;
+        }
+        if context.due != more {
+            self.watch(id, awake, more);
+        }
+        if awake && !found {
+            self.found_nothing(id, &mut left);
+        }
+        Look { found, more, left }
+    }
+
+    /// Nothing was rung in a context that is awake. After so many looks it has to kick again.
+    #[inline]
+    fn found_nothing(&mut self, id: ContextId, looks: &mut u32) {
+        let Some(context) = self.table.get_mut(id.0) else {
+            return;
         };
-        if context.idle >= IDLE_LOOKS {
+        context.idle = context.idle.wrapping_add(1);
+        if context.idle < IDLE_LOOKS {
+            return;
+        }
+        if let Some(left) = looks.checked_sub(TELL_LOOKS) {
+            *looks = left;
             self.demote(id);
         }
-        found
     }
 
     /// The engine is awake: a context that kicks is told.
@@ -234,91 +316,135 @@ impl<H: Host> Contexts<H> {
         if self.sleeping {
             return;
         }
-        let first = self.first;
-        match self.table.get_mut(id.0) {
-            Some(context) if !context.awake => {
-                context.awake = true;
-                context.idle = 0;
-                context.next = first;
-                context.doorbells.set_sleeping(false);
-            }
-            _ => return,
+        if let Some(context) = self.table.get_mut(id.0).filter(|context| !context.awake) {
+            context.idle = 0;
+            context.doorbells.set_sleeping(false);
+            let due = context.due;
+            self.watch(id, true, due);
         }
-        if let Some(next) = first.and_then(|first| self.table.get_mut(first)) {
-            next.previous = Some(id.0);
-        }
-        self.first = Some(id.0);
     }
 
-    /// After so many looks without a doorbell a context has to kick again.
+    /// A context has kicked, and is to be looked at.
+    pub(crate) fn kicked(&mut self, id: ContextId) {
+        self.wake_one(id);
+        if let Some(context) = self.table.get(id.0) {
+            self.watch(id, context.awake, true);
+        }
+    }
+
+    /// Tells a context to kick, unless something is rung by then.
     #[cold]
     fn demote(&mut self, id: ContextId) {
-        let Some(context) = self.table.get_mut(id.0).filter(|context| context.awake) else {
+        let Some(context) = self.table.get_mut(id.0) else {
             return;
         };
         context.idle = 0;
         context.doorbells.set_sleeping(true);
-        // As in `tell`.
+        // As in `try_sleep`.
         H::fence();
-        if doorbell::is_rung(&context.doorbells, context.seq) {
+        if context.scan.is_rung(&context.doorbells) {
             context.doorbells.set_sleeping(false);
         } else {
-            self.rest(id);
+            self.watch(id, false, false);
         }
     }
 
-    /// A context that has to kick is none of those that are awake any more.
-    pub(crate) fn rest(&mut self, id: ContextId) {
-        let Some(context) = self.table.get_mut(id.0).filter(|context| context.awake) else {
-            return;
-        };
-        context.awake = false;
-        let (previous, next) = (context.previous.take(), context.next.take());
-        match previous.and_then(|previous| self.table.get_mut(previous)) {
-            Some(previous) => previous.next = next,
-            None => self.first = next,
-        }
-        if let Some(next) = next.and_then(|next| self.table.get_mut(next)) {
-            next.previous = previous;
-        }
-    }
-
-    /// Tells all contexts to kick, whatever is rung by then. The caller takes the doorbells of those
-    /// that were awake, and lets each [rest](Contexts::rest).
-    pub(crate) fn sleep(&mut self) {
+    /// Tells some contexts to kick, unless something is rung by then in one of them: these stay as they
+    /// were, and the engine is awake. None of the contexts may be due.
+    pub(crate) fn try_sleep(&mut self, looks: u32) -> Sleep {
         self.sleeping = true;
-        self.tell(true);
-    }
-
-    /// Tells all contexts to kick, unless something is rung by then.
-    pub(crate) fn try_sleep(&mut self) -> bool {
-        self.tell(true);
-        let mut next = self.first();
-        while let Some(id) = next {
-            let context = self.table.get(id.0);
-            if context.is_some_and(|context| doorbell::is_rung(&context.doorbells, context.seq)) {
-                self.tell(false);
-                return false;
-            }
-            next = self.after(id);
-        }
-        self.sleeping = true;
-        while let Some(id) = self.first() {
-            self.rest(id);
-        }
-        true
-    }
-
-    /// Tells all contexts that are awake whether they have to kick.
-    fn tell(&self, sleeping: bool) {
-        let mut next = self.first;
-        while let Some(context) = next.and_then(|index| self.table.get(index)) {
-            context.doorbells.set_sleeping(sleeping);
-            next = context.next;
-        }
+        let some = (looks / TELL_LOOKS).max(1).min(self.watched);
+        self.tell(some, true);
         // Who rings fences and then looks whether it has to kick; the engine says so, fences
         // and then looks whether anybody rang. So a ring is seen by the one or kicks the other.
         H::fence();
+        let mut next = self.next;
+        for _ in 0..some {
+            let Some(context) = self.table.get(next) else {
+                break;
+            };
+            if context.scan.is_rung(&context.doorbells) {
+                self.tell(some, false);
+                self.sleeping = false;
+                return Sleep::Awake;
+            }
+            next = context.next;
+        }
+        for _ in 0..some {
+            self.watch(ContextId(self.next), false, false);
+        }
+        if self.watched == 0 {
+            Sleep::Asleep
+        } else {
+            Sleep::Step
+        }
+    }
+
+    /// Tells so many contexts of the ring whether they have to kick.
+    fn tell(&self, some: u32, sleeping: bool) {
+        let mut next = self.next;
+        for _ in 0..some {
+            let Some(context) = self.table.get(next) else {
+                break;
+            };
+            context.doorbells.set_sleeping(sleeping);
+            next = context.next;
+        }
+    }
+
+    /// Sets whether a context is awake and whether it is due, and so whether it stands in the ring.
+    fn watch(&mut self, id: ContextId, awake: bool, due: bool) {
+        let Some(context) = self.table.get_mut(id.0) else {
+            return;
+        };
+        let was = (context.awake || context.due, context.due);
+        (context.awake, context.due) = (awake, due);
+        self.due = self
+            .due
+            .wrapping_add(u32::from(due))
+            .wrapping_sub(u32::from(was.1));
+        match (was.0, awake || due) {
+            (false, true) => self.link(id.0),
+            (true, false) => self.unlink(id.0),
+            _ => (),
+        }
+    }
+
+    /// Puts a context into the ring: before the one that is next, so that all others come first.
+    fn link(&mut self, index: u32) {
+        let next = self.next;
+        let (previous, next) = match self.table.get_mut(next) {
+            Some(context) => (core::mem::replace(&mut context.previous, index), next),
+            None => {
+                self.next = index;
+                (index, index)
+            }
+        };
+        if let Some(context) = self.table.get_mut(previous) {
+            context.next = index;
+        }
+        if let Some(context) = self.table.get_mut(index) {
+            (context.previous, context.next) = (previous, next);
+        }
+        self.watched = self.watched.wrapping_add(1);
+    }
+
+    /// Takes a context out of the ring.
+    fn unlink(&mut self, index: u32) {
+        let Some(context) = self.table.get(index) else {
+            return;
+        };
+        let (previous, next) = (context.previous, context.next);
+        if let Some(context) = self.table.get_mut(previous) {
+            context.next = next;
+        }
+        if let Some(context) = self.table.get_mut(next) {
+            context.previous = previous;
+        }
+        if self.next == index {
+            self.next = if next == index { NONE } else { next };
+        }
+        self.watched = self.watched.wrapping_sub(1);
     }
 
     /// Tells a context that its device is gone.

@@ -34,9 +34,9 @@ pub struct Counters {
     pub timers: u64,
     /// Send requests taken from rings.
     pub requests: u64,
-    /// Messages delivered to a local peer.
+    /// Messages that responders have taken, of local peers and by packet.
     pub messages: u64,
-    /// Bytes of these.
+    /// Bytes that these brought or asked for, and bytes of reads in packets that were sent or taken.
     pub bytes: u64,
     /// Completions written.
     pub completions: u64,
@@ -54,7 +54,8 @@ pub struct Counters {
     pub receiver_not_ready: u64,
     /// Times that a responder saw another sequence number than it expected.
     pub sequence_errors: u64,
-    /// Requests begun once more because nobody answered.
+    /// Retries that were counted (C9-139): nobody answered in time, the peer said that a packet was missing, or
+    /// data of an answer were.
     pub retries: u64,
     /// Messages that nobody acknowledged.
     pub unanswered: u64,

@@ -6,9 +6,14 @@
 //! engine acknowledges first, fences, and only then reads what lies below: so what a program
 //! stored before it found its bit rung already is seen, and what it stores afterwards is rung
 //! anew. This is the code that the model in `tests/loom.rs` runs.
+//!
+//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`Walk`].
 
-use crate::abi::DB_TOP_WORDS;
-use crate::host::Doorbells;
+use crate::{
+    abi::DB_TOP_WORDS,
+    host::Doorbells,
+    walk::Walk, //
+};
 
 /// The words of 64 doorbells in which a context has a queue pair.
 pub(crate) struct Owned {
@@ -48,58 +53,86 @@ impl Owned {
     }
 }
 
-/// Whether anything was rung since the scan that remembered `seq`.
-#[inline]
-pub(crate) fn is_rung<D: Doorbells>(area: &D, seq: u32) -> bool {
-    area.seq() != seq
+/// How far the doorbells of a context have been taken.
+pub(crate) struct Scan {
+    /// The count of the context as of the last look at it.
+    seq: u32,
+    /// The walk over its doorbells that this look led to.
+    walk: Walk,
 }
 
-/// Takes the doorbells that are rung and calls `rung` with each.
-///
-/// What is rung in words that are not `owned` is forgotten at once, so that a program which rings
-/// doorbells that it has not is no more work than one which rings none.
-///
-/// When `rung` is called, everything that was stored before the doorbell was rung can be read.
-/// `seq` remembers the count of the last scan; nothing is looked at while it has not changed.
-/// Answers whether it had.
-pub(crate) fn scan<D: Doorbells>(
-    area: &D,
-    seq: &mut u32,
-    owned: &Owned,
-    fence: impl Fn(),
-    mut rung: impl FnMut(u32),
-) -> bool {
-    // The count is read before the bits: what is rung from here on changes it once more.
-    let count = area.seq();
-    if count == *seq {
-        return false;
+impl Scan {
+    /// Nothing was ever rung.
+    pub(crate) const NONE: Scan = Scan {
+        seq: 0,
+        walk: Walk::OVER,
+    };
+
+    /// Whether all is taken that was rung by the last look at the count.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.walk.is_over()
     }
-    *seq = count;
-    for top in bits(owned.tops) {
-        let top = top as usize;
-        let own = owned.words.get(top).copied().unwrap_or(0);
-        let acknowledged = area.ack_top(top);
-        let words = area.top(top) ^ acknowledged;
-        if words == 0 {
-            continue;
+
+    /// Whether something is left to be taken, or was rung since.
+    #[inline]
+    pub(crate) fn is_rung<D: Doorbells>(&self, area: &D) -> bool {
+        !self.is_over() || area.seq() != self.seq
+    }
+
+    /// Takes the doorbells that are rung, as far as `looks` go, and calls `rung` with each. A look at the count
+    /// of the context costs one, too.
+    ///
+    /// What is rung in words that are not `owned` is forgotten at once, so that a program which rings
+    /// doorbells that it has not is no more work than one which rings none.
+    ///
+    /// When `rung` is called, everything that was stored before the doorbell was rung can be read: a doorbell that is
+    /// acknowledged and waits for the rest of the walk is rung anew by whoever stores something meanwhile. No word
+    /// is looked at while the count has not changed. Answers whether it had.
+    #[inline]
+    pub(crate) fn take<D: Doorbells>(
+        &mut self,
+        area: &D,
+        owned: &Owned,
+        fence: impl Fn(),
+        looks: &mut u32,
+        rung: impl FnMut(u32),
+    ) -> bool {
+        let mut walk = self.walk;
+        if walk.is_over() {
+            // The count is read before the bits: what is rung from here on changes it once more.
+            let count = area.seq();
+            *looks = looks.saturating_sub(1);
+            if count == self.seq {
+                return false;
+            }
+            self.seq = count;
+            walk = Walk::new(owned.tops);
         }
-        area.set_ack_top(top, acknowledged ^ words);
-        fence();
-        for word in bits(words & own) {
-            let leaf = top.wrapping_mul(64).wrapping_add(word as usize);
+        let take_top = |top: u32| {
+            let top = top as usize;
+            let acknowledged = area.ack_top(top);
+            let words = area.top(top) ^ acknowledged;
+            if words != 0 {
+                area.set_ack_top(top, acknowledged ^ words);
+                fence();
+            }
+            words & owned.words.get(top).copied().unwrap_or(0)
+        };
+        let take_leaf = |leaf: u32| {
+            let leaf = leaf as usize;
             let acknowledged = area.ack_leaf(leaf);
             let doorbells = area.leaf(leaf) ^ acknowledged;
-            if doorbells == 0 {
-                continue;
+            if doorbells != 0 {
+                area.set_ack_leaf(leaf, acknowledged ^ doorbells);
+                fence();
             }
-            area.set_ack_leaf(leaf, acknowledged ^ doorbells);
-            fence();
-            for doorbell in bits(doorbells) {
-                rung((leaf as u32).wrapping_mul(64).wrapping_add(doorbell));
-            }
-        }
+            doorbells
+        };
+        walk.go_on(looks, take_top, take_leaf, rung);
+        self.walk = walk;
+        true
     }
-    true
 }
 
 /// Lets all doorbells of a word be at rest: none of them belongs to a queue pair yet.
@@ -110,16 +143,4 @@ pub(crate) fn forget<D: Doorbells>(area: &D, word: usize) {
 /// Lets all of a word of the top be at rest: nothing below it belongs to a queue pair yet.
 pub(crate) fn forget_top<D: Doorbells>(area: &D, top: usize) {
     area.set_ack_top(top, area.top(top));
-}
-
-/// The positions of the bits that are set in `word`, from the lowest on.
-fn bits(mut word: u64) -> impl Iterator<Item = u32> {
-    core::iter::from_fn(move || {
-        if word == 0 {
-            return None;
-        }
-        let position = word.trailing_zeros();
-        word &= word.wrapping_sub(1);
-        Some(position)
-    })
 }

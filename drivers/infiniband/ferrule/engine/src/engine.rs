@@ -20,7 +20,9 @@ use crate::{
     context::{
         Context,
         ContextId,
-        Contexts, //
+        Contexts,
+        Look,
+        Sleep, //
     },
     counters::{
         Count,
@@ -79,27 +81,33 @@ use crate::{
 /// What an engine is told at its birth.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// A random number: memory keys begin with generations that depend on it.
+    /// A random number: memory keys begin with generations that depend on it, and so do the lists by which
+    /// multicast groups are found.
     pub random: u32,
     /// A retry count of 7 stands for no limit, as `rdma_rxe` has it. Else it is seven retries, as the
     /// specification has it.
     pub retries_for_ever: bool,
 }
 
-/// How many queue pairs a step of [`Engine::fail_context`] looks at.
-const FAIL_STEP: u32 = 256;
+/// How many numbers of queue pairs a step of [`Engine::fail_context`] looks at.
+const FAIL_STEP: u32 = 64;
+
+/// How many looks a context gets, before those after it have their turns.
+const CONTEXT_LOOKS: u32 = 64;
 
 /// What a run did and left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// A queue pair still waits for a turn, or a timer is due.
+    /// A queue pair still waits for a turn, a context has doorbells left, or a timer is due.
     pub more: bool,
-    /// It is one of the context that was to be first.
+    /// The queue pair, or the doorbells, are of the context that was to be first.
     pub first: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
-    /// What was used of the budget.
+    /// What was used of the budget, looks included.
     pub used: Budget,
+    /// The requests among that, and the turns and timers that count as such.
+    pub done: u32,
 }
 
 /// One shard of an RDMA device: all that does the work, and all that it works on.
@@ -108,28 +116,31 @@ pub struct Outcome {
 /// host's affair. No method allocates, sleeps, or calls anything but the [`Host`].
 pub struct Engine<H: Host> {
     contexts: Contexts<H>,
-    keys: Keys<H>,
+    // In memory of their own: an engine is on the stack while it is made.
+    keys: H::Box<Keys<H>>,
     cqs: Cqs<H>,
     srqs: Srqs<H>,
-    port: Port<H>,
+    port: H::Box<Port<H>>,
     qps: Qps<H>,
     counters: Counters,
     retries_for_ever: bool,
 }
 
 impl<H: Host> Engine<H> {
-    /// Makes an engine without objects, which sleeps.
-    pub fn new(config: Config) -> Self {
-        Self {
+    /// Makes an engine without objects, which sleeps. Calls [`Host::boxed`]; `None` if there is no memory.
+    pub fn new(config: Config) -> Option<H::Box<Self>> {
+        let keys = H::boxed(|| Keys::new(config.random))?;
+        let port = H::boxed(|| Port::new(config.random))?;
+        H::boxed(|| Self {
             contexts: Contexts::new(),
-            keys: Keys::new(config.random),
+            keys,
             cqs: Cqs::new(),
             srqs: Srqs::new(),
-            port: Port::new(),
+            port,
             qps: Qps::new(),
             counters: Counters::default(),
             retries_for_ever: config.retries_for_ever,
-        }
+        })
     }
 
     /// Hands the engine memory that it asked for with [`Error::NeedChunk`].
@@ -479,26 +490,19 @@ impl<H: Host> Engine<H> {
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
     ///
-    /// Looks at some queue pairs of the device from that after `after` on, or from the first, and
-    /// answers the last of them, after which to go on, or none if all have been seen.
-    /// [`Engine::run`], until nothing is left, ends their work with flush errors.
-    pub fn fail_context(
-        &mut self,
-        host: &mut H,
-        id: ContextId,
-        mut after: Option<u32>,
-    ) -> Option<u32> {
-        for _ in 0..FAIL_STEP {
-            let qpn = self.qps.next(after)?;
-            if let Some(mut qp) = self.qps.take(qpn) {
+    /// Looks at some queue pairs of the device, beginning with the index `from`, and answers the index to go on with,
+    /// or none if all have been seen. [`Engine::run`], until nothing is left, ends their work with flush errors.
+    pub fn fail_context(&mut self, host: &mut H, id: ContextId, from: u32) -> Option<u32> {
+        let end = from.saturating_add(FAIL_STEP);
+        for index in from..end {
+            if let Some(mut qp) = self.qps.take_index(index) {
                 if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
                     requester::enter_error(&mut self.qps, host, &mut qp.core);
                 }
                 self.qps.put_back(qp);
             }
-            after = Some(qpn);
         }
-        after
+        (end < self.qps.capacity()).then_some(end)
     }
 
     /// Tells a context that its device is gone.
@@ -532,9 +536,10 @@ impl<H: Host> Engine<H> {
         self.qps.activate(qpn & abi::DB_INDEX_MASK);
     }
 
-    /// Whether a queue pair waits for a turn. Looks at no doorbell and no clock.
+    /// Whether a queue pair waits for a turn, or a context that has doorbells left. Looks at no doorbell and no
+    /// clock.
     pub fn has_work(&self) -> bool {
-        self.qps.has_active()
+        self.qps.has_active() || self.contexts.has_due()
     }
 
     /// When the next timer fires, in nanoseconds of [`Host::now`].
@@ -548,33 +553,28 @@ impl<H: Host> Engine<H> {
         self.contexts.wake();
     }
 
-    /// Tells all contexts that the engine sleeps: who rings from now on kicks.
+    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, unless there is something to do.
     ///
-    /// What was rung before waits for turns, in the next [`Engine::run`], which the caller owes.
-    pub fn sleep(&mut self) {
-        self.contexts.sleep();
-        while let Some(context) = self.contexts.first() {
-            self.scan(context);
-            self.contexts.rest(context);
-        }
-    }
-
-    /// Tells all contexts that the engine sleeps, unless there is something to do.
-    ///
-    /// Answers whether it sleeps. If it does not, it is awake, and [`Engine::run`] finds the work.
-    /// A timer may be due meanwhile: see [`Engine::deadline`].
-    pub fn try_sleep(&mut self) -> bool {
+    /// Asked again and again, it sleeps at last, or is awake, and [`Engine::run`] finds the work. Until then no
+    /// context is told any more that it need not kick. A timer may be due meanwhile: see [`Engine::deadline`].
+    pub fn try_sleep(&mut self, looks: u32) -> Sleep {
         if self.has_work() {
             self.wake();
-            return false;
+            return Sleep::Awake;
         }
-        self.contexts.try_sleep()
+        self.contexts.try_sleep(looks)
     }
 
     /// All queue pairs.
     #[cfg(test)]
     pub(crate) fn qps_mut(&mut self) -> &mut Qps<H> {
         &mut self.qps
+    }
+
+    /// All multicast groups.
+    #[cfg(test)]
+    pub(crate) fn groups(&self) -> &crate::multicast::Groups<H> {
+        &self.port.groups
     }
 
     /// All shared receive queues.
@@ -589,27 +589,38 @@ impl<H: Host> Engine<H> {
         &mut self.cqs
     }
 
-    /// Takes the doorbells of a context that has kicked, and lets it know if it need not do so again.
+    /// A context has kicked: the next run looks at it, and it is told if it need not kick again.
     ///
     /// One that is not open does no harm.
     pub fn kicked(&mut self, context: ContextId) {
-        self.contexts.wake_one(context);
-        self.scan(context);
+        self.contexts.kicked(context);
     }
 
-    /// Takes the doorbells of all contexts that need not kick.
+    /// Looks at the contexts that need not kick, and at those that have kicked, one after the other. Answers how many of
+    /// the looks are left.
     #[inline]
-    fn scan_awake(&mut self) {
-        let mut next = self.contexts.first();
-        while let Some(context) = next {
-            next = self.contexts.after(context);
-            self.scan(context);
+    fn look_around(&mut self, mut looks: u32) -> u32 {
+        // Each once; and as long as one has doorbells left, all of them again.
+        let mut left = self.contexts.watched();
+        while looks != 0 && left != 0 {
+            let Some(context) = self.contexts.take_turn() else {
+                break;
+            };
+            let most = looks.min(CONTEXT_LOOKS);
+            let look = self.look_at(context, most);
+            looks = looks.wrapping_sub(most.wrapping_sub(look.left));
+            left = if look.more {
+                self.contexts.watched()
+            } else {
+                left.wrapping_sub(1)
+            };
         }
+        looks
     }
 
-    /// Takes the doorbells of one context.
+    /// Takes the doorbells of one context, as far as `looks` go.
     #[inline]
-    fn scan(&mut self, context: ContextId) {
+    fn look_at(&mut self, context: ContextId, looks: u32) -> Look {
         let Self {
             contexts,
             qps,
@@ -617,9 +628,22 @@ impl<H: Host> Engine<H> {
             ..
         } = self;
         counters.contexts.count(1);
-        if contexts.scan(context, |doorbell| qps.ring(counters, context, doorbell)) {
+        let look = contexts.look(context, looks, |doorbell| {
+            qps.ring(counters, context, doorbell);
+        });
+        if look.found {
             counters.context_scans.count(1);
         }
+        look
+    }
+
+    /// As [`Engine::look_at`], for a context that has kicked and is to be first. Answers how many of the looks are left.
+    #[inline]
+    fn look_first(&mut self, context: ContextId, looks: u32) -> u32 {
+        self.contexts.wake_one(context);
+        let look = self.look_at(context, looks);
+        self.qps.prefer(context);
+        look.left
     }
 
     /// The queue pairs, and what one of them works with at its turn.
@@ -697,30 +721,25 @@ impl<H: Host> Engine<H> {
 
     /// Does what there is to do, within a budget.
     ///
-    /// Takes the doorbells of the contexts that need not kick, and of `first`, which has kicked; lets
+    /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts that need not; lets
     /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with
     /// `first`, each for a bounded part of the budget, until none wants one or the budget is spent. A
     /// turn, and a timer, count as a request even if they find nothing to do, since a program can have
-    /// as many of them as it likes.
+    /// as many of them as it likes; and so do some looks for doorbells. Half of the budget may go for these: the rest
+    /// of them stay rung, so that who rings without end does not keep others from their turns.
+    #[inline]
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
-        self.scan_awake();
-        if let Some(context) = first {
-            self.kicked(context);
-            self.qps.prefer(context);
-        }
         self.work(host, budget, first, false)
     }
 
     /// As [`Engine::run`], but takes the doorbells of one context alone, which has kicked, and ends
     /// when none of its queue pairs wants a turn.
+    #[inline]
     pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
-        self.kicked(context);
-        self.qps.prefer(context);
         self.work(host, budget, Some(context), true)
     }
 
-    /// Lets timers fire, and gives queue pairs their turns: `only` as long as one of `first` wants
-    /// one, or else all.
+    /// Does what there is to do: `only` for `first`, or for all.
     fn work(
         &mut self,
         host: &mut H,
@@ -728,7 +747,17 @@ impl<H: Host> Engine<H> {
         first: Option<ContextId>,
         only: bool,
     ) -> Outcome {
-        let mut left = budget;
+        let most = budget.looks() / 2;
+        let mut looks = most;
+        if let Some(context) = first {
+            let some = if only { most } else { most.div_ceil(2) };
+            looks = looks.wrapping_sub(some.wrapping_sub(self.look_first(context, some)));
+        }
+        if !only {
+            looks = self.look_around(looks);
+        }
+        let mut left = budget.less_looks(most.wrapping_sub(looks));
+        let most = left.requests;
         let mut due = false;
         if self.qps.deadline().is_some() {
             let now = host.now();
@@ -738,7 +767,11 @@ impl<H: Host> Engine<H> {
         let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
         while !left.is_spent() && (!only || waits(&self.qps)) {
             let Some(qp) = self.qps.take_next() else {
-                break;
+                if !self.qps.has_active() {
+                    break;
+                }
+                left.take_request();
+                continue;
             };
             let now = host.now();
             let used = self.turn(host, qp, now, left.min(Budget::TURN));
@@ -748,10 +781,12 @@ impl<H: Host> Engine<H> {
             });
         }
         Outcome {
-            more: due || self.qps.has_active(),
-            first: waits(&self.qps),
+            more: due || self.has_work(),
+            first: first
+                .is_some_and(|first| self.qps.has_active_of(first) || self.contexts.is_due(first)),
             deadline: self.qps.deadline(),
             used: budget.less(left),
+            done: most.saturating_sub(left.requests),
         }
     }
 }

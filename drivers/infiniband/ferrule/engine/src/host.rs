@@ -4,8 +4,8 @@
 //!
 //! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
 //! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`Packet`], [`Queue`],
-//! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, `ferrule-nic` over
-//! guest memory, the tests over vectors.
+//! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, the tests over
+//! vectors.
 //!
 //! Memory behind these traits is shared with a program that may change it at any moment. Hence no
 //! method hands out a reference to it: bytes are copied, control words are loaded and stored whole.
@@ -66,16 +66,22 @@ pub trait Host: Sized {
     /// What the host needs to tell of a shared receive queue's events.
     type SrqHandle;
 
-    /// Moves `value` into new memory, or drops it and returns `None` where there is none.
+    /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make` is not
+    /// called. A closure and no value, since that would be on the stack until there is memory for it.
     ///
     /// May sleep. The engine's methods never call it; only what the host calls without holding the
     /// shard does: [`NeedChunk::allocate`](crate::NeedChunk::allocate) and
-    /// [`Qp::new`](crate::Qp::new). `value` has at most 2 KiB.
-    fn boxed<T>(value: T) -> Option<Self::Box<T>>;
+    /// [`Qp::new`](crate::Qp::new). The value has at most 2 KiB.
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Self::Box<T>>;
 
     /// Makes an array in new memory, of what `make` answers for each index; `None` where there is no
     /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
+
+    /// Answers `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an
+    /// index that is not, is answered one that is: what it reads ahead then stays inside of the table
+    /// (`array_index_nospec()` of Linux).
+    fn index_nospec(index: usize, size: usize) -> usize;
 
     /// A full memory fence: no access before it is reordered with one after it.
     fn fence();
@@ -236,8 +242,9 @@ pub trait Early<P>: Default {
     /// Gives back the packet of this number.
     fn take(&mut self, number: u32) -> Option<P>;
 
-    /// Whether there is a packet of this number.
-    fn has(&self, number: u32) -> bool;
+    /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of
+    /// 24 bits comes 0. What that costs does not grow with the distance.
+    fn first_from(&self, number: u32) -> Option<u32>;
 
     /// How many there are.
     fn count(&self) -> u32;

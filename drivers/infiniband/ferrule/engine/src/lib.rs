@@ -66,6 +66,7 @@ mod table;
 mod timer;
 mod uc;
 mod unreliable;
+mod walk;
 mod window;
 mod wire;
 
@@ -95,7 +96,8 @@ pub use crate::{
     },
     context::{
         Context,
-        ContextId, //
+        ContextId,
+        Sleep, //
     },
     counters::{
         Counters,
@@ -170,6 +172,7 @@ pub use crate::{
         NeedChunk,
         TableKind, //
     },
+    walk::Walk,
     window::{
         Mw,
         MwType,

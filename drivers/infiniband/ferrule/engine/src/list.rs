@@ -79,7 +79,14 @@ impl List {
     }
 
     /// Moves `index` to the front, if it is in this list.
+    #[inline]
     pub(crate) fn move_to_front(&mut self, links: &mut impl Links, index: u32) {
+        if self.head != index {
+            self.move_up(links, index);
+        }
+    }
+
+    fn move_up(&mut self, links: &mut impl Links, index: u32) {
         match links.link(index) {
             Some(link) if link.listed => (),
             _ => return,

@@ -29,8 +29,13 @@ pub const MAX_MCAST_QP_ATTACH: usize = 56;
 /// The number by which a datagram to a group calls its receiver (IBA volume 1, 10.5.2).
 pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// The lists by which a group is found.
-const BUCKETS: usize = 64;
+/// The lists by which a group is found: this power of two.
+const LISTS_LOG: u32 = 6;
+const LISTS: usize = 1 << LISTS_LOG;
+
+/// The most groups of a list, twice as many as there are if all groups have members. Each datagram to a
+/// group walks a list, and it is programs that choose the addresses.
+const LONGEST: usize = 2 * MAX_MCAST_GRP as usize / LISTS;
 
 /// Whether an address is a group's: that of an IPv6 or, mapped, of an IPv4 multicast group.
 pub(crate) fn is_multicast(gid: &Gid) -> bool {
@@ -90,14 +95,26 @@ pub type Attached<B> = Result<Option<B>, Refused<B>>;
 pub(crate) struct Groups<H: Host> {
     table: Table<H, Group, (), { tops(MAX_MCAST_GRP) }>,
     /// The first group of each list.
-    first: [u32; BUCKETS],
+    first: [u32; LISTS],
+    /// What decides in which list a group stands, so that nobody can choose addresses of one list.
+    secret: [u64; 4],
 }
 
 impl<H: Host> Groups<H> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(random: u32) -> Self {
+        // Numbers that follow from one (SplitMix64).
+        let mut state = u64::from(random);
+        let mut next = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = state ^ state.wrapping_shr(30);
+            let mixed = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed.wrapping_shr(27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed.wrapping_shr(31)
+        };
         Self {
             table: Table::new(TableKind::Groups, 0, MAX_MCAST_GRP, 0),
             first: array::from_fn(|_| NONE),
+            secret: array::from_fn(|_| next()),
         }
     }
 
@@ -112,17 +129,35 @@ impl<H: Host> Groups<H> {
         self.table.grow(chunk)
     }
 
-    /// The list that a group of this address stands in.
-    fn bucket(gid: &Gid) -> usize {
-        let sum = gid
-            .iter()
-            .fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
-        usize::from(sum) % BUCKETS
+    /// The list that a group of this address stands in: a sum of products of pairs of words, each with a
+    /// secret number added, of which the upper bits are as good as random.
+    pub(crate) fn list(&self, gid: &Gid) -> usize {
+        let [a, b, c, d] = zerocopy::transmute!(*gid);
+        let [a, b, c, d]: [u64; 4] =
+            [a, b, c, d].map(|word: [u8; 4]| u32::from_be_bytes(word).into());
+        let [e, f, g, h] = self.secret;
+        let first = a.wrapping_add(e).wrapping_mul(b.wrapping_add(f));
+        let second = c.wrapping_add(g).wrapping_mul(d.wrapping_add(h));
+        first
+            .wrapping_add(second)
+            .wrapping_shr(u64::BITS.wrapping_sub(LISTS_LOG)) as usize
+    }
+
+    /// Whether the list that begins with this group is as long as may be.
+    fn is_long(&self, first: u32) -> bool {
+        let mut next = first;
+        for _ in 0..LONGEST {
+            match self.table.get(next) {
+                Some(group) => next = group.next,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The index of a group.
     fn find(&self, gid: &Gid) -> Option<u32> {
-        let mut next = *self.first.get(Self::bucket(gid))?;
+        let mut next = *self.first.get(self.list(gid))?;
         while let Some(group) = self.table.get(next) {
             if group.gid == *gid {
                 return Some(next);
@@ -154,8 +189,13 @@ impl<H: Host> Groups<H> {
             group.count = group.count.wrapping_add(1);
             return Ok(Some(memory));
         }
-        let Some(first) = self.first.get_mut(Self::bucket(gid)) else {
-            return refused(Error::Invalid, memory);
+        let list = self.list(gid);
+        match self.first.get(list) {
+            Some(&first) if !self.is_long(first) => (),
+            _ => return refused(Error::Full, memory),
+        }
+        let Some(first) = self.first.get_mut(list) else {
+            return refused(Error::Full, memory);
         };
         let index = self.table.insert(memory, |group, _, _| {
             *group = Group {
@@ -192,10 +232,10 @@ impl<H: Host> Groups<H> {
             return Ok(None);
         }
         let after = group.next;
-        let bucket = Self::bucket(gid);
-        let mut before = *self.first.get(bucket).ok_or(Error::NotFound)?;
+        let list = self.list(gid);
+        let mut before = *self.first.get(list).ok_or(Error::NotFound)?;
         if before == index {
-            if let Some(first) = self.first.get_mut(bucket) {
+            if let Some(first) = self.first.get_mut(list) {
                 *first = after;
             }
         } else {

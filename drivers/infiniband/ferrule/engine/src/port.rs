@@ -18,11 +18,11 @@ pub(crate) struct Port<H: Host> {
 }
 
 impl<H: Host> Port<H> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(random: u32) -> Self {
         Self {
             mtu: Mtu::Mtu256,
             ahs: Ahs::new(),
-            groups: Groups::new(),
+            groups: Groups::new(random),
         }
     }
 }

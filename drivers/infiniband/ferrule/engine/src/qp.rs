@@ -132,14 +132,13 @@ impl<H: Host> Qp<H> {
             return Err(Error::Invalid);
         }
         let wire = Wire::new().ok_or(Error::NoMemory)?;
-        Self::boxed(init, wire).ok_or(Error::NoMemory)
+        H::boxed(|| Self::in_reset(init, wire)).ok_or(Error::NoMemory)
     }
 
-    /// Moves what a queue pair consists of into memory. It is on the stack for a while, of this
-    /// function's frame alone: users in the kernel make queue pairs where little of it is left.
+    /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
     #[inline(never)]
-    fn boxed(init: QpInit<H>, wire: Wire<H>) -> Option<H::Box<Self>> {
-        H::boxed(Self {
+    fn in_reset(init: QpInit<H>, wire: Wire<H>) -> Self {
+        Self {
             core: Core {
                 id: QpId {
                     number: 0,
@@ -153,7 +152,7 @@ impl<H: Host> Qp<H> {
             sq: Requester::new(),
             rq: Responder::new(),
             wire,
-        })
+        }
     }
 
     /// What names this queue pair, once it has been added.

@@ -88,8 +88,10 @@ pub(crate) enum Opcode {
 }
 
 impl Opcode {
-    /// The operation that a byte of the ring names, if a queue pair of this type can do it (IBA
-    /// volume 1, C10-87 and table 46), and if it is a program's or, as `is_host` says, the host's.
+    /// The operation that a byte of the ring names, if a queue pair of this type can do it
+    /// (ibv_post_send(3); IBA volume 1, C10-87 and table 46), and if it is a program's or, as `is_host`
+    /// says, the host's. For SEND with invalidate the manual page names UC, too, which has no opcode for
+    /// it (9.2, table 35).
     #[inline(always)]
     fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
         let opcode = match byte {
@@ -110,7 +112,13 @@ impl Opcode {
             (QpType::Rc, _) => Some(opcode),
             (
                 QpType::Uc,
-                Opcode::Send | Opcode::SendWithImm | Opcode::Write | Opcode::WriteWithImm,
+                Opcode::Send
+                | Opcode::SendWithImm
+                | Opcode::Write
+                | Opcode::WriteWithImm
+                | Opcode::LocalInv
+                | Opcode::BindWindow
+                | Opcode::Register,
             ) => Some(opcode),
             (QpType::Ud, Opcode::Send | Opcode::SendWithImm) => Some(opcode),
             (QpType::Uc | QpType::Ud, _) => None,

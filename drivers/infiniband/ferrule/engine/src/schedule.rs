@@ -57,7 +57,7 @@ impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
 }
 
 /// Flows of contexts.
-const CONTEXT_FLOWS: u32 = 31;
+const CONTEXT_FLOWS: u32 = 32;
 
 /// Flows that have turns one after the other: those of contexts, and one more.
 const FLOWS: usize = CONTEXT_FLOWS as usize + 1;
@@ -216,23 +216,27 @@ impl<H: Host> Qps<H> {
             .move_to_front(&mut self.flow_links, flow(Some(context)));
     }
 
-    /// Takes the queue pair whose turn it is out of the table.
+    /// Takes the queue pair whose turn it is out of the table. One that was removed while it waited has left its place
+    /// behind: nobody stands there.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
-        loop {
-            let flow = self.flows.pop_front(&mut self.flow_links)?;
-            let Some(active) = self.active.get_mut(flow as usize) else {
-                continue;
-            };
-            let index = active.pop_front(&mut self.table);
-            if !active.is_empty() {
-                self.flows.push_back(&mut self.flow_links, flow);
-            }
-            // One that was removed while it waited has left its place behind.
-            if let Some(qp) = index.and_then(|index| self.table.take(index)) {
-                break Some(qp);
-            }
+        let flow = self.flows.pop_front(&mut self.flow_links)?;
+        let active = self.active.get_mut(flow as usize)?;
+        let index = active.pop_front(&mut self.table);
+        if !active.is_empty() {
+            self.flows.push_back(&mut self.flow_links, flow);
         }
+        self.table.take(index?)
+    }
+
+    /// All indices are below this.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.table.capacity()
+    }
+
+    /// Takes the queue pair of an index out of the table.
+    pub(crate) fn take_index(&mut self, index: u32) -> Option<H::Box<Qp<H>>> {
+        self.table.take(index)
     }
 
     /// Takes the queue pair of a number out of the table.
@@ -321,6 +325,24 @@ impl Budget {
         requests: 32,
         bytes: 64 * 1024,
     };
+
+    /// So many looks take as long as a request: at a context, at a word of doorbells, and at a doorbell.
+    pub const LOOKS: u32 = 4;
+
+    /// How many looks this is, if nothing else is done.
+    #[inline]
+    pub fn looks(self) -> u32 {
+        self.requests.saturating_mul(Self::LOOKS)
+    }
+
+    /// What is left after so many looks. Less than a request does not count.
+    #[inline]
+    pub fn less_looks(self, looks: u32) -> Budget {
+        Budget {
+            requests: self.requests.saturating_sub(looks / Self::LOOKS),
+            ..self
+        }
+    }
 
     /// Whether nothing is left.
     #[inline]

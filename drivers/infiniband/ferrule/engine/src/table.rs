@@ -164,9 +164,11 @@ pub(crate) struct Table<H: Host, T, L, const TOPS: usize = FANOUT> {
     free_tail: u32,
 }
 
-/// The branches that the top of a table for `limit` indices needs.
+/// The branches that the top of a table for `limit` indices needs: a power of two.
 pub(crate) const fn tops(limit: u32) -> usize {
-    (limit as usize).div_ceil(FANOUT * FANOUT)
+    (limit as usize)
+        .div_ceil(FANOUT * FANOUT)
+        .next_power_of_two()
 }
 
 impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
@@ -187,24 +189,33 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         }
     }
 
-    /// Where the slot of `index` is: in the top, in the middle and in the leaf.
+    /// Where the slot of `index` is: in the top, in the middle and in the leaf. `None` if the top has no such
+    /// branch.
+    ///
+    /// Indices come from programs and from the wire. Where the processor guesses that one is in range which is
+    /// not, it must not follow what stands behind the top.
     #[inline]
-    fn position(index: u32) -> (usize, usize, usize) {
-        let position = |shift: u32| (index.wrapping_shr(shift) & 63) as usize;
-        // Indices of more than 18 bits have no slot: the top has no such branch.
-        (index.wrapping_shr(12) as usize, position(6), position(0))
+    fn position(index: u32) -> Option<(usize, usize, usize)> {
+        const { assert!(TOPS.is_power_of_two()) };
+        let size = TOPS.wrapping_mul(FANOUT).wrapping_mul(FANOUT);
+        if index as usize >= size {
+            return None;
+        }
+        let index = H::index_nospec(index as usize, size);
+        let position = |shift: u32| index.wrapping_shr(shift) & 63;
+        Some((index.wrapping_shr(12), position(6), position(0)))
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<H::Box<T>, L>> {
-        let (top, middle, leaf) = Self::position(index);
+        let (top, middle, leaf) = Self::position(index)?;
         let middle = self.top.get(top)?.as_ref()?.get(middle)?.as_ref()?;
         middle.get(leaf)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<H::Box<T>, L>> {
-        let (top, middle, leaf) = Self::position(index);
+        let (top, middle, leaf) = Self::position(index)?;
         let middle = self.top.get_mut(top)?.as_mut()?.get_mut(middle)?.as_mut()?;
         middle.get_mut(leaf)
     }
@@ -335,7 +346,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         for (slot, index) in leaf.iter_mut().zip(first..after) {
             slot.generation = initial_generation(self.seed, index);
         }
-        let (top, in_middle, _) = Self::position(first);
+        let (top, in_middle, _) = Self::position(first)?;
         let entry = self.top.get_mut(top)?.get_or_insert(middle);
         *entry.get_mut(in_middle)? = Some(leaf);
         self.capacity = after;
@@ -348,6 +359,11 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     /// How many objects there are.
     pub(crate) fn len(&self) -> u32 {
         self.used
+    }
+
+    /// All indices are below this.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
     }
 
     /// The first index after `after` that has an object, or the first of all.

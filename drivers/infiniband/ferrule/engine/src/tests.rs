@@ -4,6 +4,7 @@
 
 use std::collections::{
     BTreeMap,
+    BTreeSet,
     VecDeque, //
 };
 use std::vec;
@@ -19,11 +20,17 @@ use crate::{
     },
     sim::{
         cases,
+        network::{
+            Faults,
+            Link as Wire, //
+        },
         End,
         QpSpec,
+        SentPacket,
         Sim,
         World,
-        Wr, //
+        Wr,
+        SQ_PSN, //
     },
     table::{
         Leaf,
@@ -109,6 +116,96 @@ fn indices_wrap() {
     w.run();
     assert_eq!(w.query(&a.qp).state, State::Err);
     assert_eq!(w.engine.counters().producer_jumps, 1);
+}
+
+/// A datagram to a group walks a list of groups. However addresses are chosen, it is not long, and in another
+/// engine those of one list stand in many.
+#[test]
+fn lists_of_groups_are_short() {
+    let mut w = World::new();
+    let end = w.ud(&QpSpec::default(), 7);
+    let gid = |number: u32| {
+        let mut gid = [0xff; 16];
+        gid[12..].copy_from_slice(&number.to_be_bytes());
+        gid
+    };
+    let attach = |w: &mut World, number| {
+        sim::add(&mut w.engine, Group::new(), |engine, memory| {
+            engine.attach_mcast(end.qp.id.number, &gid(number), memory)
+        })
+        .map(|_| ())
+    };
+    let list = |w: &World, number| w.engine.groups().list(&gid(number));
+    let (in_one, others): (Vec<u32>, Vec<u32>) = (0..30_000).partition(|&n| list(&w, n) == 5);
+    assert!(in_one.len() > 300);
+    for (count, &number) in in_one.iter().enumerate() {
+        let attached = attach(&mut w, number);
+        assert_eq!(attached.is_ok(), count < 256, "{count}");
+        if let Err(error) = attached {
+            assert_eq!(error, Error::Full);
+        }
+    }
+    for &number in others.iter().take(7000) {
+        attach(&mut w, number).unwrap();
+    }
+    assert_eq!(w.engine.objects().groups, 7256);
+    let other = World::with(Config {
+        random: 77,
+        ..Config::default()
+    });
+    let lists: BTreeSet<usize> = in_one.iter().map(|&n| list(&other, n)).collect();
+    assert!(lists.len() > 50);
+}
+
+/// When numbers come round, what was kept to answer a read of long ago is not taken for a new request's.
+#[test]
+fn old_answers_are_forgotten_before_numbers_come_round() {
+    const HALF: u32 = 1 << 23;
+    const STEP: u32 = 1 << 8;
+
+    let mut link = Wire::new(1, Faults::default(), false);
+    let [a, b] = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+    let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(100 << 10));
+    let whole = [mine.sge(0, 100 << 10)];
+    a.qp.post_send(&Wr::read(1, &whole, theirs.remote(0)));
+    let read = link.sent(0);
+    link.give(1, &read);
+    assert_eq!(link.sent(1).len(), 100);
+    a.qp.post_send(&Wr::write(2, &[], theirs.remote(0)));
+    let write = link.sent(0).remove(0);
+    let fetch_add = Wr::fetch_add(3, mine.sge(0, 8), theirs.remote(0), 1);
+    a.qp.post_send(&fetch_add);
+    let fetch_add = link.sent(0).remove(0);
+
+    // The packet with the number that is so far behind the first one, which is the one expected.
+    let expect = |link: &mut Wire, packet: &SentPacket, behind: u32| {
+        let number = psn::advance(SQ_PSN, behind);
+        let engine = &mut link.worlds[1].engine;
+        let qp = engine.qps_mut().get_mut(b.qp.id.number).unwrap();
+        qp.rq.set_psn(number);
+        let mut packet = packet.clone();
+        packet.transport[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
+        packet.seal();
+        [packet]
+    };
+    // One of each 256 packets comes: that whose lower bits are all set. As long as the read's numbers may be in
+    // use, it is answered again.
+    let first = psn::distance(SQ_PSN, STEP - 1);
+    for behind in (first..1 << 24).step_by(STEP as usize) {
+        let packet = expect(&mut link, &write, behind);
+        link.give(1, &packet);
+        link.sent(1);
+        if (HALF - 2 * STEP..HALF - STEP).contains(&behind) {
+            link.give(1, &read);
+            assert_eq!(link.sent(1).len(), 100);
+        }
+    }
+    let packet = expect(&mut link, &fetch_add, 50);
+    link.give(1, &packet);
+    let lost = link.sent(1);
+    assert_eq!(lost.len(), 1);
+    link.give(1, &packet);
+    assert_eq!(link.sent(1), lost);
 }
 
 impl TimerSlots for Vec<TimerSlot> {

@@ -5,7 +5,6 @@
 use ferrule_engine::{abi, Budget, Status};
 
 use crate::sim::*;
-
 #[test]
 fn scan_costs_what_was_rung_not_what_exists() {
     let mut w = World::new();
@@ -100,12 +99,13 @@ fn own_context_is_served_first() {
         qp.post_send(&Wr::write(i as u64, &[], (0, 0)));
     }
     // Theirs are known and wait already when the caller comes.
-    let none = Budget {
-        requests: 0,
-        bytes: 0,
-    };
-    assert!(w.engine.run(&mut w.host, none, None).more);
+    assert!(w.engine.run(&mut w.host, LOOKS_ALONE, None).more);
     own.post_send(&Wr::write(100, &[], (0, 0)));
+    assert!(
+        w.engine
+            .run(&mut w.host, LOOKS_ALONE, Some(caller.id))
+            .first
+    );
     let one = Budget {
         requests: 1,
         bytes: 1 << 20,
@@ -133,11 +133,7 @@ fn one_context_is_served_alone() {
     }
     w.run();
     theirs.post_send(&Wr::write(1, &[], (0, 0)));
-    let none = Budget {
-        requests: 0,
-        bytes: 0,
-    };
-    assert!(w.engine.run(&mut w.host, none, None).more);
+    assert!(w.engine.run(&mut w.host, LOOKS_ALONE, None).more);
     unknown.post_send(&Wr::write(2, &[], (0, 0)));
     own.post_send(&Wr::write(100, &[], (0, 0)));
     own.post_send(&Wr::write(101, &[], (0, 0)));
@@ -146,6 +142,8 @@ fn one_context_is_served_alone() {
         requests: 1,
         bytes: 1 << 20,
     };
+    assert!(w.engine.run_for(&mut w.host, LOOKS_ALONE, caller.id).first);
+    cq.expect_none();
     let outcome = w.engine.run_for(&mut w.host, one, caller.id);
     assert!(outcome.more && outcome.first);
     cq.expect(100, Status::Success);
@@ -195,10 +193,10 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     w.run();
     let sleeping = w.context.doorbells.clone();
     assert!(!qp.ring(), "awake: no kick");
-    assert!(!w.engine.try_sleep(), "rung meanwhile");
+    assert!(!w.try_sleep(), "rung meanwhile");
     assert!(!sleeping.0.sleeping.get());
     w.run();
-    assert!(w.engine.try_sleep());
+    assert!(w.try_sleep());
     assert!(sleeping.0.sleeping.get());
     // A context that comes while the engine sleeps knows.
     assert!(w.context().doorbells.0.sleeping.get());
@@ -210,18 +208,10 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     assert!(qp.ring());
     // Work that waits for a turn keeps it awake; who kicks then need not do so again.
     w.engine.kicked(w.context.id);
-    assert!(!w.engine.try_sleep());
+    assert!(!w.try_sleep());
     assert!(sleeping.0.sleeping.get());
     w.engine.kicked(w.context.id);
     assert!(!sleeping.0.sleeping.get());
-    // It sleeps unasked, too: what was rung before is not lost.
-    w.run();
-    qp.put_send(&Wr::write(2, &[], (0, 0)));
-    assert!(!qp.ring());
-    w.engine.sleep();
-    assert!(sleeping.0.sleeping.get());
-    w.run();
-    cq.expect(2, Status::Success);
 }
 
 /// While the engine is awake it looks at contexts that have rung of late, not at all that are open.
@@ -229,7 +219,7 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
 fn a_look_costs_what_rings_not_what_is_open() {
     let mut w = World::new();
     let cq = w.cq(64);
-    assert!(w.engine.try_sleep());
+    assert!(w.try_sleep());
     let contexts: Vec<_> = (0..100).map(|_| w.context()).collect();
     let qps: Vec<_> = contexts
         .iter()
@@ -271,7 +261,7 @@ fn a_look_costs_what_rings_not_what_is_open() {
     drop(w.engine.remove_context(contexts[50].id).unwrap());
     assert_eq!(looks(&mut w), 1);
     w.engine.kicked(contexts[50].id);
-    assert!(w.engine.try_sleep());
+    assert!(w.try_sleep());
     assert_eq!(looks(&mut w), 0);
     assert!(qps[7].ring());
 }
@@ -357,6 +347,7 @@ fn idle_turns_are_counted() {
     };
     let turns = |w: &World| w.engine.counters().turns;
     let before = turns(&w);
+    assert!(w.engine.run(&mut w.host, LOOKS_ALONE, None).more);
     let outcome = w.engine.run(&mut w.host, budget, None);
     assert_eq!((turns(&w) - before, outcome.more), (10, true));
     w.run();
@@ -408,6 +399,7 @@ fn a_context_is_not_delayed_by_the_queue_pairs_of_another() {
     assert!(w.engine.counters().bytes - bytes <= 2 << 18);
     // And before all others if it asks by itself.
     qp.post_send(&Wr::write(8, &[mr.sge(0, 64)], mr.remote(64)));
+    w.engine.run(&mut w.host, LOOKS_ALONE, Some(other.id));
     w.engine.run(
         &mut w.host,
         Budget {

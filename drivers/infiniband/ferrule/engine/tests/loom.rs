@@ -15,8 +15,8 @@
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, CompletionRing, Config, Context, ContextId, Cq, CqEvent,
     CqInit, Doorbells, Early, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path,
-    PathKind, Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, SrqEvent, State,
-    Unsent,
+    PathKind, Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, Sleep, SrqEvent,
+    State, Unsent,
 };
 use loom::sync::atomic::{
     fence, AtomicU32, AtomicU64,
@@ -283,8 +283,8 @@ impl Early<NoBytes> for () {
         None
     }
 
-    fn has(&self, _: u32) -> bool {
-        false
+    fn first_from(&self, _: u32) -> Option<u32> {
+        None
     }
 
     fn count(&self) -> u32 {
@@ -325,12 +325,17 @@ impl Host for Loom {
     type QpHandle = ();
     type SrqHandle = ();
 
-    fn boxed<T>(value: T) -> Option<Box<T>> {
-        Some(Box::new(value))
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
+        Some(Box::new(make()))
     }
 
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
         Some(Box::new(std::array::from_fn(make)))
+    }
+
+    fn index_nospec(index: usize, size: usize) -> usize {
+        assert!(index < size && size.is_power_of_two());
+        index
     }
 
     fn fence() {
@@ -377,6 +382,12 @@ fn add<T, R>(
     }
 }
 
+/// More than any test needs.
+const PLENTY: Budget = Budget {
+    requests: 100,
+    bytes: 100,
+};
+
 /// An engine with a context, a completion queue, and queue pairs that are their own peers.
 struct World {
     engine: Engine<Loom>,
@@ -389,10 +400,11 @@ struct World {
 
 impl World {
     fn new(qps: usize) -> Self {
-        let mut engine = Engine::new(Config {
+        let mut engine = *Engine::<Loom>::new(Config {
             random: 1,
             retries_for_ever: false,
-        });
+        })
+        .unwrap();
         engine.wake();
         let mut host = Loom::default();
         let doorbells = LoomDoorbells::new();
@@ -468,18 +480,28 @@ impl World {
     }
 
     fn run_first(&mut self, first: Option<ContextId>) {
-        let budget = Budget {
-            requests: 100,
-            bytes: 100,
-        };
-        assert!(!self.engine.run(&mut self.host, budget, first).more);
+        assert!(!self.engine.run(&mut self.host, PLENTY, first).more);
     }
 
     /// What the worker does when it finds no work: it runs until it can sleep.
     fn run_to_sleep(&mut self) {
         loop {
             self.run();
-            if self.engine.try_sleep() {
+            if self.engine.try_sleep(PLENTY.looks()) == Sleep::Asleep {
+                break;
+            }
+        }
+    }
+
+    /// The same with two looks for each run, so that each takes a word or a doorbell or two of them.
+    fn step_to_sleep(&mut self) {
+        let budget = Budget {
+            requests: 1,
+            bytes: 100,
+        };
+        loop {
+            while self.engine.run(&mut self.host, budget, None).more {}
+            if self.engine.try_sleep(1) == Sleep::Asleep {
                 break;
             }
         }
@@ -591,8 +613,42 @@ fn a_context_is_looked_at_or_kicks() {
     });
 }
 
+/// One thread posts twice to each of two queue pairs, while the engine takes their doorbells in steps, and between two
+/// steps of one scan: all requests are carried out, by the engine on its own or by a kick.
+#[test]
+fn a_scan_may_pause() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let mut world = World::new(2);
+        let queues = world.queues.clone();
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            let mut kick = false;
+            for index in 0..2 {
+                for (number, queue) in &queues {
+                    queue.put_send(index, 2 * u64::from(index) + u64::from(number & 1));
+                    kick |= doorbells.ring(*number, true);
+                }
+            }
+            kick
+        });
+        world.step_to_sleep();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        let mut names = world.completions();
+        names.sort_unstable();
+        assert_eq!(names, [0, 1, 2, 3]);
+    });
+}
+
 /// Two threads post to two queue pairs whose doorbells share words.
 fn two_programs(lock: bool) {
+    two_programs_beside(lock, World::run_to_sleep);
+}
+
+fn two_programs_beside(lock: bool, engine: fn(&mut World)) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -607,7 +663,7 @@ fn two_programs(lock: bool) {
                 })
             })
             .collect();
-        world.run_to_sleep();
+        engine(&mut world);
         let mut kick = false;
         for program in programs {
             kick |= program.join().unwrap();
@@ -624,6 +680,11 @@ fn two_programs(lock: bool) {
 #[test]
 fn threads_share_doorbell_words() {
     two_programs(true);
+}
+
+#[test]
+fn threads_share_doorbell_words_of_a_scan_that_pauses() {
+    two_programs_beside(true, World::step_to_sleep);
 }
 
 /// What the lock around the top bit is for: without it two toggles undo each other. This also

@@ -3,8 +3,10 @@
 //! The engine's tests: one program, since one for each file would take as long again to link.
 
 mod abi;
+mod answers;
 mod asks;
 mod atomic;
+mod budget;
 mod corpus;
 mod cq;
 mod doorbell;
@@ -14,10 +16,13 @@ mod golden;
 mod goodput;
 mod lossy;
 mod packet;
+mod provider;
 mod rc;
+mod reach;
 mod read;
 mod repair;
 mod reset;
+mod rnr;
 mod rxe;
 mod sim;
 mod srq;
@@ -25,5 +30,6 @@ mod state;
 mod traffic;
 mod uc;
 mod ud;
+mod walk;
 mod window;
 mod wire;

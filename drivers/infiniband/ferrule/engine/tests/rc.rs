@@ -292,6 +292,7 @@ fn request_budget_bounds_a_run() {
         b.qp.post_recv(i, &[mr.sge(0, 8)]);
         a.qp.post_send(&Wr::send(i, &[mr.sge(8, 8)]));
     }
+    assert!(w.engine.run(&mut w.host, LOOKS_ALONE, None).more);
     let budget = Budget {
         requests: 4,
         bytes: 1 << 20,

@@ -365,6 +365,38 @@ fn no_probe_while_a_receiver_is_waited_for() {
     assert_eq!(from.engine.deadline(), Some(end));
 }
 
+/// Writes 8 bytes, whose acknowledgement takes so long, each time after the one before; answers how often the
+/// requester probed meanwhile.
+fn probes(s: &mut Scene, times: impl IntoIterator<Item = u64>) -> u64 {
+    let before = s.link.worlds[0].engine.counters().probes;
+    for took in times {
+        s.ends[0].qp.post_send(&s.write(1, 0, 8));
+        let packets = s.link.sent(0);
+        let answers = s.link.answers(1, &packets);
+        let end = s.link.now + took;
+        while let Some(due) = s.link.worlds[0].engine.deadline().filter(|&due| due < end) {
+            s.link.wait(due.saturating_sub(s.link.now));
+            s.link.sent(0);
+        }
+        s.link.wait(end - s.link.now);
+        s.link.give(0, &answers);
+        s.ends[0].cq.expect(1, Status::Success);
+    }
+    s.link.worlds[0].engine.counters().probes - before
+}
+
+/// An answer may take as long as answers have been seen to vary, before all is sent again (RFC 6298).
+#[test]
+fn no_probe_where_answers_vary() {
+    let mut s = Scene::new(&[]);
+    let steady = [20 * US; 30];
+    assert_eq!(probes(&mut s, steady.into_iter().chain([480 * US])), 0);
+    // Their mean is below 80 us now, and no probe is sent before 500 us.
+    assert_eq!(probes(&mut s, [520 * US]), 0);
+    // What takes longer may be lost.
+    assert_ne!(probes(&mut s, [3 * MS]), 0);
+}
+
 /// What is kept is judged when its turn comes, and not before.
 #[test]
 fn what_is_kept_is_refused_in_its_turn() {
@@ -434,6 +466,93 @@ fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
     peer.to(&s.ends[1].qp, State::Err);
     peer.run();
     assert_eq!(KEPT.get(), 0);
+}
+
+/// The number of a packet, and whether it refuses.
+fn told(packet: &SentPacket) -> (u32, bool) {
+    let bytes = &packet.transport;
+    let number = u32::from_be_bytes(bytes[8..12].try_into().unwrap()) & 0xff_ffff;
+    (number, bytes[12] & 0x60 != 0)
+}
+
+/// Two packets have changed places, and both have come before the answer leaves: nothing is missing then,
+/// and a peer without retries is not told that something is.
+#[test]
+fn a_gap_that_has_closed_is_not_told() {
+    let mut s = Scene::new(&[]);
+    // What asks is the last packet.
+    for (count, newest) in [(2, 1), (3, 1), (4, 3)] {
+        s.ends[0].qp.post_send(&s.write(1, 0, 4 * PACKET));
+        let mut packets = s.link.sent(0);
+        let newest = told(&packets[newest]).0;
+        packets.swap(0, 1);
+        s.link.give(1, &packets[..count]);
+        let answers = s.link.sent(1);
+        assert_eq!(
+            answers.iter().map(told).collect::<Vec<_>>(),
+            [(newest, false)]
+        );
+        s.link.give(0, &answers);
+        s.link.give(1, &packets[count..]);
+        s.settle();
+        s.ends[0].cq.expect(1, Status::Success);
+    }
+    assert_eq!(s.link.worlds[0].engine.counters().retries, 0);
+    // Nor that there is no receive request, when one has come for the packet.
+    s.ends[0]
+        .qp
+        .post_send(&Wr::send(2, &[s.memory[0].sge(0, 8)]));
+    let packets = s.link.sent(0);
+    s.link.give(1, &packets);
+    s.ends[1].qp.post_recv(3, &[s.memory[1].sge(0, 8)]);
+    s.link.give(1, &packets);
+    let answers: Vec<_> = s.link.sent(1).iter().map(told).collect();
+    assert_eq!(answers, [(told(&packets[0]).0, false)]);
+}
+
+/// What is kept goes a second after the last progress: a peer that lives on a bad network loses nothing.
+#[test]
+fn what_is_kept_stays_as_long_as_there_is_progress() {
+    let mut s = Scene::new(&[]);
+    s.ends[0].qp.post_send(&s.write(1, 0, SIZE));
+    let packets = s.link.sent(0);
+    // Each second packet comes now, and the others late, one by one.
+    let kept: Vec<_> = packets.iter().skip(1).step_by(2).cloned().collect();
+    s.link.give(1, &kept);
+    assert_eq!(KEPT.get(), kept.len());
+    for (i, packet) in packets.iter().step_by(2).take(8).enumerate() {
+        s.link.wait(400 * MS);
+        s.link.give(1, std::slice::from_ref(packet));
+        s.link.sent(1);
+        assert_eq!(KEPT.get(), kept.len() - 1 - i);
+    }
+    s.link.wait(1000 * MS - 1);
+    s.link.sent(1);
+    assert_ne!(KEPT.get(), 0);
+    s.link.wait(1);
+    s.link.sent(1);
+    assert_eq!(KEPT.get(), 0);
+}
+
+/// What a packet costs does not grow with how far ahead something is kept.
+#[test]
+fn a_packet_far_ahead_is_not_searched_for() {
+    let mut s = Scene::new(&[]);
+    for i in 0..16 {
+        s.ends[0].qp.put_send(&s.write(i, 0, 8));
+    }
+    s.ends[0].qp.ring();
+    let packets = s.link.sent(0);
+    let mut ahead = packets[1].clone();
+    let number = u32::from_be_bytes(packets[0].transport[8..12].try_into().unwrap()) + 250;
+    ahead.transport[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
+    ahead.seal();
+    s.link.give(1, &[ahead]);
+    assert_eq!(KEPT.get(), 1);
+    LOOKS.set(0);
+    s.link.give(1, &packets);
+    assert!(LOOKS.get() <= packets.len(), "{} looks", LOOKS.get());
+    assert_eq!(KEPT.get(), 1);
 }
 
 /// What a program may post.

@@ -604,7 +604,7 @@ fn context_ends_with_its_work() {
     a.qp.post_send(&Wr::send(1, &[mr.sge(0, 8)]));
     w.run();
     b.qp.post_recv(2, &[]);
-    assert_eq!(w.engine.fail_context(&mut w.host, w.context.id, None), None);
+    assert_eq!(w.engine.fail_context(&mut w.host, w.context.id, 0), None);
     w.run();
     w.engine.set_context_dead(w.context.id);
     a.cq.expect(1, Status::Flushed);

@@ -2,7 +2,7 @@
 
 //! Unreliable connections between queue pairs of one engine: what arrives and what is dropped.
 
-use ferrule_engine::{abi, Access, Budget, Modify, QpEvent, QpType, State, Status};
+use ferrule_engine::{abi, Access, Budget, Modify, MwType, QpEvent, QpType, State, Status};
 
 use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_opcode};
@@ -242,6 +242,46 @@ fn errors_of_their_own_end_at_each_side() {
         .post_send(&Wr::read(7, &[s.from.sge(0, 8)], s.to.remote(0)));
     s.w.run();
     s.a.cq.expect(7, Status::LocalOperation);
+}
+
+/// A window that a UC queue pair binds opens to its peer until it is invalidated, and what cannot be bound
+/// stops the send queue.
+#[test]
+fn windows_are_bound_and_invalidated() {
+    let mut s = Scene::new();
+    let theirs = s.w.mr_with(1, BINDABLE, memory::shared(4096), 0, 4096);
+    for mw_type in [MwType::Type1, MwType::Type2] {
+        let window = s.w.mw(1, mw_type);
+        let key = window & !0xff | (window + 1) & 0xff;
+        let bind = Wr::bind(1, window, key, theirs.remote(100), 50);
+        s.b.qp.post_send(&bind);
+        s.w.run();
+        let wc = s.b.cq.expect(1, Status::Success);
+        assert_eq!(wc.opcode, wc_opcode::BIND_MW);
+        let dropped = s.dropped();
+        let write =
+            |wr_id, offset| Wr::write(wr_id, &[s.from.sge(0, 50)], (theirs.iova + offset, key));
+        let (within, beyond) = (write(2, 100), write(3, 101));
+        s.send(within.clone());
+        assert_eq!(theirs.bytes(100, 50), s.from.bytes(0, 50));
+        assert_eq!(s.dropped(), dropped);
+        s.send(beyond);
+        assert_eq!(s.dropped(), dropped + 1);
+
+        // One of type 1 is not invalidated, but bound to nothing by another bind.
+        s.b.qp.post_send(&Wr::local_inv(4, key));
+        s.w.run();
+        if mw_type == MwType::Type1 {
+            s.b.cq.expect(4, Status::WindowBind);
+            s.w.state(&s.b.qp, State::Sqe);
+            s.w.to(&s.b.qp, State::Rts);
+            continue;
+        }
+        let wc = s.b.cq.expect(4, Status::Success);
+        assert_eq!(wc.opcode, wc_opcode::LOCAL_INV);
+        s.send(within);
+        assert_eq!(s.dropped(), dropped + 2);
+    }
 }
 
 #[test]

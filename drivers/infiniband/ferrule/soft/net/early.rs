@@ -59,7 +59,7 @@ impl Default for Early {
 
 impl host::Early<Received> for Early {
     fn keep(&mut self, number: u32, packet: &Received) {
-        if self.has(number) {
+        if self.packets.get(&number).is_some() {
             return;
         }
         let Some(room) = Room::new() else {
@@ -84,8 +84,10 @@ impl host::Early<Received> for Early {
         Some(packet)
     }
 
-    fn has(&self, number: u32) -> bool {
-        self.packets.get(&number).is_some()
+    fn first_from(&self, number: u32) -> Option<u32> {
+        let from = self.packets.cursor_lower_bound(&number);
+        let first = from.or_else(|| self.packets.cursor_front())?;
+        Some(*first.current().0)
     }
 
     #[inline]

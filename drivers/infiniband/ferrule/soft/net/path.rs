@@ -25,8 +25,7 @@ use net_ext::{
     skb::{
         NewSkBuff,
         PacketList, //
-    },
-    udp::Port, //
+    }, //
 };
 use rdma::{
     AhAttr,
@@ -112,9 +111,7 @@ impl Path {
             route,
             ..
         } = &mut path;
-        let _ = ports.with_port(headers.addresses.is_ipv6(), |port| {
-            current(route, port, headers, *interface).map(drop)
-        });
+        let _ = current(route, ports, headers, *interface);
         Ok(path)
     }
 
@@ -219,7 +216,7 @@ impl Path {
             if port.queued() > QUEUED {
                 return Err(EAGAIN.into());
             }
-            let route = current(route, port, headers, *interface)?;
+            let route = current(route, ports, headers, *interface)?;
             let total = headers.len() + length;
             if total > route.mtu() {
                 return Err(EMSGSIZE.into());
@@ -257,14 +254,13 @@ impl Path {
 /// the devices of the namespace would wait for it.
 fn current<'a>(
     route: &'a mut Option<Route>,
-    port: &Port,
+    ports: &Ports,
     headers: &UdpHeaders,
     interface: u32,
 ) -> Result<&'a Route> {
     if !route.as_ref().is_some_and(Route::is_current) {
         *route = None;
-        let net = port.namespace().ok_or(ENODEV)?;
-        *route = Some(Route::find(&net, headers, interface)?);
+        *route = Some(Route::find(&ports.lease()?, headers, interface)?);
     }
     route.as_ref().ok_or(ENETUNREACH)
 }

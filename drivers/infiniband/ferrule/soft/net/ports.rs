@@ -31,7 +31,7 @@ use kernel_ext::{
 };
 use net_ext::{
     pernet::{
-        Id,
+        Lease,
         PerNet,
         Registration, //
     },
@@ -81,24 +81,24 @@ impl Drop for Service {
 }
 
 /// What a namespace has. When it ends, so does the port.
-struct InNamespace(Arc<Ports>);
+struct InNamespace {
+    ports: Arc<Ports>,
+    lease: Lease,
+}
+
+net_ext::pernet_id!(InNamespace);
 
 impl PerNet for InNamespace {
-    fn id() -> &'static Id {
-        static ID: Id = Id::new();
-        &ID
-    }
-
-    fn new(_net: &Namespace) -> impl PinInit<Self, Error> {
-        Ports::new().map(InNamespace)
+    fn new(lease: Lease) -> impl PinInit<Self, Error> {
+        Ports::new().map(|ports| InNamespace { ports, lease })
     }
 }
 
 impl Drop for InNamespace {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.ports.state.lock();
         state.ended = true;
-        drop(self.0.sockets.replace(None));
+        drop(self.ports.sockets.replace(None));
     }
 }
 
@@ -126,18 +126,21 @@ struct Sockets {
     v4: UdpSocket<Members>,
     /// None if the kernel does no IPv6.
     v6: Option<UdpSocket<Members>>,
+    /// For routes to send by.
+    lease: Lease,
 }
 
 impl Sockets {
     /// Takes the port.
-    fn open(net: &Namespace, members: &Arc<Members>) -> Result<Self> {
-        let open = |family| UdpSocket::new(net, family, PORT, members.clone());
+    fn open(lease: Lease, members: &Arc<Members>) -> Result<Self> {
+        let open = |family| UdpSocket::new(lease.clone(), family, PORT, members.clone());
         Ok(Sockets {
             v4: open(Family::V4)?,
             v6: match open(Family::V6) {
                 Err(error) if error == EAFNOSUPPORT => None,
                 other => Some(other?),
             },
+            lease,
         })
     }
 }
@@ -223,8 +226,19 @@ impl Ports {
         }
     }
 
+    /// The namespace, for routes in it. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it has come to its end.
+    pub(super) fn lease(&self) -> Result<Lease> {
+        let rcu = rcu::read_lock();
+        let sockets = self.sockets.read(&rcu).ok_or(ENODEV)?;
+        Ok(sockets.lease.clone())
+    }
+
     /// Adds a device, the first of which takes the port.
-    fn join(self: &Arc<Self>, net: &Namespace, member: Member) -> Result<Membership> {
+    fn join(self: &Arc<Self>, lease: &Lease, member: Member) -> Result<Membership> {
         let core = member.core.clone();
         let mut state = self.state.lock();
         if state.ended {
@@ -235,7 +249,7 @@ impl Ports {
             GFP_KERNEL,
         )?;
         if state.count == 0 {
-            let sockets = Arc::new(Sockets::open(net, &self.members)?, GFP_KERNEL)?;
+            let sockets = Arc::new(Sockets::open(lease.clone(), &self.members)?, GFP_KERNEL)?;
             self.sockets.replace(Some(sockets));
         }
         state.count += 1;
@@ -305,12 +319,12 @@ impl Membership {
     pub(crate) fn new(netdev: &NetDevice, core: Arc<WithTimer<Core>>) -> Result<Self> {
         let registration = SERVICE.lock().clone().ok_or(ENODEV)?;
         let net = netdev.namespace().ok_or(ENODEV)?;
-        let ports = &registration.get(&net).ok_or(ENODEV)?.0;
+        let here = registration.get(&net).ok_or(ENODEV)?;
         let member = Member {
             netdev: netdev.hold(),
             core,
         };
-        ports.join(&net, member).inspect_err(|error| {
+        here.ports.join(&here.lease, member).inspect_err(|error| {
             if *error == EADDRINUSE {
                 tell_who_has_the_port(netdev, &net);
             }

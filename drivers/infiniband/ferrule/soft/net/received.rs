@@ -24,7 +24,7 @@ use net_ext::{
 
 use crate::soft::host::{
     Kernel,
-    Pinned, //
+    Registered, //
 };
 
 /// The bytes of a packet behind its UDP header. The headers of IP and UDP are in front.
@@ -105,7 +105,7 @@ impl Inbox {
     }
 }
 
-impl Packet<Pinned> for Received {
+impl Packet<Registered> for Received {
     #[inline]
     fn headers(&self) -> &[u8] {
         self.0.linear()
@@ -122,9 +122,13 @@ impl Packet<Pinned> for Received {
     }
 
     #[inline]
-    fn copy(&self, offset: usize, to: &Pinned, to_offset: u64, length: usize) -> Result<(), Fault> {
-        let Pinned(umem) = to;
-        umem.write_packet(to_offset, &self.0, offset, length)
-            .map_err(|_| Fault)
+    fn copy(
+        &self,
+        offset: usize,
+        to: &Registered,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault> {
+        to.write_packet(to_offset, &self.0, offset, length)
     }
 }

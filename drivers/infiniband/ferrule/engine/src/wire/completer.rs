@@ -6,6 +6,7 @@ use super::{
     requester::{
         fail,
         retire,
+        Mark,
         Record, //
     },
     Gap,
@@ -13,11 +14,18 @@ use super::{
 };
 use crate::{
     attr::State,
-    counters::Count,
+    counters::{
+        Count,
+        Counters, //
+    },
     host::Host,
     packet::{
         self,
-        opcode::Kind,
+        opcode::{
+            Kind,
+            Position, //
+        },
+        Aeth,
         Nak,
         Packet,
         Syndrome, //
@@ -60,7 +68,8 @@ pub(super) fn receive<H: Host>(
     let first = qp.wire.unacknowledged;
     // What is behind has been seen before, and what was never sent cannot be answered: both are
     // dropped (IBA volume 1, 9.7.5.1.2).
-    if !psn::within(number, first, psn::distance(first, qp.wire.used)) {
+    let is_due = psn::within(number, first, psn::distance(first, qp.wire.used));
+    if !is_due && number != psn::advance(first, psn::MASK) {
         return bus.counters.duplicates.count(1);
     }
     let mut syndrome = None;
@@ -70,29 +79,60 @@ pub(super) fn receive<H: Host>(
             return bus.counters.dropped.count(1);
         }
     }
+    if !is_due {
+        return qp.wire.renew(bus.counters, packet, syndrome);
+    }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, bus, qp, number) {
         return qp.wire.keep_answer(number, bytes, bus.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
-        qp.wire.limit =
-            packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits));
+        qp.wire.limit = limit(aeth, credits);
     }
-    match packet.rule().kind {
-        Kind::ReadResponse => take_read(qps, bus, qp, packet, bytes),
-        Kind::AtomicAcknowledge => take_atomic(qps, bus, qp, packet),
-        _ => match syndrome {
-            Some(Syndrome::Acknowledge(_)) => {
-                acknowledge_before(qps, bus, qp, psn::advance(number, 1));
-            }
-            Some(Syndrome::NotReady(code)) => not_ready(qps, bus, qp, code),
-            Some(Syndrome::Negative(nak)) => refused(qps, bus, qp, nak),
-            None => (),
-        },
+    match (packet.rule().kind, syndrome) {
+        (Kind::ReadResponse, None | Some(Syndrome::Acknowledge(_))) => {
+            take_read(qps, bus, qp, packet, bytes);
+        }
+        (Kind::AtomicAcknowledge, Some(Syndrome::Acknowledge(_))) => {
+            take_atomic(qps, bus, qp, packet);
+        }
+        // Data and a refusal in one packet are no answer (IBA volume 1, 9.7.5.2).
+        (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
+            fail(qps, bus, qp, Status::BadResponse);
+        }
+        (_, Some(Syndrome::Acknowledge(_))) => {
+            acknowledge_before(qps, bus, qp, psn::advance(number, 1));
+        }
+        (_, Some(Syndrome::NotReady(code))) => not_ready(qps, bus, qp, code),
+        (_, Some(Syndrome::Negative(nak))) => refused(qps, bus, qp, nak),
+        (_, None) => (),
     }
 }
 
+/// Up to which message the responder has receive requests; `None`: no limit.
+fn limit(aeth: &Aeth, credits: u8) -> Option<u32> {
+    packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits))
+}
+
 impl<H: Host> Wire<H> {
+    /// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of receive
+    /// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
+    #[cold]
+    fn renew(&mut self, counters: &mut Counters, packet: &Packet<'_>, syndrome: Option<Syndrome>) {
+        let told = match (packet.rule().kind, packet.aeth(), syndrome) {
+            (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
+                limit(aeth, credits)
+            }
+            _ => self.limit,
+        };
+        let is_more = |limit| told.is_none_or(|told| psn::is_ahead(told, limit));
+        if self.limit.is_some_and(is_more) {
+            self.limit = told;
+        } else {
+            counters.duplicates.count(1);
+        }
+    }
+
     /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
     fn progress(&mut self, psn: u32, core: &Core<H>, consumer: u32, now: u64) {
         let mtu = core.attr.path_mtu;
@@ -200,9 +240,15 @@ fn take_read<H: Host>(
     let mtu = qp.core.attr.path_mtu;
     let rest = record.length.wrapping_sub(record.done);
     let length = rest.min(mtu.bytes());
-    // The answer is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8).
-    // Where the data were asked for in parts, any of them may end an answer.
-    if packet.payload() != length as usize || (length == rest && !packet.rule().position.ends()) {
+    // The answer is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
+    // data were asked for in parts or again, an answer may begin or end in the middle of them, too.
+    let position = packet.rule().position;
+    let due = Position::of(record.done == 0, length == rest);
+    let is_in_order = position == due
+        || record.mark == Mark::Parted
+            && position.begins() >= due.begins()
+            && position.ends() >= due.ends();
+    if packet.payload() != length as usize || !is_in_order {
         return fail(qps, bus, qp, Status::BadResponse);
     }
     let mut payload = InPacket {
@@ -304,8 +350,13 @@ fn answered<H: Host>(
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for
-/// (C9-155, C9-157).
+/// (C9-155, C9-157). While that time runs, the packet has not been sent again, so another refusal of it
+/// is a copy of the first and costs no retry.
 fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
+    let wire = &qp.wire;
+    if wire.rnr_until.is_some() && wire.rnr_psn == wire.unacknowledged {
+        return bus.counters.duplicates.count(1);
+    }
     bus.counters.receiver_not_ready.count(1);
     if !qp.sq.take_rnr_retry(&qp.core.attr) {
         return fail(qps, bus, qp, Status::RnrRetryExceeded);
@@ -314,7 +365,8 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
-    wire.pause = Some(bus.now.saturating_add(rnr_wait(code)));
+    wire.rnr_psn = wire.unacknowledged;
+    wire.rnr_until = Some(bus.now.saturating_add(rnr_wait(code)));
     wire.overdue = None;
     wire.missed = Gap::default();
 }

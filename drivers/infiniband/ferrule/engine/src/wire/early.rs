@@ -34,8 +34,9 @@ use crate::{
     },
 };
 
-/// Nanoseconds after which nothing is kept any longer. A peer that lives has sent what is missing long
-/// before, and what is kept are pages of a network device, which wants them back when it goes down.
+/// Nanoseconds without progress after which nothing is kept any longer. A peer that lives has sent what is
+/// missing long before, and what is kept are pages of a network device, which wants them back when it goes
+/// down.
 const LINGER: u64 = 1_000_000_000;
 
 impl<H: Host> Wire<H> {
@@ -49,7 +50,7 @@ impl<H: Host> Wire<H> {
     ) {
         if psn::distance(expected, number) < AHEAD {
             self.responses.early.keep(number, packet);
-            self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
+            self.linger(now);
         }
     }
 
@@ -57,14 +58,20 @@ impl<H: Host> Wire<H> {
     pub(super) fn keep_answer(&mut self, number: u32, packet: &H::Packet, now: u64) {
         if psn::distance(self.unacknowledged, number) < AHEAD {
             self.early_answers.keep(number, packet);
-            self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
+            self.linger(now);
         }
     }
 
-    /// Some has been taken.
-    fn took(&mut self) {
-        if self.responses.early.is_empty() && self.early_answers.is_empty() {
-            self.early_until = None;
+    /// Something is kept from now on.
+    fn linger(&mut self, now: u64) {
+        self.early_until = self.early_until.or(Some(now.saturating_add(LINGER)));
+    }
+
+    /// Some has been taken: the peer lives, and what is still kept waits for the next packet that is missing.
+    fn took(&mut self, now: u64) {
+        self.early_until = None;
+        if !self.responses.early.is_empty() || !self.early_answers.is_empty() {
+            self.linger(now);
         }
     }
 
@@ -82,20 +89,21 @@ pub(super) fn next<P>(early: &mut impl Early<P>, expected: u32) -> Option<u32> {
     if early.is_empty() {
         return None;
     }
-    let next = (0..AHEAD)
-        .map(|ahead| psn::advance(expected, ahead))
-        .find(|&number| early.has(number));
+    let next = early
+        .first_from(expected)
+        .filter(|&number| psn::within(number, expected, AHEAD));
     if next.is_none() {
         early.clear();
     }
     next
 }
 
-/// The responder expected packet `before`. If that has come, what was kept behind it is taken, and who asks
-/// is told of it. `asks`: packet `before` does.
+/// The responder expected packet `before`. If that has come, a copy of it that was kept goes, what was kept
+/// behind it is taken, and who asks is told of it. `asks`: packet `before` does.
 #[inline]
 pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32, asks: bool) {
     if qp.rq.psn() != before && !qp.wire.responses.early.is_empty() {
+        qp.wire.responses.early.take(before);
         take_requests(bus, qp);
         let wire = &mut qp.wire;
         let is_due = match wire.responses.answer {
@@ -111,7 +119,7 @@ pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u3
         if let (Some(plain), true) = (plain, is_due) {
             wire.responses.answer = Some((plain, Syndrome::Acknowledge(0)));
         }
-        wire.took();
+        wire.took(bus.now);
     }
 }
 
@@ -131,8 +139,8 @@ fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
         let Ok(packet) = parse::<H>(&bytes) else {
             return;
         };
-        responder::receive(bus, qp, &packet, &bytes);
-        // It was refused, and will come again if it may.
+        responder::receive(bus, qp, &packet, &bytes, true);
+        // It was refused, or there is no receive request for it: it will come again if it may.
         if qp.rq.psn() == expected {
             return;
         }
@@ -150,7 +158,7 @@ pub(super) fn answers<H: Host>(
 ) {
     if qp.wire.unacknowledged != before && !qp.wire.early_answers.is_empty() {
         take_answers(qps, bus, qp);
-        qp.wire.took();
+        qp.wire.took(bus.now);
     }
 }
 

@@ -224,9 +224,11 @@ struct Gap {
 impl Gap {
     /// Packet `number` has come, and one before it is missing. Answers whether the peer is to be told.
     ///
-    /// It is told once (C9-112), since all that is on its way would say the same. But when a packet
-    /// comes again, the peer has begun again, and what is missing was lost again. Without being told it
-    /// would have to wait until its timer fires.
+    /// It is told once (C9-112), since all that is on its way would say the same. But when the first packet
+    /// behind the gap comes again, the peer has begun again, and what is missing was lost again. Without
+    /// being told it would have to wait until its timer fires. No other packet is such a sign: that it comes
+    /// again may be the network's doing, and a peer that is told in vain spends a retry. Where the first one
+    /// is lost as well, the peer's probe or its timer finds the loss.
     fn is_news(&mut self, number: u32) -> bool {
         let is_news = !self.told || self.beyond == Some(number);
         self.told = true;
@@ -238,7 +240,7 @@ impl Gap {
 /// A request's room. As [`Qp`]'s own, it is made in a frame of its own.
 #[inline(never)]
 fn reply<H: Host>() -> Option<H::Box<SendRequest>> {
-    H::boxed(SendRequest::new())
+    H::boxed(SendRequest::new)
 }
 
 /// What a queue pair needs for the wire, beyond what it needs for local peers.
@@ -264,10 +266,12 @@ pub(crate) struct Wire<H: Host> {
     limit: Option<u32>,
     /// When an acknowledgement is overdue.
     overdue: Option<u64>,
-    /// Until when no request is sent: the receiver was not ready, or the host had no room.
-    pause: Option<u64>,
-    /// The host had no room: until then nothing is answered either.
-    is_busy_host: bool,
+    /// The receiver was not ready: until then no request is sent.
+    rnr_until: Option<u64>,
+    /// The packet of which that was said.
+    rnr_psn: u32,
+    /// The host had no room for a packet: until then nothing is sent, neither requests nor answers.
+    tx_blocked_until: Option<u64>,
     /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
     /// they have come: for all that is known, the responder heard of that part alone, and then what
     /// is asked for again must not reach beyond it.
@@ -315,8 +319,9 @@ impl<H: Host> Wire<H> {
             ssn: 0,
             limit: None,
             overdue: None,
-            pause: None,
-            is_busy_host: false,
+            rnr_until: None,
+            rnr_psn: 0,
+            tx_blocked_until: None,
             part: None,
             is_part_sent: false,
             missed: Gap::default(),
@@ -374,8 +379,8 @@ impl<H: Host> Wire<H> {
         self.offset = 0;
         self.loaded = None;
         self.overdue = None;
-        self.pause = None;
-        self.is_busy_host = false;
+        self.rnr_until = None;
+        self.tx_blocked_until = None;
         self.part = None;
         self.is_part_sent = false;
         self.missed = Gap::default();
@@ -399,6 +404,16 @@ impl<H: Host> Wire<H> {
         }
         self.stop(sq.consumer());
         self.set_psn(sq.psn());
+    }
+
+    /// No request is sent at present, whatever there is to be sent.
+    fn is_paused(&self) -> bool {
+        self.rnr_until.is_some() || self.tx_blocked_until.is_some()
+    }
+
+    /// The host has no room for a packet: nothing is sent for a while.
+    fn block_tx(&mut self, now: u64) {
+        self.tx_blocked_until = Some(now.saturating_add(BUSY));
     }
 
     fn record(&self, index: u32) -> Option<&Record> {
@@ -485,8 +500,14 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     }
     let wire = &qp.wire;
     // A probe is sent no earlier than anything else.
-    let probe = wire.probe.due.filter(|_| wire.pause.is_none());
-    let dues = [wire.overdue, wire.pause, probe, wire.early_until];
+    let probe = wire.probe.due.filter(|_| !wire.is_paused());
+    let dues = [
+        wire.overdue,
+        wire.rnr_until,
+        wire.tx_blocked_until,
+        probe,
+        wire.early_until,
+    ];
     if let Some(due) = dues.into_iter().flatten().min() {
         qps.set_timer_before(qp.core.index(), due);
     }
@@ -577,7 +598,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
                 }
                 _ => {
                     let before = qp.rq.psn();
-                    responder::receive(bus, &mut qp, &packet, datagram.packet);
+                    responder::receive(bus, &mut qp, &packet, datagram.packet, false);
                     early::requests(bus, &mut qp, before, bth.wants_acknowledge());
                 }
             }

@@ -5,18 +5,21 @@
 //! As a rule what was lost shows by what comes after it. Where nothing comes after it (the last packet
 //! of many, the request for a read, a NAK) both sides wait for the local ACK timeout, which is long
 //! since a timeout is an error, and counted: 67 ms is usual. But the requester knows how long answers
-//! take. When several times as long has passed without a sign, it sends the oldest packet again, and
-//! nothing else before it hears of it, unless all that is behind that packet has come or is with a peer
-//! that keeps it. A responder that has had the packet acknowledges it once more (C9-105). The probe may
-//! be lost, too: it is sent again after twice the time, and so on. No retry is counted, and if nothing
-//! comes of it, the timeout decides.
+//! take, and how much that varies (RFC 6298). When several times as long has passed without a sign, it sends
+//! the oldest packet again, and nothing else before it hears of it, unless all that is behind that packet has
+//! come or is with a peer that keeps it. A responder that has had the packet acknowledges it once more
+//! (C9-105). The probe may be lost, too: it is sent again after twice the time, and so on. No retry is
+//! counted, and if nothing comes of it, the timeout decides.
 
 use crate::psn;
 
-/// After so many times the usual, an answer is waited for no longer.
+/// After so many round trips, an answer is waited for no longer. RFC 6298's retransmission timeout may be
+/// longer, where answers vary much, and holds then.
 const PATIENCE: u64 = 4;
 
-/// The same where a probe that was sent in vain costs one packet and nothing else.
+/// The same where a probe that was sent in vain costs one packet and nothing else: as RFC 8985 has it, whose
+/// probe likewise does not regard how much answers vary. Where packets are lost they vary by what is sent again,
+/// and it is then that a probe should not be late.
 const PATIENCE_ALONE: u64 = 2;
 
 /// And not before so many nanoseconds: who answers may have to be scheduled first.
@@ -28,8 +31,11 @@ const MOST: u32 = 8;
 /// What a requester knows of the time that answers take, and of its probe.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Probe {
-    /// Nanoseconds from a packet that asks for an answer to that, smoothed. 0 until one has come.
-    usual: u64,
+    /// Nanoseconds from a packet that asks for an answer to that, smoothed (SRTT of RFC 6298). 0 until one has
+    /// come.
+    srtt: u64,
+    /// How far they differ from that, smoothed (RTTVAR).
+    rttvar: u64,
     /// The packet whose answer is timed, and when it was sent.
     timed: Option<(u32, u64)>,
     /// When the probe is to be sent.
@@ -49,10 +55,15 @@ impl Probe {
     /// Packets are on their way for which an answer is `overdue` then. `is_alone`: of these, only the oldest
     /// would be sent again.
     pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
-        let patience = if is_alone { PATIENCE_ALONE } else { PATIENCE };
-        let after = self.usual.saturating_mul(patience).max(LEAST);
+        let after = if is_alone {
+            self.srtt.saturating_mul(PATIENCE_ALONE)
+        } else {
+            let timeout = self.srtt.saturating_add(self.rttvar.saturating_mul(4));
+            self.srtt.saturating_mul(PATIENCE).max(timeout)
+        };
+        let after = after.max(LEAST);
         let due = now.saturating_add(after.wrapping_shl(self.sent));
-        self.due = (self.usual != 0 && overdue.is_some_and(|overdue| due < overdue)).then_some(due);
+        self.due = (self.srtt != 0 && overdue.is_some_and(|overdue| due < overdue)).then_some(due);
     }
 
     /// It has been sent, and nothing else is before something is heard.
@@ -70,21 +81,31 @@ impl Probe {
 
     /// All before packet `number` has been answered.
     pub(super) fn heard(&mut self, number: u32, now: u64) {
-        if let Some((timed, sent)) = self
-            .timed
-            .filter(|&(timed, _)| psn::is_ahead(number, timed))
-        {
-            let _ = timed;
-            let took = now.saturating_sub(sent).max(1);
-            self.usual = match self.usual {
-                0 => took,
-                // An eighth of the difference, as TCP does (RFC 6298).
-                usual => usual.saturating_sub(usual / 8).saturating_add(took / 8),
-            };
+        let is_answered = |&(timed, _): &(u32, u64)| psn::is_ahead(number, timed);
+        if let Some((_, sent)) = self.timed.filter(is_answered) {
+            self.measured(now.saturating_sub(sent).max(1));
             self.timed = None;
         }
         self.due = None;
         self.sent = 0;
+    }
+
+    /// An answer has taken so long (RFC 6298, 2.2 and 2.3).
+    fn measured(&mut self, rtt: u64) {
+        if self.srtt == 0 {
+            self.srtt = rtt;
+            self.rttvar = rtt / 2;
+            return;
+        }
+        let differs = self.srtt.abs_diff(rtt);
+        self.rttvar = self
+            .rttvar
+            .saturating_sub(self.rttvar / 4)
+            .saturating_add(differs / 4);
+        self.srtt = self
+            .srtt
+            .saturating_sub(self.srtt / 8)
+            .saturating_add(rtt / 8);
     }
 
     /// What is sent from now on was sent before: of its answers nobody can tell to what they are.

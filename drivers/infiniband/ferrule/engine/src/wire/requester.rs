@@ -9,11 +9,11 @@ use super::{
         packet_opcode,
         takes_receive, //
     },
+    response::SPAN,
     transmit,
     Unsent,
     Wire,
     AHEAD,
-    BUSY,
     REQUESTS, //
 };
 use crate::{
@@ -63,9 +63,6 @@ use crate::{
     },
 };
 
-/// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
-const SPAN: u32 = 1 << 23;
-
 /// What is known of a request that has been taken from the ring and has not ended.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Record {
@@ -81,13 +78,30 @@ pub(super) struct Record {
     /// Its byte in the ring, and its flags.
     pub(super) opcode: u8,
     pub(super) flags: u8,
-    /// It has registered a region, before its turn to end.
-    pub(super) is_registered: bool,
+    pub(super) mark: Mark,
     /// How it ends when all before it have ended, if it must not be sent.
     pub(super) failed: Option<Status>,
 }
 
+/// What has been done about a request that its kind does not tell.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Mark {
+    #[default]
+    None,
+    /// It has registered a region, before its turn to end.
+    Registered,
+    /// A read that was asked for in parts, or again: its answers may begin and end anywhere.
+    Parted,
+}
+
+// All of a queue pair take 2 KiB, which is a size that kernels have.
+const _: () = assert!(size_of::<Record>() <= 32);
+
 impl Record {
+    pub(super) fn is_registered(&self) -> bool {
+        self.mark == Mark::Registered
+    }
+
     pub(super) fn is_read(&self) -> bool {
         self.opcode == abi::wr_opcode::RDMA_READ
     }
@@ -130,7 +144,7 @@ impl<H: Host> Wire<H> {
                 break;
             };
             let ahead = psn::distance(record.psn, psn);
-            let is_waiting = record.is_local() && !record.is_registered;
+            let is_waiting = record.is_local() && !record.is_registered();
             if is_waiting || record.failed.is_some() || ahead < record.packets {
                 let sends_bytes = !record.is_local() && !record.is_answered_with_data();
                 self.offset = if sends_bytes && record.failed.is_none() {
@@ -208,7 +222,7 @@ impl<H: Host> Wire<H> {
 pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
     loop {
         let next = go(qps, bus, qp);
-        let may_wait_in_vain = next == Next::Idle && qp.wire.pause.is_none();
+        let may_wait_in_vain = next == Next::Idle && !qp.wire.is_paused();
         let mtu = qp.core.attr.path_mtu;
         if !may_wait_in_vain || !qp.wire.ask_again(qp.sq.consumer(), mtu) {
             return next;
@@ -219,7 +233,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 /// Sends until there is nothing to be sent, or what is to be sent has to wait.
 fn go<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
-        if qp.wire.pause.is_some() {
+        if qp.wire.is_paused() {
             return Next::Idle;
         }
         if bus.allowance.is_spent() {
@@ -280,7 +294,7 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         ssn: wire.ssn,
         opcode: request.head.opcode,
         flags: request.head.flags,
-        is_registered: false,
+        mark: Mark::None,
         failed,
     };
     if let Some(place) = wire.record_mut(index) {
@@ -315,7 +329,7 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         return Step::Wait;
     }
     // What is sent again before it does not register its region again.
-    if record.is_registered {
+    if record.is_registered() {
         qp.wire.go_on();
         return Step::Sent;
     }
@@ -357,7 +371,7 @@ fn change<H: Host>(
     } else if let Some(record) = qp.wire.record_mut(index) {
         // What was begun before ends first.
         match changed {
-            Ok(()) => record.is_registered = true,
+            Ok(()) => record.mark = Mark::Registered,
             Err(_) => record.failed = Some(Status::WindowBind),
         }
     }
@@ -524,8 +538,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         Err(unsent) => {
             *cursor = saved;
             if unsent == Unsent::Busy {
-                wire.pause = Some(bus.now.saturating_add(BUSY));
-                wire.is_busy_host = true;
+                wire.block_tx(bus.now);
                 return Step::Wait;
             }
             // The program's own memory cannot be read; what was begun before ends first.
@@ -549,7 +562,14 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     } else {
         psn::advance(number, 1)
     };
-    if psn::is_ahead(next, wire.used) {
+    let is_new = psn::is_ahead(next, wire.used);
+    if record.is_read() && (!is_new || range != (0, record.length)) {
+        let sending = wire.sending;
+        if let Some(record) = wire.record_mut(sending) {
+            record.mark = Mark::Parted;
+        }
+    }
+    if is_new {
         wire.used = next;
         // To the responder, each part of a read is a message.
         if range.0 != 0 {
@@ -576,11 +596,11 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
 
 /// What is waited for may be due.
 pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    if qp.wire.pause.is_some_and(|pause| pause <= bus.now) {
-        qp.wire.pause = None;
-        qp.wire.is_busy_host = false;
-    }
-    if qp.wire.probe.due.is_some_and(|due| due <= bus.now) && qp.wire.pause.is_none() {
+    let is_to_come = |until: &u64| *until > bus.now;
+    let wire = &mut qp.wire;
+    wire.rnr_until = wire.rnr_until.filter(is_to_come);
+    wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
+    if wire.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;
         let is_alone = wire.look(qp.sq.consumer(), qp.core.attr.path_mtu);
@@ -642,7 +662,7 @@ pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Q
         let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
             && wire
                 .record(wire.oldest)
-                .is_some_and(|next| next.is_registered);
+                .is_some_and(|next| next.is_registered());
         if told.is_err() || !is_next_done {
             break told;
         }

@@ -11,9 +11,7 @@ use super::{
     transmit,
     Gap,
     Outgoing,
-    Unsent,
-    Wire,
-    BUSY, //
+    Unsent, //
 };
 use crate::{
     abi::{
@@ -27,7 +25,10 @@ use crate::{
     },
     counters::Count,
     event::QpEvent,
-    host::Host,
+    host::{
+        Early,
+        Host, //
+    },
     key::KeyUse,
     message::{
         Bytes,
@@ -61,6 +62,7 @@ use crate::{
     },
     requester::{
         enter_error,
+        rnr_wait,
         PACKET, //
     },
     responder::{
@@ -80,12 +82,13 @@ use crate::{
     },
 };
 
-/// Takes a packet of a request.
+/// Takes a packet of a request, which has just come or was kept.
 pub(super) fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
+    is_kept: bool,
 ) {
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
@@ -100,6 +103,7 @@ pub(super) fn receive<H: Host>(
             bus.counters.sequence_errors.count(1);
             wire.keep_request(rq.psn(), number, bytes, bus.now);
             if wire.responses.refused.is_news(number) {
+                wire.responses.goes_back = false;
                 wire.responses.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
@@ -119,18 +123,37 @@ pub(super) fn receive<H: Host>(
                 Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
             );
             if !is_data {
+                responses.passed(number, 1);
                 responses.plain = Some(match packet.rule().position {
                     Position::Last => psn::advance(number, psn::MASK),
                     _ => number,
                 });
-                if packet.bth().wants_acknowledge() {
-                    responses.answer = Some((number, Syndrome::Acknowledge(0)));
-                }
             }
+            responses.withdraw_refusal();
+            if !is_data && packet.bth().wants_acknowledge() {
+                responses.answer = Some((number, Syndrome::Acknowledge(0)));
+            }
+        }
+        // The peer goes back to what is before this packet, and sends this one again, too.
+        Reply::NotReady(_) if is_kept && responses.goes_back => {
+            responses.early.keep(number, bytes);
         }
         Reply::NotReady(code) => {
             responses.refused.told = true;
-            responses.answer = Some((number, Syndrome::NotReady(code)));
+            // The peer waits before it sends the packet again, by a clock that may be a little faster. What
+            // comes sooner was on its way when it was told, and would cost it another retry. Once: the peer
+            // may not have heard.
+            let is_copy = responses
+                .not_ready
+                .take()
+                .is_some_and(|(refused, until)| refused == number && bus.now < until);
+            if !is_copy {
+                let wait = rnr_wait(code);
+                let until = bus.now.saturating_add(wait.saturating_sub(wait / 16));
+                responses.not_ready = Some((number, until));
+                responses.goes_back = true;
+                responses.answer = Some((number, Syndrome::NotReady(code)));
+            }
         }
         Reply::Refuse(status) => {
             let nak = match status {
@@ -287,6 +310,7 @@ fn request<H: Host>(
             Resource {
                 psn: message.psn,
                 packets: message.packets,
+                msn: psn::advance(responses.msn, 1),
                 addr: responses.target.0,
                 rkey: responses.target.1,
                 length: message.total,
@@ -374,7 +398,11 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
     }
     let expected = qp.rq.psn();
     loop {
-        if qp.wire.pause.is_some_and(|pause| pause > bus.now) && qp.wire.is_busy_host {
+        if qp
+            .wire
+            .tx_blocked_until
+            .is_some_and(|until| until > bus.now)
+        {
             return Next::Idle;
         }
         // The one furthest behind what is expected next is the oldest.
@@ -394,8 +422,11 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             return Next::Again;
         }
         match respond(bus, qp, place) {
-            Ok(()) => (),
-            Err(Unsent::Busy) => return qp.wire.wait_for_host(bus.now),
+            Ok(number) => qp.wire.responses.acknowledged_before(number),
+            Err(Unsent::Busy) => {
+                qp.wire.block_tx(bus.now);
+                return Next::Idle;
+            }
             Err(Unsent::Fault) if qp.wire.responses.has_answered(place) => {
                 // A read that was answered is asked for once more, and the memory is not there any
                 // more. Whoever has had the answer may have said so, and the memory may have been
@@ -425,7 +456,8 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         }
     }
     if qp.wire.responses.answer.is_some() && acknowledge(bus, qp) == Err(Unsent::Busy) {
-        return qp.wire.wait_for_host(bus.now);
+        qp.wire.block_tx(bus.now);
+        return Next::Idle;
     }
     if qp.wire.responses.gives_up {
         enter_error(qps, bus.host, &mut qp.core);
@@ -434,23 +466,8 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
     Next::Idle
 }
 
-impl<H: Host> Wire<H> {
-    /// The host has no room: everything goes on after a while.
-    fn wait_for_host(&mut self, now: u64) -> Next {
-        let until = now.saturating_add(BUSY);
-        self.pause = Some(self.pause.map_or(until, |pause| pause.max(until)));
-        self.is_busy_host = true;
-        Next::Idle
-    }
-}
-
-/// The acknowledgement header of an answer.
-fn aeth<H: Host>(
-    core: &Core<H>,
-    rq: &mut Responder,
-    responses: &Responses<H>,
-    syndrome: Syndrome,
-) -> Aeth {
+/// The acknowledgement header of an answer, after which `msn` messages have been carried out.
+fn aeth<H: Host>(core: &Core<H>, rq: &mut Responder, msn: u32, syndrome: Syndrome) -> Aeth {
     let syndrome = match syndrome {
         // How many receive requests there are is looked up when it is told; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
@@ -462,7 +479,7 @@ fn aeth<H: Host>(
     };
     Aeth {
         syndrome: syndrome.bits(),
-        msn: U24::new(responses.msn),
+        msn: U24::new(msn),
     }
 }
 
@@ -473,7 +490,7 @@ fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unse
         return Ok(());
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
-    headers.push(&aeth(core, rq, &wire.responses, syndrome));
+    headers.push(&aeth(core, rq, wire.responses.msn, syndrome));
     transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         bus.counters.naks_sent.count(1);
@@ -482,16 +499,16 @@ fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unse
     Ok(())
 }
 
-/// Sends the next packet of an answer with data.
-fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<(), Unsent> {
+/// Sends the next packet of an answer with data; answers its number.
+fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<u32, Unsent> {
     let Qp { core, rq, wire, .. } = qp;
     let Some(&resource) = wire.responses.resources.get(place) else {
-        return Ok(());
+        return Err(Unsent::Fault);
     };
     let (number, first, end) = resource.next();
     if let Some(found) = resource.found {
         let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, number));
-        headers.push(&aeth(core, rq, &wire.responses, Syndrome::Acknowledge(0)));
+        headers.push(&aeth(core, rq, resource.msn, Syndrome::Acknowledge(0)));
         headers.push(&AtomicAckEth {
             original: found.into(),
         });
@@ -501,7 +518,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
             resource.active = false;
             resource.answered = true;
         }
-        return Ok(());
+        return Ok(number);
     }
     let mtu = core.attr.path_mtu;
     let offset = psn::distance(resource.psn, number).wrapping_shl(mtu.shift());
@@ -517,7 +534,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     base.flags |= Bth::pad_flags(packet::pad(length));
     let mut headers = Headers::new(&base);
     if position != Position::Middle {
-        headers.push(&aeth(core, rq, &wire.responses, Syndrome::Acknowledge(0)));
+        headers.push(&aeth(core, rq, resource.msn, Syndrome::Acknowledge(0)));
     }
     let whole = KeyUse {
         pd: core.init.pd,
@@ -540,5 +557,5 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
     if let Some(resource) = wire.responses.resources.get_mut(place) {
         resource.sent();
     }
-    Ok(())
+    Ok(number)
 }

@@ -11,11 +11,19 @@ use crate::{
     state::MAX_RD_ATOMIC, //
 };
 
+/// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
+pub(super) const SPAN: u32 = 1 << 23;
+
+/// Once in so many packets, a power of two, resources are looked at that are too old.
+const LOOK: u32 = 1 << 22;
+
 /// A request of the peer that is answered with data.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Resource {
     pub(super) psn: u32,
     pub(super) packets: u32,
+    /// Messages carried out with this one (24 bits), which all packets of the answer tell.
+    pub(super) msn: u32,
     /// What is read; of an atomic operation nothing.
     pub(super) addr: u64,
     pub(super) rkey: u32,
@@ -82,6 +90,12 @@ pub(super) struct Responses<H: Host> {
     pub(super) plain: Option<u32>,
     /// Packets are missing, or the peer is to come again later.
     pub(super) refused: Gap,
+    /// The packet of which the peer was told last that there was no receive request for it, and until when
+    /// what comes of it was sent before the peer heard that.
+    pub(super) not_ready: Option<(u32, u64)>,
+    /// That was told of the packet that is missing, so the peer sends again all behind it, too, and not the
+    /// packet alone.
+    pub(super) goes_back: bool,
     /// Requests behind one that is missing.
     pub(super) early: H::Early,
     /// A request was refused: the queue pair is in error as soon as the peer has been told.
@@ -104,6 +118,8 @@ impl<H: Host> Responses<H> {
             msn: 0,
             plain: None,
             refused: Gap::default(),
+            not_ready: None,
+            goes_back: false,
             early: H::Early::default(),
             gives_up: false,
             target: (0, 0),
@@ -120,12 +136,32 @@ impl<H: Host> Responses<H> {
         self.msn = 0;
         self.plain = None;
         self.refused = Gap::default();
+        self.not_ready = None;
+        self.goes_back = false;
         self.gives_up = false;
         self.target = (0, 0);
         self.total = 0;
         self.offset_in = 0;
         *self.resources = [Resource::default(); MAX_RD_ATOMIC as usize];
         self.next_resource = 0;
+    }
+
+    /// Packet `number` of an answer with data has been sent. It acknowledges all before it, and answers leave in
+    /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of something before it is not sent any more.
+    pub(super) fn acknowledged_before(&mut self, number: u32) {
+        if let Some((last, Syndrome::Acknowledge(_))) = self.answer {
+            if psn::is_ahead(number, last) {
+                self.answer = None;
+            }
+        }
+    }
+
+    /// What the peer was to be told is missing, or not to be taken yet, has been taken after all. What was
+    /// to be acknowledged before it, is.
+    pub(super) fn withdraw_refusal(&mut self) {
+        if !matches!(self.answer, None | Some((_, Syndrome::Acknowledge(_)))) {
+            self.answer = self.plain.map(|plain| (plain, Syndrome::Acknowledge(0)));
+        }
     }
 
     /// Nothing is to be answered any more.
@@ -153,8 +189,30 @@ impl<H: Host> Responses<H> {
             .is_some_and(|resource| !resource.active || resource.answered)
     }
 
+    /// A request of so many packets from `number` on is carried out.
+    #[inline]
+    pub(super) fn passed(&mut self, number: u32, packets: u32) {
+        let since = number & LOOK.wrapping_sub(1);
+        if since.wrapping_add(packets) >= LOOK {
+            self.forget_old(number);
+            self.forget_old(psn::advance(number, packets));
+        }
+    }
+
+    /// Forgets requests whose answers nobody can wait for any more when packet `number` comes: soon their
+    /// numbers are those of others.
+    #[cold]
+    fn forget_old(&mut self, number: u32) {
+        for resource in self.resources.iter_mut() {
+            if psn::distance(resource.psn, number) >= SPAN {
+                *resource = Resource::default();
+            }
+        }
+    }
+
     /// Keeps what is to be answered in the place of the oldest one.
     pub(super) fn keep(&mut self, core: &Core<H>, resource: Resource) {
+        self.passed(resource.psn, resource.packets);
         let place = self.next_place(core);
         if let Some(old) = self.resources.get_mut(place) {
             *old = resource;

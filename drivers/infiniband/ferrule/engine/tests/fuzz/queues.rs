@@ -218,7 +218,7 @@ impl Scene {
                 if what & 0x80 != 0 {
                     self.world.engine.wake();
                 } else {
-                    self.world.engine.try_sleep();
+                    self.world.engine.try_sleep(1);
                 }
             }
             _ => {
@@ -236,9 +236,7 @@ impl Scene {
     fn end(mut self) {
         self.transfer(1000);
         let id = self.hostile.id;
-        self.world
-            .engine
-            .fail_context(&mut self.world.host, id, None);
+        self.world.engine.fail_context(&mut self.world.host, id, 0);
         self.run_all();
         for qp in &self.qps {
             assert!(self.world.engine.remove_qp(qp.id.number).is_ok());

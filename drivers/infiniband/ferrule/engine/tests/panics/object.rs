@@ -13,7 +13,7 @@ use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
     CqInit, CqResize, Datagram, Doorbells, Early, Engine, Error, Fault, Gid, Group, Host, Modify,
     Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
-    QpInit, Queue, Refused, Region, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
+    QpInit, Queue, Refused, Region, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -106,8 +106,8 @@ impl Early<Opaque> for OpaqueEarly {
         (unknown(number.into()) == 0).then_some(Opaque)
     }
 
-    fn has(&self, number: u32) -> bool {
-        unknown(number.into()) == 0
+    fn first_from(&self, number: u32) -> Option<u32> {
+        Some(unknown(number.into()) as u32)
     }
 
     fn count(&self) -> u32 {
@@ -188,12 +188,16 @@ impl Host for Opaque {
     type QpHandle = ();
     type SrqHandle = ();
 
-    fn boxed<T>(_: T) -> Option<Box<T>> {
+    fn boxed<T>(_: impl FnOnce() -> T) -> Option<Box<T>> {
         None
     }
 
     fn boxed_array<T, const N: usize>(_: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
         None
+    }
+
+    fn index_nospec(index: usize, size: usize) -> usize {
+        index & size.wrapping_sub(1)
     }
 
     fn fence() {}
@@ -262,22 +266,21 @@ methods! {
         -> Result<Option<Box<Group>>, Handed<Group>>;
     detach_mcast(qpn: u32, gid: &Gid) -> Result<Option<Box<Group>>, Error>;
     next_qp(after: Option<u32>) -> Option<u32>;
-    fail_context(host: &mut Opaque, id: ContextId, after: Option<u32>) -> Option<u32>;
+    fail_context(host: &mut Opaque, id: ContextId, from: u32) -> Option<u32>;
     set_context_dead(id: ContextId) -> ();
     ring_qp(qpn: u32) -> ();
     has_work() -> bool;
     deadline() -> Option<u64>;
     wake() -> ();
-    sleep() -> ();
     kicked(context: ContextId) -> ();
-    try_sleep() -> bool;
+    try_sleep(looks: u32) -> Sleep;
     receive(host: &mut Opaque, datagram: &Datagram<'_, Opaque>) -> ();
     run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;
 }
 
 /// Makes an engine.
-pub fn new(config: Config) -> Engine<Opaque> {
-    Engine::new(config)
+pub fn new(config: Config) -> Option<Box<Engine<Opaque>>> {
+    Engine::<Opaque>::new(config)
 }
 
 /// Makes a context.

@@ -216,6 +216,8 @@ pub struct DbMemory {
     pub dead: Cell<bool>,
     /// Words of the lower level that the engine looked at.
     pub leaf_reads: Cell<u32>,
+    /// All that the engine looked at: counts, and words of both levels; and what it told about its sleep.
+    pub looks: Cell<u32>,
 }
 
 #[derive(Clone)]
@@ -232,7 +234,12 @@ impl SimDoorbells {
             sleeping: Cell::new(false),
             dead: Cell::new(false),
             leaf_reads: Cell::new(0),
+            looks: Cell::new(0),
         }))
+    }
+
+    fn looked(&self) {
+        self.0.looks.set(self.0.looks.get() + 1);
     }
 
     /// Rings as a program does, and answers whether it has to kick.
@@ -254,14 +261,17 @@ impl SimDoorbells {
 
 impl Doorbells for SimDoorbells {
     fn seq(&self) -> u32 {
+        self.looked();
         self.0.seq.get()
     }
 
     fn top(&self, word: usize) -> u64 {
+        self.looked();
         self.0.top.borrow()[word]
     }
 
     fn leaf(&self, word: usize) -> u64 {
+        self.looked();
         self.0.leaf_reads.set(self.0.leaf_reads.get() + 1);
         self.0.leaf.borrow()[word]
     }
@@ -283,6 +293,7 @@ impl Doorbells for SimDoorbells {
     }
 
     fn set_sleeping(&self, sleeping: bool) {
+        self.looked();
         self.0.sleeping.set(sleeping);
     }
 

@@ -18,7 +18,8 @@ use ferrule_engine::{
     abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
     CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
     MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
-    Refused, Region, RingLayout, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace, Unsent,
+    Refused, Region, RingLayout, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace,
+    Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -149,6 +150,8 @@ thread_local! {
     pub static KEEPS: Cell<bool> = const { Cell::new(true) };
     /// How many they keep.
     pub static KEPT: Cell<usize> = const { Cell::new(0) };
+    /// How often they were asked what they keep.
+    pub static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Packets that have come early.
@@ -176,8 +179,10 @@ impl Early<SentPacket> for SimEarly {
         Some(packet)
     }
 
-    fn has(&self, number: u32) -> bool {
-        self.0.contains_key(&number)
+    fn first_from(&self, number: u32) -> Option<u32> {
+        LOOKS.set(LOOKS.get() + 1);
+        let first = self.0.range(number..).next().or(self.0.iter().next());
+        first.map(|(&number, _)| number)
     }
 
     fn count(&self) -> u32 {
@@ -203,14 +208,19 @@ impl Host for Sim {
     type QpHandle = u32;
     type SrqHandle = u32;
 
-    fn boxed<T>(value: T) -> Option<Box<T>> {
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
         assert!(size_of::<T>() <= 2048);
-        Some(Box::new(value))
+        Some(Box::new(make()))
     }
 
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
         assert!(size_of::<[T; N]>() <= 4096);
         Some(Box::new(std::array::from_fn(make)))
+    }
+
+    fn index_nospec(index: usize, size: usize) -> usize {
+        assert!(index < size && size.is_power_of_two());
+        index
     }
 
     fn fence() {}
@@ -224,11 +234,12 @@ impl Host for Sim {
         route: &mut Path,
         packet: &mut Outgoing<'_, Self>,
     ) -> Result<(), Unsent> {
+        // A host may find that it has no room when the packet has been written.
+        let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
         if self.busy != 0 {
             self.busy -= 1;
             return Err(Unsent::Busy);
         }
-        let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
         self.sent.push(packet);
         Ok(())
     }
@@ -305,6 +316,12 @@ pub const MS: u64 = 1000 * US;
 pub const PLENTY: Budget = Budget {
     requests: 1 << 20,
     bytes: 1 << 40,
+};
+
+/// Enough for all doorbells, and for no request.
+pub const LOOKS_ALONE: Budget = Budget {
+    requests: 1 << 20,
+    bytes: 0,
 };
 
 /// An engine, its host, and one context to begin with.
@@ -791,7 +808,7 @@ impl World {
     }
 
     pub fn with(config: Config) -> Self {
-        let mut engine = Engine::new(config);
+        let mut engine = *Engine::<Sim>::new(config).unwrap();
         engine.wake();
         let doorbells = SimDoorbells::new();
         let id = add(
@@ -1153,6 +1170,17 @@ impl World {
             outcome = self.engine.run(&mut self.host, PLENTY, None);
         }
         outcome
+    }
+
+    /// Has the engine go to sleep, and answers whether it does.
+    pub fn try_sleep(&mut self) -> bool {
+        loop {
+            match self.engine.try_sleep(PLENTY.looks()) {
+                Sleep::Asleep => return true,
+                Sleep::Awake => return false,
+                Sleep::Step => (),
+            }
+        }
     }
 
     /// Lets time pass until nothing waits for it any more, but no longer than `limit`.

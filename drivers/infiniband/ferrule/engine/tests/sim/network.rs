@@ -216,6 +216,38 @@ impl Link {
         while self.step() {}
     }
 
+    /// What side `from` has to send now. It is handed to nobody.
+    pub fn sent(&mut self, from: usize) -> Vec<SentPacket> {
+        let world = &mut self.worlds[from];
+        world.run();
+        std::mem::take(&mut world.host.sent)
+    }
+
+    /// Hands packets to side `to`, which has turns when all have come.
+    pub fn give(&mut self, to: usize, packets: &[SentPacket]) {
+        for packet in packets {
+            deliver(&mut self.worlds[to], packet);
+        }
+    }
+
+    /// Hands packets to side `to`, which has a turn after each; answers what it sends.
+    pub fn answers(&mut self, to: usize, packets: &[SentPacket]) -> Vec<SentPacket> {
+        let mut answers = Vec::new();
+        for packet in packets {
+            self.give(to, std::slice::from_ref(packet));
+            answers.extend(self.sent(to));
+        }
+        answers
+    }
+
+    /// Lets time pass.
+    pub fn wait(&mut self, time: u64) {
+        self.now += time;
+        for world in &mut self.worlds {
+            world.host.now = self.now;
+        }
+    }
+
     /// Connects two unreliable connections.
     pub fn connect_uc(&mut self, qps: [&TestQp; 2], mtu: Mtu) {
         self.connect(qps, mtu, |modify| {

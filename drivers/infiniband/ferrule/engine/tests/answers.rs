@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers on the wire: their order, what their headers tell, and what the requester takes for one (IBA
+//! volume 1, 9.7.5).
+
+use ferrule_engine::packet::{opcode::rc, Aeth, Bth, Packet, Syndrome};
+use ferrule_engine::{State, Status};
+
+use crate::sim::network::{Faults, Link};
+use crate::sim::*;
+
+const PACKET: u32 = 1024;
+
+/// A connection whose packets are handed on one by one.
+struct Scene {
+    link: Link,
+    ends: [End; 2],
+    memory: [TestMr; 2],
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut link = Link::new(1, Faults::default(), false);
+        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+        let memory = [0, 1].map(|i| link.worlds[i].mr(1 << 17));
+        memory[0].fill(3);
+        memory[1].fill(7);
+        Self { link, ends, memory }
+    }
+
+    fn send(&self, wr_id: u64) -> Wr {
+        Wr::send(wr_id, &[self.memory[0].sge(0, 100)])
+    }
+
+    fn read(&self, wr_id: u64, length: u32) -> Wr {
+        let sge = self.memory[0].sge(0, length);
+        Wr::read(wr_id, &[sge], self.memory[1].remote(0))
+    }
+
+    fn fetch_add(&self, wr_id: u64) -> Wr {
+        let sge = self.memory[0].sge(0, 8);
+        Wr::fetch_add(wr_id, sge, self.memory[1].remote(0), 1)
+    }
+
+    /// Posts all at once; answers their packets, each of which asks to be acknowledged.
+    fn post(&mut self, wrs: &[Wr]) -> Vec<SentPacket> {
+        for wr in wrs {
+            self.ends[0].qp.put_send(wr);
+        }
+        self.ends[0].qp.ring();
+        let mut packets = self.link.sent(0);
+        for packet in &mut packets {
+            packet.transport[8] |= Bth::ACK_REQ;
+            packet.seal();
+        }
+        packets
+    }
+
+    fn post_recvs(&self, count: u64) {
+        for wr_id in 0..count {
+            let sge = self.memory[1].sge(0, 100);
+            self.ends[1].qp.post_recv(wr_id, &[sge]);
+        }
+    }
+
+    /// How requests have ended.
+    fn ended(&self) -> Vec<(u64, u8)> {
+        let ended = self.ends[0].cq.drain();
+        ended.iter().map(|wc| (wc.wr_id, wc.status)).collect()
+    }
+}
+
+/// The opcode of a packet, its number counted from the first one, and the messages that it tells of.
+fn told(packet: &SentPacket) -> (u8, u32, Option<u32>) {
+    let packet = Packet::parse(&packet.transport, packet.transport.len()).unwrap();
+    let bth = packet.bth();
+    let number = bth.psn.get().wrapping_sub(SQ_PSN) & 0xff_ffff;
+    (bth.opcode, number, packet.aeth().map(|aeth| aeth.msn.get()))
+}
+
+/// Answers leave in the order of the requests, and each tells how many messages had been carried out when
+/// its own was. What is acknowledged by the answer with data behind it is not acknowledged by itself.
+#[test]
+fn answers_leave_in_order_with_numbers_of_their_own() {
+    let mut s = Scene::new();
+    s.post_recvs(3);
+    let wrs = [
+        s.send(0),
+        s.read(1, 3 * PACKET),
+        s.send(2),
+        s.fetch_add(3),
+        s.send(4),
+    ];
+    let requests = s.post(&wrs);
+    s.link.give(1, &requests);
+    let answers = s.link.sent(1);
+    assert_eq!(
+        answers.iter().map(told).collect::<Vec<_>>(),
+        [
+            (rc::READ_RESPONSE_FIRST, 1, Some(2)),
+            (rc::READ_RESPONSE_MIDDLE, 2, None),
+            (rc::READ_RESPONSE_LAST, 3, Some(2)),
+            (rc::ATOMIC_ACKNOWLEDGE, 5, Some(4)),
+            (rc::ACKNOWLEDGE, 6, Some(5)),
+        ]
+    );
+    s.link.give(0, &answers);
+    s.link.settle();
+    assert_eq!(s.ended(), [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)]);
+    // Asked for again, an answer tells what it told.
+    s.link.give(1, &requests[1..2]);
+    let again = s.link.sent(1);
+    assert_eq!(told(&again[0]), (rc::READ_RESPONSE_FIRST, 1, Some(2)));
+    // An acknowledgement that is behind the data waits for them.
+    s.link.give(1, &[requests[1].clone(), requests[4].clone()]);
+    let again: Vec<_> = s.link.sent(1).iter().map(|packet| told(packet).0).collect();
+    assert_eq!(again[2..], [rc::READ_RESPONSE_LAST, rc::ACKNOWLEDGE]);
+}
+
+/// The host has no room for an answer with data: nothing overtakes it.
+#[test]
+fn an_answer_that_waits_for_the_host_keeps_its_place() {
+    let mut s = Scene::new();
+    s.post_recvs(1);
+    let wrs = [s.send(0), s.read(1, 8)];
+    let requests = s.post(&wrs);
+    s.link.give(1, &requests);
+    s.link.worlds[1].host.busy = 1;
+    assert_eq!(s.link.sent(1), []);
+    s.link.wait(50 * US);
+    let answers: Vec<_> = s.link.sent(1).iter().map(told).collect();
+    assert_eq!(answers, [(rc::READ_RESPONSE_ONLY, 1, Some(2))]);
+}
+
+/// What an answer with data tells in its header.
+fn aeth(packet: &mut SentPacket) -> &mut u8 {
+    let at = size_of::<Bth>();
+    assert!(packet.transport.len() >= at + size_of::<Aeth>());
+    &mut packet.transport[at]
+}
+
+/// Data with a refusal in their header are no success.
+#[test]
+fn data_that_refuse_are_no_answer() {
+    // RNR, remote access, remote operation.
+    for syndrome in [0x20, 0x62, 0x63] {
+        for is_atomic in [false, true] {
+            let mut s = Scene::new();
+            let before = s.memory[0].bytes(0, 8);
+            let wr = match is_atomic {
+                false => s.read(1, 8),
+                true => s.fetch_add(1),
+            };
+            let next = s.read(2, 8);
+            let requests = s.post(&[wr, next]);
+            s.link.give(1, &requests);
+            let mut answers = s.link.sent(1);
+            *aeth(&mut answers[0]) = syndrome;
+            answers[0].seal();
+            s.link.give(0, &answers);
+            s.link.sent(0);
+            let (bad, flushed) = (Status::BadResponse as u8, Status::Flushed as u8);
+            assert_eq!(s.ended(), [(1, bad), (2, flushed)]);
+            assert_eq!(s.memory[0].bytes(0, 8), before);
+            s.link.worlds[0].state(&s.ends[0].qp, State::Err);
+        }
+    }
+}
+
+/// An answer begins with its first packet, ends with its last one, and does neither between.
+#[test]
+fn answers_keep_their_order_of_opcodes() {
+    const FIRST: u8 = rc::READ_RESPONSE_FIRST;
+    const MIDDLE: u8 = rc::READ_RESPONSE_MIDDLE;
+    const LAST: u8 = rc::READ_RESPONSE_LAST;
+    const ONLY: u8 = rc::READ_RESPONSE_ONLY;
+
+    let orders = [
+        ([FIRST, MIDDLE, LAST], true),
+        ([MIDDLE, MIDDLE, LAST], false),
+        ([ONLY, MIDDLE, LAST], false),
+        ([LAST, MIDDLE, LAST], false),
+        ([FIRST, FIRST, LAST], false),
+        ([FIRST, LAST, LAST], false),
+        ([FIRST, ONLY, LAST], false),
+        ([FIRST, MIDDLE, MIDDLE], false),
+        ([FIRST, MIDDLE, FIRST], false),
+        ([FIRST, MIDDLE, ONLY], false),
+    ];
+    for (order, is_good) in orders {
+        let mut s = Scene::new();
+        let read = s.read(1, 3 * PACKET);
+        let requests = s.post(&[read]);
+        s.link.give(1, &requests);
+        let mut answers = s.link.sent(1);
+        for (answer, opcode) in answers.iter_mut().zip(order) {
+            set_opcode(answer, opcode);
+        }
+        s.link.give(0, &answers);
+        s.link.sent(0);
+        let status = match is_good {
+            true => Status::Success,
+            false => Status::BadResponse,
+        };
+        assert_eq!(s.ended(), [(1, status as u8)], "{order:x?}");
+    }
+}
+
+/// Gives an answer another opcode, and the header that goes with it.
+fn set_opcode(answer: &mut SentPacket, opcode: u8) {
+    let at = size_of::<Bth>();
+    let has = answer.transport[0] != rc::READ_RESPONSE_MIDDLE;
+    let needs = opcode != rc::READ_RESPONSE_MIDDLE;
+    answer.transport[0] = opcode;
+    match (has, needs) {
+        (false, true) => drop(answer.transport.splice(at..at, [0; size_of::<Aeth>()])),
+        (true, false) => drop(answer.transport.drain(at..at + size_of::<Aeth>())),
+        _ => (),
+    }
+    answer.seal();
+}
+
+/// Of what was asked for again, answers may begin and end anywhere: rdma_rxe goes on with the middle of its
+/// answer, others begin anew.
+#[test]
+fn answers_to_what_was_asked_again_begin_anywhere() {
+    for opcode in [rc::READ_RESPONSE_FIRST, rc::READ_RESPONSE_MIDDLE] {
+        let mut s = Scene::new();
+        let read = s.read(1, 5 * PACKET);
+        let requests = s.post(&[read]);
+        s.link.give(1, &requests);
+        let mut answers = s.link.sent(1);
+        // Two in the middle are lost.
+        let lost: Vec<_> = answers.drain(1..3).collect();
+        s.link.give(0, &answers);
+        let again = s.link.sent(0);
+        assert_eq!((again.len(), told(&again[0]).1), (1, 1));
+        s.link.give(1, &again);
+        let mut answers = s.link.sent(1);
+        assert_eq!(answers.len(), lost.len());
+        set_opcode(&mut answers[0], opcode);
+        s.link.give(0, &answers);
+        s.link.sent(0);
+        assert_eq!(s.ended(), [(1, 0)]);
+        let length = 5 * PACKET as usize;
+        assert_eq!(s.memory[0].bytes(0, length), s.memory[1].bytes(0, length));
+    }
+}
+
+/// The responder may tell of more receive requests at any time, by the number that it has acknowledged last
+/// (IBA volume 1, 9.7.7.2).
+#[test]
+fn credits_come_by_themselves() {
+    let mut s = Scene::new();
+    s.post_recvs(1);
+    let first = s.send(0);
+    let requests = s.post(&[first]);
+    s.link.give(1, &requests);
+    let acknowledged = s.link.sent(1);
+    s.link.give(0, &acknowledged);
+    let wrs = [s.send(1), s.send(2), s.send(3), s.send(4)];
+    // None is left, so one goes alone.
+    assert_eq!(s.post(&wrs).len(), 1);
+    let mut renewed = acknowledged[0].clone();
+    let credits = |count: u8| Syndrome::Acknowledge(count).bits();
+    *aeth(&mut renewed) = credits(2);
+    renewed.seal();
+    s.link.give(0, std::slice::from_ref(&renewed));
+    // With two more, the third message is the last one that finds a receive request.
+    assert_eq!(s.link.sent(0).len(), 1);
+    // A copy of what was told before takes nothing away.
+    let before = s.link.worlds[0].engine.counters().duplicates;
+    s.link.give(0, &acknowledged);
+    assert_eq!(s.link.sent(0), []);
+    assert_eq!(s.link.worlds[0].engine.counters().duplicates, before + 1);
+    *aeth(&mut renewed) = credits(3);
+    renewed.seal();
+    s.link.give(0, &[renewed]);
+    assert_eq!(s.link.sent(0).len(), 1);
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a peer can do to this side's memory by packets, and what of its requests this side is told.
+
+use ferrule_engine::abi::{wc_flags, wr_flags, wr_opcode};
+use ferrule_engine::packet::{Bth, Reth};
+use ferrule_engine::{MwType, Status};
+
+use crate::sim::network::{Faults, Link};
+use crate::sim::*;
+
+/// A connection; the memory of the second side may be bound to windows.
+struct Scene {
+    link: Link,
+    ends: [End; 2],
+    mine: TestMr,
+    theirs: TestMr,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut link = Link::new(1, Faults::default(), false);
+        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+        let mine = link.worlds[0].mr(8192);
+        let memory = memory::shared(8192);
+        let theirs = link.worlds[1].mr_with(1, BINDABLE, memory, 0, 8192);
+        mine.fill(3);
+        theirs.fill(7);
+        Self {
+            link,
+            ends,
+            mine,
+            theirs,
+        }
+    }
+
+    /// A window of the second side, bound to so many bytes of its memory; its key.
+    fn window(&mut self, offset: u64, length: u64) -> u32 {
+        let world = &mut self.link.worlds[1];
+        let window = world.mw(1, MwType::Type2);
+        let key = window & !0xff | (window + 1) & 0xff;
+        let bind = Wr::bind(9, window, key, self.theirs.remote(offset), length);
+        self.ends[1].qp.post_send(&bind);
+        self.link.settle();
+        self.ends[1].cq.expect(9, Status::Success);
+        key
+    }
+
+    /// Posts a request of the first side; answers how it ends.
+    fn ends(&mut self, wr: &Wr) -> u8 {
+        self.ends[0].qp.post_send(wr);
+        self.link.settle();
+        self.ends[0].cq.poll().expect("no completion").status
+    }
+}
+
+/// An atomic operation needs all of its 8 bytes, of which the window may have only some.
+#[test]
+fn an_atomic_reaches_no_further_than_its_window() {
+    for (offset, status) in [
+        (0, Status::Success),
+        (8, Status::RemoteAccess),
+        (16, Status::RemoteAccess),
+    ] {
+        for is_swap in [false, true] {
+            let mut s = Scene::new();
+            let key = s.window(0, 15);
+            let remote = (s.theirs.iova + offset, key);
+            let before = s.theirs.bytes(0, 64);
+            let found = u64::from_ne_bytes(before[offset as usize..][..8].try_into().unwrap());
+            let wr = match is_swap {
+                true => Wr::compare_swap(1, s.mine.sge(0, 8), remote, found, !found),
+                false => Wr::fetch_add(1, s.mine.sge(0, 8), remote, 1),
+            };
+            assert_eq!(s.ends(&wr), status as u8, "at {offset}");
+            let is_changed = s.theirs.bytes(0, 64) != before;
+            assert_eq!(is_changed, status == Status::Success, "at {offset}");
+        }
+    }
+}
+
+/// A SEND with invalidate closes the window that it names, and no other one, and the receiver is told which.
+#[test]
+fn a_send_invalidates_the_key_that_it_names() {
+    let mut s = Scene::new();
+    let keys = [s.window(0, 8), s.window(8, 8)];
+    for length in [8, 3000] {
+        let wr_id = u64::from(length);
+        s.ends[1].qp.post_recv(wr_id, &[s.theirs.sge(64, 4096)]);
+        let key = if length == 8 {
+            keys[1]
+        } else {
+            s.window(16, 8)
+        };
+        let send = Wr::send(2, &[s.mine.sge(0, length)])
+            .with_opcode(wr_opcode::SEND_WITH_INV)
+            .with_imm(key.to_le_bytes());
+        assert_eq!(s.ends(&send), Status::Success as u8);
+        let wc = s.ends[1].cq.expect(wr_id, Status::Success);
+        assert_eq!((wc.flags, wc.imm), (wc_flags::WITH_INV, key.to_le_bytes()));
+    }
+    let write = |s: &Scene, offset: u64, key| {
+        Wr::write(3, &[s.mine.sge(0, 8)], (s.theirs.iova + offset, key))
+    };
+    let open = write(&s, 0, keys[0]);
+    assert_eq!(s.ends(&open), Status::Success as u8);
+    let closed = write(&s, 8, keys[1]);
+    assert_eq!(s.ends(&closed), Status::RemoteAccess as u8);
+}
+
+/// Who waits for solicited completions alone is woken by a message that asks for it, of one packet or of
+/// several.
+#[test]
+fn a_solicited_message_wakes_its_receiver() {
+    for opcode in [wr_opcode::SEND, wr_opcode::RDMA_WRITE_WITH_IMM] {
+        for length in [8, 3000] {
+            let mut s = Scene::new();
+            for wr_id in 0..2 {
+                s.ends[1].qp.post_recv(wr_id, &[s.theirs.sge(4096, 4096)]);
+            }
+            s.ends[1].cq.arm(0, true);
+            let sge = [s.mine.sge(0, length)];
+            let wr = Wr::write(1, &sge, s.theirs.remote(0)).with_opcode(opcode);
+            let wr = match opcode {
+                wr_opcode::SEND => Wr::send(1, &sge),
+                _ => wr,
+            };
+            assert_eq!(s.ends(&wr), Status::Success as u8);
+            assert_eq!(s.link.worlds[1].events(), []);
+            let asks = wr.with_flags(wr_flags::SIGNALED | wr_flags::SOLICITED);
+            assert_eq!(s.ends(&asks), Status::Success as u8);
+            let woken = Event::Completion(s.ends[1].cq.name);
+            assert_eq!(s.link.worlds[1].events(), [woken]);
+        }
+    }
+}
+
+/// A read that comes again is answered if it asks for what it asked for, or for a part of that, and not for
+/// other memory or by another key.
+#[test]
+fn a_read_that_comes_again_reads_the_same() {
+    let mut s = Scene::new();
+    let read = Wr::read(1, &[s.mine.sge(0, 3000)], s.theirs.remote(64));
+    s.ends[0].qp.post_send(&read);
+    let request = s.link.sent(0).remove(0);
+    let mut answers = |change: &dyn Fn(&mut Reth, &mut u8)| {
+        let mut packet = request.clone();
+        let at = size_of::<Bth>();
+        let bytes = &packet.transport;
+        let word = |from: usize| u32::from_be_bytes(bytes[from..from + 4].try_into().unwrap());
+        let addr = u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        let mut reth = Reth {
+            addr: addr.into(),
+            rkey: word(at + 8).into(),
+            length: word(at + 12).into(),
+        };
+        let mut number = packet.transport[11];
+        change(&mut reth, &mut number);
+        packet.transport[11] = number;
+        let fields = [
+            &reth.addr.get().to_be_bytes()[..],
+            &reth.rkey.get().to_be_bytes(),
+            &reth.length.get().to_be_bytes(),
+        ];
+        packet.transport[at..at + 16].copy_from_slice(&fields.concat());
+        packet.seal();
+        s.link.give(1, &[packet]);
+        s.link.sent(1).len()
+    };
+    assert_eq!(answers(&|_, _| ()), 3);
+    assert_eq!(answers(&|_, _| ()), 3);
+    let other_place = |reth: &mut Reth, _: &mut u8| reth.addr = (reth.addr.get() + 8).into();
+    assert_eq!(answers(&other_place), 0);
+    let other_key = |reth: &mut Reth, _: &mut u8| reth.rkey = (reth.rkey.get() ^ 1).into();
+    assert_eq!(answers(&other_key), 0);
+    let more = |reth: &mut Reth, _: &mut u8| reth.length = 3001.into();
+    assert_eq!(answers(&more), 0);
+    let second = |by: u64, length: u32| {
+        move |reth: &mut Reth, number: &mut u8| {
+            *number += 1;
+            reth.addr = (reth.addr.get() + by).into();
+            reth.length = length.into();
+        }
+    };
+    assert_eq!(answers(&second(1024, 3000 - 1024)), 2);
+    assert_eq!(answers(&second(1024, 1024)), 1);
+    assert_eq!(answers(&second(1024, 1000)), 0);
+    assert_eq!(answers(&second(0, 3000 - 1024)), 0);
+    assert_eq!(answers(&second(2048, 1024)), 0);
+}
+
+/// What the host found no room for is sent later with the same bytes, wherever in the list they begin.
+#[test]
+fn a_packet_that_found_no_room_is_sent_whole() {
+    for busy in 1..6 {
+        let mut s = Scene::new();
+        let sges = [
+            s.mine.sge(4000, 700),
+            s.mine.sge(0, 900),
+            s.mine.sge(1000, 2900),
+        ];
+        let wr = Wr::write(1, &sges, s.theirs.remote(0));
+        s.ends[0].qp.post_send(&wr);
+        s.link.worlds[0].host.busy = busy;
+        s.link.settle();
+        s.ends[0].cq.expect(1, Status::Success);
+        let lists = [(4000, 700), (0, 900), (1000, 2900)];
+        let sent = lists.map(|(from, length)| s.mine.bytes(from, length));
+        assert_eq!(s.theirs.bytes(0, 4500), sent.concat());
+    }
+}

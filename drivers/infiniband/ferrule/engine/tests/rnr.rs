@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receiver not ready: what it costs, and what goes on meanwhile (IBA volume 1, 9.7.5.2.8).
+
+use ferrule_engine::packet::{opcode::rc, Packet, Syndrome};
+use ferrule_engine::{Modify, Status};
+
+use crate::sim::network::{Faults, Link};
+use crate::sim::*;
+
+/// What the timer's code 12 asks for, and its code 0.
+const WAIT: u64 = 640 * US;
+const LONGEST: u64 = 655_360 * US;
+
+/// A connection whose packets are handed on one by one.
+struct Scene {
+    link: Link,
+    ends: [End; 2],
+    memory: [TestMr; 2],
+}
+
+impl Scene {
+    fn new(change: impl Fn(&mut Modify)) -> Self {
+        let mut link = Link::new(1, Faults::default(), false);
+        let ends = link.pair(|world, cq| world.qp(cq, cq), change);
+        let memory = [0, 1].map(|i| link.worlds[i].mr(1 << 16));
+        Self { link, ends, memory }
+    }
+
+    /// So many RNR retries.
+    fn with_retries(retries: u8) -> Self {
+        Self::new(|modify| modify.rnr_retry = modify.rnr_retry.map(|_| retries))
+    }
+
+    /// Posts so many SENDs, from 0 on; answers their packets.
+    fn sends(&mut self, count: u64) -> Vec<SentPacket> {
+        for wr_id in 0..count {
+            let sge = self.memory[0].sge(0, 100);
+            self.ends[0].qp.put_send(&Wr::send(wr_id, &[sge]));
+        }
+        self.ends[0].qp.ring();
+        self.link.sent(0)
+    }
+
+    fn post_recv(&self, wr_id: u64) {
+        let sge = self.memory[1].sge(0, 100);
+        self.ends[1].qp.post_recv(wr_id, &[sge]);
+    }
+
+    fn not_ready(&self) -> u64 {
+        self.link.worlds[0].engine.counters().receiver_not_ready
+    }
+
+    /// How requests have ended.
+    fn ended(&self) -> Vec<u8> {
+        let ended = self.ends[0].cq.drain();
+        ended.iter().map(|wc| wc.status).collect()
+    }
+}
+
+/// Whether an answer says that there was no receive request.
+fn is_not_ready(answer: &SentPacket) -> bool {
+    let packet = Packet::parse(&answer.transport, answer.transport.len()).unwrap();
+    let syndrome = packet
+        .aeth()
+        .and_then(|aeth| Syndrome::parse(aeth.syndrome));
+    matches!(syndrome, Some(Syndrome::NotReady(_)))
+}
+
+/// The network has the refusal twice: the second copy tells nothing new while the wait runs.
+#[test]
+fn a_refusal_that_comes_twice_costs_one_retry() {
+    let mut s = Scene::with_retries(1);
+    let sent = s.sends(1);
+    let refusal = s.link.answers(1, &sent);
+    assert!(is_not_ready(&refusal[0]));
+    for _ in 0..3 {
+        s.link.give(0, &refusal);
+        assert_eq!(s.link.sent(0), []);
+    }
+    assert_eq!((s.ended(), s.not_ready()), (vec![], 1));
+    // The wait is as long as the first copy said.
+    s.link.wait(WAIT - 1);
+    assert_eq!(s.link.sent(0), []);
+    s.link.wait(1);
+    s.post_recv(7);
+    s.link.settle();
+    assert_eq!(s.ended(), [Status::Success as u8]);
+}
+
+/// One receive request comes while three SENDs wait, and the second one is refused once: by a host that
+/// keeps what is behind a refused packet, and by one that keeps nothing.
+#[test]
+fn one_lack_of_a_receive_request_costs_one_retry() {
+    for keeps in [true, false] {
+        KEEPS.set(keeps);
+        let mut s = Scene::with_retries(1);
+        let sent = s.sends(3);
+        let refusal = s.link.answers(1, &sent);
+        s.link.give(0, &refusal);
+        assert_eq!(s.link.sent(0), []);
+        s.post_recv(7);
+        s.link.wait(WAIT);
+        let again = s.link.sent(0);
+        assert_eq!(again.len(), 3);
+        let answers = s.link.answers(1, &again);
+        let refusals = answers.iter().filter(|answer| is_not_ready(answer));
+        assert_eq!(refusals.count(), 1, "keeps: {keeps}");
+        s.link.give(0, &answers);
+        assert_eq!(s.link.sent(0), []);
+        assert_eq!((s.ended(), s.not_ready()), (vec![0], 2), "keeps: {keeps}");
+        s.post_recv(8);
+        s.post_recv(9);
+        s.link.settle();
+        assert_eq!(s.ended(), [0, 0]);
+        assert_eq!(KEPT.get(), 0);
+    }
+    KEEPS.set(true);
+}
+
+/// The peer goes back when a receive request is missing, so what is kept behind that comes again. It is
+/// refused then, and not if a receive request has come before it.
+#[test]
+fn what_comes_again_is_not_refused_before() {
+    let mut s = Scene::new(|_| ());
+    let sent = s.sends(3);
+    let refusal = s.link.answers(1, &sent);
+    assert_eq!(refusal.len(), 1);
+    s.link.wait(WAIT);
+    s.post_recv(7);
+    s.link.give(1, &sent[..1]);
+    let answers = s.link.sent(1);
+    assert!(!answers.iter().any(is_not_ready));
+    s.post_recv(8);
+    s.link.give(1, &sent[1..2]);
+    let answers = s.link.sent(1);
+    assert!(!answers.iter().any(is_not_ready));
+    s.ends[1].cq.expect(7, Status::Success);
+    s.ends[1].cq.expect(8, Status::Success);
+    // The copy that was kept of the second goes with it.
+    assert_eq!(KEPT.get(), 1);
+    let answers = s.link.answers(1, &sent[2..]);
+    assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
+}
+
+/// A packet was lost. A peer that sends nothing else again has to hear that what is kept behind it found no
+/// receive request; of one that sends all again, the packet is on its way, and is not refused twice.
+#[test]
+fn what_is_kept_behind_a_loss_is_refused_once() {
+    for goes_back in [false, true] {
+        let mut s = Scene::new(|_| ());
+        s.post_recv(7);
+        let sent = s.sends(3);
+        let missing = s.link.answers(1, &sent[1..]);
+        assert_eq!(missing.len(), 1);
+        assert!(!is_not_ready(&missing[0]));
+        let answers = s.link.answers(1, &sent[..1]);
+        assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
+        if goes_back {
+            assert_eq!(s.link.answers(1, &sent[1..]), []);
+        }
+        // What comes when the wait is over was sent after it.
+        s.link.wait(WAIT);
+        let answers = s.link.answers(1, &sent[1..]);
+        assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
+        s.post_recv(8);
+        s.post_recv(9);
+        s.link.wait(WAIT);
+        let answers = s.link.answers(1, &sent[1..]);
+        assert!(!answers.iter().any(is_not_ready));
+        for wr_id in 7..10 {
+            s.ends[1].cq.expect(wr_id, Status::Success);
+        }
+        assert_eq!(KEPT.get(), 0);
+    }
+}
+
+/// The peer's clock may be faster: what comes a little before its wait is over was sent after it.
+#[test]
+fn a_peer_may_have_waited_by_a_faster_clock() {
+    let mut s = Scene::new(|_| ());
+    let sent = s.sends(1);
+    for _ in 0..3 {
+        let refusal = s.link.answers(1, &sent);
+        assert_eq!((refusal.len(), is_not_ready(&refusal[0])), (1, true));
+        s.link.wait(WAIT - WAIT / 20);
+    }
+}
+
+/// A refusal that was lost is told again, long before the wait is over that nobody knows of.
+#[test]
+fn a_refusal_that_was_lost_is_told_again() {
+    let mut s = Scene::new(|modify| modify.min_rnr_timer = modify.min_rnr_timer.map(|_| 0));
+    let sent = s.sends(1);
+    let refusal = s.link.answers(1, &sent);
+    assert!(is_not_ready(&refusal[0]));
+    while s.not_ready() == 0 {
+        assert!(s.link.step());
+    }
+    assert!(s.link.now < LONGEST / 2);
+}
+
+/// While requests wait for a receiver, answers to the peer wait for the host alone.
+#[test]
+fn a_busy_host_delays_answers_by_its_own_wait() {
+    let mut s = Scene::new(|modify| modify.min_rnr_timer = modify.min_rnr_timer.map(|_| 0));
+    let sent = s.sends(1);
+    let refusal = s.link.answers(1, &sent);
+    s.link.give(0, &refusal);
+    assert_eq!(s.link.sent(0), []);
+
+    let read = Wr::read(7, &[s.memory[1].sge(0, 8)], s.memory[0].remote(0));
+    s.ends[1].qp.post_send(&read);
+    let request = s.link.sent(1);
+    s.link.worlds[0].host.busy = 1;
+    s.link.give(0, &request);
+    assert_eq!(s.link.sent(0), []);
+    s.link.wait(50 * US);
+    let answers = s.link.sent(0);
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].transport[0], rc::READ_RESPONSE_ONLY);
+    // The requests wait on, and no longer than they were to.
+    s.link.wait(LONGEST - 50 * US - 1);
+    assert_eq!(s.link.sent(0), []);
+    s.link.wait(1);
+    assert_eq!(s.link.sent(0).len(), 1);
+}
+
+/// An answer that finds the host busy, and the wait for a receiver that begins then: neither wait ends
+/// with the other.
+#[test]
+fn the_wait_for_a_receiver_outlives_that_for_the_host() {
+    let mut s = Scene::new(|_| ());
+    let sent = s.sends(1);
+    let refusal = s.link.answers(1, &sent);
+    let read = Wr::read(7, &[s.memory[1].sge(0, 8)], s.memory[0].remote(0));
+    s.ends[1].qp.post_send(&read);
+    let request = s.link.sent(1);
+    s.link.worlds[0].host.busy = 1;
+    s.link.give(0, &request);
+    assert_eq!(s.link.sent(0), []);
+    s.link.give(0, &refusal);
+    s.link.wait(50 * US);
+    let answers = s.link.sent(0);
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].transport[0], rc::READ_RESPONSE_ONLY);
+    s.link.wait(WAIT - 50 * US - 1);
+    assert_eq!(s.link.sent(0), []);
+    s.link.wait(1);
+    assert_eq!(s.link.sent(0).len(), 1);
+}

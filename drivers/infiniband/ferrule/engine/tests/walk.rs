@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Walks that pause, while others set bits.
+
+use std::collections::BTreeSet;
+
+use ferrule_engine::Walk;
+use proptest::prelude::*;
+
+use crate::sim::cases;
+
+/// The words of both levels, each of which is cleared when the walk takes it.
+struct Words {
+    tops: u64,
+    above: [u64; 16],
+    below: [u64; 1024],
+}
+
+impl Words {
+    fn set(&mut self, number: u32) {
+        let (word, top) = (number / 64, number / 64 / 64);
+        self.below[word as usize] |= 1 << (number % 64);
+        self.above[top as usize] |= 1 << (word % 64);
+        self.tops |= 1 << top;
+    }
+
+    /// Goes on, and begins anew at the end of a walk. Answers what was found.
+    fn go_on(&mut self, walk: &mut Walk, looks: &mut u32) -> Vec<u32> {
+        if walk.is_over() {
+            *walk = Walk::new(std::mem::take(&mut self.tops));
+        }
+        let mut found = Vec::new();
+        walk.go_on(
+            looks,
+            |top| std::mem::take(&mut self.above[top as usize]),
+            |word| std::mem::take(&mut self.below[word as usize]),
+            |number| found.push(number),
+        );
+        found
+    }
+}
+
+const NONE: Words = Words {
+    tops: 0,
+    above: [0; 16],
+    below: [0; 1024],
+};
+
+#[test]
+fn a_whole_tree_is_walked_in_order_look_by_look() {
+    let mut words = Words {
+        tops: (1 << 16) - 1,
+        above: [!0; 16],
+        below: [!0; 1024],
+    };
+    let mut walk = Walk::OVER;
+    let mut found = Vec::new();
+    for n in 0..16 + 1024 + 65536 {
+        assert!(n == 0 || !walk.is_over());
+        let mut looks = 1;
+        found.extend(words.go_on(&mut walk, &mut looks));
+        assert_eq!(looks, 0, "each step is a look");
+    }
+    assert!(walk.is_over());
+    assert!((0..65536).eq(found));
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// Each bit is found once for each time that it was set anew, and at the latest in the walk that begins after that.
+    #[test]
+    fn what_is_set_is_found_once(
+        steps in prop::collection::vec(
+            (prop::collection::vec(prop_oneof![0u32..200, 0u32..65536], 0..20), 0u32..40),
+            1..40,
+        ),
+    ) {
+        let mut words = NONE;
+        let mut walk = Walk::OVER;
+        let mut waiting = BTreeSet::new();
+        // Those that waited when the walk began.
+        let mut due = BTreeSet::new();
+        for (numbers, most) in steps {
+            for number in numbers {
+                words.set(number);
+                waiting.insert(number);
+            }
+            if walk.is_over() {
+                prop_assert!(due.is_empty(), "left by a walk: {due:?}");
+                due = waiting.clone();
+            }
+            let mut looks = most;
+            let found = words.go_on(&mut walk, &mut looks);
+            prop_assert!(found.len() as u32 <= most - looks);
+            prop_assert!(looks == 0 || walk.is_over());
+            for number in found {
+                // One that was taken before it was set again is found twice.
+                waiting.remove(&number);
+                due.remove(&number);
+            }
+        }
+        for _ in 0..2 {
+            let found = words.go_on(&mut walk, &mut (1 << 20));
+            found.iter().for_each(|number| { waiting.remove(number); });
+        }
+        prop_assert!(waiting.is_empty(), "never found: {waiting:?}");
+    }
+}

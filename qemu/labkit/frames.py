@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How much of the stack each function of a module takes, and how much it may.
+
+A kernel thread has 16 KiB of stack, and its users call the driver with most of it gone. The compilers put values there
+that the source has in the heap, and say nothing: so what counts is read from the machine code.
+"""
+
+import re
+from collections import defaultdict
+
+from .errors import BUILD_FAILED, LabError
+
+# Bytes. The data path runs in softirqs, and in what posts and polls in the kernel, on top of whatever was interrupted.
+LIMIT = 1024
+
+# What is not on the data path: it makes objects, in process context, or tells of them.
+SETUP_LIMIT = 2048
+SETUP = [
+    r"kernel_ext::mm::fill::<",
+    r"ferrule::verbs::new_device",
+    r"<ferrule::soft::Shared>::add_qp",
+    r"<ferrule::soft::report::Report as .*>::write",
+]
+
+_FUNCTION = re.compile(r"^(?:[0-9a-f]+ )?<(.*)>:$")
+_PUSH = re.compile(r"\tpush\s")
+_FRAME = re.compile(r"\tsub\s+(\$0x([0-9a-f]+)|%\w+),%rsp")
+_HASH = re.compile(r"\[[0-9a-f]{16}\]")
+
+
+def measure(disassembly: str) -> dict[str, float]:
+    """The bytes of stack of each function in what `objdump --disassemble --demangle` prints; infinity if they vary."""
+    frames: dict[str, float] = defaultdict(int)
+    name = ""
+    for line in disassembly.splitlines():
+        if found := _FUNCTION.match(line):
+            name = _HASH.sub("", found[1])
+        elif _PUSH.search(line):
+            frames[name] += 8
+        elif found := _FRAME.search(line):
+            # A large frame is made in steps.
+            frames[name] += int(found[2], 16) if found[2] else float("inf")
+    return frames
+
+
+def excesses(frames: dict[str, float]) -> list[str]:
+    """A line for each function that takes more than it may, the greatest first."""
+    lines = []
+    for name, size in sorted(frames.items(), key=lambda item: -item[1]):
+        is_setup = any(re.match(pattern, name) for pattern in SETUP)
+        limit = SETUP_LIMIT if is_setup else LIMIT
+        if size > limit:
+            lines.append(f"{size} bytes of stack, and may have {limit}: {name}")
+    return lines
+
+
+def check(title: str, disassembly: str) -> None:
+    """Raise LabError if a function takes more of the stack than it may, or if none was found at all."""
+    frames = measure(disassembly)
+    if not frames:
+        raise LabError(f"{title}: no function's frame was found in the module", BUILD_FAILED)
+    if lines := excesses(frames):
+        raise LabError("\n".join([f"{title}: frames are too large (qemu/labkit/frames.py)", *lines]), BUILD_FAILED)

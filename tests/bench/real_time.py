@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How late a thread with real-time priority is beside the device: what `make bench` measures of that, by instructions."""
+
+from scenario import Measure, Scenario
+from ways import Lateness
+
+MEASURES = {
+    "late_doorbells": Measure("later in 99 of 100 times, beside doorbells", "us", "doorbells"),
+    "late_requests": Measure("later in 99 of 100 times, beside 1,000 requests in lists", "us"),
+    "late_contexts": Measure("later in 99 of 100 times, beside 1,000 contexts awake", "us"),
+}
+
+DOORBELLS = (1, 512, 8000, 60000)
+
+SCENARIO = Scenario(
+    about="how late a SCHED_FIFO thread is, in a guest of one processor whose clock counts instructions",
+    lab=("--accel", "icount", "--smp", "1", "--mem", "2048"),
+    drivers=Lateness.drivers,
+    measures=MEASURES,
+    ways=(
+        *(Lateness(measure="late_doorbells", case=f"doorbells_{count}", x=count) for count in DOORBELLS),
+        Lateness(measure="late_requests", case="requests_1000"),
+        Lateness(measure="late_contexts", case="contexts_1000"),
+    ))

@@ -1,0 +1,101 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Who changes the kernel's code does not wait for the worker, though that never sleeps while there is work.
+
+usage: rcu_tasks.py DEVICE
+
+Taking the function tracer off a function waits until each thread has slept or passed a quiescent state of RCU-tasks, as
+unloading BPF programs and optimising kprobes do. How long that takes beside transfers is held against how long it takes
+beside programs that keep as many processors busy: RCU looks again after a tenth of a second, and later, whenever a thread
+runs at all.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from guestlib import Failure, Tap, check, must, note, read, wait_for
+
+DEVICE = sys.argv[1]
+LOAD = "/ferrule/build/tests/load"
+TRACING = "/sys/kernel/tracing"
+INSTANCE = f"{TRACING}/instances/rcu_tasks"
+SAMPLES = 3
+# More than are done while it is measured, and so many at a time that the engine always has work.
+WRITES = "write size=4194304 mr=4194304 window=128 count=1000000\n"
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def detach():
+    """Seconds that it takes to take the tracer off."""
+    write(f"{INSTANCE}/current_tracer", "function")
+    begin = time.monotonic()
+    write(f"{INSTANCE}/current_tracer", "nop")
+    return time.monotonic() - begin
+
+
+def median(what):
+    times = [detach() for _ in range(SAMPLES)]
+    note(f"{what}: {', '.join(f'{seconds:.2f}' for seconds in times)} s")
+    return statistics.median(times)
+
+
+def worker():
+    """The directory of the engine's thread."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and read(f"/proc/{name}/comm").strip() == DEVICE:
+            return f"/proc/{name}"
+    raise Failure(f"there is no thread {DEVICE}")
+
+
+def run_time(thread):
+    """Seconds that a thread has run."""
+    return int(read(f"{thread}/schedstat").split()[0]) / 1e9
+
+
+def beside_transfers():
+    median("while nothing runs")
+    # One is in the place of the program that transfers, and one in that of the worker.
+    burning = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2)]
+    try:
+        alone = median("without transfers")
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+    thread = worker()
+    with subprocess.Popen([LOAD, DEVICE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as load:
+        try:
+            load.stdin.write(WRITES)
+            load.stdin.flush()
+            before = run_time(thread)
+            wait_for(lambda: run_time(thread) > before + 0.5, "the worker works", 30)
+            before, begin = run_time(thread), time.monotonic()
+            beside = median("beside transfers")
+            busy = (run_time(thread) - before) / (time.monotonic() - begin)
+        finally:
+            load.kill()
+    note(f"the worker ran for {busy:.0%} of the time")
+    check(busy > 0.5, "the worker was not busy")
+    check(beside <= 2 * alone, f"{beside:.2f} s beside transfers, {alone:.2f} s without")
+
+
+def main():
+    tap = Tap()
+    if not os.path.isdir(f"{TRACING}/instances"):
+        must("mount", "-t", "tracefs", "tracefs", TRACING)
+    os.mkdir(INSTANCE)
+    write(f"{INSTANCE}/set_ftrace_filter", "schedule")
+    tap.case("beside_transfers", beside_transfers)
+    os.rmdir(INSTANCE)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

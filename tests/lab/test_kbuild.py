@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Unit tests of Kbuild: kernels that the module cannot be for are refused in one line that says why."""
+
+import subprocess
+import unittest
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y"}
+
+
+def read(config: dict[str, str]) -> subprocess.CompletedProcess:
+    """What make says of a kernel's configuration, as kbuild has it: as variables."""
+    words = [f"{name}={value}" for name, value in config.items()]
+    return subprocess.run(["make", "--dry-run", "--file", "Kbuild", "obj=.", "src=.", *words, "clean-files"], cwd=CHECKOUT,
+                          capture_output=True, text=True)
+
+
+class Refused(unittest.TestCase):
+    def refused(self, config: dict[str, str], why: str) -> None:
+        lines = read(config).stderr.splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], rf"^Kbuild:\d+: \*\*\* This kernel .*{why}.*  Stop\.$")
+
+    def test_without_rust(self):
+        self.refused({**FIT, "CONFIG_RUST": ""}, "CONFIG_RUST=y")
+
+    def test_without_rdma(self):
+        self.refused({**FIT, "CONFIG_INFINIBAND_USER_ACCESS": ""}, "CONFIG_INFINIBAND_USER_ACCESS")
+        self.refused({**FIT, "CONFIG_INFINIBAND_VIRT_DMA": ""}, "CONFIG_INFINIBAND_VIRT_DMA")
+
+    def test_preempt_rt(self):
+        self.refused({**FIT, "CONFIG_PREEMPT_RT": "y"}, "CONFIG_PREEMPT_RT")
+
+    def test_others_are_not(self):
+        self.assertNotIn("This kernel", read(FIT).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
