@@ -104,9 +104,9 @@ void ferrule_helper_copy_current_cpus(struct cpumask *to)
 	cpumask_copy(to, current->cpus_ptr);
 }
 
-void ferrule_helper_cond_resched_tasks_rcu_qs(void)
+unsigned long ferrule_helper_jiffies_now(void)
 {
-	cond_resched_tasks_rcu_qs();
+	return jiffies;
 }
 
 /* The name is taken as it is, not as a format. */

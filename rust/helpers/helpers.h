@@ -27,7 +27,7 @@ void ferrule_helper_preempt_disable(void);
 void ferrule_helper_preempt_enable(void);
 void ferrule_helper_cond_resched(void);
 void ferrule_helper_copy_current_cpus(struct cpumask *to);
-void ferrule_helper_cond_resched_tasks_rcu_qs(void);
+unsigned long ferrule_helper_jiffies_now(void);
 struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
 						  const char *name);
 

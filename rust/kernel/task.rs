@@ -16,6 +16,7 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    ffi::c_ulong,
     prelude::*,
     str::CStr,
     types::{
@@ -40,13 +41,37 @@ pub fn cond_resched() {
     unsafe { bindings::cond_resched() }
 }
 
-/// As [`cond_resched`], and is a quiescent state of RCU-tasks,
-/// which wait for each thread to sleep: who changes code under probes and tracers has to wait for a thread that
-/// neither sleeps nor calls this. May sleep.
-#[inline]
-pub fn cond_resched_tasks_rcu_qs() {
-    // SAFETY: The function has no preconditions but a context that may sleep.
-    unsafe { bindings::cond_resched_tasks_rcu_qs() }
+/// The quiescent states of a thread that runs for long without sleep.
+///
+/// RCU waits until each processor has passed one, and RCU-tasks, which free code under probes and tracers, until
+/// each thread has. `cond_resched()` passes none where the kernel preempts by itself. The tick passes one of RCU only
+/// if it finds preemption enabled, and RCU forces one only after a tenth of a second.
+pub struct QuiescentStates {
+    /// The tick of the last one, in jiffies.
+    tick: c_ulong,
+}
+
+impl QuiescentStates {
+    /// For a thread that begins a long run.
+    pub fn begin() -> Self {
+        // SAFETY: The function has no preconditions.
+        let now = unsafe { bindings::jiffies_now() };
+        Self { tick: now }
+    }
+
+    /// Passes one, of RCU and of RCU-tasks, if a tick has come since the last: the scheduler looks whether somebody
+    /// else should run. May sleep.
+    #[inline]
+    pub fn pass(&mut self) {
+        // SAFETY: The function has no preconditions.
+        let now = unsafe { bindings::jiffies_now() };
+        if now != self.tick {
+            self.tick = now;
+            // SAFETY: The function has no preconditions but a context that may sleep. The task is running, so it is
+            // not taken off the run queue.
+            unsafe { bindings::schedule() };
+        }
+    }
 }
 
 /// While one lives, nobody else runs on the processor but interrupts and what they raise. Any

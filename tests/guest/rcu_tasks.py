@@ -22,7 +22,7 @@ DEVICE = sys.argv[1]
 LOAD = "/ferrule/build/tests/load"
 TRACING = "/sys/kernel/tracing"
 INSTANCE = f"{TRACING}/instances/rcu_tasks"
-SAMPLES = 3
+SAMPLES = 5
 # More than are done while it is measured, and so many at a time that the engine always has work.
 WRITES = "write size=4194304 mr=4194304 window=128 count=1000000\n"
 

@@ -51,10 +51,10 @@ use kernel_ext::{
     random::random_u32,
     sync::WaitQueue,
     task::{
-        cond_resched_tasks_rcu_qs,
         single_task_running,
         Current,
-        Kthread, //
+        Kthread,
+        QuiescentStates, //
     },
     time::{
         monotonic_ns,
@@ -469,6 +469,7 @@ pub(super) fn command<R>(
 ///
 /// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
 pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
+    let mut quiescent = QuiescentStates::begin();
     for _ in 0..FINISH_ROUNDS {
         let mut owner = core.shard.enter();
         owner.take_messages();
@@ -479,7 +480,7 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         if !outcome.more && !message {
             return;
         }
-        cond_resched_tasks_rcu_qs();
+        quiescent.pass();
     }
     core.wake_worker();
 }
@@ -522,19 +523,24 @@ pub(super) fn spawn_worker(name: &CStr, core: Arc<WithTimer<Core>>) -> Result<Kt
 
 /// What the worker does.
 fn work(thread: &Current, core: &WithTimer<Core>) {
+    let mut quiescent = QuiescentStates::begin();
     while !thread.should_stop() {
         core.worker
             .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
         core.wanted.xchg(0, Full);
         while serve(core, WORKER, None) && !thread.should_stop() {
-            cond_resched_tasks_rcu_qs();
+            quiescent.pass();
         }
         if !core.offers.are_welcome() {
             continue;
         }
         // The scheduler wakes a thread near to who woke it: there, of all places, is a program.
         let alone = single_task_running() || (thread.move_away().is_ok() && single_task_running());
-        let found = if alone { stay_awake(thread, core) } else { 0 };
+        let found = if alone {
+            stay_awake(thread, core, &mut quiescent)
+        } else {
+            0
+        };
         core.worker_requests.fetch_add(found, Relaxed);
         core.offers.ended(found);
     }
@@ -543,13 +549,13 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
 /// Serves programs that need not kick, until they pause or somebody else needs the processor.
 ///
 /// Answers how many requests it found.
-fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
+fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
     core.shard.enter().engine.wake();
     loop {
-        found += spin(thread, core);
+        found += spin(thread, core, quiescent);
         // When the thread is told to stop, all contexts have been closed.
-        if thread.should_stop() || fall_asleep(core) {
+        if thread.should_stop() || fall_asleep(core, quiescent) {
             break;
         }
     }
@@ -565,20 +571,20 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>) -> u64 {
 /// From here on programs kick. What was rung before they could see that, the engine finds when it looks once more; then
 /// it stays awake, and so does the worker. Where programs ring without a pause it does so beside them: else their kicks
 /// would get in each other's way.
-fn fall_asleep(core: &WithTimer<Core>) -> bool {
+fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool {
     loop {
         let step = core.shard.enter().engine.try_sleep(SLICE.looks());
         match step {
             Sleep::Asleep => return true,
             Sleep::Awake => return false,
-            Sleep::Step => cond_resched_tasks_rcu_qs(),
+            Sleep::Step => quiescent.pass(),
         }
     }
 }
 
 /// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
 /// processor; answers how many requests it found.
-fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
+fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
     let mut looks = 0u32;
     let mut idle_since = 0;
@@ -595,7 +601,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>) -> u64 {
         });
         found += u64::from(done);
         // The thread sleeps only when there is nothing to do, and programs decide when that is.
-        cond_resched_tasks_rcu_qs();
+        quiescent.pass();
         if !single_task_running() || thread.should_stop() {
             break;
         }
