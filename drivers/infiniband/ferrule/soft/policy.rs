@@ -91,7 +91,9 @@ const OTHERS: Budget = SLICE;
 /// What a command may do for others after its own work.
 const COMMAND: Budget = KICK;
 
-/// What a timer may do in softirq context, where nothing else runs on the processor.
+/// What a timer may do in softirq context, where nothing else runs on the processor: as much as a few slices, since
+/// what is left then waits for the worker, and that for its turn. A network device may hand 300 packets to Linux in
+/// one softirq.
 const TIMER: Budget = Budget {
     requests: 64,
     bytes: 256 << 10,

@@ -33,11 +33,14 @@ impl Writer for Report {
         let objects = inspect(core, |engine| engine.objects());
         writeln!(f, "{objects:#?}")?;
 
-        // The shard is entered for each queue pair anew, so that a long list stops nobody.
-        let mut last = None;
-        while let Some(qpn) = inspect(core, |engine| engine.next_qp(last)) {
-            last = Some(qpn);
-            queue_pair(core, qpn, f)?;
+        // The shard is entered for each step anew, so that a long list stops nobody.
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let found;
+            (found, next) = inspect(core, |engine| engine.find_qp(from));
+            if let Some(qpn) = found {
+                queue_pair(core, qpn, f)?;
+            }
         }
         Ok(())
     }

@@ -256,6 +256,11 @@ impl<H: Host> Contexts<H> {
         Some(id)
     }
 
+    /// The next turn is that of this one, which is due.
+    pub(crate) fn set_turn(&mut self, id: ContextId) {
+        self.next = id.0;
+    }
+
     /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`.
     #[inline]
     pub(crate) fn look(&mut self, id: ContextId, looks: u32, rung: impl FnMut(u32)) -> Look {

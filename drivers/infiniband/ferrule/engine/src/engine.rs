@@ -89,8 +89,8 @@ pub struct Config {
     pub retries_for_ever: bool,
 }
 
-/// How many numbers of queue pairs a step of [`Engine::fail_context`] looks at.
-const FAIL_STEP: u32 = 64;
+/// How many numbers of queue pairs a step of [`Engine::fail_context`] or [`Engine::find_qp`] looks at.
+const STEP: u32 = 64;
 
 /// How many looks a context gets, before those after it have their turns.
 const CONTEXT_LOOKS: u32 = 64;
@@ -483,9 +483,13 @@ impl<H: Host> Engine<H> {
         Ok(left)
     }
 
-    /// The number of the queue pair after `after`, or of the first: to visit all of them.
-    pub fn next_qp(&self, after: Option<u32>) -> Option<u32> {
-        self.qps.next(after)
+    /// Visits queue pairs of the device in steps, beginning with the index `from`: answers the number of the first
+    /// that is there, and the index to go on with, or none if all have been seen.
+    pub fn find_qp(&self, from: u32) -> (Option<u32>, Option<u32>) {
+        let end = from.saturating_add(STEP).min(self.qps.capacity());
+        let found = (from..end).find_map(|index| self.qps.number_at(index));
+        let next = found.map_or(end, |qpn| (qpn & abi::DB_INDEX_MASK).wrapping_add(1));
+        (found, (next < self.qps.capacity()).then_some(next))
     }
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
@@ -493,7 +497,7 @@ impl<H: Host> Engine<H> {
     /// Looks at some queue pairs of the device, beginning with the index `from`, and answers the index to go on with,
     /// or none if all have been seen. [`Engine::run`], until nothing is left, ends their work with flush errors.
     pub fn fail_context(&mut self, host: &mut H, id: ContextId, from: u32) -> Option<u32> {
-        let end = from.saturating_add(FAIL_STEP);
+        let end = from.saturating_add(STEP);
         for index in from..end {
             if let Some(mut qp) = self.qps.take_index(index) {
                 if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
@@ -602,6 +606,7 @@ impl<H: Host> Engine<H> {
     fn look_around(&mut self, mut looks: u32) -> u32 {
         // Each once; and as long as one has doorbells left, all of them again.
         let mut left = self.contexts.watched();
+        let usual = looks.min(CONTEXT_LOOKS);
         while looks != 0 && left != 0 {
             let Some(context) = self.contexts.take_turn() else {
                 break;
@@ -610,6 +615,10 @@ impl<H: Host> Engine<H> {
             let look = self.look_at(context, most);
             looks = looks.wrapping_sub(most.wrapping_sub(look.left));
             left = if look.more {
+                // The end of the looks came too soon for this one: the next run goes on with it.
+                if most < usual {
+                    self.contexts.set_turn(context);
+                }
                 self.contexts.watched()
             } else {
                 left.wrapping_sub(1)

@@ -168,9 +168,8 @@ impl<H: Host> Qps<H> {
         (qp.core.id.number == qpn).then_some(qp)
     }
 
-    /// The number of the first queue pair after `after`, or of the first of all.
-    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
-        let index = self.table.next(after.map(|qpn| qpn & abi::DB_INDEX_MASK))?;
+    /// The number of the queue pair at an index, if there is one.
+    pub(crate) fn number_at(&self, index: u32) -> Option<u32> {
         Some(self.table.get(index)?.core.id.number)
     }
 

@@ -365,12 +365,6 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
-
-    /// The first index after `after` that has an object, or the first of all.
-    pub(crate) fn next(&self, after: Option<u32>) -> Option<u32> {
-        let first = after.map_or(0, |index| index.wrapping_add(1));
-        (first..self.capacity).find(|&index| self.get(index).is_some())
-    }
 }
 
 /// The generation that `index` begins with: not to be guessed without `seed`.

@@ -9,8 +9,8 @@ use crate::sim::*;
 
 /// As the kernel's: what is done between two moments at which others may run.
 const SLICE: Budget = Budget {
-    requests: 64,
-    bytes: 128 << 10,
+    requests: 32,
+    bytes: 64 << 10,
 };
 
 /// All queue pairs of one context with nothing in their queues, and what was looked at so far.
@@ -247,7 +247,8 @@ fn sleep_comes_in_steps() {
             .post_send(&Wr::write(2, &[], (0, 0)));
         // One that waits to be looked at keeps the engine awake.
         assert_eq!(s.w.engine.try_sleep(SLICE.looks()), Sleep::Awake);
-        for _ in 0..1000 / (SLICE.looks() / 2) + 1 {
+        // The doorbells that are found cost looks, too.
+        for _ in 0..1000 / (SLICE.looks() / 2) + 2 {
             s.run();
         }
         assert_eq!(s.cq.drain().len(), 2);
@@ -334,4 +335,22 @@ fn doorbells_that_are_rung_again_do_not_delay_those_behind() {
     // Its turn comes behind all that were found before it.
     while s.enter(|w| w.engine.run(&mut w.host, SLICE, None)).more {}
     s.cq.expect(1, Status::Success);
+}
+
+/// A report visits each queue pair, in steps that pass 64 numbers at most.
+#[test]
+fn a_report_passes_gaps_in_steps() {
+    let mut s = Scene::new(300);
+    for qp in s.qps.drain(1..299) {
+        s.w.engine.remove_qp(qp.id.number).unwrap();
+    }
+    let (mut found, mut from) = (vec![], Some(0));
+    while let Some(index) = from {
+        let (qpn, next) = s.w.engine.find_qp(index);
+        assert!(next.is_none_or(|next| next > index && next <= index + 64));
+        found.extend(qpn);
+        from = next;
+    }
+    let numbers: Vec<u32> = s.qps.iter().map(|qp| qp.id.number).collect();
+    assert_eq!(found, numbers);
 }

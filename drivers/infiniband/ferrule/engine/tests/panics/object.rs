@@ -265,7 +265,7 @@ methods! {
     attach_mcast(qpn: u32, gid: &Gid, memory: Box<Group>)
         -> Result<Option<Box<Group>>, Handed<Group>>;
     detach_mcast(qpn: u32, gid: &Gid) -> Result<Option<Box<Group>>, Error>;
-    next_qp(after: Option<u32>) -> Option<u32>;
+    find_qp(from: u32) -> (Option<u32>, Option<u32>);
     fail_context(host: &mut Opaque, id: ContextId, from: u32) -> Option<u32>;
     set_context_dead(id: ContextId) -> ();
     ring_qp(qpn: u32) -> ();
