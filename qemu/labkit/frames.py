@@ -16,7 +16,7 @@ LIMIT = 1024
 # What is not on the data path: it makes objects, in process context, or tells of them.
 SETUP_LIMIT = 2048
 SETUP = [
-    r"kernel_ext::mm::fill::<",
+    r"kernel_ext::boxed::fill::<",
     r"ferrule::verbs::new_device",
     r"<ferrule::soft::Shared>::add_qp",
     r"<ferrule::soft::report::Report as .*>::write",

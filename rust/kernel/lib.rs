@@ -4,6 +4,7 @@
 //!
 //! The modules are named and laid out as those of `kernel`, so that each could move there.
 
+pub mod boxed;
 pub mod crc32;
 pub mod error;
 pub mod mm;

@@ -23,7 +23,7 @@ LARGE = """
   43:\tsub    $0x3f1,%rsp
 """
 SETUP = """
-0000000000000080 <kernel_ext[de0f951f81c8680e]::mm::fill::<u64, ferrule[d51df0c69e45abcd]::new::{closure#0}>>:
+0000000000000080 <kernel_ext[de0f951f81c8680e]::boxed::fill::<u64, ferrule[d51df0c69e45abcd]::new::{closure#0}>>:
   80:\tsub    $0x7f8,%rsp
 """
 

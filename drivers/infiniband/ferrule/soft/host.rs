@@ -29,12 +29,10 @@ use kernel::{
     sync::Arc, //
 };
 use kernel_ext::{
+    boxed::boxed,
     crc32,
     error::code::ENOBUFS,
-    mm::{
-        self,
-        SharedArea, //
-    },
+    mm::SharedArea,
     nospec::index_nospec,
     sync::smp_mb,
     time::monotonic_raw_ns, //
@@ -127,7 +125,7 @@ impl Host for Kernel {
     type Early = Early;
 
     fn boxed<T>(make: impl FnOnce() -> T) -> Option<KBox<T>> {
-        mm::boxed(make, GFP_KERNEL_ACCOUNT).ok()
+        boxed(make, GFP_KERNEL_ACCOUNT).ok()
     }
 
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<KBox<[T; N]>> {

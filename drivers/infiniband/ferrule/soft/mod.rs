@@ -57,7 +57,7 @@ use kernel::{
     },
 };
 use kernel_ext::{
-    mm,
+    boxed::boxed,
     task::Kthread,
     time::WithTimer, //
 };
@@ -232,7 +232,7 @@ impl Shared {
     /// Opens a user context.
     pub(crate) fn add_context(&self, areas: Areas) -> Result<ContextId> {
         let make = || ferrule_engine::Context::new(areas);
-        let context = mm::boxed(make, GFP_KERNEL_ACCOUNT)?;
+        let context = boxed(make, GFP_KERNEL_ACCOUNT)?;
         self.add_boxed(context, Engine::add_context)
     }
 
