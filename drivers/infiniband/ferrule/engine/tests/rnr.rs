@@ -47,6 +47,29 @@ impl Scene {
         self.ends[1].qp.post_recv(wr_id, &[sge]);
     }
 
+    /// The peer reads, and the host has no room for the response.
+    fn read_finds_the_host_busy(&mut self) {
+        let read = Wr::read(7, &[self.memory[1].sge(0, 8)], self.memory[0].remote(0));
+        self.ends[1].qp.post_send(&read);
+        let request = self.link.sent(1);
+        self.link.worlds[0].host.busy = 1;
+        self.link.give(0, &request);
+        assert_eq!(self.link.sent(0), []);
+    }
+
+    /// The response leaves when the wait for the host is over, and the request when that for a receiver is,
+    /// which takes `wait`.
+    fn expect_both_waits(&mut self, wait: u64) {
+        self.link.wait(50 * US);
+        let answers = self.link.sent(0);
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].transport[0], rc::READ_RESPONSE_ONLY);
+        self.link.wait(wait - 50 * US - 1);
+        assert_eq!(self.link.sent(0), []);
+        self.link.wait(1);
+        assert_eq!(self.link.sent(0).len(), 1);
+    }
+
     fn not_ready(&self) -> u64 {
         self.link.worlds[0].engine.counters().receiver_not_ready
     }
@@ -118,10 +141,10 @@ fn one_lack_of_a_receive_request_costs_one_retry() {
     KEEPS.set(true);
 }
 
-/// The peer goes back when a receive request is missing, so what is kept behind that comes again. It is
-/// refused then, and not if a receive request has come before it.
+/// The peer goes back when a receive request is missing, so it sends the kept packets again. The responder
+/// refuses such a packet then, unless a receive request has come first.
 #[test]
-fn what_comes_again_is_not_refused_before() {
+fn a_kept_packet_waits_until_it_comes_again() {
     let mut s = Scene::new(|_| ());
     let sent = s.sends(3);
     let refusal = s.link.answers(1, &sent);
@@ -143,10 +166,10 @@ fn what_comes_again_is_not_refused_before() {
     assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
 }
 
-/// A packet was lost. A peer that sends nothing else again has to hear that what is kept behind it found no
-/// receive request; of one that sends all again, the packet is on its way, and is not refused twice.
+/// A packet was lost. A peer that sends that one alone again has to hear that a kept packet found no receive
+/// request. A peer that sends all again has the kept packet on its way, and hears it once.
 #[test]
-fn what_is_kept_behind_a_loss_is_refused_once() {
+fn a_kept_packet_behind_a_loss_is_refused_once() {
     for goes_back in [false, true] {
         let mut s = Scene::new(|_| ());
         s.post_recv(7);
@@ -209,21 +232,8 @@ fn a_busy_host_delays_answers_by_its_own_wait() {
     s.link.give(0, &refusal);
     assert_eq!(s.link.sent(0), []);
 
-    let read = Wr::read(7, &[s.memory[1].sge(0, 8)], s.memory[0].remote(0));
-    s.ends[1].qp.post_send(&read);
-    let request = s.link.sent(1);
-    s.link.worlds[0].host.busy = 1;
-    s.link.give(0, &request);
-    assert_eq!(s.link.sent(0), []);
-    s.link.wait(50 * US);
-    let answers = s.link.sent(0);
-    assert_eq!(answers.len(), 1);
-    assert_eq!(answers[0].transport[0], rc::READ_RESPONSE_ONLY);
-    // The requests wait on, and no longer than they were to.
-    s.link.wait(LONGEST - 50 * US - 1);
-    assert_eq!(s.link.sent(0), []);
-    s.link.wait(1);
-    assert_eq!(s.link.sent(0).len(), 1);
+    s.read_finds_the_host_busy();
+    s.expect_both_waits(LONGEST);
 }
 
 /// An answer that finds the host busy, and the wait for a receiver that begins then: neither wait ends
@@ -233,19 +243,7 @@ fn the_wait_for_a_receiver_outlives_that_for_the_host() {
     let mut s = Scene::new(|_| ());
     let sent = s.sends(1);
     let refusal = s.link.answers(1, &sent);
-    let read = Wr::read(7, &[s.memory[1].sge(0, 8)], s.memory[0].remote(0));
-    s.ends[1].qp.post_send(&read);
-    let request = s.link.sent(1);
-    s.link.worlds[0].host.busy = 1;
-    s.link.give(0, &request);
-    assert_eq!(s.link.sent(0), []);
+    s.read_finds_the_host_busy();
     s.link.give(0, &refusal);
-    s.link.wait(50 * US);
-    let answers = s.link.sent(0);
-    assert_eq!(answers.len(), 1);
-    assert_eq!(answers[0].transport[0], rc::READ_RESPONSE_ONLY);
-    s.link.wait(WAIT - 50 * US - 1);
-    assert_eq!(s.link.sent(0), []);
-    s.link.wait(1);
-    assert_eq!(s.link.sent(0).len(), 1);
+    s.expect_both_waits(WAIT);
 }
