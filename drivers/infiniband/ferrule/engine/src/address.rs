@@ -9,14 +9,14 @@ use crate::{
     attr::Path,
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::Host,
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
 };
 

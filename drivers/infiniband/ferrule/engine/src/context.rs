@@ -20,18 +20,18 @@ use crate::{
     },
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::{
         Doorbells,
         Host, //
     },
+    list::NONE,
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind,
-        NONE, //
+        TableChunk, //
     },
 };
 

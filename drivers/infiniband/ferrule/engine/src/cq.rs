@@ -12,7 +12,8 @@ use crate::{
     },
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     event::CqEvent,
     host::{
@@ -27,8 +28,7 @@ use crate::{
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
 };
 

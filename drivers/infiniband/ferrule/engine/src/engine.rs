@@ -13,6 +13,10 @@ use crate::{
         QpType,
         State, //
     },
+    chunk::{
+        Chunk,
+        Kind, //
+    },
     completer::{
         flush_receive_queue,
         flush_send_queue, //
@@ -67,10 +71,6 @@ use crate::{
         Srqs, //
     },
     state,
-    table::{
-        Chunk,
-        Kind, //
-    },
     window::Mw,
     wire::{
         self,

@@ -2,8 +2,6 @@
 
 //! What the control path answers when it refuses.
 
-use crate::table::NeedChunk;
-
 /// Why the control path refused.
 ///
 /// [`Error::errno`] names the error number that a verb answers with.
@@ -39,6 +37,31 @@ impl Error {
         }
     }
 }
+
+/// The kinds of objects that have a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// User contexts.
+    Contexts,
+    /// Memory regions.
+    Keys,
+    /// Memory windows.
+    Windows,
+    /// Completion queues.
+    Cqs,
+    /// Queue pairs.
+    Qps,
+    /// Shared receive queues.
+    Srqs,
+    /// Address handles.
+    Ahs,
+    /// Multicast groups.
+    Groups,
+}
+
+/// A table has no free slot and has to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedChunk(pub(crate) TableKind);
 
 /// An object that the engine would not take, handed back with the reason.
 #[derive(Debug)]

@@ -10,14 +10,14 @@ use crate::{
     attr::Access,
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::Host,
     qp::QpId,
     table::{
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
     window::{
         Windows,

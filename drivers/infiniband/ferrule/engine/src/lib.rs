@@ -32,6 +32,7 @@ pub mod abi;
 mod address;
 mod atomic;
 mod attr;
+mod chunk;
 mod completer;
 mod context;
 mod counters;
@@ -94,6 +95,7 @@ pub use crate::{
         QpType,
         State, //
     },
+    chunk::Chunk,
     context::{
         Context,
         ContextId,
@@ -117,7 +119,9 @@ pub use crate::{
     },
     error::{
         Error,
-        Refused, //
+        NeedChunk,
+        Refused,
+        TableKind, //
     },
     event::{
         CqEvent,
@@ -167,11 +171,6 @@ pub use crate::{
         MAX_SRQ, //
     },
     state::MAX_RD_ATOMIC,
-    table::{
-        Chunk,
-        NeedChunk,
-        TableKind, //
-    },
     walk::Walk,
     window::{
         Mw,

@@ -2,7 +2,8 @@
 
 //! First-in-first-out lists of indices, whose links stand with the indexed objects.
 
-use crate::table::NONE;
+/// No index: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// A link of a list.
 #[derive(Clone, Copy)]

@@ -8,15 +8,15 @@ use crate::{
     attr::Gid,
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::Host,
+    list::NONE,
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind,
-        NONE, //
+        TableChunk, //
     },
 };
 

@@ -12,7 +12,8 @@ use crate::{
     cq::Cqs,
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::Host,
     key::Keys,
@@ -32,8 +33,7 @@ use crate::{
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
     timer::{
         TimerSlot,

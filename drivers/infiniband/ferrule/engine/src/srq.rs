@@ -16,7 +16,8 @@ use crate::{
     },
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     event::SrqEvent,
     host::{
@@ -29,8 +30,7 @@ use crate::{
     table::{
         tops,
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
 };
 

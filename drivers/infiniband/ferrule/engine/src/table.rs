@@ -14,97 +14,18 @@
 //! links of queues and the timers. These stay in reach while the object itself has been taken out
 //! of the table to be worked on.
 
-use core::fmt;
-
-use crate::address::Ah;
-use crate::context::{
-    Context,
-    ContextLink, //
+use crate::{
+    error::{
+        Error,
+        NeedChunk,
+        Refused,
+        TableKind, //
+    },
+    host::Host,
+    list::NONE, //
 };
-use crate::cq::{
-    Cq,
-    CqLink, //
-};
-use crate::error::{
-    Error,
-    Refused, //
-};
-use crate::host::Host;
-use crate::key::Mr;
-use crate::multicast::Group;
-use crate::qp::{
-    Qp,
-    QpLink, //
-};
-use crate::srq::Srq;
-use crate::window::Mw;
 
 const FANOUT: usize = 64;
-
-/// No index: the end of a list.
-pub(crate) const NONE: u32 = u32::MAX;
-
-/// The kinds of objects that have a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableKind {
-    /// User contexts.
-    Contexts,
-    /// Memory regions.
-    Keys,
-    /// Memory windows.
-    Windows,
-    /// Completion queues.
-    Cqs,
-    /// Queue pairs.
-    Qps,
-    /// Shared receive queues.
-    Srqs,
-    /// Address handles.
-    Ahs,
-    /// Multicast groups.
-    Groups,
-}
-
-/// A table has no free slot and has to grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NeedChunk(pub(crate) TableKind);
-
-impl NeedChunk {
-    /// Allocates the chunk, with [`Host::boxed`], so this may sleep: call it without the shard.
-    pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
-        Some(Chunk(match self.0 {
-            TableKind::Contexts => Kind::Contexts(TableChunk::new()?),
-            TableKind::Keys => Kind::Keys(TableChunk::new()?),
-            TableKind::Windows => Kind::Windows(TableChunk::new()?),
-            TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
-            TableKind::Qps => Kind::Qps(TableChunk::new()?),
-            TableKind::Srqs => Kind::Srqs(TableChunk::new()?),
-            TableKind::Ahs => Kind::Ahs(TableChunk::new()?),
-            TableKind::Groups => Kind::Groups(TableChunk::new()?),
-        }))
-    }
-}
-
-/// Memory for 64 more objects, on its way to [`Engine::add_chunk`](crate::Engine::add_chunk).
-pub struct Chunk<H: Host>(pub(crate) Kind<H>);
-
-impl<H: Host> fmt::Debug for Chunk<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Chunk")
-    }
-}
-
-/// A chunk of each kind of table.
-pub(crate) enum Kind<H: Host> {
-    Contexts(TableChunk<H, Context<H>, ContextLink>),
-    Keys(TableChunk<H, Mr<H>, ()>),
-    Windows(TableChunk<H, Mw, ()>),
-    Cqs(TableChunk<H, Cq<H>, CqLink>),
-    Qps(TableChunk<H, Qp<H>, QpLink>),
-    Srqs(TableChunk<H, Srq<H>, ()>),
-    Ahs(TableChunk<H, Ah<H>, ()>),
-    Groups(TableChunk<H, Group, ()>),
-}
 
 /// Room for one object, `B` being its box, and for what belongs to its number.
 pub(crate) struct Slot<B, L> {
@@ -130,7 +51,8 @@ pub(crate) struct TableChunk<H: Host, T, L> {
 }
 
 impl<H: Host, T, L: Default> TableChunk<H, T, L> {
-    fn new() -> Option<Self> {
+    /// Allocates it, with [`Host::boxed_array`], so this may sleep.
+    pub(crate) fn new() -> Option<Self> {
         Some(Self {
             leaf: H::boxed_array(|_| Slot {
                 object: None,

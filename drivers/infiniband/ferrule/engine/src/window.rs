@@ -15,7 +15,8 @@ use crate::{
     attr::Access,
     error::{
         Error,
-        Refused, //
+        Refused,
+        TableKind, //
     },
     host::Host,
     key::{
@@ -26,8 +27,7 @@ use crate::{
     qp::QpId,
     table::{
         Table,
-        TableChunk,
-        TableKind, //
+        TableChunk, //
     },
 };
 

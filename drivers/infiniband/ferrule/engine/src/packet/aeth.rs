@@ -10,7 +10,7 @@ use zerocopy_derive::{
     Unaligned, //
 };
 
-use super::U24;
+use super::u24::U24;
 
 /// An acknowledgement: 4 bytes.
 #[derive(

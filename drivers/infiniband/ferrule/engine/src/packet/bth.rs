@@ -11,7 +11,7 @@ use zerocopy_derive::{
     Unaligned, //
 };
 
-use super::U24;
+use super::u24::U24;
 
 /// The base transport header: 12 bytes.
 #[derive(

@@ -26,6 +26,7 @@ mod ieth;
 mod imm;
 pub mod opcode;
 mod reth;
+mod u24;
 mod xrceth;
 
 pub use self::{
@@ -51,6 +52,7 @@ pub use self::{
         Rule, //
     },
     reth::Reth,
+    u24::U24,
     xrceth::XrcEth,
 };
 
@@ -62,39 +64,6 @@ pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The most bytes of headers that a packet has: those of an atomic operation over XRC.
 pub const MAX_HEADERS: usize = 44;
-
-/// A number of 24 bits, big-endian: of a queue pair, or a sequence number.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    zerocopy_derive::FromBytes,
-    zerocopy_derive::Immutable,
-    zerocopy_derive::IntoBytes,
-    zerocopy_derive::KnownLayout,
-    zerocopy_derive::Unaligned,
-)]
-#[repr(C)]
-pub struct U24([u8; 3]);
-
-impl U24 {
-    /// The low 24 bits of a number.
-    #[inline]
-    pub const fn new(value: u32) -> Self {
-        let [_, high, middle, low] = value.to_be_bytes();
-        Self([high, middle, low])
-    }
-
-    /// The number.
-    #[inline]
-    pub const fn get(self) -> u32 {
-        let Self([high, middle, low]) = self;
-        u32::from_be_bytes([0, high, middle, low])
-    }
-}
 
 /// Why bytes are no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

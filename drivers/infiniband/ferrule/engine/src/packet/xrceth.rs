@@ -10,7 +10,7 @@ use zerocopy_derive::{
     Unaligned, //
 };
 
-use super::U24;
+use super::u24::U24;
 
 /// The shared receive queue that a request over XRC is for: 4 bytes.
 #[derive(
