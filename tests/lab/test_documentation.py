@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Unit tests of the documentation: what lies at the top, links and names of files in the pages, and their length."""
+"""Unit tests of the documentation: what lies at the top, links and names in the pages, and their length."""
 
 import re
 import tempfile
@@ -114,6 +114,14 @@ class Checkout(unittest.TestCase):
         for page in pages():
             with self.subTest(page=str(page)):
                 self.assertEqual(absent_files(page), [])
+
+    def test_counters(self):
+        driver = CHECKOUT / DRIVER
+        shown = re.findall(r'c"(\w+)":', (driver / "soft/statistics.rs").read_text())
+        counted = re.findall(r"^    pub (\w+): u\d+,", (CHECKOUT / ENGINE / "src/counters.rs").read_text(), re.MULTILINE)
+        self.assertTrue(shown and counted)
+        page = (driver / "Documentation/observability.md").read_text()
+        self.assertEqual({*shown, *counted} - set(_SPAN.findall(page)), set())
 
     def test_first_pages_are_short(self):
         for page in SHORT:
