@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The rooms of the lab, from the ground up; a file imports only those above it.
+"""The files of the lab, from the ground up; a file imports only those above it.
 
 errors    the errors that a person may meet, and their exit status
 ui        the lines that say what takes long, and their log files

@@ -104,7 +104,7 @@ const TIMER: Budget = Budget {
 const RECEIVE: Budget = TIMER;
 
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
-/// timers as queue pairs, each due every ten microseconds; this leaves them a fifth of a processor at
+/// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
 /// most, in which nobody could be scheduled.
 const TIMER_PAUSE: u64 = 8;
 

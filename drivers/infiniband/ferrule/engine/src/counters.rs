@@ -50,14 +50,15 @@ pub struct Counters {
     pub request_errors: u64,
     /// Messages of a peer that the responder refused.
     pub responder_errors: u64,
-    /// Times that a responder had no receive request.
+    /// Times that a requester began to wait since its peer had no receive request.
     pub receiver_not_ready: u64,
-    /// Times that a responder saw another sequence number than it expected.
+    /// Times that a packet had another sequence number than the one expected: of a request at the responder, or of data
+    /// that answer one at the requester.
     pub sequence_errors: u64,
     /// Retries that were counted (C9-139): nobody answered in time, the peer said that a packet was missing, or
     /// data of an answer were.
     pub retries: u64,
-    /// Messages that nobody acknowledged.
+    /// Times that nobody answered before the timeout; of a local peer, messages that nobody took.
     pub unanswered: u64,
     /// Packets that were sent again early, since answers usually take less time.
     pub probes: u64,

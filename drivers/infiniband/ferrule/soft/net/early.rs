@@ -41,8 +41,8 @@ impl Drop for Room {
 
 /// The packets that are kept for a queue pair in one direction, by sequence number.
 ///
-/// Keeping one allocates, without sleeping, the few bytes that say where it is; its own stay where the
-/// network device has put them. It is done where a packet was lost, and nowhere else.
+/// Keeping one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
+/// where the network device has put them. It is done where a packet was lost, and nowhere else.
 pub(crate) struct Early {
     packets: RBTree<u32, (Received, Room)>,
     count: u32,
