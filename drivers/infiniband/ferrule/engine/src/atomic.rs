@@ -17,7 +17,10 @@ use crate::{
         Message, //
     },
     qp::Core,
-    request::Opcode,
+    request::{
+        Opcode,
+        WORD, //
+    },
     responder::{
         Refusal,
         Reply, //
@@ -28,9 +31,6 @@ use crate::{
         Inline, //
     },
 };
-
-/// The bytes that an atomic operation works on.
-pub(crate) const WORD: u32 = 8;
 
 /// Carries an atomic operation out and hands what was there to the peer.
 pub(crate) fn answer<H: Host>(

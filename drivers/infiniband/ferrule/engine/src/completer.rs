@@ -21,16 +21,14 @@ use crate::{
         Core,
         Qp, //
     },
-    request::{
-        completion_opcode,
-        Status, //
-    },
+    request::completion_opcode,
     requester::Requester,
     responder::Responder,
     schedule::{
         Bus,
         Next, //
     },
+    status::Status, //
 };
 
 /// What a completion tells, beside whose it is.

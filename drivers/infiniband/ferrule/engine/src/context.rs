@@ -27,6 +27,7 @@ use crate::{
         Doorbells,
         Host, //
     },
+    id::ContextId,
     list::NONE,
     table::{
         tops,
@@ -41,25 +42,6 @@ const IDLE_LOOKS: u32 = 1024;
 
 /// What it costs in looks to tell a context to kick: it is told, looked at, and perhaps told otherwise.
 const TELL_LOOKS: u32 = 3;
-
-/// The number of a context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContextId(pub(crate) u32);
-
-impl ContextId {
-    /// Numbers are below this: the most contexts that may be open at a time.
-    pub const LIMIT: u32 = 1 << 16;
-
-    /// The context of a number, if there is one.
-    pub fn from_number(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// The number, below [`LIMIT`](Self::LIMIT).
-    pub fn number(self) -> u32 {
-        self.0
-    }
-}
 
 /// A user context.
 pub struct Context<H: Host> {

@@ -30,18 +30,15 @@ use crate::{
         Qp, //
     },
     request::{
+        NoReceive,
         Opcode,
-        SendRequest,
-        Status, //
+        SendRequest, //
     },
     requester::{
         enter_error,
         Unfinished, //
     },
-    responder::{
-        NoReceive,
-        Responder, //
-    },
+    responder::Responder,
     schedule::{
         Bus,
         Qps, //
@@ -51,6 +48,7 @@ use crate::{
         Inline,
         Unreachable, //
     },
+    status::Status,
     unreliable::{
         drop_too_long,
         end_in_error,

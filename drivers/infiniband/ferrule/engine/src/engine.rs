@@ -23,7 +23,6 @@ use crate::{
     },
     context::{
         Context,
-        ContextId,
         Contexts,
         Look,
         Sleep, //
@@ -44,6 +43,10 @@ use crate::{
         Refused, //
     },
     host::Host,
+    id::{
+        ContextId,
+        QpId, //
+    },
     key::{
         Keys,
         Mr,
@@ -54,10 +57,7 @@ use crate::{
         Group, //
     },
     port::Port,
-    qp::{
-        Qp,
-        QpId, //
-    },
+    qp::Qp,
     requester,
     schedule::{
         Budget,

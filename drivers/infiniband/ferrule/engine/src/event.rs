@@ -2,8 +2,10 @@
 
 //! Asynchronous events and the steps that tracepoints show.
 
-use crate::attr::State;
-use crate::request::Status;
+use crate::{
+    attr::State,
+    status::Status, //
+};
 
 /// Asynchronous events of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

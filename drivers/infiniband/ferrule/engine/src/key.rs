@@ -14,7 +14,7 @@ use crate::{
         TableKind, //
     },
     host::Host,
-    qp::QpId,
+    id::QpId,
     table::{
         Table,
         TableChunk, //

@@ -45,6 +45,7 @@ mod event;
 pub mod fast;
 mod grh;
 pub mod host;
+mod id;
 mod key;
 mod list;
 mod local;
@@ -54,6 +55,7 @@ pub mod packet;
 mod port;
 mod psn;
 mod qp;
+mod qp_init;
 mod read;
 mod request;
 mod requester;
@@ -63,6 +65,7 @@ mod schedule;
 mod sgl;
 mod srq;
 mod state;
+mod status;
 mod table;
 mod timer;
 mod uc;
@@ -98,7 +101,6 @@ pub use crate::{
     chunk::Chunk,
     context::{
         Context,
-        ContextId,
         Sleep, //
     },
     counters::{
@@ -139,6 +141,10 @@ pub use crate::{
         Queue,
         Region, //
     },
+    id::{
+        ContextId,
+        QpId, //
+    },
     key::{
         Memory,
         Mr,
@@ -152,16 +158,12 @@ pub use crate::{
         MAX_MCAST_GRP,
         MAX_MCAST_QP_ATTACH, //
     },
-    qp::{
-        Qp,
-        QpId,
+    qp::Qp,
+    qp_init::{
         QpInit,
         GSI, //
     },
-    request::{
-        Status,
-        MAX_MESSAGE, //
-    },
+    request::MAX_MESSAGE,
     ring::RingLayout,
     schedule::Budget,
     srq::{
@@ -171,6 +173,7 @@ pub use crate::{
         MAX_SRQ, //
     },
     state::MAX_RD_ATOMIC,
+    status::Status,
     walk::Walk,
     window::{
         Mw,

@@ -10,7 +10,6 @@ use crate::{
         wr_flags,
         wr_opcode, //
     },
-    atomic,
     attr::{
         Access,
         QpType, //
@@ -20,7 +19,7 @@ use crate::{
         Host,
         Queue, //
     },
-    qp::QpInit,
+    qp_init::QpInit,
     ring::RingLayout,
     sgl::{
         Cursor,
@@ -28,48 +27,14 @@ use crate::{
         Sgl,
         Side, //
     },
+    status::Status, //
 };
 
 /// The longest message in bytes (IBA volume 1, C9-8).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// How a request ended, with the values of `enum ferrule_wc_status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Status {
-    /// It did what it should.
-    Success = 0,
-    /// The data do not fit, or are longer than a message may be.
-    LocalLength = 1,
-    /// The request is malformed, or not one that the queue pair can do.
-    LocalOperation = 2,
-    /// A local key does not open what the request names.
-    LocalProtection = 4,
-    /// The queue pair was in error before the request's turn came.
-    Flushed = 5,
-    /// A memory window could not be bound.
-    WindowBind = 6,
-    /// The responder answered what cannot be.
-    BadResponse = 7,
-    /// Data could not be placed in the responder's own memory.
-    LocalAccess = 8,
-    /// The responder found the request invalid.
-    RemoteInvalidRequest = 9,
-    /// The responder refused the access to its memory.
-    RemoteAccess = 10,
-    /// The responder could not carry the request out.
-    RemoteOperation = 11,
-    /// Nobody answered, after all retries.
-    RetryExceeded = 12,
-    /// The responder had no receive request, after all retries.
-    RnrRetryExceeded = 13,
-    /// The responder gave up.
-    RemoteAbort = 16,
-    /// The queue pair is broken.
-    Fatal = 19,
-    /// Something else.
-    General = 21,
-}
+/// The bytes that an atomic operation works on.
+pub(crate) const WORD: u32 = 8;
 
 /// What a send request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +105,7 @@ impl Opcode {
         )
     }
 
-    /// An operation on [`atomic::WORD`] bytes of the peer's memory.
+    /// An operation on [`WORD`] bytes of the peer's memory.
     #[inline]
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Opcode::CompareSwap | Opcode::FetchAdd)
@@ -313,10 +278,10 @@ impl SendRequest {
         }
         if self.opcode.is_atomic() {
             // What was there comes back whole; room for more than that is left alone.
-            if self.length < atomic::WORD {
+            if self.length < WORD {
                 return Err(Status::LocalLength);
             }
-            self.length = atomic::WORD;
+            self.length = WORD;
         }
         Ok(())
     }
@@ -363,6 +328,16 @@ impl SendRequest {
     pub(crate) fn entries(&self) -> &[abi::Sge] {
         self.payload.entries(usize::from(self.head.num_sge.get()))
     }
+}
+
+/// Why a receive request could not be had.
+pub(crate) enum NoReceive {
+    /// None is posted.
+    Empty,
+    /// It is malformed.
+    Malformed(Status),
+    /// The ring is broken.
+    Jump,
 }
 
 /// The private copy of a receive request.

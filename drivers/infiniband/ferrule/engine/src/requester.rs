@@ -34,8 +34,7 @@ use crate::{
     },
     request::{
         Opcode,
-        SendRequest,
-        Status, //
+        SendRequest, //
     },
     responder::Reply,
     schedule::{
@@ -47,6 +46,7 @@ use crate::{
         check_list,
         Cursor, //
     },
+    status::Status,
     window::{
         Bind,
         BindError, //

@@ -26,9 +26,9 @@ use crate::{
     read,
     request::{
         total_length,
+        NoReceive,
         Opcode,
-        ReceiveRequest,
-        Status, //
+        ReceiveRequest, //
     },
     schedule::Bus,
     sgl::{
@@ -40,6 +40,7 @@ use crate::{
         Side,
         Unreachable, //
     },
+    status::Status, //
 };
 
 /// How the requester is answered.
@@ -88,16 +89,6 @@ pub(crate) struct Responder {
     last_told: bool,
     /// The next sequence number that is expected.
     psn: u32,
-}
-
-/// Why a receive request could not be had.
-pub(crate) enum NoReceive {
-    /// None is posted.
-    Empty,
-    /// It is malformed.
-    Malformed(Status),
-    /// The ring is broken.
-    Jump,
 }
 
 /// Why a message is refused.

@@ -4,7 +4,6 @@
 
 use crate::{
     abi,
-    context::ContextId,
     counters::{
         Count,
         Counters, //
@@ -16,6 +15,10 @@ use crate::{
         TableKind, //
     },
     host::Host,
+    id::{
+        ContextId,
+        QpId, //
+    },
     key::Keys,
     list::{
         Link,
@@ -25,10 +28,9 @@ use crate::{
     port::Port,
     qp::{
         Qp,
-        QpId,
-        QpLink,
-        GSI, //
+        QpLink, //
     },
+    qp_init::GSI,
     srq::Srqs,
     table::{
         tops,

@@ -24,8 +24,10 @@ use crate::{
         Host,
         Queue, //
     },
-    request::ReceiveRequest,
-    responder::NoReceive,
+    request::{
+        NoReceive,
+        ReceiveRequest, //
+    },
     ring::RingLayout,
     table::{
         tops,

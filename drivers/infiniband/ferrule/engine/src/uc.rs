@@ -8,7 +8,6 @@ use crate::{
     host::Host,
     message::Message,
     qp::Core,
-    request::Status,
     responder::{
         accept,
         Refusal,
@@ -16,6 +15,7 @@ use crate::{
         Responder, //
     },
     schedule::Bus,
+    status::Status,
     unreliable::{
         drop_too_long,
         end_in_error,

@@ -10,9 +10,9 @@ use crate::{
     event::QpEvent,
     host::Host,
     qp::Core,
-    request::Status,
     responder::Responder,
-    schedule::Bus, //
+    schedule::Bus,
+    status::Status, //
 };
 
 /// The queue pair cannot go on, and says so; the caller moves it to error.

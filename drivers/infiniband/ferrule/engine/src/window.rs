@@ -19,12 +19,12 @@ use crate::{
         TableKind, //
     },
     host::Host,
+    id::QpId,
     key::{
         KeyError,
         KeyUse,
         Keys, //
     },
-    qp::QpId,
     table::{
         Table,
         TableChunk, //

@@ -35,7 +35,6 @@ use crate::{
         Core,
         Qp, //
     },
-    request::Status,
     requester::{
         lost,
         rnr_wait, //
@@ -51,6 +50,7 @@ use crate::{
         Inline,
         Pieces, //
     },
+    status::Status, //
 };
 
 /// Takes an acknowledgement or an answer with data.

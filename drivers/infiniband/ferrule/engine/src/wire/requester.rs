@@ -40,8 +40,7 @@ use crate::{
     },
     request::{
         completion_opcode,
-        Opcode,
-        Status, //
+        Opcode, //
     },
     requester::{
         break_down,
@@ -61,6 +60,7 @@ use crate::{
         Inline,
         Side, //
     },
+    status::Status, //
 };
 
 /// What is known of a request that has been taken from the ring and has not ended.

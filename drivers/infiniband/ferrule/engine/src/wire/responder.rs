@@ -57,7 +57,6 @@ use crate::{
     },
     request::{
         Opcode,
-        Status,
         MAX_MESSAGE, //
     },
     requester::{
@@ -80,6 +79,7 @@ use crate::{
         Memory,
         Side, //
     },
+    status::Status, //
 };
 
 /// Takes a packet of a request, which has just come or was kept.
@@ -234,7 +234,7 @@ pub(super) fn assemble<'a, H: Host>(
     }
     if let Some(atomic) = packet.atomic() {
         responses.target = (atomic.addr.get(), atomic.rkey.get());
-        responses.total = crate::atomic::WORD;
+        responses.total = crate::request::WORD;
         let (compare_add, swap) = match opcode {
             Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
             _ => (atomic.swap_or_add.get(), 0),
