@@ -8,6 +8,7 @@
 use crate::{
     abi,
     attr::Access,
+    bus::Bus,
     host::{
         Host,
         Region, //
@@ -16,16 +17,15 @@ use crate::{
         Bytes,
         Message, //
     },
-    qp::Core,
+    qp_core::Core,
+    reply::{
+        Refusal,
+        Reply, //
+    },
     request::{
         Opcode,
         WORD, //
     },
-    responder::{
-        Refusal,
-        Reply, //
-    },
-    schedule::Bus,
     sgl::{
         self,
         Inline, //

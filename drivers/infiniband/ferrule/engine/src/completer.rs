@@ -10,6 +10,10 @@ use zerocopy::byteorder::little_endian::{
 
 use crate::{
     abi,
+    bus::{
+        Bus,
+        Next, //
+    },
     counters::Count,
     cq::Overrun,
     event::{
@@ -17,17 +21,11 @@ use crate::{
         Trace, //
     },
     host::Host,
-    qp::{
-        Core,
-        Qp, //
-    },
+    qp::Qp,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
     request::completion_opcode,
-    requester::Requester,
-    responder::Responder,
-    schedule::{
-        Bus,
-        Next, //
-    },
+    send_queue::SendQueue,
     status::Status, //
 };
 
@@ -102,7 +100,7 @@ impl Completion {
 pub(crate) fn complete_send<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    sq: &Requester,
+    sq: &SendQueue,
     status: Status,
 ) -> Result<(), Overrun> {
     let request = sq.request();
@@ -149,7 +147,7 @@ pub(crate) fn complete<H: Host>(
 pub(crate) fn complete_receive_in_error<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &Responder,
+    rq: &ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {
     let request = rq.request();

@@ -15,8 +15,10 @@ use crate::{
         QpType,
         State, //
     },
+    bus::Bus,
     completer::Completion,
     counters::Count,
+    ending::enter_error,
     grh,
     host::Host,
     message::Message,
@@ -25,24 +27,16 @@ use crate::{
         MULTICAST_QPN, //
     },
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
+    qp::Qp,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
     request::{
         NoReceive,
         Opcode,
         SendRequest, //
     },
-    requester::{
-        enter_error,
-        Unfinished, //
-    },
-    responder::Responder,
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    requester::Unfinished,
+    schedule::Qps,
     sgl::{
         self,
         Inline,
@@ -209,7 +203,7 @@ pub(crate) fn arrive<H: Host>(
 fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     message: Message<'_, H>,
     area: &Area,
     qkey: u32,
@@ -225,7 +219,7 @@ fn receive<H: Host>(
 fn take<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     mut message: Message<'_, H>,
     area: &Area,
     qkey: u32,

@@ -13,6 +13,11 @@ use crate::{
         QpType,
         State, //
     },
+    budget::Budget,
+    bus::{
+        Bus,
+        Next, //
+    },
     chunk::{
         Chunk,
         Kind, //
@@ -38,6 +43,7 @@ use crate::{
         CqResize,
         Cqs, //
     },
+    ending::enter_error,
     error::{
         Error,
         Refused, //
@@ -59,12 +65,7 @@ use crate::{
     port::Port,
     qp::Qp,
     requester,
-    schedule::{
-        Budget,
-        Bus,
-        Next,
-        Qps, //
-    },
+    schedule::Qps,
     srq::{
         Srq,
         SrqInfo,
@@ -228,7 +229,7 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_mw(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
-        self.keys.add_mw(mw)
+        self.keys.windows.add(mw)
     }
 
     /// Removes a memory window, bound or not, by any key that it has had.
@@ -501,7 +502,7 @@ impl<H: Host> Engine<H> {
         for index in from..end {
             if let Some(mut qp) = self.qps.take_index(index) {
                 if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
-                    requester::enter_error(&mut self.qps, host, &mut qp.core);
+                    enter_error(&mut self.qps, host, &mut qp.core);
                 }
                 self.qps.put_back(qp);
             }

@@ -10,12 +10,12 @@
 use crate::{
     abi,
     attr::Access,
+    bind::BindError,
     host::{
         Host,
         Region, //
     },
-    key::Keys,
-    window::BindError,
+    key::Keys, //
 };
 
 /// `abi::wr_opcode` of a request that registers: only queue pairs of the host's own have it.

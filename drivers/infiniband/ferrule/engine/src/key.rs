@@ -14,7 +14,10 @@ use crate::{
         TableKind, //
     },
     host::Host,
-    id::QpId,
+    key_use::{
+        KeyError,
+        KeyUse, //
+    },
     table::{
         Table,
         TableChunk, //
@@ -141,35 +144,6 @@ impl<H: Host> Mr<H> {
     pub fn has_windows(&self) -> bool {
         self.windows != 0
     }
-}
-
-/// A use of a key, to be checked.
-#[derive(Clone, Copy)]
-pub(crate) struct KeyUse {
-    /// The protection domain of the queue pair that uses the key.
-    pub(crate) pd: u32,
-    pub(crate) key: u32,
-    /// The rights that the use needs.
-    pub(crate) need: Access,
-    /// The first byte.
-    pub(crate) addr: u64,
-    /// The number of bytes.
-    pub(crate) length: u64,
-    /// The queue pair whose peer uses the key; none if the program itself does.
-    pub(crate) peer_of: Option<QpId>,
-}
-
-/// Why the use of a key was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyError {
-    /// No region has this key, or not any more.
-    Stale,
-    /// The region belongs to another protection domain.
-    Domain,
-    /// The region does not give the right.
-    Right,
-    /// The bytes are not all within the region.
-    Range,
 }
 
 /// All memory regions and windows by their keys.

@@ -32,6 +32,9 @@ pub mod abi;
 mod address;
 mod atomic;
 mod attr;
+mod bind;
+mod budget;
+mod bus;
 mod chunk;
 mod completer;
 mod context;
@@ -39,6 +42,7 @@ mod counters;
 mod cq;
 mod datagram;
 mod doorbell;
+mod ending;
 mod engine;
 mod error;
 mod event;
@@ -47,21 +51,28 @@ mod grh;
 pub mod host;
 mod id;
 mod key;
+mod key_use;
 mod list;
 mod local;
+mod local_wr;
 mod message;
 mod multicast;
 pub mod packet;
 mod port;
 mod psn;
 mod qp;
+mod qp_core;
 mod qp_init;
 mod read;
+mod receive_queue;
+mod reply;
 mod request;
 mod requester;
 mod responder;
 mod ring;
+mod rnr_timer;
 mod schedule;
+mod send_queue;
 mod sgl;
 mod srq;
 mod state;
@@ -98,6 +109,7 @@ pub use crate::{
         QpType,
         State, //
     },
+    budget::Budget,
     chunk::Chunk,
     context::{
         Context,
@@ -165,7 +177,6 @@ pub use crate::{
     },
     request::MAX_MESSAGE,
     ring::RingLayout,
-    schedule::Budget,
     srq::{
         Srq,
         SrqInfo,

@@ -11,21 +11,15 @@ use crate::{
         QpType,
         State, //
     },
+    bus::Bus,
     host::Host,
     message::Message,
-    qp::{
-        Core,
-        Qp, //
-    },
-    responder::{
-        self,
-        Reply,
-        Responder, //
-    },
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    qp::Qp,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
+    reply::Reply,
+    responder,
+    schedule::Qps,
     uc, //
 };
 
@@ -74,7 +68,7 @@ pub(crate) fn deliver<H: Host>(
 fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Reply {
     match core.init.qp_type {

@@ -12,12 +12,14 @@ use crate::{
         PathKind, //
     },
     host::Host,
-    key::KeyUse,
-    qp::Core,
+    key_use::KeyUse,
+    psn,
+    qp_core::Core,
     request::{
         Opcode,
         SendRequest, //
     },
+    send_queue::SendQueue,
     sgl::{
         Cursor,
         InPacket,
@@ -116,6 +118,30 @@ impl<H: Host> Message<'_, H> {
                 packet,
                 offset: *start,
             }),
+        }
+    }
+}
+
+impl SendQueue {
+    /// The next piece of the request at hand, of `length` bytes.
+    pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_, H> {
+        let request = &self.request;
+        Message {
+            from: core.id.number,
+            opcode: request.opcode,
+            head: &request.head,
+            total: request.length,
+            offset: self.done,
+            length,
+            is_first: self.done == 0,
+            is_last: self.done.wrapping_add(length) == request.length,
+            psn: self.psn,
+            packets: psn::packets(length, core.attr.path_mtu),
+            bytes: Bytes::Request {
+                request,
+                pd: core.init.pd,
+                cursor: &mut self.cursor,
+            },
         }
     }
 }

@@ -11,35 +11,25 @@ use crate::{
         State, //
     },
     error::Error,
-    event::Trace,
     host::{
         Host,
         Queue, //
     },
     id::QpId,
     list::Link,
+    qp_core::Core,
     qp_init::QpInit,
-    requester::Requester,
-    responder::Responder,
+    receive_queue::ReceiveQueue,
+    send_queue::SendQueue,
     timer::TimerSlot,
     wire::Wire, //
 };
 
-/// What requester and responder of a queue pair share, and neither changes while it works.
-pub(crate) struct Core<H: Host> {
-    pub(crate) id: QpId,
-    pub(crate) state: State,
-    pub(crate) attr: Attributes,
-    pub(crate) init: QpInit<H>,
-    /// Multicast groups that it is attached to.
-    pub(crate) groups: u32,
-}
-
 /// A queue pair.
 pub struct Qp<H: Host> {
     pub(crate) core: Core<H>,
-    pub(crate) sq: Requester,
-    pub(crate) rq: Responder,
+    pub(crate) sq: SendQueue,
+    pub(crate) rq: ReceiveQueue,
     pub(crate) wire: Wire<H>,
 }
 
@@ -102,8 +92,8 @@ impl<H: Host> Qp<H> {
                 init,
                 groups: 0,
             },
-            sq: Requester::new(),
-            rq: Responder::new(),
+            sq: SendQueue::new(),
+            rq: ReceiveQueue::new(),
             wire,
         }
     }
@@ -138,57 +128,10 @@ impl<H: Host> Qp<H> {
 }
 
 /// Whether all send requests that were begun have ended.
-pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &Requester, wire: &Wire<H>) -> bool {
+pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
     if core.is_acknowledged() {
         wire.outstanding(sq.consumer()) == 0
     } else {
         !sq.is_busy()
-    }
-}
-
-impl<H: Host> Core<H> {
-    /// The index in the table.
-    #[inline]
-    pub(crate) fn index(&self) -> u32 {
-        self.id.number & abi::DB_INDEX_MASK
-    }
-
-    /// Loads the producer index of the send queue.
-    #[inline]
-    pub(crate) fn sq_producer(&self) -> u32 {
-        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, sq_producer) as u32;
-        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
-    }
-
-    /// Loads the producer index of the receive queue.
-    #[inline]
-    pub(crate) fn rq_producer(&self) -> u32 {
-        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_producer) as u32;
-        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
-    }
-
-    /// Asks the program to ring when it posts a receive request, or not to.
-    fn set_rq_doorbell(&self, wanted: bool) {
-        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_doorbell) as u32;
-        let offset = self.init.ctrl.wrapping_add(OFFSET);
-        self.init.queue.store(offset, u32::from(wanted));
-    }
-
-    /// Changes the state, and tells those who want to know.
-    pub(crate) fn set_state(&mut self, host: &mut H, state: State) {
-        if state == self.state {
-            return;
-        }
-        host.trace(&Trace::State {
-            qpn: self.id.number,
-            from: self.state,
-            to: state,
-        });
-        // In error, receive requests have to be flushed as they are posted; in all other states
-        // the engine looks for them when a message arrives.
-        if state == State::Err || self.state == State::Err {
-            self.set_rq_doorbell(state == State::Err);
-        }
-        self.state = state;
     }
 }

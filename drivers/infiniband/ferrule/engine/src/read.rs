@@ -4,14 +4,14 @@
 
 use crate::{
     attr::Access,
+    bus::Bus,
     host::Host,
     message::Message,
-    qp::Core,
-    responder::{
+    qp_core::Core,
+    reply::{
         Refusal,
         Reply, //
     },
-    schedule::Bus,
     sgl::{
         self,
         Memory,

@@ -3,405 +3,43 @@
 //! The requester: takes send requests in order, sends each in pieces, and waits for the answer.
 
 use crate::{
-    abi::wr_opcode,
     attr::{
-        Attributes,
-        Mtu,
         QpType,
         State, //
+    },
+    bind::BindError,
+    budget::Budget,
+    bus::{
+        Bus,
+        Next, //
     },
     completer::complete_send,
     counters::Count,
     datagram,
-    event::{
-        QpEvent,
-        Trace, //
-    },
-    fast::{
-        self,
-        Register, //
+    ending::{
+        break_down,
+        enter_error,
+        lost,
+        tell_drained, //
     },
     host::Host,
     local,
-    message::{
-        Bytes,
-        Message, //
-    },
+    local_wr::change_key,
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
-    request::{
-        Opcode,
-        SendRequest, //
-    },
-    responder::Reply,
-    schedule::{
-        Bus,
-        Next,
-        Qps, //
-    },
-    sgl::{
-        check_list,
-        Cursor, //
+    qp::Qp,
+    reply::Reply,
+    rnr_timer,
+    schedule::Qps,
+    send_queue::{
+        Taken,
+        Wait, //
     },
     status::Status,
-    window::{
-        Bind,
-        BindError, //
-    },
     wire::{
         self,
         Unsent, //
     },
 };
-
-/// The most bytes of a message that are sent in one piece: a multiple of every path MTU.
-const PIECE: u32 = 256 * 1024;
-
-/// What the shortest packet counts for, in bytes of a turn.
-pub(crate) const PACKET: u32 = 64;
-
-/// Nanoseconds that a receiver which is not ready asks for, by the code of the timer (IBA volume
-/// 1, table 45).
-const RNR_TIMER: [u64; 32] = [
-    655_360_000,
-    10_000,
-    20_000,
-    30_000,
-    40_000,
-    60_000,
-    80_000,
-    120_000,
-    160_000,
-    240_000,
-    320_000,
-    480_000,
-    640_000,
-    960_000,
-    1_280_000,
-    1_920_000,
-    2_560_000,
-    3_840_000,
-    5_120_000,
-    7_680_000,
-    10_240_000,
-    15_360_000,
-    20_480_000,
-    30_720_000,
-    40_960_000,
-    61_440_000,
-    81_920_000,
-    122_880_000,
-    163_840_000,
-    245_760_000,
-    327_680_000,
-    491_520_000,
-];
-
-/// What the requester waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    Nothing,
-    /// An acknowledgement that may not come.
-    Acknowledgement,
-    /// The time that a receiver which was not ready asked for.
-    Receiver,
-    /// Room for a packet.
-    Host,
-}
-
-/// The send queue's side of a queue pair.
-pub(crate) struct Requester {
-    /// The next slot to be taken.
-    consumer: u32,
-    /// The producer index as last read.
-    producer: u32,
-    /// The producer index made no sense: nothing in the ring can be believed.
-    broken: bool,
-    /// A request is at hand: `request` is it.
-    busy: bool,
-    request: SendRequest,
-    /// Bytes of the request that have been acknowledged.
-    done: u32,
-    cursor: Cursor,
-    /// The sequence number of the next packet.
-    psn: u32,
-    wait: Wait,
-    retries: u8,
-    rnr_retries: u8,
-}
-
-/// What the ring gave.
-pub(crate) enum Taken {
-    Request,
-    Nothing,
-    Malformed(Status),
-    Jump,
-}
-
-impl Requester {
-    pub(crate) fn new() -> Self {
-        Self {
-            consumer: 0,
-            producer: 0,
-            broken: false,
-            busy: false,
-            request: SendRequest::new(),
-            done: 0,
-            cursor: Cursor::default(),
-            psn: 0,
-            wait: Wait::Nothing,
-            retries: 0,
-            rnr_retries: 0,
-        }
-    }
-
-    /// Forgets all, as in RESET.
-    pub(crate) fn reset(&mut self) {
-        self.consumer = 0;
-        self.producer = 0;
-        self.broken = false;
-        self.psn = 0;
-        self.wait = Wait::Nothing;
-        self.finish();
-    }
-
-    /// Goes on as if so many requests had been taken.
-    #[cfg(test)]
-    pub(crate) fn set_indices(&mut self, index: u32) {
-        (self.consumer, self.producer) = (index, index);
-    }
-
-    /// The request at hand, or the last one.
-    pub(crate) fn request(&self) -> &SendRequest {
-        &self.request
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy
-    }
-
-    pub(crate) fn psn(&self) -> u32 {
-        self.psn
-    }
-
-    pub(crate) fn set_psn(&mut self, psn: u32) {
-        self.psn = psn;
-    }
-
-    pub(crate) fn consumer(&self) -> u32 {
-        self.consumer
-    }
-
-    /// The request at hand has ended.
-    pub(crate) fn finish(&mut self) {
-        self.busy = false;
-        self.begin_again();
-    }
-
-    /// Goes back to the start of the request at hand.
-    pub(crate) fn begin_again(&mut self) {
-        self.done = 0;
-        self.cursor = Cursor::default();
-    }
-
-    /// Has all its retries again, as the attributes have them.
-    pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
-        self.refill_transport_retries(attr);
-        self.rnr_retries = attr.rnr_retry;
-    }
-
-    /// Has all those again that are for what is lost.
-    pub(crate) fn refill_transport_retries(&mut self, attr: &Attributes) {
-        self.retries = attr.retry_cnt;
-    }
-
-    /// Looks how many requests wait in the ring.
-    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
-        if self.broken {
-            return Some(0);
-        }
-        let ring = &core.init.sq;
-        if ring.depth == 0 {
-            return Some(0);
-        }
-        if self.consumer == self.producer {
-            self.producer = core.sq_producer();
-        }
-        ring.waiting(self.consumer, self.producer)
-    }
-
-    /// Takes the next request out of the ring.
-    #[inline(always)]
-    pub(crate) fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
-        let looked = self.consumer == self.producer;
-        match self.waiting(core) {
-            None => {
-                self.broken = true;
-                return Taken::Jump;
-            }
-            Some(0) => return Taken::Nothing,
-            Some(_) => (),
-        }
-        if looked {
-            bus.host.trace(&Trace::Doorbell {
-                qpn: core.id.number,
-                producer: self.producer,
-            });
-        }
-        let init = &core.init;
-        let index = self.consumer;
-        self.consumer = index.wrapping_add(1);
-        self.busy = true;
-        let judged = self.request.read(init, index);
-        bus.counters.requests.count(1);
-        bus.host.trace(&Trace::Request {
-            qpn: core.id.number,
-            wr_id: self.request.head.wr_id.get(),
-            opcode: self.request.head.opcode,
-            length: self.request.length,
-        });
-        if let Err(status) = judged {
-            return Taken::Malformed(status);
-        }
-        // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
-        if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
-            return Taken::Malformed(Status::LocalOperation);
-        }
-        match self.check_keys(bus, core) {
-            Ok(()) => Taken::Request,
-            Err(status) => Taken::Malformed(status),
-        }
-    }
-
-    /// Local keys are checked before anything is sent, so that a request which names memory that it
-    /// must not is never begun (C10-57).
-    #[inline(always)]
-    fn check_keys<H: Host>(&self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), Status> {
-        let request = &self.request;
-        let need = request.opcode.local_need();
-        if request.is_inline() || check_list(bus.keys, core.init.pd, need, request.entries()) {
-            Ok(())
-        } else {
-            Err(Status::LocalProtection)
-        }
-    }
-
-    /// The request at hand is in the hands of the wire.
-    pub(crate) fn let_go(&mut self) {
-        self.finish();
-    }
-
-    /// The request that was copied last, and where its list goes on.
-    pub(crate) fn at_hand(&mut self) -> (&SendRequest, &mut Cursor) {
-        (&self.request, &mut self.cursor)
-    }
-
-    /// Copies a request that was taken before once more, and judges it as then.
-    pub(crate) fn reload<H: Host>(
-        &mut self,
-        bus: &mut Bus<'_, H>,
-        core: &Core<H>,
-        index: u32,
-    ) -> Result<&SendRequest, Status> {
-        self.request.read(&core.init, index)?;
-        self.check_keys(bus, core)?;
-        Ok(&self.request)
-    }
-
-    /// Whether a request of the next ones in the ring will be sent before those before it have ended: so it
-    /// asks for their answer. One that changes a key waits for that, and one that registers sends nothing.
-    pub(crate) fn is_followed<H: Host>(&mut self, core: &Core<H>) -> bool {
-        // Kernel users post a few registrations in front of a request.
-        const LOOKS: u32 = 4;
-
-        let init = &core.init;
-        let waiting = self.waiting(core).unwrap_or(0).min(LOOKS);
-        let next = (0..waiting)
-            .map(|i| SendRequest::peek(&init.queue, &init.sq, self.consumer.wrapping_add(i)))
-            .find(|&opcode| opcode != fast::WR_REGISTER);
-        !matches!(next, None | Some(wr_opcode::LOCAL_INV | wr_opcode::BIND_MW))
-    }
-
-    /// Goes back to an earlier request.
-    pub(crate) fn rewind(&mut self, index: u32) {
-        self.consumer = index;
-        self.finish();
-    }
-
-    /// Takes one of the retries after receiver not ready; answers whether there was one.
-    pub(crate) fn take_rnr_retry(&mut self, attr: &Attributes) -> bool {
-        // 7 stands for no limit.
-        if attr.rnr_retry == 7 {
-            return true;
-        }
-        match self.rnr_retries.checked_sub(1) {
-            Some(left) => {
-                self.rnr_retries = left;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Takes the next request to be flushed: first the one at hand, then those in the ring.
-    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
-        if self.busy {
-            return true;
-        }
-        match self.waiting(core) {
-            Some(0) => false,
-            Some(_) => {
-                let index = self.consumer;
-                self.consumer = index.wrapping_add(1);
-                self.request
-                    .read_head(&core.init.queue, &core.init.sq, index);
-                self.busy = true;
-                true
-            }
-            None => {
-                self.broken = true;
-                false
-            }
-        }
-    }
-
-    /// The bytes of the next piece: as many as the turn allows, and whole packets but for the last.
-    #[inline]
-    fn piece(&self, mtu: Mtu, allowed: u64) -> u32 {
-        let rest = self.request.length.wrapping_sub(self.done);
-        let allowed = allowed.min(u64::from(PIECE)) as u32;
-        if rest <= allowed {
-            return rest;
-        }
-        let whole = allowed & !mtu.bytes().wrapping_sub(1);
-        rest.min(whole.max(mtu.bytes()))
-    }
-
-    /// The next piece of the request at hand, of `length` bytes.
-    pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_, H> {
-        let request = &self.request;
-        Message {
-            from: core.id.number,
-            opcode: request.opcode,
-            head: &request.head,
-            total: request.length,
-            offset: self.done,
-            length,
-            is_first: self.done == 0,
-            is_last: self.done.wrapping_add(length) == request.length,
-            psn: self.psn,
-            packets: psn::packets(length, core.attr.path_mtu),
-            bytes: Bytes::Request {
-                request,
-                pd: core.init.pd,
-                cursor: &mut self.cursor,
-            },
-        }
-    }
-}
 
 /// A turn of the requester, in state RTS or SQD.
 ///
@@ -484,21 +122,6 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// Binds a window, registers a region or invalidates a key. All requests before have ended, so none
-/// still needs it; or it registers a region, which opens nothing yet.
-pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
-    let Qp { core, sq, .. } = qp;
-    let head = &sq.request.head;
-    match sq.request.opcode {
-        Opcode::BindWindow => bus.keys.bind(core.init.pd, core.id, &Bind::from(head)),
-        Opcode::Register => bus.keys.register(core.init.pd, &Register::from(head)),
-        _ => {
-            let key = u32::from_le_bytes(head.imm_or_inv);
-            bus.keys.invalidate(core.init.pd, core.id, key)
-        }
-    }
-}
-
 /// Sends a piece of a message of an unreliable connection. Nobody answers: what was sent is done,
 /// whatever became of it (IBA volume 1, 9.8.2.1).
 #[inline(never)]
@@ -516,7 +139,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<
     let begin = qp.sq.cursor;
     match wire::uc::send(bus, qp, length) {
         Ok(()) => {
-            bus.allowance.take_bytes(length.max(PACKET));
+            bus.allowance.take_bytes(length.max(Budget::PACKET));
             acknowledge(qps, bus, qp, length);
         }
         Err(unsent) => {
@@ -610,28 +233,10 @@ fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut 
         return fail(qps, bus, qp, Status::RnrRetryExceeded);
     }
     qp.sq.wait = Wait::Receiver;
-    qps.set_timer(qp.core.index(), bus.now.saturating_add(rnr_wait(code)));
-}
-
-/// Nanoseconds that a receiver which is not ready asks for by a code of the timer.
-pub(crate) fn rnr_wait(code: u8) -> u64 {
-    RNR_TIMER.get(usize::from(code & 31)).copied().unwrap_or(0)
-}
-
-/// Counts a retry; answers whether there are none left.
-pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
-    if bus.retries_for_ever && qp.core.attr.retry_cnt == 7 {
-        bus.counters.retries.count(1);
-        return false;
-    }
-    match qp.sq.retries.checked_sub(1) {
-        Some(left) => {
-            qp.sq.retries = left;
-            bus.counters.retries.count(1);
-            false
-        }
-        None => true,
-    }
+    qps.set_timer(
+        qp.core.index(),
+        bus.now.saturating_add(rnr_timer::nanoseconds(code)),
+    );
 }
 
 /// The timer of a queue pair has fired: it tries again, if it may.
@@ -666,27 +271,5 @@ fn fail<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status:
             core.set_state(bus.host, State::Sqe);
             qps.activate(core.index());
         }
-    }
-}
-
-/// The queue pair cannot tell any more how its requests end: it is in error, and says so.
-#[cold]
-pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    if qp.core.state != State::Err {
-        bus.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);
-        enter_error(qps, bus.host, &mut qp.core);
-    }
-}
-
-/// Moves a queue pair to state ERR; its queues will be flushed at its next turns.
-pub(crate) fn enter_error<H: Host>(qps: &mut Qps<H>, host: &mut H, core: &mut Core<H>) {
-    core.set_state(host, State::Err);
-    qps.stop(core.index());
-}
-
-/// The send queue has drained in state SQD: tells it, if that was asked for (C10-26).
-pub(crate) fn tell_drained<H: Host>(host: &mut H, core: &Core<H>) {
-    if core.attr.en_sqd_async_notify {
-        host.qp_event(&core.init.handle, QpEvent::SendQueueDrained);
     }
 }

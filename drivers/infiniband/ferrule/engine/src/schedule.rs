@@ -8,7 +8,6 @@ use crate::{
         Count,
         Counters, //
     },
-    cq::Cqs,
     error::{
         Error,
         Refused,
@@ -19,19 +18,16 @@ use crate::{
         ContextId,
         QpId, //
     },
-    key::Keys,
     list::{
         Link,
         Links,
         List, //
     },
-    port::Port,
     qp::{
         Qp,
         QpLink, //
     },
     qp_init::GSI,
-    srq::Srqs,
     table::{
         tops,
         Table,
@@ -293,100 +289,4 @@ impl<H: Host> Qps<H> {
             }
         }
     }
-}
-
-/// What a queue pair at its turn works with, beside the other queue pairs.
-pub(crate) struct Bus<'a, H: Host> {
-    pub(crate) host: &'a mut H,
-    pub(crate) keys: &'a mut Keys<H>,
-    pub(crate) cqs: &'a mut Cqs<H>,
-    pub(crate) srqs: &'a mut Srqs<H>,
-    pub(crate) port: &'a mut Port<H>,
-    pub(crate) counters: &'a mut Counters,
-    /// See [`Config`](crate::Config).
-    pub(crate) retries_for_ever: bool,
-    /// The time at which the turn began.
-    pub(crate) now: u64,
-    /// What is left of the turn.
-    pub(crate) allowance: Budget,
-}
-
-/// How much may be done: by a run of the engine, or by a queue pair in its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Requests that may be begun or flushed.
-    pub requests: u32,
-    /// Bytes that may be copied. Exceeded by at most one path MTU.
-    pub bytes: u64,
-}
-
-impl Budget {
-    /// What one turn may use: enough to be worth the change, little enough for the others.
-    pub(crate) const TURN: Budget = Budget {
-        requests: 32,
-        bytes: 64 * 1024,
-    };
-
-    /// So many looks take as long as a request: at a context, at a word of doorbells, and at a doorbell.
-    pub const LOOKS: u32 = 4;
-
-    /// How many looks this is, if nothing else is done.
-    #[inline]
-    pub fn looks(self) -> u32 {
-        self.requests.saturating_mul(Self::LOOKS)
-    }
-
-    /// What is left after so many looks. Less than a request does not count.
-    #[inline]
-    pub fn less_looks(self, looks: u32) -> Budget {
-        Budget {
-            requests: self.requests.saturating_sub(looks / Self::LOOKS),
-            ..self
-        }
-    }
-
-    /// Whether nothing is left.
-    #[inline]
-    pub fn is_spent(&self) -> bool {
-        self.requests == 0 || self.bytes == 0
-    }
-
-    /// The smaller of two budgets.
-    #[inline]
-    pub fn min(self, other: Budget) -> Budget {
-        Budget {
-            requests: self.requests.min(other.requests),
-            bytes: self.bytes.min(other.bytes),
-        }
-    }
-
-    /// What is left after `used`.
-    #[inline]
-    pub fn less(self, used: Budget) -> Budget {
-        Budget {
-            requests: self.requests.saturating_sub(used.requests),
-            bytes: self.bytes.saturating_sub(used.bytes),
-        }
-    }
-
-    /// Takes one request off.
-    #[inline]
-    pub(crate) fn take_request(&mut self) {
-        self.requests = self.requests.saturating_sub(1);
-    }
-
-    /// Takes bytes off.
-    #[inline]
-    pub(crate) fn take_bytes(&mut self, bytes: u32) {
-        self.bytes = self.bytes.saturating_sub(u64::from(bytes));
-    }
-}
-
-/// How a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// There is more to do at once.
-    Again,
-    /// There is nothing to do until a doorbell, a timer or the control path says so.
-    Idle,
 }

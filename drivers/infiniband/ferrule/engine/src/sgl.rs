@@ -11,10 +11,8 @@ use crate::{
         Packet,
         Region, //
     },
-    key::{
-        KeyUse,
-        Keys, //
-    },
+    key::Keys,
+    key_use::KeyUse, //
 };
 
 /// How far a scatter/gather list has been used.

@@ -11,6 +11,10 @@ use crate::{
         QpType,
         State, //
     },
+    ending::{
+        enter_error,
+        tell_drained, //
+    },
     error::Error,
     host::Host,
     psn,
@@ -18,11 +22,7 @@ use crate::{
         is_drained,
         Qp, //
     },
-    requester::{
-        enter_error,
-        tell_drained, //
-    },
-    schedule::Qps,
+    schedule::Qps, //
 };
 
 /// The reads and atomics that a queue pair may have outstanding, in either direction.

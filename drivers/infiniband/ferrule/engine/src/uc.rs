@@ -4,17 +4,17 @@
 
 use crate::{
     attr::State,
+    bus::Bus,
     counters::Count,
     host::Host,
     message::Message,
-    qp::Core,
-    responder::{
-        accept,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
+    reply::{
         Refusal,
-        Reply,
-        Responder, //
+        Reply, //
     },
-    schedule::Bus,
+    responder::accept,
     status::Status,
     unreliable::{
         drop_too_long,
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) fn receive<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Reply {
     let ready = matches!(
@@ -53,7 +53,7 @@ pub(crate) fn receive<H: Host>(
     } else if message.psn != rq.psn() || !rq.is_within_message() {
         bus.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
-        rq.skip(message);
+        rq.skip(message.psn, message.packets);
         return Reply::Silence;
     }
     rq.establish(bus, core);
@@ -80,7 +80,7 @@ pub(crate) fn receive<H: Host>(
     };
     bus.counters.dropped.count(1);
     rq.abandon();
-    rq.skip(message);
+    rq.skip(message.psn, message.packets);
     match dropped {
         Ok(()) => Reply::Silence,
         Err(_) => Reply::Refuse(Status::RemoteOperation),

@@ -4,14 +4,14 @@
 //! 9.9.3, table 62).
 
 use crate::{
+    bus::Bus,
     completer::complete_receive_in_error,
     counters::Count,
     cq::Overrun,
     event::QpEvent,
     host::Host,
-    qp::Core,
-    responder::Responder,
-    schedule::Bus,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
     status::Status, //
 };
 
@@ -25,7 +25,7 @@ pub(crate) fn tell_broken<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) {
 pub(crate) fn end_in_error<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {
     bus.counters.responder_errors.count(1);
@@ -47,7 +47,7 @@ pub(crate) fn end_in_error<H: Host>(
 pub(crate) fn drop_too_long<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
 ) -> Result<(), Overrun> {
     match core.init.srq {
         Some(_) => end_in_error(bus, core, rq, Status::LocalLength),

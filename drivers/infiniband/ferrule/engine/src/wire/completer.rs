@@ -14,10 +14,12 @@ use super::{
 };
 use crate::{
     attr::State,
+    bus::Bus,
     counters::{
         Count,
         Counters, //
     },
+    ending::lost,
     host::Host,
     packet::{
         self,
@@ -31,18 +33,10 @@ use crate::{
         Syndrome, //
     },
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
-    requester::{
-        lost,
-        rnr_wait, //
-    },
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    qp::Qp,
+    qp_core::Core,
+    rnr_timer,
+    schedule::Qps,
     sgl::{
         self,
         Cursor,
@@ -366,7 +360,7 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.rnr_psn = wire.unacknowledged;
-    wire.rnr_until = Some(bus.now.saturating_add(rnr_wait(code)));
+    wire.rnr_until = Some(bus.now.saturating_add(rnr_timer::nanoseconds(code)));
     wire.overdue = None;
     wire.missed = Gap::default();
 }

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     attr::State,
+    bus::Bus,
     host::{
         Early,
         Host, //
@@ -28,10 +29,7 @@ use crate::{
     packet::Syndrome,
     psn,
     qp::Qp,
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    schedule::Qps, //
 };
 
 /// Nanoseconds without progress after which nothing is kept any longer. A peer that lives has sent what is

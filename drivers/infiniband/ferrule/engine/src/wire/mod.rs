@@ -41,6 +41,10 @@ use crate::{
         QpType,
         State, //
     },
+    bus::{
+        Bus,
+        Next, //
+    },
     counters::{
         Count,
         Counters, //
@@ -64,17 +68,11 @@ use crate::{
         Packet, //
     },
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
+    qp::Qp,
+    qp_core::Core,
     request::SendRequest,
-    requester::Requester,
-    schedule::{
-        Bus,
-        Next,
-        Qps, //
-    },
+    schedule::Qps,
+    send_queue::SendQueue,
     sgl::{
         self,
         Cursor,
@@ -395,7 +393,7 @@ impl<H: Host> Wire<H> {
 
     /// The peer was elsewhere, or was not, and now it is the other way round: what has not ended is
     /// begun anew.
-    pub(crate) fn change_over(&mut self, sq: &mut Requester, was_remote: bool) {
+    pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.oldest);
             sq.set_psn(self.unacknowledged);

@@ -32,7 +32,7 @@ use crate::{
         Host, //
     },
     psn,
-    qp::Core, //
+    qp_core::Core, //
 };
 
 /// As often in turn a peer may miss the next packet, too, once it was seen to keep some.

@@ -22,40 +22,38 @@ use crate::{
         Mtu,
         State, //
     },
+    budget::Budget,
+    bus::{
+        Bus,
+        Next, //
+    },
     completer::complete,
     counters::Count,
+    ending::{
+        break_down,
+        enter_error,
+        lost,
+        tell_drained, //
+    },
     host::{
         Early,
         Host, //
     },
+    local_wr::change_key,
     packet::{
         self,
         opcode::Position,
         Bth, //
     },
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
+    qp::Qp,
+    qp_core::Core,
     request::{
         completion_opcode,
         Opcode, //
     },
-    requester::{
-        break_down,
-        change_key,
-        enter_error,
-        lost,
-        tell_drained,
-        Taken,
-        PACKET, //
-    },
-    schedule::{
-        Bus,
-        Next,
-        Qps, //
-    },
+    schedule::Qps,
+    send_queue::Taken,
     sgl::{
         Inline,
         Side, //
@@ -556,7 +554,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     if base.wants_acknowledge() || is_data_back {
         wire.probe.asked(number, bus.now);
     }
-    bus.allowance.take_bytes(length.max(PACKET));
+    bus.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
         psn::advance(record.psn, psn::packets(range.1, mtu))
     } else {

@@ -23,13 +23,19 @@ use crate::{
         Mtu,
         State, //
     },
+    budget::Budget,
+    bus::{
+        Bus,
+        Next, //
+    },
     counters::Count,
+    ending::enter_error,
     event::QpEvent,
     host::{
         Early,
         Host, //
     },
-    key::KeyUse,
+    key_use::KeyUse,
     message::{
         Bytes,
         Message, //
@@ -51,29 +57,17 @@ use crate::{
         U24, //
     },
     psn,
-    qp::{
-        Core,
-        Qp, //
-    },
+    qp::Qp,
+    qp_core::Core,
+    receive_queue::ReceiveQueue,
+    reply::Reply,
     request::{
         Opcode,
         MAX_MESSAGE, //
     },
-    requester::{
-        enter_error,
-        rnr_wait,
-        PACKET, //
-    },
-    responder::{
-        receive as take,
-        Reply,
-        Responder, //
-    },
-    schedule::{
-        Bus,
-        Next,
-        Qps, //
-    },
+    responder::receive as take,
+    rnr_timer,
+    schedule::Qps,
     sgl::{
         Inline,
         Memory,
@@ -148,7 +142,7 @@ pub(super) fn receive<H: Host>(
                 .take()
                 .is_some_and(|(refused, until)| refused == number && bus.now < until);
             if !is_copy {
-                let wait = rnr_wait(code);
+                let wait = rnr_timer::nanoseconds(code);
                 let until = bus.now.saturating_add(wait.saturating_sub(wait / 16));
                 responses.not_ready = Some((number, until));
                 responses.goes_back = true;
@@ -281,7 +275,7 @@ pub(super) fn assemble<'a, H: Host>(
 fn request<H: Host>(
     bus: &mut Bus<'_, H>,
     core: &Core<H>,
-    rq: &mut Responder,
+    rq: &mut ReceiveQueue,
     responses: &mut Responses<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
@@ -467,7 +461,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 }
 
 /// The acknowledgement header of an answer, after which `msn` messages have been carried out.
-fn aeth<H: Host>(core: &Core<H>, rq: &mut Responder, msn: u32, syndrome: Syndrome) -> Aeth {
+fn aeth<H: Host>(core: &Core<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Syndrome) -> Aeth {
     let syndrome = match syndrome {
         // How many receive requests there are is looked up when it is told; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
@@ -513,7 +507,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
             original: found.into(),
         });
         transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
-        bus.allowance.take_bytes(PACKET);
+        bus.allowance.take_bytes(Budget::PACKET);
         if let Some(resource) = wire.responses.resources.get_mut(place) {
             resource.active = false;
             resource.answered = true;
@@ -552,7 +546,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         keys: bus.keys,
     };
     packet.send(bus.host, bus.counters, wire.route.as_mut())?;
-    bus.allowance.take_bytes(length.max(PACKET));
+    bus.allowance.take_bytes(length.max(Budget::PACKET));
     bus.counters.bytes.count(length.into());
     if let Some(resource) = wire.responses.resources.get_mut(place) {
         resource.sent();

@@ -7,7 +7,7 @@ use crate::{
     host::Host,
     packet::Syndrome,
     psn,
-    qp::Core,
+    qp_core::Core,
     state::MAX_RD_ATOMIC, //
 };
 

@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     abi,
+    bus::Bus,
     counters::Count,
+    ending::enter_error,
     host::Host,
     packet::{
         self,
@@ -27,12 +29,8 @@ use crate::{
     },
     psn,
     qp::Qp,
-    requester::enter_error,
-    responder::Reply,
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    reply::Reply,
+    schedule::Qps,
     uc, //
 };
 

@@ -11,6 +11,8 @@ use super::{
 use crate::{
     abi,
     attr::Gid,
+    budget::Budget,
+    bus::Bus,
     counters::Count,
     datagram::{
         self,
@@ -41,11 +43,7 @@ use crate::{
     },
     qp::Qp,
     request::Opcode,
-    requester::PACKET,
-    schedule::{
-        Bus,
-        Qps, //
-    },
+    schedule::Qps, //
 };
 
 /// Where the route of a datagram is.
@@ -90,7 +88,7 @@ pub(crate) fn send<H: Host>(
             data: message.head.imm_or_inv,
         });
     }
-    bus.allowance.take_bytes(length.max(PACKET));
+    bus.allowance.take_bytes(length.max(Budget::PACKET));
     let packet = Outgoing {
         headers,
         payload: message.local(),

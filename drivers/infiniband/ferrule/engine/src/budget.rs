@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How much may be done at a time.
+
+/// How much may be done: by a run of the engine, or by a queue pair in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Requests that may be begun or flushed.
+    pub requests: u32,
+    /// Bytes that may be copied. Exceeded by at most one path MTU.
+    pub bytes: u64,
+}
+
+impl Budget {
+    /// What the shortest packet counts for, in bytes of a turn.
+    pub(crate) const PACKET: u32 = 64;
+
+    /// What one turn may use: enough to be worth the change, little enough for the others.
+    pub(crate) const TURN: Budget = Budget {
+        requests: 32,
+        bytes: 64 * 1024,
+    };
+
+    /// So many looks take as long as a request: at a context, at a word of doorbells, and at a doorbell.
+    pub const LOOKS: u32 = 4;
+
+    /// How many looks this is, if nothing else is done.
+    #[inline]
+    pub fn looks(self) -> u32 {
+        self.requests.saturating_mul(Self::LOOKS)
+    }
+
+    /// What is left after so many looks. Less than a request does not count.
+    #[inline]
+    pub fn less_looks(self, looks: u32) -> Budget {
+        Budget {
+            requests: self.requests.saturating_sub(looks / Self::LOOKS),
+            ..self
+        }
+    }
+
+    /// Whether nothing is left.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.requests == 0 || self.bytes == 0
+    }
+
+    /// The smaller of two budgets.
+    #[inline]
+    pub fn min(self, other: Budget) -> Budget {
+        Budget {
+            requests: self.requests.min(other.requests),
+            bytes: self.bytes.min(other.bytes),
+        }
+    }
+
+    /// What is left after `used`.
+    #[inline]
+    pub fn less(self, used: Budget) -> Budget {
+        Budget {
+            requests: self.requests.saturating_sub(used.requests),
+            bytes: self.bytes.saturating_sub(used.bytes),
+        }
+    }
+
+    /// Takes one request off.
+    #[inline]
+    pub(crate) fn take_request(&mut self) {
+        self.requests = self.requests.saturating_sub(1);
+    }
+
+    /// Takes bytes off.
+    #[inline]
+    pub(crate) fn take_bytes(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+    }
+}
