@@ -7,6 +7,7 @@ mod answers;
 mod asks;
 mod atomic;
 mod budget;
+mod congestion;
 mod corpus;
 mod cq;
 mod doorbell;

@@ -5,6 +5,7 @@
 // Each test is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod bottleneck;
 pub mod memory;
 pub mod network;
 pub mod refused;
