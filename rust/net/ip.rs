@@ -31,6 +31,18 @@ pub const UDP_LEN: usize = 8;
 /// The most bytes that [`UdpHeaders`] take in front of a packet.
 pub const MAX_LEN: usize = IPV6_LEN + UDP_LEN;
 
+/// How many bytes are in front of the UDP header of a packet that begins with an IP header, without options
+/// or extensions.
+#[inline]
+pub(crate) fn udp_header_at(packet: &[u8]) -> Option<usize> {
+    let (len, protocol) = match packet.first()? {
+        0x45 => (IPV4_LEN, packet.get(9)?),
+        first if first >> 4 == 6 => (IPV6_LEN, packet.get(6)?),
+        _ => return None,
+    };
+    (*protocol == UDP && packet.len() >= len + UDP_LEN).then_some(len)
+}
+
 /// Where a packet comes from and goes to: two addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {

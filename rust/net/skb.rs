@@ -13,7 +13,14 @@
 //!
 //! C header: `include/linux/skbuff.h`.
 
-use core::{mem::ManuallyDrop, ops::Deref, ptr::NonNull};
+use core::{
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    },
+    ops::Deref,
+    ptr::NonNull, //
+};
 
 use kernel::{
     prelude::*,
@@ -22,7 +29,10 @@ use kernel::{
 
 use crate::{
     bindings,
-    ip::UDP_LEN, //
+    ip::{
+        self,
+        UDP_LEN, //
+    }, //
 };
 
 /// What is known of a received packet's checksum: `ip_summed`.
@@ -338,15 +348,16 @@ impl Drop for OwnedSkBuff {
 /// use net_ext::skb::NewSkBuff;
 ///
 /// let mut packet = NewSkBuff::new(64, 5)?;
-/// packet.append(5)?.copy_from_slice(b"hello");
-/// packet.prepend(4)?.copy_from_slice(&5u32.to_be_bytes());
-/// assert_eq!(packet.bytes_mut().len(), 9);
+/// packet.append(b"hello")?;
+/// packet.prepend(&5u32.to_be_bytes())?;
+/// assert_eq!(packet.linear(), b"\0\0\0\x05hello");
 /// # Ok::<(), Error>(())
 /// ```
 ///
 /// # Invariants
 ///
-/// The buffer is valid; it and its bytes belong to us alone, and it has no pages.
+/// The buffer is valid; it and its bytes belong to us alone, and it has no pages. Each of its bytes was
+/// written.
 #[repr(transparent)]
 pub struct NewSkBuff(OwnedSkBuff);
 
@@ -364,92 +375,156 @@ impl NewSkBuff {
             .ok_or(ENOMEM)?;
         // SAFETY: The function has no preconditions.
         let skb = NonNull::new(unsafe { bindings::alloc_skb(size) }).ok_or(ENOMEM)?;
-        // SAFETY: The buffer is empty, and there is as much room.
+        // SAFETY: The buffer is empty, and was allocated with as much room.
         unsafe { bindings::skb_reserve(skb.as_ptr(), headroom as c_int) };
-        // INVARIANT: A new buffer belongs to its maker, and is in one piece.
+        // INVARIANT: A new buffer belongs to its maker, is in one piece, and has no bytes.
         //
-        // SAFETY: It refers to nothing, either.
+        // SAFETY: It has just been allocated, with one reference, which is given up here; it has no socket,
+        // no route and no device.
         Ok(NewSkBuff(unsafe { OwnedSkBuff::from_raw(skb) }))
     }
 
     /// The room that is left in front.
     #[inline]
     pub fn headroom(&self) -> usize {
-        // SAFETY: The buffer is valid.
+        // SAFETY: By the type invariants, the buffer is valid.
         unsafe { bindings::skb_headroom(self.as_raw()) as usize }
     }
 
-    /// Adds `len` zeroes at the end, to be written.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if there is no room for as many.
-    pub fn append(&mut self, len: usize) -> Result<&mut [u8]> {
-        let bytes = self.put(len)?;
-        bytes.fill(0);
-        Ok(bytes)
+    /// The room that is left behind the bytes.
+    #[inline]
+    fn tailroom(&self) -> usize {
+        // SAFETY: By the type invariants, the buffer is valid.
+        usize::try_from(unsafe { bindings::skb_tailroom(self.as_raw()) }).unwrap_or(0)
     }
 
-    /// Adds `len` bytes at the end, of which `fill` must write every one: what it leaves is old
-    /// memory of the kernel, and would be sent.
+    /// Adds bytes at the end.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many. An error of `fill`; then nothing was added.
+    /// `ENOSPC` if there is no room for as many; none is added then.
+    pub fn append(&mut self, bytes: &[u8]) -> Result {
+        self.append_with(bytes.len(), |to| to.append(bytes))
+    }
+
+    /// Adds up to `len` bytes at the end: those that `fill` appends.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room for as many. An error of `fill`; then none was added.
     #[inline]
     pub fn append_with<E: From<Error>>(
         &mut self,
         len: usize,
-        fill: impl FnOnce(&mut [u8]) -> core::result::Result<(), E>,
+        fill: impl FnOnce(&mut Appender<'_>) -> core::result::Result<(), E>,
     ) -> core::result::Result<(), E> {
-        let before = self.len();
-        fill(self.put(len)?).inspect_err(|_| {
-            // SAFETY: By the type invariants, the bytes are in one piece, and as many were there.
-            unsafe { bindings::skb_trim(self.as_raw(), before as u32) };
-        })
+        if len > self.tailroom() {
+            return Err(ENOSPC.into());
+        }
+        let skb = self.as_raw();
+        // SAFETY: By the type invariants, the buffer is valid and has no pages, so all its bytes are from `data`
+        // on, and behind them is the room that was just asked for. It is ours alone, and lent together with
+        // `self`. Bytes that nobody has written are `MaybeUninit`.
+        let room = unsafe {
+            let tail = (*skb).data.add((*skb).len as usize);
+            core::slice::from_raw_parts_mut(tail.cast(), len)
+        };
+        // INVARIANT: Of no bytes, each was written.
+        let mut appender = Appender { room, filled: 0 };
+        fill(&mut appender)?;
+        let filled = appender.filled;
+        // INVARIANT: By the invariants of `Appender`, these bytes were written.
+        //
+        // SAFETY: By the type invariants, the buffer is valid, and there is room for `len` bytes, of which
+        // these are some.
+        unsafe { bindings::skb_put(self.as_raw(), filled as u32) };
+        Ok(())
     }
 
-    #[inline]
-    fn put(&mut self, len: usize) -> Result<&mut [u8]> {
-        // SAFETY: The buffer is valid.
-        let room = unsafe { bindings::skb_tailroom(self.as_raw()) };
-        if usize::try_from(room).map_or(true, |room| len > room) {
-            return Err(ENOSPC);
-        }
-        // SAFETY: There is as much room. The bytes are ours alone, and are bytes whatever they are.
-        unsafe {
-            let bytes = bindings::skb_put(self.as_raw(), len as u32);
-            Ok(core::slice::from_raw_parts_mut(bytes.cast(), len))
-        }
-    }
-
-    /// Adds `len` zeroes in front, to be written.
+    /// Adds bytes in front.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many.
+    /// `ENOSPC` if there is no room for as many; none is added then.
     #[inline]
-    pub fn prepend(&mut self, len: usize) -> Result<&mut [u8]> {
-        // SAFETY: The buffer is valid.
-        if len > unsafe { bindings::skb_headroom(self.as_raw()) } as usize {
+    pub fn prepend(&mut self, bytes: &[u8]) -> Result {
+        if bytes.len() > self.headroom() {
             return Err(ENOSPC);
         }
-        // SAFETY: There is as much room. The bytes are ours alone, and are bytes whatever they are.
-        let bytes = unsafe {
-            let bytes = bindings::skb_push(self.as_raw(), len as u32);
-            core::slice::from_raw_parts_mut(bytes.cast::<u8>(), len)
-        };
-        bytes.fill(0);
-        Ok(bytes)
+        // INVARIANT: The bytes that are added are written at once.
+        //
+        // SAFETY: By the type invariants, the buffer is valid, and belongs to us alone, so that it overlaps
+        // with nothing that is borrowed. There is room for as many bytes in front, which begin where the
+        // function says.
+        unsafe {
+            let to = bindings::skb_push(self.as_raw(), bytes.len() as u32).cast::<u8>();
+            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are being added to a packet ([`NewSkBuff::append_with`]).
+///
+/// # Invariants
+///
+/// The first `filled` bytes of `room` were written. There are as many at least.
+pub struct Appender<'a> {
+    room: &'a mut [MaybeUninit<u8>],
+    filled: usize,
+}
+
+impl Appender<'_> {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room for as many; none is added then.
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) -> Result {
+        self.append_by(bytes.len(), |to| {
+            // SAFETY: Both have so many bytes, for `append_by` lends as many. Nobody else has a reference to
+            // those at `to`, so they do not overlap. They are written before they are lent as bytes.
+            Ok::<_, Error>(unsafe {
+                let at = to.as_mut_ptr().cast::<u8>();
+                at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                core::slice::from_raw_parts_mut(at, bytes.len())
+            })
+        })
     }
 
-    /// All bytes.
+    /// Adds the `len` bytes that `fill` writes, and answers as bytes: what has a reference to bytes was
+    /// written.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room for as many, `EINVAL` if `fill` answers other bytes; an error of `fill`.
+    /// None is added then.
     #[inline]
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let skb = self.as_raw();
-        // SAFETY: By the type invariants, from `data` on there are `len` bytes, and they are ours
-        // alone.
-        unsafe { core::slice::from_raw_parts_mut((*skb).data, (*skb).len as usize) }
+    pub fn append_by<E: From<Error>>(
+        &mut self,
+        len: usize,
+        fill: impl for<'b> FnOnce(&'b mut [MaybeUninit<u8>]) -> core::result::Result<&'b mut [u8], E>,
+    ) -> core::result::Result<(), E> {
+        let end = self.filled.checked_add(len).ok_or(ENOSPC)?;
+        let room = self.room.get_mut(self.filled..end).ok_or(ENOSPC)?;
+        let begin = room.as_ptr().cast::<u8>();
+        let written = fill(room)?;
+        if written.as_ptr() != begin || written.len() != len {
+            return Err(EINVAL.into());
+        }
+        // INVARIANT: A reference to these bytes as bytes exists, which there may not be before they were
+        // written. There are `end` of them, as `get_mut` has found.
+        self.filled = end;
+        Ok(())
+    }
+
+    /// The bytes that were added so far.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: By the type invariants, so many bytes are there and were written; they are borrowed with
+        // `self`.
+        unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), self.filled) }
     }
 }
 
@@ -506,20 +581,23 @@ impl PacketList {
     /// of what they receive (`NET_SKB_PAD`), and more.
     pub const HEADROOM: usize = 128;
 
-    /// A list of one packet, which begins with an IP header of `ip_len` bytes and a UDP header.
+    /// A list of one packet, which begins with an IP header, without options or extensions, and a UDP
+    /// header.
     ///
     /// # Errors
     ///
-    /// The packet, if it has no more than its headers, or too little room in front.
-    pub fn new(packet: NewSkBuff, ip_len: usize) -> Result<Self, NewSkBuff> {
+    /// The packet, if it does not, has no more than its headers, or too little room in front.
+    pub fn new(packet: NewSkBuff) -> Result<Self, NewSkBuff> {
         let size = packet.len();
-        if size <= ip_len + UDP_LEN || packet.headroom() < Self::HEADROOM {
+        let Some(ip_len) = Self::fit(&packet) else {
             return Err(packet);
-        }
+        };
         let last = OwnedSkBuff::from(packet).into_raw();
-        // SAFETY: It has just been given up, and refers to nothing.
+        // SAFETY: The only reference to it has just been given up. Nobody has given it a socket, a route or a
+        // device, as it was a `NewSkBuff` until now.
         let head = unsafe { OwnedSkBuff::from_raw(last) };
-        // INVARIANT: The packet was ours alone, and in one piece.
+        // INVARIANT: The packet was ours alone, and in one piece. `fit` has found its headers, something behind
+        // them, and the room in front.
         Ok(PacketList {
             last,
             head,
@@ -530,26 +608,36 @@ impl PacketList {
         })
     }
 
-    /// Adds a packet of the same flow, with headers of the same lengths.
+    /// The length of a packet's IP header, if the packet may be in a list: it has that header, without options
+    /// or extensions, a UDP header and more, and the room in front.
+    #[inline]
+    fn fit(packet: &NewSkBuff) -> Option<usize> {
+        let ip_len = ip::udp_header_at(packet.linear())?;
+        let is_fit = packet.len() > ip_len + UDP_LEN && packet.headroom() >= Self::HEADROOM;
+        is_fit.then_some(ip_len)
+    }
+
+    /// Adds a packet of the same flow.
     ///
     /// # Errors
     ///
-    /// The packet, if it is longer than the first one, has no more than its headers or too little room in
-    /// front, comes behind one that is shorter, or makes too many: more than [`MOST`](Self::MOST), or
+    /// The packet, if it is longer than the first one, has other headers, no more than these or too little
+    /// room in front, comes behind one that is shorter, or makes too many: more than [`MOST`](Self::MOST), or
     /// more bytes than the length of an IP packet can tell.
     #[inline]
     pub fn push(&mut self, packet: NewSkBuff) -> Result<(), NewSkBuff> {
         let headers = self.ip_len + UDP_LEN;
         let size = packet.len();
-        let is_fit = size > headers && size <= self.size && packet.headroom() >= Self::HEADROOM;
-        if !is_fit || self.is_full() {
+        if Self::fit(&packet) != Some(self.ip_len) || size > self.size || self.is_full() {
             return Err(packet);
         }
         let skb = OwnedSkBuff::from(packet).into_raw();
-        // INVARIANT: The packet was ours alone, and is the list's now.
+        // INVARIANT: The packet was ours alone, and is the list's now. `fit` has found its headers, something
+        // behind them, and the room in front.
         //
         // SAFETY: All are ours alone and valid, by the type invariants. `last` is the last of the list
-        // that begins with `head`, and the packet has more than the headers, in one piece.
+        // that begins with `head`, and the packet has more than the headers, in one piece, as `NewSkBuff`
+        // has all of it.
         unsafe {
             bindings::skb_list_add(
                 self.head.as_raw(),

@@ -33,7 +33,7 @@ mod tests {
         let queue = KBox::pin_init(Queue::new(), GFP_KERNEL)?;
         for number in 0..2 * LIMIT {
             let mut packet = NewSkBuff::new(0, 1)?;
-            packet.append(1)?.fill(number as u8);
+            packet.append(&[number as u8])?;
             assert_eq!(queue.push(packet.into(), LIMIT).is_ok(), number < LIMIT);
         }
         assert_eq!(queue.len(), LIMIT);
@@ -46,15 +46,49 @@ mod tests {
         Ok(())
     }
 
-    /// A packet with so much behind the headers of IPv4 and UDP.
-    fn packet(payload: usize) -> Result<NewSkBuff> {
-        let mut packet = NewSkBuff::new(PacketList::HEADROOM, 28 + payload)?;
-        packet.append(28 + payload)?;
+    /// A packet is what was written to it: neither less, nor what was in memory before.
+    #[test]
+    fn a_packet_has_what_was_added() -> Result {
+        let mut packet = NewSkBuff::new(2, 8)?;
+        packet.append_with(8, |to| to.append(b"cd"))?;
+        packet.append(b"ef")?;
+        packet.prepend(b"b")?;
+        packet.prepend(b"a")?;
+        assert_eq!(packet.linear(), b"abcdef");
+        assert_eq!(packet.prepend(b"x"), Err(ENOSPC));
+        // Of a failure nothing is left, whatever was written before it.
+        let failed = packet.append_with(4, |to| {
+            to.append(b"gh")?;
+            assert_eq!(to.bytes(), b"gh");
+            assert_eq!(to.append(b"ijk"), Err(ENOSPC));
+            Err(EIO)
+        });
+        assert_eq!((failed, packet.linear()), (Err(EIO), &b"abcdef"[..]));
+        assert_eq!(packet.append(&[0; 1024]), Err(ENOSPC));
+        // Other bytes are not those that were lent.
+        let strange = packet.append_with(2, |to| to.append_by(2, |_| Ok(&mut [])));
+        assert_eq!((strange, packet.len()), (Err(EINVAL), 6));
+        Ok(())
+    }
+
+    /// A packet with so much behind the headers of IPv4 and UDP, and so much room in front.
+    fn packet_in(headroom: usize, payload: usize) -> Result<NewSkBuff> {
+        let mut packet = NewSkBuff::new(headroom, 28 + payload)?;
+        let mut front = [0; 28];
+        (front[0], front[9]) = (0x45, 17);
+        packet.append(&front)?;
+        for _ in 0..payload {
+            packet.append(&[0])?;
+        }
         Ok(packet)
     }
 
+    fn packet(payload: usize) -> Result<NewSkBuff> {
+        packet_in(PacketList::HEADROOM, payload)
+    }
+
     fn list(payload: usize) -> Result<PacketList> {
-        PacketList::new(packet(payload)?, 20).map_err(|_| EINVAL)
+        PacketList::new(packet(payload)?).map_err(|_| EINVAL)
     }
 
     /// A list ends with a shorter packet, with its most packets, and before an IP packet would be too
@@ -65,8 +99,7 @@ mod tests {
         let mut some = list(100)?;
         assert!(some.push(packet(101)?).is_err());
         assert!(some.push(packet(0)?).is_err());
-        let mut close = NewSkBuff::new(PacketList::HEADROOM - 1, 128)?;
-        close.append(128)?;
+        let close = packet_in(PacketList::HEADROOM - 1, 100)?;
         assert_eq!(some.push(close).map_err(|packet| packet.len()), Err(128));
         assert!(some.push(packet(100)?).is_ok() && !some.is_full());
         assert!(some.push(packet(99)?).is_ok() && some.is_full());
@@ -86,10 +119,15 @@ mod tests {
         }
         assert_eq!(long.count(), 15);
 
-        assert!(PacketList::new(packet(0)?, 20).is_err());
-        let mut close = NewSkBuff::new(PacketList::HEADROOM - 1, 128)?;
-        close.append(128)?;
-        assert!(PacketList::new(close, 20).is_err());
+        assert!(PacketList::new(packet(0)?).is_err());
+        let close = packet_in(PacketList::HEADROOM - 1, 100)?;
+        assert!(PacketList::new(close).is_err());
+
+        // What has no such headers is no packet of UDP.
+        let mut other = NewSkBuff::new(PacketList::HEADROOM, 200)?;
+        other.append(&[0x45; 200])?;
+        let other = PacketList::new(other).err().ok_or(EINVAL)?;
+        assert!(list(200)?.push(other).is_err());
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ use kernel_ext::error::code::EAFNOSUPPORT;
 use net_ext::{
     ip::{
         UdpHeaders,
-        UDP_LEN, //
+        MAX_LEN, //
     },
     notifier::{
         AddressEvent,
@@ -187,40 +187,42 @@ impl Echo {
         };
         let route = self.route(&headers)?;
         let priority = (asked.traffic_class >> 5).into();
-        let make = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| -> Result<NewSkBuff> {
+        let make = |bytes: &[u8]| -> Result<NewSkBuff> {
             let room = route.headroom().max(PacketList::HEADROOM) + headers.len();
-            let mut answer = NewSkBuff::new(room, len)?;
-            answer.append_with(len, fill)?;
-            headers.write(len, answer.prepend(headers.len())?)?;
+            let mut answer = NewSkBuff::new(room, bytes.len())?;
+            answer.append(bytes)?;
+            let mut front = [0; MAX_LEN];
+            let front = &mut front[..headers.len()];
+            headers.write(bytes.len(), front)?;
+            answer.prepend(front)?;
             Ok(answer)
         };
-        let send = |len: usize, fill: &dyn Fn(&mut [u8]) -> Result| {
-            port.send(make(len, fill)?, &route, priority)
-        };
+        let send = |bytes: &[u8]| port.send(make(bytes)?, &route, priority);
         let skb = &packet.skb;
+        let zeroes = |len| KVec::from_elem(0, len, GFP_ATOMIC);
+        let mut whole = zeroes(skb.len())?;
+        skb.copy_bits(0, &mut whole)?;
         match question {
-            [b'e', ..] => send(skb.len(), &|to| skb.copy_bits(0, to)),
+            [b'e', ..] => send(&whole),
             [b'b', count, ..] => {
                 let _batch = Batch::new();
-                (0..count).try_for_each(|_| send(skb.len(), &|to| skb.copy_bits(0, to)))
+                (0..count).try_for_each(|_| send(&whole))
             }
             [b'g', count, high, low, ..] => {
                 let last = usize::from(u16::from_be_bytes([high, low]));
                 if last.min(skb.len()) < question.len() {
                     return Err(EINVAL);
                 }
-                let begin =
-                    |packet| PacketList::new(packet, headers.len() - UDP_LEN).map_err(|_| EINVAL);
+                let begin = |packet| PacketList::new(packet).map_err(|_| EINVAL);
                 let mut list: Option<PacketList> = None;
                 for number in 0..count {
                     let is_last = number + 1 == count;
                     let len = if is_last { last } else { skb.len() };
-                    let packet = make(len, &|to| {
-                        to.fill(number);
-                        skb.copy_bits(0, &mut to[..len.min(skb.len())])?;
-                        to[1] = number;
-                        Ok(())
-                    })?;
+                    let mut bytes = KVec::from_elem(number, len, GFP_ATOMIC)?;
+                    let same = len.min(whole.len());
+                    bytes[..same].copy_from_slice(&whole[..same]);
+                    bytes[1] = number;
+                    let packet = make(&bytes)?;
                     let Some(mut begun) = list.take() else {
                         list = Some(begin(packet)?);
                         continue;
@@ -237,18 +239,13 @@ impl Echo {
             }
             [b'l', high, low, ..] => {
                 let len = question.len() + usize::from(u16::from_be_bytes([high, low]));
-                send(len, &|to| {
-                    to.fill(0);
-                    to[..question.len()].copy_from_slice(&question);
-                    Ok(())
-                })
+                let mut bytes = zeroes(len)?;
+                bytes[..question.len()].copy_from_slice(&question);
+                send(&bytes)
             }
             [b'i', ..] => {
                 let facts = Self::tell(packet, &route)?;
-                send(facts.len(), &|to| {
-                    to.copy_from_slice(&facts);
-                    Ok(())
-                })
+                send(&facts)
             }
             _ => Err(EINVAL),
         }

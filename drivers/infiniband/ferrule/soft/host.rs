@@ -5,7 +5,10 @@
 //! The engine knows the world by the traits of `ferrule_engine::host`; here the kernel's objects
 //! put them on. Nothing in this file decides anything.
 
-use core::convert::Infallible;
+use core::{
+    convert::Infallible,
+    mem::MaybeUninit, //
+};
 
 use ferrule_engine::{
     abi,
@@ -15,7 +18,8 @@ use ferrule_engine::{
         Fault,
         Host,
         Queue,
-        Region, //
+        Region,
+        Sink, //
     },
     CqEvent,
     Outgoing,
@@ -38,7 +42,10 @@ use kernel_ext::{
     time::monotonic_raw_ns, //
 };
 use net_ext::{
-    skb::SkBuff,
+    skb::{
+        Appender,
+        SkBuff, //
+    },
     Batch, //
 };
 use rdma::{
@@ -163,8 +170,10 @@ impl Host for Kernel {
             self.burst = Some(Batch::new());
         }
         self.sent = self.sent.wrapping_add(1);
-        let sent = path.send(&mut self.pending, packet.length(), |ip, udp, body| {
-            packet.write(ip, udp, body).map_err(Failed::from)
+        let sent = path.send(&mut self.pending, packet.length(), |ip, udp, to| {
+            packet
+                .write(ip, udp, &mut Body::new(to))
+                .map_err(Failed::from)
         });
         match sent {
             Ok(()) => Ok(()),
@@ -220,6 +229,40 @@ impl Host for Kernel {
     }
 }
 
+/// What follows the UDP header of a packet that is being made.
+struct Body<'a, 'b> {
+    packet: &'a mut Appender<'b>,
+    /// The bytes in front of it.
+    front: usize,
+}
+
+impl<'a, 'b> Body<'a, 'b> {
+    /// Begins where the packet ends.
+    #[inline]
+    fn new(packet: &'a mut Appender<'b>) -> Self {
+        let front = packet.bytes().len();
+        Body { packet, front }
+    }
+}
+
+impl Sink<Registered> for Body<'_, '_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.packet.append(bytes).map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn put_memory(&mut self, from: &Registered, offset: u64, length: usize) -> Result<(), Fault> {
+        let copied = self.packet.append_by(length, |to| from.read_to(offset, to));
+        copied.map_err(|_: Error| Fault)
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.packet.bytes().get(self.front..).unwrap_or(&[])
+    }
+}
+
 /// The memory of a region: pinned pages of a program, or memory of a kernel user.
 ///
 /// # Invariants
@@ -264,6 +307,13 @@ impl Registered {
         self.0.writable()
     }
 
+    /// Reads bytes from `offset` on into memory that need not be initialised, and answers it: now it is.
+    #[inline]
+    fn read_to<'a>(&self, offset: u64, to: &'a mut [MaybeUninit<u8>]) -> Result<&'a mut [u8]> {
+        // SAFETY: By the type invariants, what is named was opened by the user.
+        unsafe { self.0.read_to(offset, to) }
+    }
+
     /// Writes `length` bytes of a received packet at `offset`.
     #[inline]
     pub(super) fn write_packet(
@@ -279,12 +329,6 @@ impl Registered {
 }
 
 impl Region for Registered {
-    #[inline]
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the user.
-        unsafe { self.0.read(offset, to) }.map_err(|_| Fault)
-    }
-
     #[inline]
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         // SAFETY: By the type invariants, what is named was opened by the user for writing.

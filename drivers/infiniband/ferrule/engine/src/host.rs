@@ -149,13 +149,6 @@ pub struct Fault;
 /// Offsets are bytes from the start of the region. The engine has checked the range against the
 /// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
 pub trait Region {
-    /// Copies from the region to private memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] if a byte cannot be read; `to` may have been changed in part.
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault>;
-
     /// Copies from private memory to the region.
     ///
     /// # Errors
@@ -200,6 +193,28 @@ pub trait Region {
     fn renew(&mut self) -> Option<u64> {
         None
     }
+}
+
+/// A packet in the making: bytes are added behind those that it has.
+///
+/// A slice has bytes from the beginning, so each would have to be written twice.
+pub trait Sink<R: Region> {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there is no room for as many; none is added then.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Adds `length` bytes of a memory region, from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there is no room for as many, or one cannot be read; none is added then.
+    fn put_memory(&mut self, from: &R, offset: u64, length: usize) -> Result<(), Fault>;
+
+    /// What has been added so far.
+    fn bytes(&self) -> &[u8];
 }
 
 /// The bytes of a packet that was received, from the base transport header on.

@@ -151,7 +151,8 @@ pub use crate::{
         Host,
         Packet,
         Queue,
-        Region, //
+        Region,
+        Sink, //
     },
     id::{
         ContextId,

@@ -9,7 +9,8 @@ use crate::{
         Fault,
         Host,
         Packet,
-        Region, //
+        Region,
+        Sink, //
     },
     key::Keys,
     key_use::KeyUse, //
@@ -284,30 +285,28 @@ fn copy_piece<H: Host>(
     Ok(length)
 }
 
-/// Copies bytes, once, from where they lie to private memory.
+/// Copies `length` bytes, once, from where they lie into a packet.
 ///
 /// # Errors
 ///
-/// [`Fault`] if they cannot be read; some may have been copied.
+/// [`Fault`] if they cannot be read, or there is no room for them; some may have been copied.
 pub(crate) fn gather<H: Host>(
     keys: &Keys<H>,
     source: &mut impl Pieces<H>,
-    mut to: &mut [u8],
+    to: &mut impl Sink<H::Region>,
+    length: u32,
 ) -> Result<(), Fault> {
-    while !to.is_empty() {
-        let at_most = u32::try_from(to.len()).map_err(|_| Fault)?;
-        let (from, length) = source.piece(keys, at_most).ok_or(Fault)?;
-        let (now, later) = core::mem::take(&mut to)
-            .split_at_mut_checked(length as usize)
-            .ok_or(Fault)?;
+    let mut left = length;
+    while left != 0 {
+        let (from, length) = source.piece(keys, left).ok_or(Fault)?;
         match from {
-            Piece::Private(bytes) => now.copy_from_slice(bytes.get(..now.len()).ok_or(Fault)?),
-            Piece::Memory { region, offset } => region.read(offset, now)?,
+            Piece::Private(bytes) => to.put(bytes.get(..length as usize).ok_or(Fault)?)?,
+            Piece::Memory { region, offset } => to.put_memory(region, offset, length as usize)?,
             // Packets are not forwarded.
             Piece::Packet { .. } => return Err(Fault),
         }
         source.advance(length);
-        to = later;
+        left = left.wrapping_sub(length);
     }
     Ok(())
 }

@@ -29,10 +29,6 @@ use loom::thread;
 struct NoBytes;
 
 impl Region for NoBytes {
-    fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
-        Err(Fault)
-    }
-
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
         Err(Fault)
     }

@@ -17,10 +17,7 @@ use kernel::{
     sync::Arc, //
 };
 use net_ext::{
-    ip::{
-        UdpHeaders,
-        UDP_LEN, //
-    },
+    ip::UdpHeaders,
     route::Route,
     skb::{
         NewSkBuff,
@@ -86,7 +83,7 @@ impl Pending {
             headers: *headers,
             priority,
             route: route.clone(),
-            packets: PacketList::new(packet, headers.len() - UDP_LEN)?,
+            packets: PacketList::new(packet)?,
         });
         Ok(())
     }

@@ -19,10 +19,12 @@ use net_ext::{
     ip::{
         Addresses,
         UdpHeaders,
+        MAX_LEN,
         UDP_LEN, //
     },
     route::Route,
     skb::{
+        Appender,
         NewSkBuff,
         PacketList, //
     }, //
@@ -184,8 +186,8 @@ impl Path {
     }
 
     /// Sends a packet with `length` bytes behind the UDP header. `fill` gets the IP header, the UDP
-    /// header, both as they are on the wire but for the checksum of IPv4, and those bytes, of which
-    /// it must write every one.
+    /// header, both as they are on the wire but for the checksum of IPv4, and the packet, to which it
+    /// adds those bytes.
     ///
     /// It may be left to `pending`, for those that follow to go with it; what is lost then is counted
     /// there. Any context; nothing waits.
@@ -196,13 +198,14 @@ impl Path {
     ///   `ENOMEM`: try again later.
     /// - `EMSGSIZE` if the packet is longer than the way allows.
     /// - `ENODEV` if the namespace has come to its end.
+    /// - `EINVAL` if `fill` adds fewer bytes.
     /// - Those of [`Route::find`] and of `fill`, and what filters say.
     #[inline]
     pub(crate) fn send<E: From<Error>>(
         &mut self,
         pending: &mut Pending,
         length: usize,
-        fill: impl FnOnce(&[u8], &[u8], &mut [u8]) -> Result<(), E>,
+        fill: impl FnOnce(&[u8], &[u8], &mut Appender<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Path {
             ports,
@@ -228,12 +231,17 @@ impl Path {
                 route.headroom()
             };
             let mut packet = NewSkBuff::new(headroom, total)?;
-            packet.append_with(total, |bytes| {
-                let (front, body) = bytes.split_at_mut(headers.len());
+            packet.append_with(total, |to| {
+                let mut front = [0; MAX_LEN];
+                let (front, _) = front.split_at_mut(headers.len());
                 headers.write(length, front)?;
+                to.append(front)?;
                 let (ip, udp) = front.split_at(headers.len() - UDP_LEN);
-                fill(ip, udp, body)
+                fill(ip, udp, to)
             })?;
+            if packet.len() != total {
+                return Err(EINVAL.into());
+            }
             let packet = if in_list {
                 match pending.add(ports, headers, *priority, route, packet) {
                     Ok(()) => return Ok(()),

@@ -52,7 +52,8 @@ use crate::{
     host::{
         Fault,
         Host,
-        Packet as _, //
+        Packet as _,
+        Sink, //
     },
     key::Keys,
     packet::{
@@ -115,31 +116,30 @@ impl<H: Host> Outgoing<'_, H> {
             .wrapping_add(icrc::LENGTH)
     }
 
-    /// Writes the packet to `to`, which has [`Outgoing::length`] bytes. The payload is copied here,
-    /// once, out of registered memory.
+    /// Writes the packet to `to`, which is empty and has room for [`Outgoing::length`] bytes: so many it
+    /// has then. The payload is copied here, once, out of registered memory.
     ///
     /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
     /// extensions. Their checksums do not matter.
     ///
     /// # Errors
     ///
-    /// [`Fault`] if the payload cannot be read, or a length is not what it should be. Nothing is to
-    /// be sent then: `to` may have been written in part.
-    pub fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut [u8]) -> Result<(), Fault> {
-        if to.len() != self.length() {
-            return Err(Fault);
+    /// [`Fault`] if the payload cannot be read, or there is too little room. Nothing is to be sent then:
+    /// `to` may have been written in part.
+    pub fn write(
+        &mut self,
+        ip: &[u8],
+        udp: &[u8],
+        to: &mut impl Sink<H::Region>,
+    ) -> Result<(), Fault> {
+        to.put(self.headers.as_bytes())?;
+        sgl::gather(self.keys, &mut self.payload, to, self.length)?;
+        let pad = usize::from(packet::pad(self.length));
+        if pad != 0 {
+            to.put([0; 3].get(..pad).ok_or(Fault)?)?;
         }
-        let (transport, crc) = to.split_last_chunk_mut::<{ icrc::LENGTH }>().ok_or(Fault)?;
-        let headers = self.headers.as_bytes();
-        let (first, rest) = transport.split_at_mut_checked(headers.len()).ok_or(Fault)?;
-        first.copy_from_slice(headers);
-        let (payload, pad) = rest
-            .split_at_mut_checked(self.length as usize)
-            .ok_or(Fault)?;
-        sgl::gather(self.keys, &mut self.payload, payload)?;
-        pad.fill(0);
-        *crc = icrc::icrc(H::crc32, ip, udp, transport).ok_or(Fault)?;
-        Ok(())
+        let crc = icrc::icrc(H::crc32, ip, udp, to.bytes()).ok_or(Fault)?;
+        to.put(&crc)
     }
 
     /// Hands the packet to the host.

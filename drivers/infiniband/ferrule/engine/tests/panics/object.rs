@@ -13,7 +13,7 @@ use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
     CqInit, CqResize, Datagram, Doorbells, Early, Engine, Error, Fault, Gid, Group, Host, Modify,
     Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
-    QpInit, Queue, Refused, Region, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
+    QpInit, Queue, Refused, Region, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -36,10 +36,6 @@ macro_rules! fault_unless {
 }
 
 impl Region for Opaque {
-    fn read(&self, offset: u64, _: &mut [u8]) -> Result<(), Fault> {
-        fault_unless!(offset)
-    }
-
     fn write(&self, offset: u64, _: &[u8]) -> Result<(), Fault> {
         fault_unless!(offset)
     }
@@ -54,6 +50,21 @@ impl Region for Opaque {
 
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         fault_unless!(offset).map(|()| unknown(add))
+    }
+}
+
+impl Sink<Opaque> for Opaque {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        fault_unless!(bytes.len() as u64)
+    }
+
+    fn put_memory(&mut self, _: &Opaque, offset: u64, length: usize) -> Result<(), Fault> {
+        fault_unless!(offset ^ length as u64)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        let length = unknown(64) as usize;
+        [0; 64].get(..length).unwrap_or(&[])
     }
 }
 
@@ -207,10 +218,10 @@ impl Host for Opaque {
     }
 
     fn transmit(&mut self, (): &mut (), packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
-        let mut bytes = [0; 64];
-        let length = packet.length().min(bytes.len());
-        let to = bytes.get_mut(..length).ok_or(Unsent::Fault)?;
-        let sent = packet.write(&[0; 40], &[0; 8], to);
+        if unknown(packet.length() as u64) == 0 {
+            return Err(Unsent::Busy);
+        }
+        let sent = packet.write(&[0; 40], &[0; 8], &mut Opaque);
         sent.map_err(|_| Unsent::Fault)
     }
 

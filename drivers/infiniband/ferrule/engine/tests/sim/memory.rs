@@ -36,15 +36,15 @@ impl SimRegion {
         }
         Ok(self.start + offset..self.start + end)
     }
+
+    /// The bytes from `offset` on.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, Fault> {
+        let range = self.range(offset, length)?;
+        Ok(self.memory.borrow()[range].to_vec())
+    }
 }
 
 impl Region for SimRegion {
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
-        let range = self.range(offset, to.len())?;
-        to.copy_from_slice(&self.memory.borrow()[range]);
-        Ok(())
-    }
-
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         let range = self.range(offset, from.len())?;
         self.memory.borrow_mut()[range].copy_from_slice(from);

@@ -19,8 +19,8 @@ use ferrule_engine::{
     abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
     CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
     MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
-    Refused, Region, RingLayout, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State, Status, Trace,
-    Unsent,
+    Refused, Region, RingLayout, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State, Status,
+    Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -50,6 +50,43 @@ pub struct Sim {
     pub destination: Option<Path>,
 }
 
+/// A packet in the making, with room for so many bytes.
+struct SimSink {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl SimSink {
+    fn new(room: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            room,
+        }
+    }
+
+    /// All bytes, of which there must be as many as there was room for.
+    fn into_bytes(self) -> Vec<u8> {
+        assert_eq!(self.bytes.len(), self.room);
+        self.bytes
+    }
+}
+
+impl Sink<SimRegion> for SimSink {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        assert!(bytes.len() <= self.room - self.bytes.len());
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn put_memory(&mut self, from: &SimRegion, offset: u64, length: usize) -> Result<(), Fault> {
+        self.put(&from.read(offset, length)?)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// A packet on the simulated network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentPacket {
@@ -75,8 +112,9 @@ impl SentPacket {
         let mut udp = vec![0xc0, 0, 0x12, 0xb7];
         udp.extend_from_slice(&(length as u16).to_be_bytes());
         udp.extend_from_slice(&[0, 0]);
-        let mut transport = vec![0xee; packet.length()];
+        let mut transport = SimSink::new(packet.length());
         packet.write(&ip, &udp, &mut transport)?;
+        let mut transport = transport.into_bytes();
         let icrc = transport.split_off(transport.len() - 4);
         Ok(Self {
             ip,
