@@ -6,6 +6,7 @@
 
 use core::{
     marker::PhantomData,
+    mem::ManuallyDrop,
     ptr::null_mut, //
 };
 
@@ -52,6 +53,15 @@ unsafe impl<T: Send + Sync> Send for RcuArc<T> {}
 unsafe impl<T: Send + Sync> Sync for RcuArc<T> {}
 
 impl<T> RcuArc<T> {
+    /// A place without a value, for statics.
+    pub const fn empty() -> Self {
+        // INVARIANT: The pointer is null.
+        RcuArc {
+            ptr: Atomic::new(null_mut()),
+            _value: PhantomData,
+        }
+    }
+
     /// A place for `value`.
     pub fn new(value: Option<Arc<T>>) -> Self {
         // INVARIANT: The reference is handed to the place.
@@ -68,6 +78,16 @@ impl<T> RcuArc<T> {
         // SAFETY: By the type invariants, there is a reference if the pointer is not null; it is
         // given up only after a grace period, which the guard keeps from ending.
         unsafe { ptr.as_ref() }
+    }
+
+    /// Another reference to what is there now. Any context.
+    pub fn get(&self) -> Option<Arc<T>> {
+        let guard = rcu::read_lock();
+        let value = self.read(&guard)?;
+        // SAFETY: By the type invariants, the value is that of `Arc::into_raw`, and its reference is given up
+        // only after a grace period, which the guard keeps from ending. That reference is not dropped here.
+        let arc = ManuallyDrop::new(unsafe { Arc::from_raw(value) });
+        Some(Arc::clone(&arc))
     }
 
     /// Puts `value` there, and returns what was there, once nobody reads that any more. Process

@@ -54,29 +54,30 @@ use crate::soft::policy::{
 /// The port (IBA volume 1, A17.3.1.1).
 pub(crate) const PORT: u16 = 4791;
 
-kernel::sync::global_lock! {
-    // SAFETY: `Service::start` initialises it, before there are devices.
-    unsafe(uninit) static SERVICE: Mutex<Option<Arc<Registration<InNamespace>>>> = None;
-}
+/// What the one [`Service`] there is has registered.
+static SERVICE: RcuArc<Registration<InNamespace>> = RcuArc::empty();
 
 /// The ports of all namespaces, as long as the module is loaded.
 pub(crate) struct Service(());
 
 impl Service {
-    /// Begins. To be called once, when the module is loaded.
+    /// Begins, when the module is loaded.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while there is one; others of [`Registration::new`].
     pub(crate) fn start() -> Result<Self> {
-        // SAFETY: This is called once.
-        unsafe { SERVICE.init() };
-        *SERVICE.lock() = Some(Arc::pin_init(Registration::new(), GFP_KERNEL)?);
+        // There is one registration of a kind at a time, so nothing is there that this could replace.
+        let registration = Arc::pin_init(Registration::new(), GFP_KERNEL)?;
+        drop(SERVICE.replace(Some(registration)));
         Ok(Service(()))
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Not under the lock, for this waits for namespaces.
-        let registration = SERVICE.lock().take();
-        drop(registration);
+        // This waits for namespaces.
+        drop(SERVICE.replace(None));
     }
 }
 
@@ -317,7 +318,7 @@ impl Membership {
     /// - `ENODEV` if the network device or its namespace is going.
     /// - `ENOMEM`.
     pub(crate) fn new(netdev: &NetDevice, core: Arc<WithTimer<Core>>) -> Result<Self> {
-        let registration = SERVICE.lock().clone().ok_or(ENODEV)?;
+        let registration = SERVICE.get().ok_or(ENODEV)?;
         let net = netdev.namespace().ok_or(ENODEV)?;
         let here = registration.get(&net).ok_or(ENODEV)?;
         let member = Member {
