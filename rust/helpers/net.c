@@ -628,12 +628,56 @@ int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk)
 	return sk_wmem_alloc_get(sk);
 }
 
+void ferrule_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void ferrule_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+/*
+ * A socket that packets are charged to, without a port. Whoever waits there is
+ * woken for each packet that is gone, for it may always be written to: it is
+ * the owner who has limits.
+ */
+int ferrule_helper_account_socket(struct net *net, struct socket **res)
+{
+	int err = sock_create_kern(net, AF_INET, SOCK_DGRAM, IPPROTO_UDP, res);
+
+	/* No memory for the inode, or for the socket. No table of files is involved. */
+	if (err == -ENFILE || err == -ENOBUFS)
+		return -ENOMEM;
+	if (err)
+		return err;
+	WRITE_ONCE((*res)->sk->sk_sndbuf, INT_MAX);
+	/* When the last packet is gone, whoever is woken by that may still look at the socket. */
+	sock_set_flag((*res)->sk, SOCK_RCU_FREE);
+	return 0;
+}
+
+void ferrule_helper_account_watch(struct socket *sock, struct wait_queue_entry *entry,
+				  wait_queue_func_t func, void *private)
+{
+	init_waitqueue_func_entry(entry, func);
+	entry->private = private;
+	add_wait_queue(&sock->wq.wait, entry);
+}
+
+void ferrule_helper_account_unwatch(struct socket *sock, struct wait_queue_entry *entry)
+{
+	remove_wait_queue(&sock->wq.wait, entry);
+}
+
 /*
  * Sends a packet whose network header is at its start and has no options, by a
- * route that is still current. The packet is gone in any case.
+ * route that is still current, and charges it to a socket, which need not be
+ * the one that it is sent from. The packet is gone in any case.
  */
-int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct dst_entry *dst,
-			   u32 cookie, bool ipv6, u32 priority)
+int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *charged,
+			   struct dst_entry *dst, u32 cookie, bool ipv6, u32 priority)
 {
 	struct net_device *dev;
 	struct net *net;
@@ -654,7 +698,7 @@ int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct dst_entr
 	skb->priority = priority;
 	skb->protocol = ipv6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP);
 	skb->dev = dev;
-	skb_set_owner_w(skb, sk);
+	skb_set_owner_w(skb, charged);
 #if IS_ENABLED(CONFIG_IPV6)
 	if (ipv6)
 		err = ip6_local_out(net, sk, skb);

@@ -97,8 +97,14 @@ int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 
 struct net *ferrule_helper_sock_net(const struct sock *sk);
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk);
 int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk);
-int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct dst_entry *dst,
-			   u32 cookie, bool ipv6, u32 priority);
+int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *charged,
+			   struct dst_entry *dst, u32 cookie, bool ipv6, u32 priority);
+void ferrule_helper_sock_hold(struct sock *sk);
+void ferrule_helper_sock_put(struct sock *sk);
+int ferrule_helper_account_socket(struct net *net, struct socket **res);
+void ferrule_helper_account_watch(struct socket *sock, struct wait_queue_entry *entry,
+				  wait_queue_func_t func, void *private);
+void ferrule_helper_account_unwatch(struct socket *sock, struct wait_queue_entry *entry);
 void ferrule_helper_local_bh_disable(void);
 void ferrule_helper_local_bh_enable(void);
 

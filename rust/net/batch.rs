@@ -29,7 +29,7 @@ use crate::bindings;
 /// fn burst(port: &Port, route: &Route, packets: impl Iterator<Item = NewSkBuff>) {
 ///     let _batch = Batch::new();
 ///     for packet in packets {
-///         let _ = port.send(packet, route, 0);
+///         let _ = port.send(packet, route, 0, port.charged());
 ///     }
 /// }
 /// ```
@@ -49,7 +49,7 @@ impl Batch {
     pub fn new() -> Self {
         // SAFETY: The function has no preconditions but enabled interrupts.
         unsafe { bindings::local_bh_disable() };
-        // INVARIANT: As just done.
+        // INVARIANT: The function has just disabled them.
         Batch {
             _not_send: NotThreadSafe,
         }

@@ -18,6 +18,7 @@
 //! Nothing here writes to the kernel log: whatever comes from the wire is answered by an error or
 //! dropped, and it is for the driver to count.
 
+pub mod account;
 mod batch;
 mod device;
 pub mod ip;

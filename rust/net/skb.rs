@@ -553,7 +553,7 @@ impl From<NewSkBuff> for OwnedSkBuff {
 /// made anew; in front, each packet gets the link header of the first. They have one size because who
 /// meets a list that was changed on its way copies all payload together and cuts that by size.
 ///
-/// What was sent counts as on its way ([`Port::queued`](crate::udp::Port::queued)) until the first
+/// What was sent counts as on its way ([`Charged::queued`](crate::account::Charged::queued)) until the first
 /// packet is gone, so up to a list for each queue of the device may be on its way without being counted.
 ///
 /// # Invariants

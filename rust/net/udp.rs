@@ -21,6 +21,7 @@ use kernel::{
 };
 
 use crate::{
+    account::Charged,
     bindings,
     ip::{
         UdpHeaders,
@@ -89,8 +90,16 @@ impl Port {
         unsafe { Namespace::from_raw(bindings::sock_net(self.0.get())) }.try_hold()
     }
 
+    /// The socket of the port, to charge packets to that nobody else is charged for.
+    #[inline]
+    pub fn charged(&self) -> &Charged {
+        // SAFETY: By the type invariants, the socket is valid as long as `self` is.
+        unsafe { Charged::from_raw(self.0.get()) }
+    }
+
     /// Sends a packet, which begins with its IP header, by a route. Any context; RCU need not be
-    /// locked. See [`UdpHeaders::write`] for the headers.
+    /// locked. See [`UdpHeaders::write`] for the headers. Until it is gone, its memory is charged to
+    /// `charged`.
     ///
     /// The stack fills in the length of the packet as it is, and the checksum of an IPv4 header; it
     /// sends as for any socket, through filters and the queueing discipline of the device.
@@ -107,8 +116,14 @@ impl Port {
     /// - `ENOBUFS`: the device's queue is full.
     /// - What a filter says, `EPERM` as a rule.
     #[inline]
-    pub fn send(&self, packet: NewSkBuff, route: &Route, priority: u32) -> Result {
-        self.transmit(packet.into(), route, priority)
+    pub fn send(
+        &self,
+        packet: NewSkBuff,
+        route: &Route,
+        priority: u32,
+        charged: &Charged,
+    ) -> Result {
+        self.transmit(packet.into(), route, priority, charged)
     }
 
     /// Sends several packets as one, as [`send`](Self::send) does one. Any context. See
@@ -119,12 +134,24 @@ impl Port {
     /// Those of [`send`](Self::send), for all of the list; of which some may have left all the same, if
     /// the device has no queue.
     #[inline]
-    pub fn send_list(&self, list: PacketList, route: &Route, priority: u32) -> Result {
-        self.transmit(list.into_head(), route, priority)
+    pub fn send_list(
+        &self,
+        list: PacketList,
+        route: &Route,
+        priority: u32,
+        charged: &Charged,
+    ) -> Result {
+        self.transmit(list.into_head(), route, priority, charged)
     }
 
     #[inline]
-    fn transmit(&self, packet: OwnedSkBuff, route: &Route, priority: u32) -> Result {
+    fn transmit(
+        &self,
+        packet: OwnedSkBuff,
+        route: &Route,
+        priority: u32,
+        charged: &Charged,
+    ) -> Result {
         let (dst, cookie, ipv6) = route.raw();
         let header = packet.linear();
         // The version, and for IPv4 the length of the header: no options.
@@ -137,19 +164,12 @@ impl Port {
             return Err(EINVAL);
         }
         let skb = packet.into_raw();
+        let (from, charged) = (self.0.get(), charged.as_raw());
         // SAFETY: The buffer is ours alone and is given up; it begins with a header as it should.
-        // Socket and route are valid by their invariants.
+        // Both sockets and the route are valid by their invariants.
         to_result(unsafe {
-            bindings::ip_xmit(skb.as_ptr(), self.0.get(), dst, cookie, ipv6, priority)
+            bindings::ip_xmit(skb.as_ptr(), from, charged, dst, cookie, ipv6, priority)
         })
-    }
-
-    /// The memory, in bytes, of packets that were sent and are not gone yet: they wait in the queue
-    /// of a device, for a neighbour, or to be received on this machine. Any context.
-    #[inline]
-    pub fn queued(&self) -> usize {
-        // SAFETY: The socket is valid by the type invariants.
-        usize::try_from(unsafe { bindings::sk_wmem_alloc_get(self.0.get()) }).unwrap_or(0)
     }
 }
 
@@ -243,7 +263,7 @@ impl<R: Receive> UdpSocket<R> {
         };
         // SAFETY: Socket and namespace are valid, and the user data is what `encap_rcv` expects.
         unsafe { bindings::setup_udp_tunnel_sock(net.as_raw(), sk.as_ptr(), &mut config) };
-        // INVARIANT: As just done.
+        // INVARIANT: The socket was made in the namespace, and its user data has just been set.
         Ok(UdpSocket {
             sk,
             receiver,

@@ -197,7 +197,7 @@ impl Echo {
             answer.prepend(front)?;
             Ok(answer)
         };
-        let send = |bytes: &[u8]| port.send(make(bytes)?, &route, priority);
+        let send = |bytes: &[u8]| port.send(make(bytes)?, &route, priority, port.charged());
         let skb = &packet.skb;
         let zeroes = |len| KVec::from_elem(0, len, GFP_ATOMIC);
         let mut whole = zeroes(skb.len())?;
@@ -230,12 +230,14 @@ impl Echo {
                     list = Some(match begun.push(packet) {
                         Ok(()) => begun,
                         Err(packet) => {
-                            port.send_list(begun, &route, priority)?;
+                            port.send_list(begun, &route, priority, port.charged())?;
                             begin(packet)?
                         }
                     });
                 }
-                list.map_or(Ok(()), |list| port.send_list(list, &route, priority))
+                list.map_or(Ok(()), |list| {
+                    port.send_list(list, &route, priority, port.charged())
+                })
             }
             [b'l', high, low, ..] => {
                 let len = question.len() + usize::from(u16::from_be_bytes([high, low]));

@@ -63,7 +63,8 @@ use crate::{
             early::Early,
             gso::Pending,
             path::Path,
-            received::Received, //
+            received::Received,
+            sender::Sender, //
         },
         posting::Posting, //
     },
@@ -164,13 +165,22 @@ impl Host for Kernel {
     /// The one copy of the payload is from registered memory into the socket buffer. Softirqs wait
     /// for the end of the burst, so nothing that sending leads to runs in here.
     fn transmit(&mut self, path: &mut Path, packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+        // Whoever has a way has an account.
+        let Some(sender) = &packet.queue().sender else {
+            self.lost = self.lost.wrapping_add(1);
+            return Ok(());
+        };
+        if !sender.has_room(packet.kind()) {
+            return Err(Unsent::Full);
+        }
         if self.sent % BURST == 0 {
             self.pending.flush();
             self.burst = None;
             self.burst = Some(Batch::new());
         }
         self.sent = self.sent.wrapping_add(1);
-        let sent = path.send(&mut self.pending, packet.length(), |ip, udp, to| {
+        let length = packet.length();
+        let sent = path.send(&mut self.pending, sender, length, |ip, udp, to| {
             packet
                 .write(ip, udp, &mut Body::new(to))
                 .map_err(Failed::from)
@@ -178,7 +188,7 @@ impl Host for Kernel {
         match sent {
             Ok(()) => Ok(()),
             Err(Failed::Fault) => Err(Unsent::Fault),
-            Err(Failed::Network(EAGAIN | ENOBUFS | ENOMEM)) => Err(Unsent::Busy),
+            Err(Failed::Network(ENOBUFS | ENOMEM)) => Err(Unsent::Busy),
             Err(Failed::Network(_)) => {
                 self.lost = self.lost.wrapping_add(1);
                 Ok(())
@@ -371,6 +381,8 @@ pub(crate) struct Buffer {
     area: Arc<SharedArea>,
     /// Who fills the rings of a kernel user.
     posting: Option<Arc<Posting>>,
+    /// What its packets are charged to, once it sends any.
+    sender: Option<Sender>,
 }
 
 impl Buffer {
@@ -379,6 +391,7 @@ impl Buffer {
         Buffer {
             area,
             posting: None,
+            sender: None,
         }
     }
 
@@ -387,7 +400,18 @@ impl Buffer {
         Buffer {
             area: posting.area(),
             posting: Some(posting),
+            sender: None,
         }
+    }
+
+    /// Whether there is something that packets are charged to.
+    pub(super) fn has_sender(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Packets are charged to this from now on. Answers what was there.
+    pub(super) fn set_sender(&mut self, sender: Sender) -> Option<Sender> {
+        self.sender.replace(sender)
     }
 }
 

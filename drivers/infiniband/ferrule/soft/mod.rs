@@ -80,7 +80,8 @@ use self::{
     },
     net::{
         path::Path as Route,
-        ports::Membership, //
+        ports::Membership,
+        sender::Sender, //
     },
     policy::Core, //
 };
@@ -158,6 +159,32 @@ impl Soft {
     /// Those of [`Route::unsought`].
     pub(crate) fn unsought_route(&self, av: &AhAttr, sgid: &GidAttr) -> Result<Route> {
         Route::unsought(self.wire.ports(), av, sgid, 0, 0)
+    }
+
+    /// Gives a queue pair what its packets are charged to, if it has none yet: before it gets a way to a peer
+    /// elsewhere, or is in a state in which it may send datagrams. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Sender::new`].
+    pub(crate) fn enable_sending(&self, qpn: u32) -> Result {
+        let core = &self.shared.core;
+        let has_sender = policy::command(core, |engine, _| {
+            engine.queue_mut(qpn).map(|queue| queue.has_sender())
+        });
+        if has_sender.map_err(errno)? {
+            return Ok(());
+        }
+        let mut sender = Some(Sender::new(self.wire.ports(), core.clone(), qpn)?);
+        // What may have been there meanwhile is dropped without the shard.
+        policy::command(core, |engine, _| {
+            let queue = engine.queue_mut(qpn)?;
+            if let Some(new) = sender.take() {
+                sender = queue.set_sender(new);
+            }
+            Ok(())
+        })
+        .map_err(errno)
     }
 
     /// The handle by which the verbs use the engine.

@@ -212,7 +212,7 @@ pub(crate) struct Core {
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
-    /// Queue pairs of the kernel's own users that have been rung.
+    /// Queue pairs of the kernel's own users that have been rung, and those that wait for room no more.
     rung: Rung,
     /// Contexts that kicked while another caller was the owner.
     kicked: Rung,
@@ -222,6 +222,8 @@ pub(crate) struct Core {
     /// Packets for which the inbox had no room, and such as are none of RoCEv2 at all.
     pub(super) inbox_full: Atomic<u64>,
     pub(super) not_rocev2: Atomic<u64>,
+    /// The memory of packets of this device that are on their way to the network.
+    pub(super) queued: Atomic<usize>,
     /// Packets that were lost on the way to the network device.
     pub(super) lost: Atomic<u64>,
     /// Lists of packets that went there.
@@ -268,6 +270,7 @@ impl Core {
             inbox <- Inbox::new(),
             inbox_full: Atomic::new(0),
             not_rocev2: Atomic::new(0),
+            queued: Atomic::new(0),
             lost: Atomic::new(0),
             lists: Atomic::new(0),
         })
@@ -432,10 +435,11 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     }
 }
 
-/// A queue pair of a kernel user has been rung. Any context.
+/// A queue pair of a kernel user has been rung, or there is room again for packets of one that waits for that.
+/// Any context.
 ///
-/// The engine does not run here: the user may hold locks that its handlers of events take, and
-/// interrupts may be off. The timer runs it at once, in softirq context.
+/// The engine does not run here: the user may hold locks that its handlers of events take, the network those
+/// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
 pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
     if core.rung.ring(qpn) {
         core.arm_at(monotonic_ns());

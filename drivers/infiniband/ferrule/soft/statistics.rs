@@ -53,6 +53,7 @@ statistics! {
         let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
         engine.packets_received.wrapping_add(unseen)
     };
+    c"send_waits": |engine, core| engine.send_waits;
     c"lost_before_device": |engine, core| core.lost.load(Relaxed);
     c"inbox_full": |engine, core| core.inbox_full.load(Relaxed);
     c"not_rocev2": |engine, core| core.not_rocev2.load(Relaxed);

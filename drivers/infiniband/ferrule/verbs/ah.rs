@@ -58,6 +58,20 @@ struct Number {
     number: u32,
 }
 
+impl Number {
+    /// A number for an address. Not inlined, so that it has a frame of its own.
+    #[inline(never)]
+    fn new(new: &ah::New<'_, Ferrule>, attr: &ah::InitAttr<'_>) -> Result<Self> {
+        let dev = new.device();
+        let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
+            dev.route(&attr.av, sgid, 0, 0)
+        })?;
+        let soft = dev.shared();
+        let number = soft.add_ah(new.pd().id(), path, route)?;
+        Ok(Number { soft, number })
+    }
+}
+
 impl ah::Operations for Ah {
     type Driver = Ferrule;
 
@@ -69,12 +83,7 @@ impl ah::Operations for Ah {
         let dev = new.device();
         let handle = match user {
             Some(user) => {
-                let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
-                    dev.route(&attr.av, sgid, 0, 0)
-                })?;
-                let soft = dev.shared();
-                let number = soft.add_ah(new.pd().id(), path, route)?;
-                let number = Number { soft, number };
+                let number = Number::new(new, attr)?;
                 user.respond(&CreateAhResp {
                     ah: number.number,
                     ..Default::default()

@@ -282,6 +282,11 @@ impl qp::Operations for Qp {
             }
             None => (None, None),
         };
+        // Datagrams have a way of their own each.
+        let is_datagram = matches!(qp.qp_type(), qp::Type::Ud | qp::Type::Gsi);
+        if route.is_some() || is_datagram && attr.state == Some(qp::State::Init) {
+            qp.device().enable_sending(qp.qpn)?;
+        }
         // A path cannot carry more than the port does.
         if let (Some(mtu), Some(netdev)) = (attr.path_mtu, qp.device().netdev()) {
             if engine_mtu(mtu) > port_mtu(&netdev) {

@@ -66,6 +66,9 @@ pub struct Counters {
     pub producer_jumps: u64,
     /// Packets sent.
     pub packets_sent: u64,
+    /// Times that a queue pair had as much on its way to the network as it may have, and began to wait for
+    /// room.
+    pub send_waits: u64,
     /// Packets that came to port 4791.
     pub packets_received: u64,
     /// Of these, too short for their headers.

@@ -534,11 +534,24 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A queue pair of the host's own has new send requests, or receive requests while in error.
+    /// A queue pair of the host's own has new send requests, or receive requests while in error; or there is
+    /// room again for packets of a queue pair that was [`Unsent::Full`](crate::Unsent::Full).
     ///
     /// Of its number the index alone counts: a turn too many does no harm, nor does one for nobody.
     pub fn ring_qp(&mut self, qpn: u32) {
-        self.qps.activate(qpn & abi::DB_INDEX_MASK);
+        let index = qpn & abi::DB_INDEX_MASK;
+        self.qps.unblock_tx(index);
+        self.qps.activate(index);
+    }
+
+    /// The buffer of a queue pair, for what the host keeps there. Its size stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn queue_mut(&mut self, qpn: u32) -> Result<&mut H::Queue, Error> {
+        let qp = self.qps.get_mut(qpn).ok_or(Error::NotFound)?;
+        Ok(&mut qp.core.init.queue)
     }
 
     /// Whether a queue pair waits for a turn, or a context that has doorbells left. Looks at no doorbell and no

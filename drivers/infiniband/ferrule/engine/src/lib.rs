@@ -195,6 +195,7 @@ pub use crate::{
     wire::{
         Datagram,
         Outgoing,
+        Sends,
         Unsent, //
     },
 };

@@ -165,8 +165,8 @@ fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>
 pub(crate) enum Unfinished {
     /// The request ends with an error.
     Failed(Status),
-    /// The host has no room for a packet: the same piece again later.
-    Later,
+    /// The host has no room for a packet: the same piece again after so many nanoseconds.
+    Later(u64),
 }
 
 impl From<Status> for Unfinished {
@@ -179,7 +179,7 @@ impl From<Unsent> for Unfinished {
     fn from(unsent: Unsent) -> Self {
         match unsent {
             Unsent::Fault => Unfinished::Failed(Status::LocalProtection),
-            Unsent::Busy => Unfinished::Later,
+            Unsent::Busy | Unsent::Full => Unfinished::Later(unsent.wait()),
         }
     }
 }
@@ -193,9 +193,9 @@ fn give_up<H: Host>(
 ) {
     match unfinished {
         Unfinished::Failed(status) => fail(qps, bus, qp, status),
-        Unfinished::Later => {
+        Unfinished::Later(wait) => {
             qp.sq.wait = Wait::Host;
-            qps.set_timer(qp.core.index(), bus.now.saturating_add(wire::BUSY));
+            qps.set_timer(qp.core.index(), bus.now.saturating_add(wait));
         }
     }
 }

@@ -183,6 +183,14 @@ impl<H: Host> Qps<H> {
         }
     }
 
+    /// There may be room for the packets of a queue pair again.
+    pub(crate) fn unblock_tx(&mut self, index: u32) {
+        if let Some(qp) = self.table.get_mut(index) {
+            qp.wire.unblock_tx();
+            qp.sq.unblock_tx();
+        }
+    }
+
     /// Whether a queue pair waits for a turn.
     pub(crate) fn has_active(&self) -> bool {
         !self.flows.is_empty()

@@ -250,6 +250,13 @@ impl SendQueue {
         !matches!(next, None | Some(wr_opcode::LOCAL_INV | wr_opcode::BIND_MW))
     }
 
+    /// There may be room for a packet again.
+    pub(crate) fn unblock_tx(&mut self) {
+        if self.wait == Wait::Host {
+            self.wait = Wait::Nothing;
+        }
+    }
+
     /// Goes back to an earlier request.
     pub(crate) fn rewind(&mut self, index: u32) {
         self.consumer = index;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use ferrule_engine::{
     abi::{wc_flags, wc_opcode, wr_flags, wr_opcode},
     packet::opcode::{rc, Service, CONGESTION},
-    Gid, Group, Mtu, Path, PathKind, QpType, State, Status,
+    Gid, Group, Mtu, Path, PathKind, QpType, Sends, State, Status,
 };
 
 use crate::sim::network::{deliver, Faults, Link, Random, BAD, GIDS};
@@ -510,6 +510,38 @@ fn a_host_without_room_is_asked_again() {
     s.ends[1].cq.expect(2, Status::Success);
     assert_eq!(s.to.bytes(0, 3000), s.from.bytes(0, 3000));
     assert_eq!(s.dropped(), 0);
+}
+
+/// Who has as much on its way as it may have is not asked for more before it is rung.
+#[test]
+fn whoever_has_too_much_on_its_way_waits_to_be_rung() {
+    let mut s = Datagrams::new(GIDS[0], GIDS[1]);
+    s.ends[1].qp.post_recv(2, &[s.to.sge(0, 1000)]);
+    let ah = s.link.worlds[0].ah(1, s.way);
+    let wr = Wr::datagram(1, &[s.from.sge(0, 99)], (ah, s.target()), QKEY);
+    let rung = |link: &mut Link, ends: &[End; 2], wr: &Wr| {
+        link.worlds[0].host.full = Some(Sends::Requests);
+        ends[0].qp.post_send(wr);
+        assert_eq!(link.sent(0), []);
+        link.wait(MS);
+        assert_eq!(link.sent(0), []);
+        let world = &mut link.worlds[0];
+        assert_eq!(world.engine.counters().send_waits, 1);
+        world.host.full = None;
+        world.engine.ring_qp(ends[0].qp.id.number);
+        let sent = link.sent(0);
+        assert!(!sent.is_empty());
+        link.give(1, &sent);
+        ends[0].cq.expect(1, Status::Success);
+        ends[1].cq.expect(2, Status::Success);
+    };
+    rung(&mut s.link, &s.ends, &wr);
+
+    let mut s = Scene::new();
+    s.ends[1].qp.post_recv(2, &[s.to.sge(0, 4096)]);
+    let wr = Wr::send(1, &[s.from.sge(0, 3000)]);
+    rung(&mut s.link, &s.ends, &wr);
+    assert_eq!(s.to.bytes(0, 3000), s.from.bytes(0, 3000));
 }
 
 /// Memory that has gone since the request was taken ends the sender's work, and no packet is sent.

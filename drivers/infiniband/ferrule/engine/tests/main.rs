@@ -24,6 +24,7 @@ mod read;
 mod repair;
 mod reset;
 mod rnr;
+mod room;
 mod rxe;
 mod sim;
 mod srq;

@@ -25,15 +25,22 @@ use net_ext::{
     },
 };
 
-use super::ports::Ports;
+use super::{
+    ports::Ports,
+    sender::{
+        Charge,
+        Sender, //
+    }, //
+};
 
 /// Packets with less behind the UDP header are in no list: acknowledgements and requests, which come one
 /// at a time and are waited for, and what is left of a message.
 pub(super) const WORTHY: usize = 1024;
 
-/// Packets of one way.
+/// Packets of one queue pair and one way.
 struct List {
     ports: Arc<Ports>,
+    charge: Charge,
     headers: UdpHeaders,
     priority: u32,
     route: Route,
@@ -57,21 +64,24 @@ impl Pending {
     pub(super) fn add(
         &mut self,
         ports: &Arc<Ports>,
+        sender: &Sender,
         headers: &UdpHeaders,
         priority: u32,
         route: &Route,
         packet: NewSkBuff,
     ) -> Result<(), NewSkBuff> {
         let packet = match &mut self.list {
-            Some(list) if list.goes(headers, priority, route) => match list.packets.push(packet) {
-                Ok(()) => {
-                    if list.packets.is_full() {
-                        self.flush();
+            Some(list) if list.goes(sender, headers, priority, route) => {
+                match list.packets.push(packet) {
+                    Ok(()) => {
+                        if list.packets.is_full() {
+                            self.flush();
+                        }
+                        return Ok(());
                     }
-                    return Ok(());
+                    Err(packet) => packet,
                 }
-                Err(packet) => packet,
-            },
+            }
             _ => packet,
         };
         self.flush();
@@ -80,6 +90,7 @@ impl Pending {
         }
         self.list = Some(List {
             ports: ports.clone(),
+            charge: sender.for_later(),
             headers: *headers,
             priority,
             route: route.clone(),
@@ -109,11 +120,14 @@ impl Pending {
 }
 
 impl List {
-    /// Whether such a packet goes the same way. Two devices may have the same addresses at both ends, as
+    /// Whether such a packet is of the same queue pair and goes the same way. Two devices may have the same addresses at both ends, as
     /// a VLAN's and the one below have by their link-local ones, so headers do not tell all of it.
     #[inline]
-    fn goes(&self, headers: &UdpHeaders, priority: u32, route: &Route) -> bool {
-        self.headers == *headers && self.priority == priority && self.route.is_same(route)
+    fn goes(&self, sender: &Sender, headers: &UdpHeaders, priority: u32, route: &Route) -> bool {
+        self.charge.is_of(sender)
+            && self.headers == *headers
+            && self.priority == priority
+            && self.route.is_same(route)
     }
 
     /// Answers how many packets were lost. If it is refused, that is said to be all of them, though some
@@ -121,6 +135,7 @@ impl List {
     fn flush(self) -> u32 {
         let List {
             ports,
+            charge,
             headers,
             priority,
             route,
@@ -128,8 +143,9 @@ impl List {
         } = self;
         let count = packets.count() as u32;
         let sent = ports.with_port(headers.addresses.is_ipv6(), |port| {
-            port.send_list(packets, &route, priority)
+            port.send_list(packets, &route, priority, charge.charged())
         });
+        charge.sent();
         if sent.is_ok() {
             0
         } else {

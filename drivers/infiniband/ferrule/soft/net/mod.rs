@@ -10,6 +10,7 @@
 //! | a packet that has come, as the engine sees it | [`received`] |
 //! | those that came before one that is missing | [`early`] |
 //! | packets that leave together | [`gso`] |
+//! | how much a queue pair may have on its way | [`sender`] |
 //!
 //! Received packets come in softirq context and are handed to [`policy`](super::policy). Who owns the
 //! shard sends, in whatever context that is.
@@ -20,3 +21,4 @@ pub(crate) mod gso;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod received;
+pub(crate) mod sender;

@@ -43,12 +43,9 @@ use super::{
     ports::{
         Ports,
         PORT, //
-    }, //
+    },
+    sender::Sender, //
 };
-
-/// How many bytes of packets of a namespace may be on their way out at a time, before senders are
-/// told to wait: some milliseconds of a fast link, and less than the queue of a device has room for.
-const QUEUED: usize = 4 << 20;
 
 /// The hop limit for those who have named none: that of other sockets.
 const HOP_LIMIT: u8 = 64;
@@ -190,12 +187,11 @@ impl Path {
     /// adds those bytes.
     ///
     /// It may be left to `pending`, for those that follow to go with it; what is lost then is counted
-    /// there. Any context; nothing waits.
+    /// there. Until it is gone, it is charged to `sender`. Any context; nothing waits.
     ///
     /// # Errors
     ///
-    /// - `EAGAIN` if too much is on its way already, `ENOBUFS` if the queue of a device is full,
-    ///   `ENOMEM`: try again later.
+    /// - `ENOBUFS` if the queue of a device is full, `ENOMEM`: try again later.
     /// - `EMSGSIZE` if the packet is longer than the way allows.
     /// - `ENODEV` if the namespace has come to its end.
     /// - `EINVAL` if `fill` adds fewer bytes.
@@ -204,6 +200,7 @@ impl Path {
     pub(crate) fn send<E: From<Error>>(
         &mut self,
         pending: &mut Pending,
+        sender: &Sender,
         length: usize,
         fill: impl FnOnce(&[u8], &[u8], &mut Appender<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -216,9 +213,6 @@ impl Path {
             with_gso,
         } = self;
         ports.with_port(headers.addresses.is_ipv6(), |port| {
-            if port.queued() > QUEUED {
-                return Err(EAGAIN.into());
-            }
             let route = current(route, ports, headers, *interface)?;
             let total = headers.len() + length;
             if total > route.mtu() {
@@ -243,7 +237,7 @@ impl Path {
                 return Err(EINVAL.into());
             }
             let packet = if in_list {
-                match pending.add(ports, headers, *priority, route, packet) {
+                match pending.add(ports, sender, headers, *priority, route, packet) {
                     Ok(()) => return Ok(()),
                     Err(packet) => packet,
                 }
@@ -251,7 +245,9 @@ impl Path {
                 pending.flush();
                 packet
             };
-            Ok(port.send(packet, route, *priority)?)
+            let sent = port.send(packet, route, *priority, sender.charged());
+            sender.sent();
+            Ok(sent?)
         })
     }
 }

@@ -104,9 +104,31 @@ pub struct Outgoing<'a, H: Host> {
     payload: Side<'a, H>,
     length: u32,
     keys: &'a Keys<H>,
+    /// The buffer of the queue pair that sends it.
+    queue: &'a H::Queue,
+    kind: Sends,
 }
 
-impl<H: Host> Outgoing<'_, H> {
+/// What a queue pair sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// Requests, of which programs decide how many there are.
+    Requests,
+    /// Answers, for which the peer waits. It decides how many there are, by its requests.
+    Answers,
+}
+
+impl<'a, H: Host> Outgoing<'a, H> {
+    /// The buffer of the queue pair that sends it.
+    pub fn queue(&self) -> &'a H::Queue {
+        self.queue
+    }
+
+    /// Whether it is of a request or of an answer.
+    pub fn kind(&self) -> Sends {
+        self.kind
+    }
+
     /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
     /// of 4.
     pub fn length(&self) -> usize {
@@ -154,8 +176,10 @@ impl<H: Host> Outgoing<'_, H> {
             return Ok(());
         };
         let sent = host.transmit(route, &mut self);
-        if sent.is_ok() {
-            counters.packets_sent.count(1);
+        match sent {
+            Ok(()) => counters.packets_sent.count(1),
+            Err(Unsent::Full) => counters.send_waits.count(1),
+            Err(_) => (),
         }
         sent
     }
@@ -168,10 +192,21 @@ pub enum Unsent {
     Fault,
     /// There is no room for it at present: nothing was sent. The engine tries again after a while.
     Busy,
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is room again, the
+    /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
+    /// the same, after a longer while.
+    Full,
 }
 
-/// Nanoseconds after which the engine tries again to send what the host had no room for.
-pub(crate) const BUSY: u64 = 50_000;
+impl Unsent {
+    /// Nanoseconds after which the engine tries again.
+    pub(crate) fn wait(self) -> u64 {
+        match self {
+            Unsent::Full => 100_000_000,
+            Unsent::Busy | Unsent::Fault => 50_000,
+        }
+    }
+}
 
 /// A packet that has come to port 4791.
 pub struct Datagram<'a, H: Host> {
@@ -270,6 +305,8 @@ pub(crate) struct Wire<H: Host> {
     rnr_psn: u32,
     /// The host had no room for a packet: until then nothing is sent, neither requests nor answers.
     tx_blocked_until: Option<u64>,
+    /// So many requests are on their way that none is sent until then. Answers are.
+    full_until: Option<u64>,
     /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
     /// they have come: for all that is known, the responder heard of that part alone, and then what
     /// is asked for again must not reach beyond it.
@@ -320,6 +357,7 @@ impl<H: Host> Wire<H> {
             rnr_until: None,
             rnr_psn: 0,
             tx_blocked_until: None,
+            full_until: None,
             part: None,
             is_part_sent: false,
             missed: Gap::default(),
@@ -379,6 +417,7 @@ impl<H: Host> Wire<H> {
         self.overdue = None;
         self.rnr_until = None;
         self.tx_blocked_until = None;
+        self.full_until = None;
         self.part = None;
         self.is_part_sent = false;
         self.missed = Gap::default();
@@ -406,12 +445,23 @@ impl<H: Host> Wire<H> {
 
     /// No request is sent at present, whatever there is to be sent.
     fn is_paused(&self) -> bool {
-        self.rnr_until.is_some() || self.tx_blocked_until.is_some()
+        self.rnr_until.is_some() || self.tx_blocked_until.is_some() || self.full_until.is_some()
     }
 
-    /// The host has no room for a packet: nothing is sent for a while.
-    fn block_tx(&mut self, now: u64) {
-        self.tx_blocked_until = Some(now.saturating_add(BUSY));
+    /// A packet of a request or of an answer was not sent: for a while nothing is; but answers are where the
+    /// queue pair's own requests are too many.
+    fn block_tx(&mut self, kind: Sends, unsent: Unsent, now: u64) {
+        let until = Some(now.saturating_add(unsent.wait()));
+        match (kind, unsent) {
+            (Sends::Requests, Unsent::Full) => self.full_until = until,
+            _ => self.tx_blocked_until = until,
+        }
+    }
+
+    /// There may be room for packets again.
+    pub(crate) fn unblock_tx(&mut self) {
+        self.tx_blocked_until = None;
+        self.full_until = None;
     }
 
     fn record(&self, index: u32) -> Option<&Record> {
@@ -440,9 +490,11 @@ impl<H: Host> Core<H> {
     }
 }
 
-/// Hands a packet to the host.
+/// Hands a packet of a queue pair to the host.
 fn transmit<H: Host>(
     bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    kind: Sends,
     route: &mut Option<H::Route>,
     headers: Headers,
     payload: Side<'_, H>,
@@ -453,6 +505,8 @@ fn transmit<H: Host>(
         payload,
         length,
         keys: bus.keys,
+        queue: &core.init.queue,
+        kind,
     };
     packet.send(bus.host, bus.counters, route.as_mut())
 }
@@ -503,6 +557,7 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         wire.overdue,
         wire.rnr_until,
         wire.tx_blocked_until,
+        wire.full_until,
         probe,
         wire.early_until,
     ];

@@ -11,6 +11,7 @@ use super::{
     },
     response::SPAN,
     transmit,
+    Sends,
     Unsent,
     Wire,
     AHEAD,
@@ -531,12 +532,13 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     } else {
         request.side(core.init.pd, wire.offset, cursor)
     };
-    match transmit(bus, &mut wire.route, headers, payload, length) {
+    let kind = Sends::Requests;
+    match transmit(bus, core, kind, &mut wire.route, headers, payload, length) {
         Ok(()) => (),
         Err(unsent) => {
             *cursor = saved;
-            if unsent == Unsent::Busy {
-                wire.block_tx(bus.now);
+            if unsent != Unsent::Fault {
+                wire.block_tx(kind, unsent, bus.now);
                 return Step::Wait;
             }
             // The program's own memory cannot be read; what was begun before ends first.
@@ -598,6 +600,7 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
     let wire = &mut qp.wire;
     wire.rnr_until = wire.rnr_until.filter(is_to_come);
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
+    wire.full_until = wire.full_until.filter(is_to_come);
     if wire.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;

@@ -11,6 +11,7 @@ use super::{
     transmit,
     Gap,
     Outgoing,
+    Sends,
     Unsent, //
 };
 use crate::{
@@ -417,8 +418,8 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         }
         match respond(bus, qp, place) {
             Ok(number) => qp.wire.responses.acknowledged_before(number),
-            Err(Unsent::Busy) => {
-                qp.wire.block_tx(bus.now);
+            Err(unsent @ (Unsent::Busy | Unsent::Full)) => {
+                qp.wire.block_tx(Sends::Answers, unsent, bus.now);
                 return Next::Idle;
             }
             Err(Unsent::Fault) if qp.wire.responses.has_answered(place) => {
@@ -449,9 +450,11 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             }
         }
     }
-    if qp.wire.responses.answer.is_some() && acknowledge(bus, qp) == Err(Unsent::Busy) {
-        qp.wire.block_tx(bus.now);
-        return Next::Idle;
+    if qp.wire.responses.answer.is_some() {
+        if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = acknowledge(bus, qp) {
+            qp.wire.block_tx(Sends::Answers, unsent, bus.now);
+            return Next::Idle;
+        }
     }
     if qp.wire.responses.gives_up {
         enter_error(qps, bus.host, &mut qp.core);
@@ -485,7 +488,9 @@ fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unse
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
     headers.push(&aeth(core, rq, wire.responses.msn, syndrome));
-    transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
+    let nothing = Side::Inline(Inline(&[]));
+    let kind = Sends::Answers;
+    transmit(bus, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         bus.counters.naks_sent.count(1);
     }
@@ -506,7 +511,9 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         headers.push(&AtomicAckEth {
             original: found.into(),
         });
-        transmit(bus, &mut wire.route, headers, Side::Inline(Inline(&[])), 0)?;
+        let nothing = Side::Inline(Inline(&[]));
+        let kind = Sends::Answers;
+        transmit(bus, core, kind, &mut wire.route, headers, nothing, 0)?;
         bus.allowance.take_bytes(Budget::PACKET);
         if let Some(resource) = wire.responses.resources.get_mut(place) {
             resource.active = false;
@@ -544,6 +551,8 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         payload: Side::Memory(payload),
         length,
         keys: bus.keys,
+        queue: &core.init.queue,
+        kind: Sends::Answers,
     };
     packet.send(bus.host, bus.counters, wire.route.as_mut())?;
     bus.allowance.take_bytes(length.max(Budget::PACKET));

@@ -10,6 +10,7 @@ use super::{
     },
     responder::assemble,
     transmit,
+    Sends,
     Unsent, //
 };
 use crate::{
@@ -48,7 +49,9 @@ pub(crate) fn send<H: Host>(
     base.flags |= Bth::pad_flags(packet::pad(length));
     let range = (0, message.total);
     let headers = headers(message.head, message.opcode, range, base, position);
-    transmit(bus, &mut wire.route, headers, message.local(), length)
+    let payload = message.local();
+    let kind = Sends::Requests;
+    transmit(bus, core, kind, &mut wire.route, headers, payload, length)
 }
 
 /// Takes a packet.

@@ -6,6 +6,7 @@ use super::{
     bth_to,
     Datagram,
     Outgoing,
+    Sends,
     Unsent, //
 };
 use crate::{
@@ -94,6 +95,8 @@ pub(crate) fn send<H: Host>(
         payload: message.local(),
         length,
         keys: bus.keys,
+        queue: &core.init.queue,
+        kind: Sends::Requests,
     };
     let route = match way {
         Way::Handle(ah) => bus.port.ahs.route(*ah),

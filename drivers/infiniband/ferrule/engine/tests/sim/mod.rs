@@ -19,8 +19,8 @@ use ferrule_engine::{
     abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
     CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
     MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
-    Refused, Region, RingLayout, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State, Status,
-    Trace, Unsent,
+    Refused, Region, RingLayout, Sends, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State,
+    Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use zerocopy::{FromBytes, IntoBytes};
@@ -46,6 +46,8 @@ pub struct Sim {
     pub sent: Vec<SentPacket>,
     /// So many packets more are found no room for.
     pub busy: u32,
+    /// Each queue pair has as much of this on its way as it may have.
+    pub full: Option<Sends>,
     /// Where datagrams of queue pairs without a context go, whatever they say.
     pub destination: Option<Path>,
 }
@@ -274,7 +276,11 @@ impl Host for Sim {
         packet: &mut Outgoing<'_, Self>,
     ) -> Result<(), Unsent> {
         // A host may find that it has no room when the packet has been written.
+        let kind = packet.kind();
         let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
+        if self.full == Some(kind) {
+            return Err(Unsent::Full);
+        }
         if self.busy != 0 {
             self.busy -= 1;
             return Err(Unsent::Busy);

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How much a queue pair may have on its way to the network.
+//!
+//! Packets lie in the queue of the network device for as long as that takes: for ever, where a device stands
+//! still. What lies there is memory of the kernel, so there are limits; and whoever has reached one waits
+//! until packets of its own are gone. So each queue pair has an account ([`net_ext::account`]), and none waits
+//! for what others have sent by another device. Of one device, the queue pairs share a limit; but one that
+//! has little on its way is let through, however much the others have.
+//!
+//! Answers go beyond the limit of requests, to twice as much: a queue pair whose requests wait can still
+//! acknowledge those of its peer, which may be all that the peer waits for.
+//!
+//! The account of a queue pair goes with it. What it has on its way then is counted for nobody any more, as
+//! it is when a program closes a socket: the queue of the network device is what limits that.
+
+use ferrule_engine::Sends;
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+use kernel_ext::time::WithTimer;
+use net_ext::account::{
+    Account,
+    Charged,
+    Gone, //
+};
+
+use super::ports::Ports;
+use crate::soft::policy::{
+    self,
+    Core, //
+};
+
+/// How many bytes of packets a queue pair may have on its way, in requests: some milliseconds of a fast link,
+/// and as much as its window has room for.
+const QUEUE_PAIR: usize = 1 << 20;
+
+/// And all queue pairs of a device together: less than the queue of a network device has room for.
+const DEVICE: usize = 4 << 20;
+
+/// A queue pair with less than this is not held up by the others of its device: about as much as a socket of a
+/// program may have on its way (`net.core.wmem_default`).
+const LITTLE: usize = 256 << 10;
+
+/// The account of a queue pair. It is dropped with that, in process context.
+pub(crate) struct Sender {
+    account: Pin<KBox<Account<Share>>>,
+    share: Arc<Share>,
+}
+
+/// What packets of a queue pair are charged to, for those that leave later, when the queue pair may be gone.
+pub(super) struct Charge {
+    charged: ARef<Charged>,
+    share: Arc<Share>,
+}
+
+/// What a queue pair has of its device's limit.
+struct Share {
+    core: Arc<WithTimer<Core>>,
+    qpn: u32,
+    /// How much of [`Core::queued`] is this queue pair's.
+    counted: Atomic<usize>,
+    /// Not 0: it waits for room.
+    waits: Atomic<u32>,
+}
+
+impl Sender {
+    /// The account of the queue pair `qpn`. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the network namespace has come to its end, `ENOMEM`.
+    pub(crate) fn new(ports: &Ports, core: Arc<WithTimer<Core>>, qpn: u32) -> Result<Self> {
+        let share = Share {
+            core,
+            qpn,
+            counted: Atomic::new(0),
+            waits: Atomic::new(0),
+        };
+        let share = Arc::new(share, GFP_KERNEL_ACCOUNT)?;
+        let account = Account::new(ports.lease()?, share.clone());
+        Ok(Sender {
+            account: KBox::pin_init(account, GFP_KERNEL_ACCOUNT)?,
+            share,
+        })
+    }
+
+    /// Whether one more packet may be sent. If not, the queue pair is rung as soon as there is room. For the
+    /// owner of the shard.
+    #[inline]
+    pub(crate) fn has_room(&self, kind: Sends) -> bool {
+        if self.share.has_room(&self.account, kind) {
+            return true;
+        }
+        // Either who has taken a packet off sees this, or it is seen here that the packet is gone.
+        self.share.waits.xchg(1, Full);
+        self.share.has_room(&self.account, kind)
+    }
+
+    /// What its packets are charged to.
+    #[inline]
+    pub(super) fn charged(&self) -> &Charged {
+        &self.account
+    }
+
+    /// Packets of it have been handed to the network.
+    #[inline]
+    pub(super) fn sent(&self) {
+        self.share.settle(&self.account);
+    }
+
+    /// The same for packets that leave later.
+    #[inline]
+    pub(super) fn for_later(&self) -> Charge {
+        Charge {
+            charged: self.account.hold(),
+            share: self.share.clone(),
+        }
+    }
+}
+
+impl Charge {
+    /// What the packets are charged to.
+    #[inline]
+    pub(super) fn charged(&self) -> &Charged {
+        &self.charged
+    }
+
+    /// The packets have been handed to the network.
+    #[inline]
+    pub(super) fn sent(&self) {
+        self.share.settle(&self.charged);
+    }
+
+    /// Whether it is of this queue pair.
+    #[inline]
+    pub(super) fn is_of(&self, sender: &Sender) -> bool {
+        Arc::ptr_eq(&self.share, &sender.share)
+    }
+}
+
+impl Share {
+    #[inline]
+    fn has_room(&self, charged: &Charged, kind: Sends) -> bool {
+        let times = match kind {
+            Sends::Requests => 1,
+            Sends::Answers => 2,
+        };
+        let queued = charged.queued();
+        queued < LITTLE
+            || queued < times * QUEUE_PAIR && self.core.queued.load(Relaxed) < times * DEVICE
+    }
+
+    /// Whether there is so much room that it is worth the while to begin again.
+    #[inline]
+    fn has_ample_room(&self, queued: usize) -> bool {
+        queued < LITTLE / 2
+            || queued < QUEUE_PAIR / 2 && self.core.queued.load(Relaxed) < DEVICE / 4 * 3
+    }
+
+    /// Counts for the device what has changed since the last time. Any number of hands may do so at once: the
+    /// one that has written last has looked again after that.
+    #[inline]
+    fn settle(&self, charged: &Charged) -> usize {
+        let mut now = charged.queued();
+        while self.counted.load(Relaxed) != now {
+            let before = self.counted.xchg(now, Full);
+            self.core
+                .queued
+                .fetch_add(now.wrapping_sub(before), Relaxed);
+            now = charged.queued();
+        }
+        now
+    }
+}
+
+impl Gone for Share {
+    #[inline]
+    fn gone(&self, charged: &Charged) {
+        let queued = self.settle(charged);
+        if self.waits.load(Relaxed) != 0
+            && self.has_ample_room(queued)
+            && self.waits.xchg(0, Full) != 0
+        {
+            policy::ring(&self.core, self.qpn);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let counted = self.counted.load(Relaxed);
+        self.core.queued.fetch_sub(counted, Relaxed);
+    }
+}
