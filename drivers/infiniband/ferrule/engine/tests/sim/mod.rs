@@ -61,7 +61,7 @@ struct SimSink {
 impl SimSink {
     fn new(room: usize) -> Self {
         Self {
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(room),
             room,
         }
     }
