@@ -31,7 +31,7 @@ PEER = "ltpeer"
 SLOW_LINK, SLOW_PEER, STUCK, FREE = ("lta", "ltdeva"), ("ltpa", "ltpeera"), "10.81.0.2", "10.81.0.3"
 OTHER_LINK, OTHER_PEER, OTHER = ("ltb", "ltdevb"), ("ltpb", "ltpeerb"), "10.82.0.2"
 CLOSED, OPEN = "16kbit", "10gbit"
-ROUNDS = 5
+ROUNDS = 3
 # A measure beside a full queue has to reach so much of what it is alone.
 SHARE = 0.8
 SECONDS = 1
