@@ -3,8 +3,8 @@
 //! Accounts: sockets that packets on their way are charged to, so that their memory can be limited.
 //!
 //! A packet that was sent lies in the queue of a network device, or waits for a neighbour, for as long as
-//! others like. Meanwhile it is charged to a socket. That of a [`Port`](crate::udp::Port) is shared by all who
-//! send from it. Who wants to know of its own packets alone has an [`Account`].
+//! others like. Meanwhile it is charged to a socket. All senders of a [`Port`](crate::udp::Port) share the
+//! port's socket. A sender that limits its own packets has an [`Account`].
 //!
 //! Packets hold the socket, and nothing else. So an account may be dropped, and the module go, whatever is
 //! still on its way. When a packet is gone, the network core calls `sk_write_space` of the socket. That is the

@@ -74,7 +74,7 @@ impl<H: Host> Keys<H> {
         let bound = if bind.length == 0 {
             None
         } else {
-            // Who may write through the window has to write to what may be written to.
+            // A window that lets peers write needs a region that may be written to.
             let writes = Access::REMOTE_WRITE.or(Access::REMOTE_ATOMIC);
             let need = if bind.access.allows_some(writes) {
                 Access::MW_BIND.or(Access::LOCAL_WRITE)

@@ -342,8 +342,8 @@ impl<H: Host> Contexts<H> {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);
         self.tell(some, true);
-        // Who rings fences and then looks whether it has to kick; the engine says so, fences
-        // and then looks whether anybody rang. So a ring is seen by the one or kicks the other.
+        // A program rings, fences, and then looks whether it has to kick. The engine tells it to kick, fences,
+        // and then looks whether it rang. So either the engine sees the doorbell, or the program kicks.
         H::fence();
         let mut next = self.next;
         for _ in 0..some {

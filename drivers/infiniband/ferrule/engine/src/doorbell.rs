@@ -83,8 +83,8 @@ impl Scan {
     /// Takes the doorbells that are rung, as far as `looks` go, and calls `rung` with each. A look at the count
     /// of the context costs one, too.
     ///
-    /// What is rung in words that are not `owned` is forgotten at once, so that a program which rings
-    /// doorbells that it has not is no more work than one which rings none.
+    /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
+    /// pair is no more work than one that rings none.
     ///
     /// When `rung` is called, everything that was stored before the doorbell was rung can be read: a doorbell that is
     /// acknowledged and waits for the rest of the walk is rung anew by whoever stores something meanwhile. No word

@@ -2,20 +2,20 @@
 
 //! Walks over many bits, that can pause at each step.
 
-/// A walk over the bits that are set in a tree of words: above, a bit for each of up to 64 words; in these, a bit for each
-/// word below; and there the bits that are looked for, 65536 with 16 words above.
+/// A walk over the set bits of a tree of words. A bit on top stands for one of up to 64 words above, a bit of these for
+/// a word below, and the walk looks for the bits of that: 65536 with 16 words above.
 ///
-/// Others set bits all the while, from the bottom up. A word is taken when the walk comes to it, whole, and what of it is
-/// still to be visited stands in the walk. So the walk can pause anywhere, for as long as need be, and goes on where it
-/// was. What is set behind it is for the next walk, so each walk ends, and no bit waits for longer than two of them.
+/// Others set bits all the while, from the bottom up. The walk takes a whole word when it comes to it, and keeps the bits
+/// that it has yet to visit. So it can pause anywhere, and goes on where it was. The next walk finds the bits that were
+/// set behind this one. So each walk ends, and no bit waits for longer than two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
     /// The words above that are to be taken.
     tops: u64,
-    /// What is to be visited of the word above that was taken last, and which that was.
+    /// The bits left of the word above that was taken last, and its number.
     words: u64,
     top: u32,
-    /// And of the word below.
+    /// The same of the word below.
     bits: u64,
     word: u32,
 }

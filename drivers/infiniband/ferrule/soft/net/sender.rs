@@ -2,17 +2,17 @@
 
 //! How much a queue pair may have on its way to the network.
 //!
-//! Packets lie in the queue of the network device for as long as that takes: for ever, where a device stands
-//! still. What lies there is memory of the kernel, so there are limits; and whoever has reached one waits
-//! until packets of its own are gone. So each queue pair has an account ([`net_ext::account`]), and none waits
-//! for what others have sent by another device. Of one device, the queue pairs share a limit; but one that
-//! has little on its way is let through, however much the others have.
+//! Packets lie in the queue of the network device until it has sent them: for ever, if the device stands
+//! still. They take memory of the kernel, so there are limits. A queue pair that has reached its limit waits
+//! until packets of its own are gone. Each queue pair has an account ([`net_ext::account`]), so none waits for
+//! packets of another device. The queue pairs of one device share a limit, but a queue pair with few packets
+//! on their way may go beyond it.
 //!
 //! Answers go beyond the limit of requests, to twice as much: a queue pair whose requests wait can still
 //! acknowledge those of its peer, which may be all that the peer waits for.
 //!
-//! The account of a queue pair goes with it. What it has on its way then is counted for nobody any more, as
-//! it is when a program closes a socket: the queue of the network device is what limits that.
+//! The account of a queue pair goes with it. Its last packets then count for no queue pair, as those of a
+//! closed socket do: the queue of the network device limits them.
 
 use ferrule_engine::Sends;
 use kernel::{
