@@ -104,7 +104,7 @@ study: programs
 	tests/bench/study $(BENCHFLAGS)
 
 fuzz:
-	$(LAB) exec -- drivers/infiniband/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
+	$(LAB) exec -- drivers/infiniband/sw/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
 
 rustfmt:
 	$(LAB) rust fmt

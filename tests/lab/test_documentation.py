@@ -13,11 +13,11 @@ TOP = {".ci", ".git", ".gitignore", "Kbuild", "Makefile", "README.md", "drivers"
        "userspace-provider"}
 
 # Two screens: who wants to know more follows the links.
-SHORT = ("README.md", "drivers/infiniband/ferrule/README.md")
+SHORT = ("README.md", "drivers/infiniband/sw/ferrule/README.md")
 LINES = 110
 COLUMNS = 100
 
-DRIVER = Path("drivers/infiniband/ferrule")
+DRIVER = Path("drivers/infiniband/sw/ferrule")
 ENGINE = DRIVER / "engine"
 
 # A name of a file begins at the page's directory or at the checkout. The driver's pages also count from the driver, from
@@ -165,8 +165,8 @@ class Checks(unittest.TestCase):
         self.assertEqual(dead_links(page, self.checkout), ["#two", "gone.md"])
 
     def test_absent_files(self):
-        page = self.page("`drivers/infiniband/ferrule/soft/shard.rs` `drivers/gone` `gone.rs` `run --all` `build/x.rs`\n"
-                         "`/sys/x.rs` `a/b` `suites/NAME.toml` `drivers/*/ferrule/` `drivers/*.rs`\n")
+        page = self.page("`drivers/infiniband/sw/ferrule/soft/shard.rs` `drivers/gone` `gone.rs` `run --all`\n"
+                         "`build/x.rs` `/sys/x.rs` `a/b` `suites/NAME.toml` `drivers/*/sw/` `drivers/*.rs`\n")
         self.assertEqual(absent_files(page, self.checkout), ["drivers/gone", "gone.rs", "drivers/*.rs"])
 
     def test_absent_files_of_the_driver(self):

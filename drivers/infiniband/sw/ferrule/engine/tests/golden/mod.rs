@@ -167,7 +167,7 @@ fn lines() -> String {
 fn golden_packets() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../../../tests/guest/packets.txt"
+        "/../../../../../tests/guest/packets.txt"
     );
     let lines = lines();
     if std::env::var_os("FERRULE_GOLDEN").is_some_and(|word| word == "write") {

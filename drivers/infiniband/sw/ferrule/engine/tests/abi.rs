@@ -298,7 +298,7 @@ fn values() -> BTreeMap<&'static str, u64> {
 }
 
 fn include_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../include/uapi/rdma")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../../include/uapi/rdma")
 }
 
 /// Compiles and runs a program that prints what the expressions are.
