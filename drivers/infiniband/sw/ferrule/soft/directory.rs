@@ -25,7 +25,7 @@ use kernel::{
 
 use super::{
     report::Report,
-    Shared, //
+    shared::Shared, //
 };
 
 kernel::sync::global_lock! {

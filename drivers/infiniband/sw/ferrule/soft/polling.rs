@@ -38,7 +38,7 @@ use rdma::{
 use zerocopy::FromBytes;
 
 use super::{
-    host::{
+    areas::{
         Ring,
         CQE_SIZE, //
     },

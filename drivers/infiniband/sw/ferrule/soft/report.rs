@@ -10,11 +10,9 @@ use kernel::{
 use kernel_ext::time::WithTimer;
 
 use super::{
-    policy::{
-        inspect,
-        Core, //
-    },
-    Shared, //
+    core::Core,
+    policy::inspect,
+    shared::Shared, //
 };
 
 /// Writes the file: counters and numbers of objects first, then a line for each queue pair.

@@ -7,7 +7,7 @@ use rdma::stats::Counter;
 
 use super::{
     policy::inspect,
-    Shared, //
+    shared::Shared, //
 };
 
 macro_rules! statistics {

@@ -23,7 +23,7 @@ use rdma::{
 
 use crate::{
     soft::{
-        host::Areas,
+        areas::Areas,
         Shared, //
     },
     verbs::{

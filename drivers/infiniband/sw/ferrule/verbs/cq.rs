@@ -28,7 +28,7 @@ use rdma::{
 
 use crate::{
     soft::{
-        host::Ring,
+        areas::Ring,
         polling::Polling,
         Shared, //
     },

@@ -44,7 +44,7 @@ use rdma::{
 
 use crate::{
     soft::{
-        host::Buffer,
+        areas::Buffer,
         net::{
             groups,
             path::Path as Route, //

@@ -26,7 +26,7 @@ use rdma::{
 
 use crate::{
     soft::{
-        host::Buffer,
+        areas::Buffer,
         srq::SharedPosting,
         Shared, //
     },

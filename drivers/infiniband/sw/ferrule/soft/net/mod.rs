@@ -8,17 +8,19 @@
 //! | the way to a peer: headers, prepared, and a route; sending by it | [`path`] |
 //! | groups of receivers: what makes the network bring their packets | [`groups`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
-//! | those that came before one that is missing | [`early`] |
+//! | packets out of order, until those before them come | [`reorder`] |
 //! | packets that leave together | [`gso`] |
 //! | how much a queue pair may have on its way | [`sender`] |
+//! | what the network tells the engine | [`device`] |
 //!
-//! Received packets come in softirq context and are handed to [`policy`](super::policy). Who owns the
-//! shard sends, in whatever context that is.
+//! Received packets come in softirq context and are handed to the engine by [`device::Device`]. The owner
+//! of the shard sends, in whatever context that is.
 
-pub(crate) mod early;
+pub(crate) mod device;
 pub(crate) mod groups;
 pub(crate) mod gso;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod received;
+pub(crate) mod reorder;
 pub(crate) mod sender;

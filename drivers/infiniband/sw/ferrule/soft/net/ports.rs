@@ -26,8 +26,7 @@ use kernel_ext::{
         EADDRINUSE,
         EAFNOSUPPORT, //
     },
-    rcu::RcuArc,
-    time::WithTimer, //
+    rcu::RcuArc, //
 };
 use net_ext::{
     pernet::{
@@ -46,10 +45,7 @@ use net_ext::{
     NetDevice, //
 };
 
-use crate::soft::policy::{
-    self,
-    Core, //
-};
+use super::device::Device;
 
 /// The port (IBA volume 1, A17.3.1.1).
 pub(crate) const PORT: u16 = 4791;
@@ -150,7 +146,7 @@ impl Sockets {
 #[derive(Clone)]
 struct Member {
     netdev: ARef<NetDevice>,
-    core: Arc<WithTimer<Core>>,
+    device: Arc<dyn Device>,
 }
 
 /// The devices in a namespace, to which its sockets deliver.
@@ -188,7 +184,7 @@ impl Receive for Members {
             of(packet.device)
         };
         if let Some(member) = member {
-            policy::receive(&member.core, packet.skb);
+            member.device.receive(packet.skb);
         }
     }
 }
@@ -240,7 +236,7 @@ impl Ports {
 
     /// Adds a device, the first of which takes the port.
     fn join(self: &Arc<Self>, lease: &Lease, member: Member) -> Result<Membership> {
-        let core = member.core.clone();
+        let device = member.device.clone();
         let mut state = self.state.lock();
         if state.ended {
             return Err(ENODEV);
@@ -259,12 +255,12 @@ impl Ports {
         state.spare = self.publish(Some(list));
         Ok(Membership {
             ports: self.clone(),
-            core,
+            device,
         })
     }
 
     /// Takes a device away, the last of which gives the port back.
-    fn leave(&self, core: &Arc<WithTimer<Core>>) {
+    fn leave(&self, device: &Arc<dyn Device>) {
         let mut state = self.state.lock();
         state.count -= 1;
         if state.count == 0 {
@@ -278,7 +274,7 @@ impl Ports {
         let mut list = state.spare.take();
         if let Some(list) = &mut list {
             list.clear();
-            self.fill(list, |member| !Arc::ptr_eq(&member.core, core));
+            self.fill(list, |member| !Arc::ptr_eq(&member.device, device));
         }
         state.spare = self.publish(list);
     }
@@ -306,24 +302,24 @@ impl Ports {
 /// That a device sends and receives by the port of its namespace. Dropping it ends that.
 pub(crate) struct Membership {
     ports: Arc<Ports>,
-    core: Arc<WithTimer<Core>>,
+    device: Arc<dyn Device>,
 }
 
 impl Membership {
-    /// Lets `core` send and receive by `netdev`.
+    /// Lets `device` send and receive by `netdev`.
     ///
     /// # Errors
     ///
     /// - `EADDRINUSE` if somebody else has the port; the log tells who, if that is rdma_rxe.
     /// - `ENODEV` if the network device or its namespace is going.
     /// - `ENOMEM`.
-    pub(crate) fn new(netdev: &NetDevice, core: Arc<WithTimer<Core>>) -> Result<Self> {
+    pub(crate) fn new(netdev: &NetDevice, device: Arc<dyn Device>) -> Result<Self> {
         let registration = SERVICE.get().ok_or(ENODEV)?;
         let net = netdev.namespace().ok_or(ENODEV)?;
         let here = registration.get(&net).ok_or(ENODEV)?;
         let member = Member {
             netdev: netdev.hold(),
-            core,
+            device,
         };
         here.ports.join(&here.lease, member).inspect_err(|error| {
             if *error == EADDRINUSE {
@@ -342,7 +338,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.ports.leave(&self.core);
+        self.ports.leave(&self.device);
     }
 }
 

@@ -5,6 +5,7 @@
 use ferrule_engine::{
     host::{
         Fault,
+        Host,
         Packet, //
     },
     packet::{
@@ -22,10 +23,7 @@ use net_ext::{
     },
 };
 
-use crate::soft::host::{
-    Kernel,
-    Registered, //
-};
+use crate::soft::memory::Registered;
 
 /// The bytes of a packet behind its UDP header. The headers of IP and UDP are in front.
 pub(crate) struct Received(OwnedSkBuff);
@@ -53,7 +51,7 @@ impl Received {
     }
 
     /// What the engine has to know. `None` if bytes cannot be reached.
-    pub(crate) fn datagram(&self) -> Option<Datagram<'_, Kernel>> {
+    pub(crate) fn datagram<H: Host<Packet = Self>>(&self) -> Option<Datagram<'_, H>> {
         let Received(skb) = self;
         let headers = skb.headers();
         let (ip, udp) = headers.split_at_checked(headers.len().checked_sub(UDP_LEN)?)?;

@@ -27,17 +27,15 @@ use kernel::{
         Arc, //
     }, //
 };
-use kernel_ext::time::WithTimer;
 use net_ext::account::{
     Account,
     Charged,
     Gone, //
 };
 
-use super::ports::Ports;
-use crate::soft::policy::{
-    self,
-    Core, //
+use super::{
+    device::Device,
+    ports::Ports, //
 };
 
 /// How many bytes of packets a queue pair may have on its way, in requests: some milliseconds of a fast link,
@@ -50,6 +48,28 @@ const DEVICE: usize = 4 << 20;
 /// A queue pair with less than this is not held up by the others of its device: about as much as a socket of a
 /// program may have on its way (`net.core.wmem_default`).
 const LITTLE: usize = 256 << 10;
+
+/// The limit that the queue pairs of a device share.
+pub(crate) struct Limit {
+    /// The memory of their packets that are on their way.
+    queued: Atomic<usize>,
+    device: Arc<dyn Device>,
+}
+
+impl Limit {
+    /// That of a device, which is told when queue pairs have room again.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(device: Arc<dyn Device>) -> Result<Arc<Self>> {
+        let limit = Limit {
+            queued: Atomic::new(0),
+            device,
+        };
+        Ok(Arc::new(limit, GFP_KERNEL)?)
+    }
+}
 
 /// The account of a queue pair. It is dropped with that, in process context.
 pub(crate) struct Sender {
@@ -65,9 +85,9 @@ pub(super) struct Charge {
 
 /// What a queue pair has of its device's limit.
 struct Share {
-    core: Arc<WithTimer<Core>>,
+    limit: Arc<Limit>,
     qpn: u32,
-    /// How much of [`Core::queued`] is this queue pair's.
+    /// How much of [`Limit::queued`] is this queue pair's.
     counted: Atomic<usize>,
     /// Not 0: it waits for room.
     waits: Atomic<u32>,
@@ -79,9 +99,9 @@ impl Sender {
     /// # Errors
     ///
     /// `ENODEV` if the network namespace has come to its end, `ENOMEM`.
-    pub(crate) fn new(ports: &Ports, core: Arc<WithTimer<Core>>, qpn: u32) -> Result<Self> {
+    pub(crate) fn new(ports: &Ports, limit: Arc<Limit>, qpn: u32) -> Result<Self> {
         let share = Share {
-            core,
+            limit,
             qpn,
             counted: Atomic::new(0),
             waits: Atomic::new(0),
@@ -157,14 +177,14 @@ impl Share {
         };
         let queued = charged.queued();
         queued < LITTLE
-            || queued < times * QUEUE_PAIR && self.core.queued.load(Relaxed) < times * DEVICE
+            || queued < times * QUEUE_PAIR && self.limit.queued.load(Relaxed) < times * DEVICE
     }
 
     /// Whether there is so much room that it is worth the while to begin again.
     #[inline]
     fn has_ample_room(&self, queued: usize) -> bool {
         queued < LITTLE / 2
-            || queued < QUEUE_PAIR / 2 && self.core.queued.load(Relaxed) < DEVICE / 4 * 3
+            || queued < QUEUE_PAIR / 2 && self.limit.queued.load(Relaxed) < DEVICE / 4 * 3
     }
 
     /// Counts for the device what has changed since the last time. Any number of hands may do so at once: the
@@ -174,7 +194,7 @@ impl Share {
         let mut now = charged.queued();
         while self.counted.load(Relaxed) != now {
             let before = self.counted.xchg(now, Full);
-            self.core
+            self.limit
                 .queued
                 .fetch_add(now.wrapping_sub(before), Relaxed);
             now = charged.queued();
@@ -191,7 +211,7 @@ impl Gone for Share {
             && self.has_ample_room(queued)
             && self.waits.xchg(0, Full) != 0
         {
-            policy::ring(&self.core, self.qpn);
+            self.limit.device.has_room(self.qpn);
         }
     }
 }
@@ -199,6 +219,6 @@ impl Gone for Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let counted = self.counted.load(Relaxed);
-        self.core.queued.fetch_sub(counted, Relaxed);
+        self.limit.queued.fetch_sub(counted, Relaxed);
     }
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has rung: queue pairs of the kernel's own users, or contexts that kicked while another one was
-//! the owner.
+//! A set of numbers that wait for the owner of the shard: queue pairs of the kernel's own users that have
+//! new requests, or contexts that kicked while another caller was the owner.
 //!
-//! A bit for each number, and above them bits that tell where to look. Who rings sets bits from
-//! the bottom up; the owner of the shard clears them from the top down, each before it looks below, and
-//! all steps are fully ordered. So a bit that was found set has yet to be taken, together with what was
-//! posted before; and one that was set below is found by way of those above.
+//! The set is a bitmap of three levels: a bit for each number, and above it bits that tell which words below
+//! are not 0. [`PendingSet::add`] sets bits from the bottom up; the owner of the shard clears them from the top
+//! down, each before it reads the word below, and all steps are fully ordered. So a bit that is found set has
+//! yet to be taken, together with the requests that were posted before; and a bit that is set below is found by
+//! way of those above.
 //!
-//! The owner takes some at a time. How far it has come is the owner's own, a [`Walk`].
+//! The owner takes some at a time, and keeps its position in a [`Walk`].
 
 use ferrule_engine::{
     abi,
@@ -31,8 +32,8 @@ const MIDDLES: u32 = LEAVES / BITS;
 // Each number has a bit of its own.
 const _: () = assert!(ContextId::LIMIT <= LEAVES * BITS);
 
-/// The bits.
-pub(super) struct Rung {
+/// The bitmap.
+pub(super) struct PendingSet {
     leaves: KVec<Atomic<u64>>,
     middles: KVec<Atomic<u64>>,
     top: Atomic<u64>,
@@ -57,8 +58,8 @@ fn clear(word: Option<&Atomic<u64>>) -> u64 {
     }
 }
 
-impl Rung {
-    /// Nobody has rung.
+impl PendingSet {
+    /// An empty set.
     pub(super) fn new() -> Result<Self> {
         let words = |count| -> Result<KVec<Atomic<u64>>> {
             let mut words = KVec::with_capacity(count as usize, GFP_KERNEL)?;
@@ -67,16 +68,16 @@ impl Rung {
             }
             Ok(words)
         };
-        Ok(Rung {
+        Ok(PendingSet {
             leaves: words(LEAVES)?,
             middles: words(MIDDLES)?,
             top: Atomic::new(0),
         })
     }
 
-    /// The one of a number has rung. Says whether it had not been rung already; then the caller sees
-    /// to it that the engine runs. Any context.
-    pub(super) fn ring(&self, number: u32) -> bool {
+    /// Adds a number, and says whether it was not in the set; then the caller sees to it that the engine
+    /// runs. Any context.
+    pub(super) fn add(&self, number: u32) -> bool {
         let index = number & abi::DB_INDEX_MASK;
         let (leaf, middle) = (index / BITS, index / BITS / BITS);
         let (Some(leaf_word), Some(middle_word)) = (
@@ -93,18 +94,18 @@ impl Rung {
         true
     }
 
-    /// Whether somebody has rung, as far as can be seen from here.
+    /// Whether the set is empty, as far as this caller can see.
     #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.top.load(Relaxed) != 0
+    pub(super) fn is_empty(&self) -> bool {
+        self.top.load(Relaxed) == 0
     }
 
-    /// Hands the numbers, below 65536, of those who have rung to `rung`, as far as `looks` go, and forgets them. Those
-    /// that are left are for the next call with the same `walk`. For the owner of the shard.
+    /// Takes numbers, below 65536, out of the set and calls `each` with them, as far as `looks` go. The rest
+    /// is for the next call with the same `walk`. For the owner of the shard.
     #[inline]
-    pub(super) fn take(&self, walk: &mut Walk, looks: &mut u32, rung: impl FnMut(u32)) {
+    pub(super) fn take(&self, walk: &mut Walk, looks: &mut u32, each: impl FnMut(u32)) {
         if walk.is_over() {
-            if !self.any() {
+            if self.is_empty() {
                 return;
             }
             *walk = Walk::new(self.top.xchg(0, Full));
@@ -113,7 +114,7 @@ impl Rung {
             looks,
             |middle| clear(self.middles.get(middle as usize)),
             |leaf| clear(self.leaves.get(leaf as usize)),
-            rung,
+            each,
         );
     }
 }

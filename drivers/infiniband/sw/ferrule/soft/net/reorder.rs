@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that came before one that is missing, kept until that comes.
+//! The reorder buffer: packets that came before one that is missing, kept until that one comes.
 
 use ferrule_engine::host;
 use kernel::{
@@ -43,21 +43,21 @@ impl Drop for Room {
 ///
 /// Keeping one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
 /// where the network device has put them. It is done where a packet was lost, and nowhere else.
-pub(crate) struct Early {
+pub(crate) struct ReorderBuffer {
     packets: RBTree<u32, (Received, Room)>,
     count: u32,
 }
 
-impl Default for Early {
+impl Default for ReorderBuffer {
     fn default() -> Self {
-        Early {
+        ReorderBuffer {
             packets: RBTree::new(),
             count: 0,
         }
     }
 }
 
-impl host::Early<Received> for Early {
+impl host::Early<Received> for ReorderBuffer {
     fn keep(&mut self, number: u32, packet: &Received) {
         if self.packets.get(&number).is_some() {
             return;

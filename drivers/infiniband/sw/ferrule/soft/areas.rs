@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The areas that the engine shares with those who post and poll: rings, control words and doorbells, as
+//! `include/uapi/rdma/ferrule-abi.h` lays them out.
+
+use ferrule_engine::{
+    abi,
+    host::{
+        CompletionRing,
+        Doorbells,
+        Queue, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kernel_ext::mm::SharedArea;
+use zerocopy::IntoBytes;
+
+use super::{
+    net::sender::Sender,
+    posting::Posting, //
+};
+
+/// The buffer of a queue pair or a shared receive queue: the rings and the indices.
+pub(crate) struct Buffer {
+    area: Arc<SharedArea>,
+    /// The rings of a kernel user, for those who post.
+    pub(super) posting: Option<Arc<Posting>>,
+    /// What its packets are charged to, once it sends any.
+    pub(super) sender: Option<Sender>,
+}
+
+impl Buffer {
+    /// One whose requests tell all themselves.
+    pub(crate) fn new(area: Arc<SharedArea>) -> Self {
+        Buffer {
+            area,
+            posting: None,
+            sender: None,
+        }
+    }
+
+    /// That of a kernel user's queue pair.
+    pub(crate) fn of_kernel(posting: Arc<Posting>) -> Self {
+        Buffer {
+            area: posting.area(),
+            posting: Some(posting),
+            sender: None,
+        }
+    }
+
+    /// Whether there is something that packets are charged to.
+    pub(super) fn has_sender(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Packets are charged to this from now on. Answers what was there.
+    pub(super) fn set_sender(&mut self, sender: Sender) -> Option<Sender> {
+        self.sender.replace(sender)
+    }
+}
+
+impl Queue for Buffer {
+    #[inline]
+    fn size(&self) -> usize {
+        self.area.len()
+    }
+
+    #[inline]
+    fn read(&self, offset: u32, to: &mut [u8]) {
+        if self.area.read_bytes(offset as usize, to).is_err() {
+            to.fill(0);
+        }
+    }
+
+    #[inline]
+    fn load(&self, offset: u32) -> u32 {
+        self.area.load_u32_acquire(offset as usize).unwrap_or(0)
+    }
+
+    #[inline]
+    fn store(&self, offset: u32, value: u32) {
+        let _ = self.area.store_u32_release(offset as usize, value);
+    }
+}
+
+/// A completion queue: the slots, which user space can only read, and its control words.
+pub(crate) struct Ring {
+    pub(crate) slots: Arc<SharedArea>,
+    pub(crate) ctrl: Arc<SharedArea>,
+}
+
+pub(super) const CQE_SIZE: usize = size_of::<abi::Cqe>();
+
+impl Ring {
+    /// An empty one of `depth` slots, a power of two.
+    pub(crate) fn new(depth: u32) -> Result<Self> {
+        Ok(Ring {
+            slots: Self::slots(depth)?,
+            ctrl: Self::ctrl()?,
+        })
+    }
+
+    /// So many empty slots, a power of two.
+    pub(crate) fn slots(depth: u32) -> Result<Arc<SharedArea>> {
+        let size = depth as usize * CQE_SIZE;
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Control words.
+    pub(crate) fn ctrl() -> Result<Arc<SharedArea>> {
+        let size = size_of::<abi::CqCtrl>();
+        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
+    }
+}
+
+/// The last word of 64 bits: the phase is its upper half, and below it is what is reserved.
+const CQE_LAST: usize = CQE_SIZE - size_of::<u64>();
+const _: () = assert!(core::mem::offset_of!(abi::Cqe, phase) == CQE_LAST + size_of::<u32>());
+
+impl CompletionRing for Ring {
+    #[inline]
+    fn write(&self, slot: u32, cqe: &abi::Cqe) {
+        if let Some(body) = cqe.as_bytes().get(..CQE_LAST) {
+            let _ = self.slots.write_bytes(slot as usize * CQE_SIZE, body);
+        }
+    }
+
+    #[inline]
+    fn publish(&self, slot: u32, phase: u32) {
+        let _ = self
+            .slots
+            .store_u64_release(slot as usize * CQE_SIZE + CQE_LAST, u64::from(phase) << 32);
+    }
+
+    #[inline]
+    fn consumer(&self) -> u32 {
+        self.ctrl
+            .load_u32_acquire(core::mem::offset_of!(abi::CqCtrl, consumer))
+            .unwrap_or(0)
+    }
+
+    #[inline]
+    fn arm(&self) -> u32 {
+        self.ctrl
+            .load_u32(core::mem::offset_of!(abi::CqCtrl, arm))
+            .unwrap_or(0)
+    }
+}
+
+/// A user context's doorbell area, which it writes, and its status area, which we write.
+pub(crate) struct Areas {
+    pub(crate) doorbell: Arc<SharedArea>,
+    pub(crate) status: Arc<SharedArea>,
+}
+
+const TOP: usize = core::mem::offset_of!(abi::Db, top);
+const LEAF: usize = abi::DB_LEAF_OFFSET;
+
+impl Doorbells for Areas {
+    #[inline]
+    fn seq(&self) -> u32 {
+        self.doorbell
+            .load_u32_acquire(core::mem::offset_of!(abi::Db, seq))
+            .unwrap_or(0)
+    }
+
+    #[inline]
+    fn top(&self, word: usize) -> u64 {
+        self.doorbell.load_u64(TOP + word * 8).unwrap_or(0)
+    }
+
+    #[inline]
+    fn leaf(&self, word: usize) -> u64 {
+        self.doorbell.load_u64(LEAF + word * 8).unwrap_or(0)
+    }
+
+    #[inline]
+    fn ack_top(&self, word: usize) -> u64 {
+        self.status.load_u64(TOP + word * 8).unwrap_or(0)
+    }
+
+    #[inline]
+    fn ack_leaf(&self, word: usize) -> u64 {
+        self.status.load_u64(LEAF + word * 8).unwrap_or(0)
+    }
+
+    #[inline]
+    fn set_ack_top(&self, word: usize, value: u64) {
+        let _ = self.status.store_u64(TOP + word * 8, value);
+    }
+
+    #[inline]
+    fn set_ack_leaf(&self, word: usize, value: u64) {
+        let _ = self.status.store_u64(LEAF + word * 8, value);
+    }
+
+    fn set_sleeping(&self, sleeping: bool) {
+        let _ = self.status.store_u32(
+            core::mem::offset_of!(abi::Status, sleeping),
+            sleeping.into(),
+        );
+    }
+
+    fn set_dead(&self) {
+        let _ = self
+            .status
+            .store_u32(core::mem::offset_of!(abi::Status, dead), 1);
+    }
+}

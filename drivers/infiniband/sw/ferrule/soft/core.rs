@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the engine of a device consists of in the kernel: the engine in its shard, and what others leave
+//! there for the owner of the shard and for the worker.
+
+use ferrule_engine::{
+    Config,
+    Engine,
+    Walk, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Relaxed, //
+    },
+};
+use kernel_ext::{
+    new_waitqueue,
+    random::random_u32,
+    sync::WaitQueue, //
+};
+
+use super::{
+    host::Kernel,
+    net::received::Inbox,
+    offers::Offers,
+    pending::PendingSet,
+    shard::Shard, //
+};
+
+/// The engine of a device, and all that callers share who are not the owner of its shard.
+#[pin_data]
+pub(crate) struct Core {
+    #[pin]
+    pub(super) shard: Shard<State>,
+    /// Where the worker sleeps.
+    #[pin]
+    pub(super) worker: WaitQueue,
+    /// Not 0: the worker has something to do.
+    pub(super) wanted: Atomic<u32>,
+    pub(super) offers: Offers,
+    /// When the timer may fire again, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
+    pub(super) timer_rests_until: Atomic<u64>,
+    /// Counters of the report.
+    pub(super) kicks: Atomic<u64>,
+    pub(super) worker_wakes: Atomic<u64>,
+    pub(super) worker_requests: Atomic<u64>,
+    /// Queue pairs of the kernel's own users that have new requests, or room again for packets.
+    pub(super) rung: PendingSet,
+    /// Contexts that kicked while another caller was the owner.
+    pub(super) kicked: PendingSet,
+    /// Packets that have come and wait for the owner of the shard.
+    #[pin]
+    pub(super) inbox: Inbox,
+    /// Packets for which the inbox had no room, and such as are none of RoCEv2 at all.
+    pub(super) inbox_full: Atomic<u64>,
+    pub(super) not_rocev2: Atomic<u64>,
+    /// Packets that were lost on the way to the network device.
+    pub(super) lost: Atomic<u64>,
+    /// Lists of packets that went there.
+    pub(super) lists: Atomic<u64>,
+}
+
+/// The state that the owner of the shard owns.
+pub(super) struct State {
+    pub(super) engine: KBox<Engine<Kernel>>,
+    /// The positions in [`Core::rung`] and in [`Core::kicked`].
+    pub(super) rung: Walk,
+    pub(super) kicked: Walk,
+}
+
+impl State {
+    /// Whether a set has been taken in part.
+    pub(super) fn has_notes(&self) -> bool {
+        !(self.rung.is_over() && self.kicked.is_over())
+    }
+}
+
+impl Core {
+    /// An engine without anything, asleep.
+    pub(super) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            shard <- Shard::new(State {
+                engine: Engine::<Kernel>::new(Config {
+                    random: random_u32(),
+                    retries_for_ever: false,
+                })
+                .ok_or(ENOMEM)?,
+                rung: Walk::OVER,
+                kicked: Walk::OVER,
+            }),
+            worker <- new_waitqueue!("Core::worker"),
+            wanted: Atomic::new(0),
+            offers: Offers::new(),
+            timer_rests_until: Atomic::new(0),
+            kicks: Atomic::new(0),
+            worker_wakes: Atomic::new(0),
+            worker_requests: Atomic::new(0),
+            rung: PendingSet::new()?,
+            kicked: PendingSet::new()?,
+            inbox <- Inbox::new(),
+            inbox_full: Atomic::new(0),
+            not_rocev2: Atomic::new(0),
+            lost: Atomic::new(0),
+            lists: Atomic::new(0),
+        })
+    }
+
+    /// Wakes the worker, unless somebody has done so already. Any context.
+    pub(super) fn wake_worker(&self) {
+        if self.wanted.xchg(1, Full) == 0 {
+            self.worker_wakes.fetch_add(1, Relaxed);
+            self.worker.wake_up();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registered memory, as the engine reaches it.
+
+use core::mem::MaybeUninit;
+
+use ferrule_engine::host::{
+    Fault,
+    Region, //
+};
+use kernel::prelude::*;
+use net_ext::skb::SkBuff;
+use rdma::{
+    umem::Umem,
+    Memory, //
+};
+
+/// The memory of a region: pinned pages of a program, or memory of a kernel user.
+///
+/// # Invariants
+///
+/// If the memory is a kernel user's, only the engine reaches it, by what a valid key names
+/// ([`Registered::of_user`]).
+pub(crate) struct Registered(Memory);
+
+impl From<Umem> for Registered {
+    fn from(umem: Umem) -> Self {
+        // INVARIANT: It is a program's.
+        Registered(umem.into())
+    }
+}
+
+impl Registered {
+    /// That of a kernel user, where the engine's checks of keys are all that keeps it from reaching
+    /// what is not meant for it. The engine is safe code, and so is the trait by which it reaches the
+    /// memory; but with such memory a fault in its checks (`key.rs`, `window.rs`, and those who name
+    /// offsets after them: `sgl.rs`, `responder.rs`) is a fault in what keeps the kernel's memory safe.
+    ///
+    /// # Safety
+    ///
+    /// The region is handed to an engine, and to nobody else. Its range and its rights there are those
+    /// by which the user knows it: no other address stands for the start of the memory than its own,
+    /// and nothing is open before the user has registered it.
+    pub(super) unsafe fn of_user(memory: Memory) -> Self {
+        // INVARIANT: By the requirements of this function. The engine reaches the memory of its regions
+        // when it carries out a request, of the queue pair or of its peer, with what the check of the
+        // key that the request names has answered: that the key is valid there and then, and gives the
+        // right to each byte.
+        Registered(memory)
+    }
+
+    /// The address in the process whose pages were pinned.
+    pub(super) fn start(&self) -> u64 {
+        self.0.start()
+    }
+
+    /// Whether the memory may be written to.
+    pub(super) fn writable(&self) -> bool {
+        self.0.writable()
+    }
+
+    /// Reads bytes from `offset` on into memory that need not be initialised, and answers it: now it is.
+    #[inline]
+    pub(super) fn read_to<'a>(
+        &self,
+        offset: u64,
+        to: &'a mut [MaybeUninit<u8>],
+    ) -> Result<&'a mut [u8]> {
+        // SAFETY: By the type invariants, what is named was opened by the user.
+        unsafe { self.0.read_to(offset, to) }
+    }
+
+    /// Writes `length` bytes of a received packet at `offset`.
+    #[inline]
+    pub(super) fn write_packet(
+        &self,
+        offset: u64,
+        packet: &SkBuff,
+        from: usize,
+        length: usize,
+    ) -> Result<(), Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user, to whom the packet is.
+        unsafe { self.0.write_packet(offset, packet, from, length) }.map_err(|_| Fault)
+    }
+}
+
+impl Region for Registered {
+    #[inline]
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.write(offset, from) }.map_err(|_| Fault)
+    }
+
+    #[inline(always)]
+    fn copy(
+        from: &Self,
+        from_offset: u64,
+        to: &Self,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the users, at `to` for writing.
+        unsafe { Memory::copy(&to.0, to_offset, &from.0, from_offset, length as u64) }
+            .map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.cmpxchg_u64(offset, compare, swap) }.map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.fetch_add_u64(offset, add) }.map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn renew(&mut self) -> Option<u64> {
+        self.0.renew()
+    }
+}

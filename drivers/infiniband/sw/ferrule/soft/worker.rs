@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The worker: a thread that does the work which exceeds the budgets of others.
+//!
+//! It also serves programs that post without a pause. When a stream of kicks is offered to it
+//! ([`Offers`](super::offers::Offers)) and it gets a processor to itself, it stays awake; programs see that
+//! in their status area, and post without a system call. If it finds itself on a processor that has others
+//! to run, or finds no work, it sleeps again, and the next offer comes later. After each small budget the
+//! awake worker checks whether it is still alone ([`spin`]), and once it is not, it sleeps as soon as no
+//! doorbell is rung ([`stay_awake`]).
+
+use ferrule_engine::{
+    Budget,
+    Sleep, //
+};
+use kernel::{
+    prelude::*,
+    processor::cpu_relax,
+    sync::{
+        atomic::{
+            Full,
+            Relaxed, //
+        },
+        Arc, //
+    },
+};
+use kernel_ext::{
+    task::{
+        single_task_running,
+        Current,
+        Kthread,
+        QuiescentStates, //
+    },
+    time::{
+        monotonic_ns,
+        WithTimer, //
+    },
+};
+
+use super::{
+    core::Core,
+    host::Kernel,
+    policy::{
+        sent,
+        serve,
+        take_in,
+        SLICE, //
+    },
+};
+
+/// What the worker does before it looks whether it should stop.
+const WORKER: Budget = Budget {
+    requests: 4096,
+    bytes: 16 << 20,
+};
+
+/// How long the worker stays awake without finding work.
+const SPIN_NS: u64 = 200_000;
+
+/// The looks without work after which the worker reads the clock.
+const SPIN_LOOKS: u32 = 32;
+
+/// Starts the worker of the device `name`.
+pub(super) fn spawn(name: &CStr, core: Arc<WithTimer<Core>>) -> Result<Kthread> {
+    Kthread::spawn(name, move |thread: &Current| work(thread, &core))
+}
+
+/// What the worker does.
+fn work(thread: &Current, core: &WithTimer<Core>) {
+    let mut quiescent = QuiescentStates::begin();
+    while !thread.should_stop() {
+        core.worker
+            .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
+        core.wanted.xchg(0, Full);
+        while serve(core, WORKER, None) && !thread.should_stop() {
+            quiescent.pass();
+        }
+        if !core.offers.are_welcome() {
+            continue;
+        }
+        // The scheduler wakes a thread near to who woke it: there, of all places, is a program.
+        let alone = single_task_running() || (thread.move_away().is_ok() && single_task_running());
+        let found = if alone {
+            stay_awake(thread, core, &mut quiescent)
+        } else {
+            0
+        };
+        core.worker_requests.fetch_add(found, Relaxed);
+        core.offers.ended(found);
+    }
+}
+
+/// Serves programs that need not kick, until they pause or somebody else needs the processor.
+///
+/// Answers how many requests it found.
+fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
+    let mut found = 0;
+    core.shard.enter().engine.wake();
+    loop {
+        found += spin(thread, core, quiescent);
+        // When the thread is told to stop, all contexts have been closed.
+        if thread.should_stop() || fall_asleep(core, quiescent) {
+            break;
+        }
+    }
+    // Messages were left unread above, the timer unarmed, and doorbells may be rung.
+    if serve(core, WORKER, None) {
+        core.wake_worker();
+    }
+    found
+}
+
+/// Lets the engine sleep, if there is nothing to do, and answers whether it does.
+///
+/// From here on programs kick. What was rung before they could see that, the engine finds when it looks once more; then
+/// it stays awake, and so does the worker. Where programs ring without a pause it does so beside them: else their kicks
+/// would get in each other's way.
+fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool {
+    loop {
+        let step = core.shard.enter().engine.try_sleep(SLICE.looks());
+        match step {
+            Sleep::Asleep => return true,
+            Sleep::Awake => return false,
+            Sleep::Step => quiescent.pass(),
+        }
+    }
+}
+
+/// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
+/// processor; answers how many requests it found.
+fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
+    let mut found = 0;
+    let mut looks = 0u32;
+    let mut idle_since = 0;
+    loop {
+        // Where another caller is the owner, that one does the work.
+        let done = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
+            let mut host = Kernel::default();
+            let taken = take_in(core, &mut owner, &mut host, SLICE);
+            let left = SLICE.less(taken);
+            let done = owner.engine.run(&mut host, left, None).done;
+            drop(owner);
+            sent(core, host);
+            taken.requests + done
+        });
+        found += u64::from(done);
+        // The thread sleeps only when there is nothing to do, and programs decide when that is.
+        quiescent.pass();
+        if !single_task_running() || thread.should_stop() {
+            break;
+        }
+        if done != 0 {
+            looks = 0;
+            continue;
+        }
+        if looks == 0 {
+            idle_since = monotonic_ns();
+        }
+        looks += 1;
+        if looks % SPIN_LOOKS == 0 && monotonic_ns().wrapping_sub(idle_since) > SPIN_NS {
+            break;
+        }
+        cpu_relax();
+    }
+    found
+}
