@@ -33,7 +33,7 @@ use crate::{
         no_udata,
         Call, //
     },
-    work::{
+    wc::{
         self,
         Completions, //
     },
@@ -321,7 +321,7 @@ pub(crate) unsafe extern "C" fn poll_callback<D: Driver>(
             return Err(EOPNOTSUPP);
         }
         // SAFETY: By the requirements of this function.
-        unsafe { work::poll(room, count, |completions| D::Cq::poll(cq, completions)) }
+        unsafe { wc::poll(room, count, |completions| D::Cq::poll(cq, completions)) }
     })
 }
 

@@ -27,7 +27,7 @@ use crate::{
     srq,
     stats,
     ucontext,
-    work::RecvRequests,
+    wr::RecvRequests,
     Ah,
     AhAttr,
     Device,

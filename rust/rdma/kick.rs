@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The method [`Driver::KICK_METHOD`]: a command of the device file that belongs to no object, has
+//! The method [`Driver::KICK_METHOD`](crate::Driver::KICK_METHOD): a command of the device file that belongs to no object, has
 //! no attributes and so costs as little as a command can.
 
 use core::ptr;
 
 use kernel::{
-    error::{
-        from_err_ptr,
-        from_result, //
-    },
     prelude::*,
     types::Opaque, //
 };
 
-use crate::{
-    bindings,
-    ucontext::Operations,
-    Driver,
-    Ucontext, //
-};
+use crate::bindings;
+
+/// The function that carries a method out.
+pub(crate) type Handler = unsafe extern "C" fn(*mut bindings::uverbs_attr_bundle) -> c_int;
 
 /// The description of the method in the form that the core reads, which is a tree of pointers.
 #[repr(C)]
@@ -39,14 +33,17 @@ impl Kick {
         Kick(Opaque::zeroed())
     }
 
-    /// Describes the method `id` at `this`, and returns what goes to `driver_def` of the device.
+    /// Describes the method `id` at `this`, and returns the value for `driver_def` of the device.
     ///
     /// # Safety
     ///
-    /// `this` is valid for writing, and stays in place.
-    pub(crate) unsafe fn describe<D: Driver>(
+    /// - `this` is valid for writing, and stays in place.
+    /// - `handler` may be called with any command for the device, while the core holds the device's
+    ///   `disassociate_srcu`.
+    pub(crate) unsafe fn describe(
         this: *const Self,
         id: u16,
+        handler: Handler,
     ) -> *const bindings::uapi_definition {
         // SAFETY: `Kick` has no other field, and the memory is valid by the requirements of this
         // function.
@@ -61,7 +58,7 @@ impl Kick {
             (*method).id = id;
             // With no attributes there is nothing to point to, but null would mean no method.
             (*method).attrs = ptr::NonNull::dangling().as_ptr();
-            (*method).handler = Some(handler::<D>);
+            (*method).handler = Some(handler);
             (*description).methods = [method];
 
             let object = &raw mut (*description).object;
@@ -79,23 +76,4 @@ impl Kick {
             definition
         }
     }
-}
-
-/// The method's handler.
-///
-/// # Safety
-///
-/// `attrs` belongs to a command for a device of the driver `D`. The core holds the device's
-/// `disassociate_srcu`.
-unsafe extern "C" fn handler<D: Driver>(attrs: *mut bindings::uverbs_attr_bundle) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function. A command belongs to an open file.
-        let context = from_err_ptr(unsafe {
-            bindings::ib_uverbs_get_ucontext_file((*attrs).__bindgen_anon_1.hdr.ufile)
-        })?;
-        // SAFETY: The file has a context, which is alive: it is published when it is complete, the
-        // file is open, and disassociation waits for the SRCU that is held.
-        D::Ucontext::kick(unsafe { Ucontext::from_raw(context) })?;
-        Ok(0)
-    })
 }

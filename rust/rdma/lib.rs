@@ -11,7 +11,7 @@
 //! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
 //!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
 //!   returns. What must live longer, the driver keeps in an [`Arc`](kernel::sync::Arc) of its own.
-//! - Kernel users post and poll by optional verbs ([`work`]): only a driver that has all of them gets
+//! - Kernel users post and poll by optional verbs ([`wr`], [`wc`]): only a driver that has all of them gets
 //!   such users, and must be ready for them in any context.
 //! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of
 //!   `struct ib_udata` even if a driver's verb does not look at it.
@@ -40,6 +40,7 @@ pub mod neighbours;
 mod object;
 mod ops;
 pub mod pd;
+mod pin;
 pub mod port;
 pub mod qp;
 mod registration;
@@ -49,7 +50,9 @@ pub mod ucontext;
 mod udata;
 pub mod umem;
 mod unregistered;
-pub mod work;
+mod user_call;
+pub mod wc;
+pub mod wr;
 
 pub(crate) use bindings_ext as bindings;
 
@@ -69,19 +72,15 @@ pub use gid::{
     GidAttr,
     HeldGidAttr, //
 };
+pub use link::Offered;
 pub use memory::Memory;
 pub use mr::Mr;
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::Qp;
-pub use registration::{
-    Offered,
-    Registration, //
-};
+pub use registration::Registration;
 pub use srq::Srq;
 pub use ucontext::Ucontext;
-pub use udata::{
-    Udata,
-    UserCall, //
-};
+pub use udata::Udata;
 pub use unregistered::UnregisteredDevice;
+pub use user_call::UserCall;

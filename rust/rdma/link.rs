@@ -15,10 +15,22 @@ use net_ext::NetDevice;
 
 use crate::{
     bindings,
-    registration::Offered,
     Device,
     Driver, //
 };
+
+/// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go during the lifetime `'a`: devices that
+/// are registered meanwhile go with it.
+pub struct Offered<'a, D: Driver>(PhantomData<&'a ()>, PhantomData<fn() -> D>);
+
+impl<D: Driver> Offered<'_, D> {
+    /// # Safety
+    ///
+    /// There is a registration of the driver, and it does not go during the lifetime of the result.
+    pub(crate) unsafe fn new() -> Self {
+        Offered(PhantomData, PhantomData)
+    }
+}
 
 /// The operations on links, as devices refer to them; the core only reads these.
 pub(crate) fn link_ops<D: Driver>() -> *const bindings::rdma_link_ops {

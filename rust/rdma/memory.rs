@@ -8,7 +8,7 @@
 //!
 //! # Whom to trust
 //!
-//! The memory of a program is pinned ([`Umem`]): whatever offset is named, what is reached are bytes
+//! The memory of a program is pinned ([`Umem`](crate::umem::Umem)): whatever offset is named, what is reached are bytes
 //! of that program, or it is refused. So safe code may read and write it.
 //!
 //! The memory of a kernel user is all that has a kernel address
@@ -56,10 +56,7 @@ use crate::{
     bindings,
     extent::Extent,
     mapped::Mapped,
-    umem::{
-        Pin,
-        Umem, //
-    }, //
+    pin::Pin, //
 };
 
 /// What makes bytes be there.
@@ -455,12 +452,6 @@ impl Memory {
         match unsafe { self.word(offset) }?.cmpxchg(old, new, Full) {
             Ok(was) | Err(was) => Ok(was),
         }
-    }
-}
-
-impl From<Umem> for Memory {
-    fn from(umem: Umem) -> Self {
-        umem.into_memory()
     }
 }
 

@@ -93,7 +93,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
     }
 
     /// Makes a region for fast registration by kernel users. It opens nothing until a request registers
-    /// it ([`Operation::Register`](crate::work::Operation::Register)); then, and with each such request
+    /// it ([`Operation::Register`](crate::wr::Operation::Register)); then, and with each such request
     /// anew, it opens what `memory` becomes by [`Memory::renew`]. The keys must be set
     /// ([`New::set_keys`]); users choose the lower 8 bits of later ones. To reach the memory is unsafe,
     /// as it is for [`get_dma`](Self::get_dma).

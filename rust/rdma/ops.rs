@@ -103,20 +103,20 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.req_notify_cq = Some(cq::req_notify_callback::<D>);
     }
 
-    ops.create_qp = Some(qp::create_callback::<D>);
-    ops.modify_qp = Some(qp::modify_callback::<D>);
-    ops.query_qp = Some(qp::query_callback::<D>);
-    ops.destroy_qp = Some(qp::destroy_callback::<D>);
+    ops.create_qp = Some(qp::callbacks::create::<D>);
+    ops.modify_qp = Some(qp::callbacks::modify::<D>);
+    ops.query_qp = Some(qp::callbacks::query::<D>);
+    ops.destroy_qp = Some(qp::callbacks::destroy::<D>);
     // The core drains a queue by a request of its own that is flushed.
     if D::Qp::HAS_POST_SEND {
-        ops.post_send = Some(qp::post_send_callback::<D>);
+        ops.post_send = Some(qp::callbacks::post_send::<D>);
     }
     if D::Qp::HAS_POST_RECV {
-        ops.post_recv = Some(qp::post_recv_callback::<D>);
+        ops.post_recv = Some(qp::callbacks::post_recv::<D>);
     }
     if D::Qp::HAS_ATTACH_MCAST && D::Qp::HAS_DETACH_MCAST {
-        ops.attach_mcast = Some(qp::attach_mcast_callback::<D>);
-        ops.detach_mcast = Some(qp::detach_mcast_callback::<D>);
+        ops.attach_mcast = Some(qp::callbacks::attach_mcast::<D>);
+        ops.detach_mcast = Some(qp::callbacks::detach_mcast::<D>);
     }
 
     if D::Ah::SUPPORTED {

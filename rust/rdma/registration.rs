@@ -23,7 +23,10 @@ use net_ext::notifier::{
 use crate::{
     bindings,
     device::unregister_for,
-    link::make_link_ops,
+    link::{
+        make_link_ops,
+        Offered, //
+    },
     module::this_module,
     Device,
     Driver, //
@@ -55,19 +58,6 @@ unsafe impl<D: Driver> Send for Registration<D> {}
 
 // SAFETY: Nothing of it can be reached by a shared reference.
 unsafe impl<D: Driver> Sync for Registration<D> {}
-
-/// That there is a [`Registration`] of the driver, which does not go during the lifetime `'a`: devices that
-/// are registered meanwhile go with it.
-pub struct Offered<'a, D: Driver>(PhantomData<&'a Registration<D>>);
-
-impl<D: Driver> Offered<'_, D> {
-    /// # Safety
-    ///
-    /// There is a registration of the driver, and it does not go during the lifetime of the result.
-    pub(crate) unsafe fn new() -> Self {
-        Offered(PhantomData)
-    }
-}
 
 impl<D: Driver> Registration<D> {
     /// That this is there, for registering devices.

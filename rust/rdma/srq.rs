@@ -22,7 +22,7 @@ use crate::{
         no_udata,
         Call, //
     },
-    work::{
+    wr::{
         self,
         RecvRequests, //
     },
@@ -333,7 +333,7 @@ pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
         let srq = unsafe { Srq::<D>::from_raw(raw) };
         // SAFETY: By the requirements of this function.
         unsafe {
-            work::post_recv(first, bad, srq.is_user(), |requests| {
+            wr::post_recv(first, bad, srq.is_user(), |requests| {
                 D::Srq::post_recv(srq, requests)
             })
         }?;

@@ -4,8 +4,7 @@
 
 use core::{
     cell::Cell,
-    mem::MaybeUninit,
-    ops::Deref, //
+    mem::MaybeUninit, //
 };
 
 use kernel::{
@@ -18,11 +17,7 @@ use zerocopy::{
     IntoBytes, //
 };
 
-use crate::{
-    bindings,
-    Driver,
-    Ucontext, //
-};
+use crate::bindings;
 
 /// One call of a verb.
 ///
@@ -30,7 +25,7 @@ use crate::{
 ///
 /// `raw` is null, which is a call from inside of the kernel, or valid as long as this lives.
 pub(crate) struct Call {
-    raw: *mut bindings::ib_udata,
+    pub(crate) raw: *mut bindings::ib_udata,
     taken: Cell<bool>,
     answered: Cell<bool>,
 }
@@ -52,27 +47,6 @@ impl Call {
     /// The program's side of the call. Only for calls that have one.
     pub(crate) fn udata(&self) -> Udata<'_> {
         Udata { call: self }
-    }
-
-    /// The program's side of the call, with its context; none if the kernel calls.
-    ///
-    /// # Safety
-    ///
-    /// The driver of the device is `D`, and the call is none that creates a context.
-    pub(crate) unsafe fn user<D: Driver>(&self) -> Option<UserCall<'_, D>> {
-        if self.raw.is_null() {
-            return None;
-        }
-        // SAFETY: By the type invariants; the udata of verbs is in a `uverbs_attr_bundle`.
-        let context = unsafe { bindings::rdma_udata_to_ucontext(self.raw) };
-        if context.is_null() {
-            return None;
-        }
-        Some(UserCall {
-            udata: self.udata(),
-            // SAFETY: The context is alive: the core destroys none while a call of it runs.
-            context: unsafe { Ucontext::from_raw(context) },
-        })
     }
 
     /// Refuses a call that brings a request, for a verb whose driver reads none.
@@ -159,34 +133,5 @@ impl Udata<'_> {
         to_result(unsafe {
             bindings::_ib_respond_udata(self.call.raw, bytes.as_ptr().cast(), bytes.len())
         })
-    }
-}
-
-/// A call from user space: its [`Udata`] and the context that it belongs to.
-pub struct UserCall<'a, D: Driver> {
-    udata: Udata<'a>,
-    context: &'a Ucontext<D>,
-}
-
-impl<'a, D: Driver> UserCall<'a, D> {
-    /// The program's context.
-    pub fn ucontext(&self) -> &'a Ucontext<D> {
-        self.context
-    }
-}
-
-impl<D: Driver> Clone for UserCall<'_, D> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<D: Driver> Copy for UserCall<'_, D> {}
-
-impl<'a, D: Driver> Deref for UserCall<'a, D> {
-    type Target = Udata<'a>;
-
-    fn deref(&self) -> &Udata<'a> {
-        &self.udata
     }
 }

@@ -3,27 +3,12 @@
 //! Memory of programs: pinned pages, as the processor sees them.
 //!
 //! Pages that are no memory, or not for the kernel to look at, are never pinned.
-//!
-//! C header: `include/rdma/ib_umem.h`.
 
-use core::ptr::{
-    self,
-    NonNull, //
-};
-
-use kernel::{
-    device,
-    error::from_err_ptr,
-    page::PAGE_SIZE,
-    prelude::*,
-    scatterlist::SGTable,
-    sync::aref::ARef, //
-};
+use kernel::prelude::*;
 
 use crate::{
-    bindings,
-    extent::Extent,
     memory::Memory,
+    pin::Pin,
     Access,
     Device,
     Driver, //
@@ -55,35 +40,13 @@ impl Umem {
         length: u64,
         access: Access,
     ) -> Result<Self> {
-        // The core takes for granted that there is an address space.
-        if current!().mm().is_none() {
-            return Err(EINVAL);
-        }
-        let len = usize::try_from(length)?;
-        // SAFETY: The device is valid, and without attributes the address says where the memory is.
-        let raw = from_err_ptr(unsafe {
-            bindings::ib_umem_get_attr_or_va(
-                dev.as_raw(),
-                ptr::null(),
-                0,
-                start,
-                len,
-                access.bits() as c_int,
-            )
-        })?;
         // From here on, an error unpins the pages.
-        //
-        // INVARIANT: The function has returned what it has made, which refers to the device.
-        let pin = Pin {
-            raw: NonNull::new(raw).ok_or(EINVAL)?,
-            _device: dev.as_device().into(),
-        };
+        let pin = Pin::new(dev, start, length, access)?;
         let extents = pin.extents(start, length)?;
-        // SAFETY: The object is valid by the invariants of `Pin`.
-        let writable = unsafe { (*raw).writable() != 0 };
+        let writable = pin.writable();
         // INVARIANT: It is.
         //
-        // SAFETY: These are the extents of the object, which was made to be written to if it says so.
+        // SAFETY: These are the extents of the pages, which were pinned to be written to if they say so.
         Ok(Umem(unsafe {
             Memory::pinned(pin, start, extents, length, writable)
         }))
@@ -124,59 +87,10 @@ impl Umem {
         // SAFETY: By the type invariants, neither memory is a kernel user's.
         unsafe { Memory::copy(&dst.0, dst_off, &src.0, src_off, len) }
     }
-
-    /// Gives up that it is known to be a program's.
-    pub(crate) fn into_memory(self) -> Memory {
-        self.0
-    }
 }
 
-/// That pages of a program are pinned.
-///
-/// # Invariants
-///
-/// `raw` is valid and ours, and `_device` keeps the device that it refers to.
-pub(crate) struct Pin {
-    raw: NonNull<bindings::ib_umem>,
-    _device: ARef<device::Device>,
-}
-
-impl Pin {
-    /// The pieces of the `len` bytes at `start` in the program, for which this was made: they follow each
-    /// other by their offsets without gaps, none is empty, and they have `len` bytes together.
-    fn extents(&self, start: u64, len: u64) -> Result<KVVec<Extent>> {
-        // SAFETY: By the type invariants; the table was filled and mapped when it was made.
-        let table = unsafe { SGTable::from_raw(&raw mut (*self.raw.as_ptr()).sgt_append.sgt) };
-        let mut extents = KVVec::new();
-        // The first page starts before the memory does.
-        let mut skip = start % PAGE_SIZE as u64;
-        let mut offset = 0;
-        for entry in table.iter() {
-            let addr = (entry.dma_address() + skip) as usize;
-            let part = (entry.dma_len() - skip).min(len - offset);
-            skip = 0;
-            if part == 0 {
-                continue;
-            }
-            let extent = Extent {
-                offset,
-                addr: NonNull::new(ptr::with_exposed_provenance_mut(addr)).ok_or(EFAULT)?,
-                len: part,
-            };
-            offset += part;
-            extents.push(extent, GFP_KERNEL_ACCOUNT)?;
-        }
-        if offset != len {
-            return Err(EFAULT);
-        }
-        Ok(extents)
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants; who drops this uses the pages no more. The device is dropped
-        // after this.
-        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+impl From<Umem> for Memory {
+    fn from(umem: Umem) -> Self {
+        umem.0
     }
 }

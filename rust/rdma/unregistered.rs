@@ -26,11 +26,14 @@ use crate::{
         Info, //
     },
     kick::Kick,
-    link::link_ops,
+    link::{
+        link_ops,
+        Offered, //
+    },
     object::Object,
     ops::device_ops,
     port::PORT,
-    registration::Offered,
+    ucontext,
     Device,
     Driver, //
 };
@@ -106,7 +109,7 @@ impl<D: Driver> UnregisteredDevice<D> {
             (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
             if let Some(method) = D::KICK_METHOD {
                 let kick = &raw const (*Object::extra_ptr(this)).kick;
-                (*dev).driver_def = Kick::describe::<D>(kick, method);
+                (*dev).driver_def = Kick::describe(kick, method, ucontext::kick_callback::<D>);
             }
         }
         // INVARIANT: All is set, and the device is in no list. It refers to this namespace, or to the first.

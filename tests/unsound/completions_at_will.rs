@@ -7,7 +7,7 @@
 
 use rdma::{
     qp::Notifier,
-    work::{
+    wc::{
         Completion,
         CompletionOpcode,
         Completions,

@@ -28,7 +28,7 @@ use kernel_ext::{
 };
 use rdma::{
     cq::Notifier,
-    work::{
+    wc::{
         Completion,
         CompletionOpcode,
         Completions,

@@ -43,7 +43,7 @@ use rdma::{
         Notifier,
         State, //
     },
-    work::{
+    wr::{
         Operation,
         RecvRequest,
         SendRequest,

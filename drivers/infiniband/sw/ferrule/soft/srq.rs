@@ -18,7 +18,7 @@ use kernel_ext::{
     new_spinlock_irq,
     sync::SpinLockIrq, //
 };
-use rdma::work::RecvRequest;
+use rdma::wr::RecvRequest;
 
 use super::posting::put_recv;
 

@@ -21,7 +21,7 @@ use rdma::{
         Entry,
         Protection, //
     },
-    work::Completions,
+    wc::Completions,
     Ucontext,
     UserCall, //
 };

@@ -31,7 +31,7 @@ use rdma::{
     },
     port,
     qp,
-    work::{
+    wr::{
         RecvRequests,
         SendRequests, //
     },

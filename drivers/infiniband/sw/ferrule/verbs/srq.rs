@@ -20,7 +20,7 @@ use rdma::{
         Protection, //
     },
     srq,
-    work::RecvRequests,
+    wr::RecvRequests,
     UserCall, //
 };
 
