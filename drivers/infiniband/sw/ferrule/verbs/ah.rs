@@ -16,7 +16,7 @@ use crate::{
     },
     verbs::{
         abi::CreateAhResp,
-        qp::path,
+        path::path,
         Ferrule, //
     },
 };

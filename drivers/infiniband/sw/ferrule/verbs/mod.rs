@@ -10,8 +10,11 @@ mod ah;
 mod context;
 mod cq;
 mod device;
+mod layout;
 mod mr;
+mod mtu;
 mod mw;
+mod path;
 mod pd;
 mod qp;
 mod srq;
@@ -90,7 +93,7 @@ impl rdma::Driver for Ferrule {
     }
 
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
-        dev.shared().set_port_mtu(qp::port_mtu(netdev));
+        dev.shared().set_port_mtu(mtu::port_mtu(netdev));
     }
 
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
@@ -140,7 +143,7 @@ fn new_device(
         node_guid: eui64_from_mac(netdev.address()),
         num_comp_vectors: nr_cpu_ids(),
     };
-    let soft = Soft::new(name, netdev, qp::port_mtu(netdev))?;
+    let soft = Soft::new(name, netdev, mtu::port_mtu(netdev))?;
     let mut dev = UnregisteredDevice::<Ferrule>::new(net, info, soft)?;
     dev.set_netdev(netdev)?;
     Ok(dev)

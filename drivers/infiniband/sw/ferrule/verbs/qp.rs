@@ -3,15 +3,9 @@
 //! Queue pairs.
 
 use ferrule_engine::{
-    abi,
-    Capabilities,
     Modify,
-    Mtu,
-    Path,
-    PathKind,
     QpInit,
     QpType,
-    RingLayout,
     State, //
 };
 use kernel::{
@@ -22,45 +16,41 @@ use kernel_ext::{
     error::code::EOPNOTSUPP,
     mm::SharedArea, //
 };
-use net_ext::NetDevice;
 use rdma::{
-    gid::GidType,
     mmap::{
         Entry,
         Protection, //
     },
-    port,
     qp,
     wr::{
         RecvRequests,
         SendRequests, //
     },
     AhAttr,
-    Device,
     Gid,
-    GidAttr,
     UserCall, //
 };
 
 use crate::{
     soft::{
         areas::Buffer,
-        net::{
-            groups,
-            path::Path as Route, //
-        },
+        net::groups,
         polling::{
             Listed,
             Polling, //
         },
-        posting::{
-            Posting,
-            Rings, //
-        },
+        posting::Posting,
         Shared, //
     },
     verbs::{
         abi::CreateQpResp,
+        layout::Layout,
+        mtu::{
+            engine_mtu,
+            port_mtu,
+            verbs_mtu, //
+        },
+        path::path,
         Ferrule, //
     },
 };
@@ -95,75 +85,6 @@ impl Qp {
             Producer::Program { .. } => Err(EOPNOTSUPP),
         }
     }
-}
-
-/// The buffer that a queue pair shares with its program: send ring, receive ring, control words.
-struct Layout {
-    rings: Rings,
-    size: usize,
-}
-
-impl Layout {
-    /// Lays the rings out for at least what was asked for. With a shared receive queue there is no
-    /// receive ring, whatever was asked for.
-    fn new(asked: &qp::Cap, shared: bool) -> Result<Self> {
-        let mut asked = *asked;
-        if shared {
-            (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
-        }
-        if asked.max_send_wr > abi::MAX_QP_DEPTH
-            || asked.max_recv_wr > abi::MAX_QP_DEPTH
-            || asked.max_send_sge > abi::MAX_SGE as u32
-            || asked.max_recv_sge > abi::MAX_SGE as u32
-            || asked.max_inline_data > abi::MAX_INLINE as u32
-        {
-            return Err(EINVAL);
-        }
-        let sge = size_of::<abi::Sge>() as u32;
-        let send_head = size_of::<abi::SendWqe>() as u32;
-
-        let send_body = (asked.max_send_sge * sge).max(asked.max_inline_data);
-        let sq = ring(0, asked.max_send_wr, send_head + send_body);
-        let (rq, max_recv_sge) =
-            receive_ring(sq.depth * sq.stride, asked.max_recv_wr, asked.max_recv_sge);
-        let ctrl = rq.offset + rq.depth * rq.stride;
-
-        // What the rounding up leaves room for is granted.
-        let send_body = sq.stride - send_head;
-        let cap = Capabilities {
-            max_send_wr: sq.depth,
-            max_recv_wr: rq.depth,
-            max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
-            max_recv_sge: if shared { 0 } else { max_recv_sge },
-            max_inline: send_body.min(abi::MAX_INLINE as u32),
-        };
-        Ok(Layout {
-            rings: Rings { sq, rq, ctrl, cap },
-            size: ctrl as usize + size_of::<abi::QpCtrl>(),
-        })
-    }
-}
-
-/// A ring of at least `depth` slots of at least `slot` bytes.
-fn ring(offset: u32, depth: u32, slot: u32) -> RingLayout {
-    RingLayout {
-        offset,
-        depth: if depth == 0 {
-            0
-        } else {
-            depth.next_power_of_two()
-        },
-        stride: slot.next_power_of_two().max(64),
-    }
-}
-
-/// A ring of at least `depth` receive requests with at least `max_sge` entries each, and the
-/// entries that there is room for.
-pub(super) fn receive_ring(offset: u32, depth: u32, max_sge: u32) -> (RingLayout, u32) {
-    let sge = size_of::<abi::Sge>() as u32;
-    let head = size_of::<abi::RecvWqe>() as u32;
-    let ring = ring(offset, depth, head + max_sge * sge);
-    (ring, ((ring.stride - head) / sge).min(abi::MAX_SGE as u32))
 }
 
 #[vtable]
@@ -420,38 +341,6 @@ impl Drop for Qp {
     }
 }
 
-/// Where an address vector leads: to this device itself if the GID is in its own table, or out to the
-/// network by what `route` answers.
-pub(super) fn path(
-    dev: &Device<Ferrule>,
-    av: &AhAttr,
-    sgid: Option<&GidAttr>,
-    route: impl FnOnce(&GidAttr) -> Result<Route>,
-) -> Result<(Path, Option<Route>)> {
-    // RoCE has no other addresses than global ones (IBA volume 1, A17.4.3).
-    if !av.grh {
-        return Err(EINVAL);
-    }
-    let sgid = sgid.ok_or(EINVAL)?;
-    let (kind, route) = match dev.find_gid(&av.dgid, GidType::RoceV2) {
-        Ok(_) if !dev.is_wire_only() => (PathKind::Local, None),
-        _ => (PathKind::Remote, Some(route(sgid)?)),
-    };
-    let path = Path {
-        kind,
-        sgid_index: av.sgid_index,
-        sgid: sgid.gid().0,
-        dgid: av.dgid.0,
-        dmac: av.dmac,
-        flow_label: av.flow_label,
-        hop_limit: av.hop_limit,
-        traffic_class: av.traffic_class,
-        sl: av.sl,
-        static_rate: av.static_rate,
-    };
-    Ok((path, route))
-}
-
 fn engine_state(state: qp::State) -> State {
     match state {
         qp::State::Reset => State::Reset,
@@ -473,30 +362,5 @@ fn verbs_state(state: State) -> qp::State {
         State::Sqd => qp::State::Sqd,
         State::Sqe => qp::State::Sqe,
         State::Err => qp::State::Err,
-    }
-}
-
-/// The path MTU of a port on this network device.
-pub(super) fn port_mtu(netdev: &NetDevice) -> Mtu {
-    engine_mtu(port::Mtu::for_ethernet(netdev.mtu()))
-}
-
-fn engine_mtu(mtu: port::Mtu) -> Mtu {
-    match mtu {
-        port::Mtu::B256 => Mtu::Mtu256,
-        port::Mtu::B512 => Mtu::Mtu512,
-        port::Mtu::B1024 => Mtu::Mtu1024,
-        port::Mtu::B2048 => Mtu::Mtu2048,
-        port::Mtu::B4096 => Mtu::Mtu4096,
-    }
-}
-
-fn verbs_mtu(mtu: Mtu) -> port::Mtu {
-    match mtu {
-        Mtu::Mtu256 => port::Mtu::B256,
-        Mtu::Mtu512 => port::Mtu::B512,
-        Mtu::Mtu1024 => port::Mtu::B1024,
-        Mtu::Mtu2048 => port::Mtu::B2048,
-        Mtu::Mtu4096 => port::Mtu::B4096,
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     },
     verbs::{
         abi::CreateSrqResp,
-        qp::receive_ring,
+        layout::receive_ring,
         Ferrule, //
     },
 };
