@@ -14,7 +14,7 @@
 #include <net/sock.h>
 #include <net/udp_tunnel.h>
 
-/* Devices. */
+/* netdevice.c */
 u32 ferrule_helper_netdev_mtu(const struct net_device *dev);
 int ferrule_helper_netdev_ifindex(const struct net_device *dev);
 unsigned short ferrule_helper_netdev_type(const struct net_device *dev);
@@ -37,14 +37,14 @@ void ferrule_helper_netdev_leave4(struct net_device *dev, __be32 group);
 int ferrule_helper_netdev_join6(struct net_device *dev, const void *group);
 void ferrule_helper_netdev_leave6(struct net_device *dev, const void *group);
 
-/* Namespaces. */
+/* net_namespace.c */
 struct net *ferrule_helper_get_net(struct net *net);
 struct net *ferrule_helper_maybe_get_net(struct net *net);
 void ferrule_helper_put_net(struct net *net);
 void *ferrule_helper_net_generic(const struct net *net, unsigned int id);
 u64 ferrule_helper_net_cookie(const struct net *net);
 
-/* Notifiers. */
+/* notifier.c */
 struct net_device *ferrule_helper_netdev_notifier_info_to_dev(const void *info);
 int ferrule_helper_register_netdevice_notifier(struct notifier_block *nb);
 int ferrule_helper_unregister_netdevice_notifier(struct notifier_block *nb);
@@ -55,7 +55,7 @@ const struct in6_addr *ferrule_helper_inet6_ifaddr_addr(const struct inet6_ifadd
 int ferrule_helper_register_inet6addr_notifier(struct notifier_block *nb);
 int ferrule_helper_unregister_inet6addr_notifier(struct notifier_block *nb);
 
-/* Buffers. */
+/* skbuff.c */
 void ferrule_helper_skb_queue_head_init(struct sk_buff_head *list);
 u32 ferrule_helper_skb_queue_len_lockless(const struct sk_buff_head *list);
 struct sk_buff *ferrule_helper_alloc_skb(unsigned int size);
@@ -75,8 +75,10 @@ unsigned int ferrule_helper_skb_contiguous(const struct sk_buff *skb, unsigned i
 
 void ferrule_helper_skb_list_add(struct sk_buff *head, struct sk_buff *last, struct sk_buff *skb,
 				 unsigned int ip_len);
+struct net_device *ferrule_helper_skb_dev(const struct sk_buff *skb);
+void ferrule_helper_skb_detach(struct sk_buff *skb);
 
-/* Routes. */
+/* route.c */
 struct dst_entry *ferrule_helper_route4(struct net *net, __be32 *saddr, __be32 daddr, int oif,
 					u8 tos, __be16 sport, __be16 dport);
 struct dst_entry *ferrule_helper_route6(struct net *net, struct in6_addr *saddr,
@@ -87,25 +89,25 @@ void ferrule_helper_dst_hold(struct dst_entry *dst);
 u32 ferrule_helper_dst_mtu(const struct dst_entry *dst);
 struct net_device *ferrule_helper_dst_dev_rcu(const struct dst_entry *dst);
 unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst);
-bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
 int ferrule_helper_dst_resolve(struct dst_entry *dst, const void *daddr, u8 *address);
+int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *charged,
+			   struct dst_entry *dst, u32 cookie, bool ipv6, u32 priority);
+void ferrule_helper_local_bh_disable(void);
+void ferrule_helper_local_bh_enable(void);
 
-/* Sockets and sending. */
-struct net_device *ferrule_helper_skb_dev(const struct sk_buff *skb);
-void ferrule_helper_skb_detach(struct sk_buff *skb);
+/* gso.c */
+bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
+
+/* socket.c */
 int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 port);
 struct net *ferrule_helper_sock_net(const struct sock *sk);
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk);
 int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk);
-int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *charged,
-			   struct dst_entry *dst, u32 cookie, bool ipv6, u32 priority);
 void ferrule_helper_sock_hold(struct sock *sk);
 void ferrule_helper_sock_put(struct sock *sk);
 int ferrule_helper_account_socket(struct net *net, struct socket **res);
 void ferrule_helper_account_watch(struct socket *sock, struct wait_queue_entry *entry,
 				  wait_queue_func_t func, void *private);
 void ferrule_helper_account_unwatch(struct socket *sock, struct wait_queue_entry *entry);
-void ferrule_helper_local_bh_disable(void);
-void ferrule_helper_local_bh_enable(void);
 
 #endif /* FERRULE_HELPERS_NET_H */
