@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""The abstractions of rust/net as the module net_echo uses them: two namespaces joined by a veth pair.
+"""The abstractions of rust/kernel/net as the module net_echo uses them: two namespaces joined by a veth pair.
 
 usage: net_echo.py
 

@@ -8,7 +8,7 @@ use kernel::prelude::*;
     dead_code,
     reason = "what that crate keeps behind gates is not tried here"
 )]
-#[path = "../../rust/rdma/gate.rs"]
+#[path = "../../rust/kernel/infiniband/gate.rs"]
 mod private;
 
 #[kunit_tests(rdma_gate)]

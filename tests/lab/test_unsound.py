@@ -55,7 +55,7 @@ class Judge(unittest.TestCase):
         self.assertEqual(len(self.judge(COMPILES, fails(error(5, "E0133"), error(4, "E0133")))), 1)
 
     def test_another_file(self):
-        self.assertEqual(len(self.judge(COMPILES, fails(error(5, "E0133", "rust/rdma/lib.rs")))), 1)
+        self.assertEqual(len(self.judge(COMPILES, fails(error(5, "E0133", "rust/kernel/infiniband/lib.rs")))), 1)
 
     def test_one_of_two_marks(self):
         source = SOURCE + "//~ E0133\nread();\n"
