@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Unit tests of the source: files import each other in one direction, and none is long."""
+
+import re
+import tempfile
+import unittest
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
+
+# Each is a tree of modules: a crate, whose root is lib.rs, or a part of one.
+TREES = (DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
+         CHECKOUT / "rust/kernel/infiniband")
+
+# What may be imported from everywhere in a tree: a driver names each kind of object, and each kind names its driver.
+MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}
+
+LINES = 500
+MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", CHECKOUT / "rust", CHECKOUT / "include")
+
+# Longer files, each with the reason.
+LONG: dict[str, str] = {}
+
+_COMMENT = re.compile(r"//[^\n]*")
+_USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
+_PATH = re.compile(r"(?<![:\w])((?:crate|self|super)(?:::\w+)+)")
+_CHILD = re.compile(r"(?<![:\w])(\w+)::\w")
+
+Words = tuple[str, ...]
+
+
+@dataclass
+class Module:
+    """A file: what it names of others, and what it hands on."""
+
+    place: Words
+    names: list[Words] = field(default_factory=list)
+    exports: dict[str, Words] = field(default_factory=dict)
+
+
+def leaves(tree: str, before: Words = ()) -> Iterator[tuple[Words, str]]:
+    """The paths of a `use` without its braces, each with the name that it gets."""
+    tree = tree.strip()
+    group = re.fullmatch(r"((?:\w+::)*)\{(.*)\}", tree, re.DOTALL)
+    if not group:
+        path, _, name = tree.partition(" as ")
+        words = (*before, *path.strip().split("::"))
+        words = words[:-1] if words[-1] == "self" and len(words) > 1 else words
+        yield words, name.strip() or words[-1]
+        return
+    before = (*before, *filter(None, group[1].split("::")))
+    depth, part = 0, ""
+    for letter in group[2] + ",":
+        depth += (letter == "{") - (letter == "}")
+        if letter != "," or depth:
+            part += letter
+        else:
+            if part.strip():
+                yield from leaves(part, before)
+            part = ""
+
+
+def modules(tree: Path) -> dict[Words, Module]:
+    """The files of a tree by their places in it, without crates that lie in it."""
+    files = {}
+    others = [root.parent for root in tree.rglob("lib.rs") if root.parent != tree]
+    for file in sorted(tree.rglob("*.rs")):
+        if any(other in file.parents for other in others):
+            continue
+        place = file.relative_to(tree).with_suffix("").parts
+        files[() if place in (("lib",), ("mod",)) else place[:-1] if place[-1] == "mod" else place] = file
+    crate = () if (tree / "lib.rs").exists() else (tree.name,)
+    return {place: read(place, file.read_text(), set(files), crate) for place, file in files.items()}
+
+
+def read(place: Words, text: str, places: set[Words], crate: Words) -> Module:
+    module = Module(place)
+    text = _COMMENT.sub("", text)
+
+    def absolute(words: Words) -> Words | None:
+        base = place
+        if words[0] == "crate":
+            return words[1 + len(crate):] if words[1:1 + len(crate)] == crate else None
+        if words[0] == "self":
+            return (*base, *words[1:])
+        while words and words[0] == "super":
+            if not base:
+                return None
+            base, words = base[:-1], words[1:]
+            if not words or words[0] != "super":
+                return (*base, *words)
+        return (*base, *words) if (*base, words[0]) in places else None
+
+    for public, tree in _USE.findall(text):
+        for words, name in leaves(tree):
+            path = absolute(words)
+            if public and len(words) > 1:
+                module.exports[name] = path or ("",)
+            elif path is not None:
+                module.names.append(path)
+    rest = _USE.sub("", text)
+    children = {at[-1] for at in places if at[:-1] == place and at}
+    module.names += filter(None, (absolute(tuple(path.split("::"))) for path in _PATH.findall(rest)))
+    module.names += [(*place, child) for child in _CHILD.findall(rest) if child in children]
+    # A name that a file hands on and uses itself is an import as well.
+    module.names += [path for name, path in module.exports.items()
+                     if path != ("",) and place and re.search(rf"\b{name}\b", rest)]
+    return module
+
+
+def imports(tree: Path) -> dict[Words, set[Words]]:
+    """The files that each file imports from, wherever the names go through."""
+    found = modules(tree)
+
+    def owner(path: Words) -> Words | None:
+        seen = set()
+        while path not in seen:
+            seen.add(path)
+            place = next(path[:length] for length in range(len(path), -1, -1) if path[:length] in found or not length)
+            if place == path or place not in found:
+                return place if place in found else None
+            handed = found[place].exports.get(path[len(place)])
+            if handed is None:
+                return place
+            if handed == ("",):
+                return None
+            path = (*handed, *path[len(place) + 1:])
+        return None
+
+    free = {None, MUTUAL.get(tree)}
+    return {place: {owner(path) for path in module.names} - {place} - free for place, module in found.items()}
+
+
+def circle(edges: dict[Words, set[Words]]) -> list[str]:
+    """Files that import each other in a circle; none if there is no circle."""
+    left = {place: set(targets) for place, targets in edges.items()}
+    while True:
+        ends = {place for place, targets in left.items() if not targets & left.keys()}
+        if not ends:
+            break
+        left = {place: targets for place, targets in left.items() if place not in ends}
+    if not left:
+        return []
+    way = [next(iter(sorted(left)))]
+    while way[-1] not in way[:-1]:
+        way.append(min(left[way[-1]] & left.keys()))
+    return ["::".join(place) or "(root)" for place in way[way.index(way[-1]):]]
+
+
+def long_files(directory: Path) -> list[str]:
+    files = (file for ending in ("*.rs", "*.c", "*.h") for file in sorted(directory.rglob(ending)))
+    return [str(file.relative_to(CHECKOUT)) for file in files
+            if "generated" not in file.name and len(file.read_text(errors="replace").splitlines()) > LINES]
+
+
+class Source(unittest.TestCase):
+    def test_no_circle_of_files(self):
+        for tree in TREES:
+            with self.subTest(tree=str(tree.relative_to(CHECKOUT))):
+                self.assertEqual(circle(imports(tree)), [])
+
+    def test_imports_are_found(self):
+        policy = imports(DRIVER / "soft")[("policy",)]
+        self.assertLessEqual({("core",), ("host",), ("net", "device"), ("shard",)}, policy)
+        self.assertIn(("qp", "notifier"), imports(CHECKOUT / "rust/kernel/infiniband")[("wc",)])
+
+    def test_no_file_is_long(self):
+        found = {name for directory in MEASURED for name in long_files(directory)}
+        self.assertEqual(found, LONG.keys())
+
+
+class Checks(unittest.TestCase):
+    """What the tests above look with, at sources that are wrong."""
+
+    def circle(self, **files: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as directory:
+            tree = Path(directory) / "soft"
+            for name, text in files.items():
+                file = tree / f"{name.replace('__', '/')}.rs"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+            return circle(imports(tree))
+
+    def test_one_direction(self):
+        self.assertEqual(self.circle(lib="mod a;\nmod b;\n", a="use crate::b::X;", b="pub struct X;"), [])
+
+    def test_two_files(self):
+        self.assertEqual(self.circle(lib="mod a;\nmod b;\n", a="use super::b::X;", b="use crate::{a::Y, c};"), ["a", "b", "a"])
+
+    def test_by_a_name_that_the_root_hands_on(self):
+        lib = "mod a;\nmod b;\npub use a::{X, Z as Q};\npub(crate) use elsewhere as bindings;\n"
+        self.assertEqual(self.circle(lib=lib, a="fn f() { crate::b::g() }", b="use crate::Q;"), ["a", "b", "a"])
+        self.assertEqual(self.circle(lib=lib, a="use crate::bindings;", b="use crate::bindings;"), [])
+
+    def test_by_the_parent(self):
+        self.assertEqual(self.circle(mod="mod a;", a="mod b;\npub use b::X;\nfn f(x: X) {}", a__b="use super::f;"),
+                         ["a", "a::b", "a"])
+        self.assertEqual(self.circle(mod="mod a;", a="mod b;\npub use b::X;\nfn f() {}", a__b="use super::f;"), [])
+        self.assertEqual(self.circle(mod="mod a;", a="mod b;\nfn f(x: b::X) {}", a__b="use super::f;"), ["a", "a::b", "a"])
+
+    def test_part_of_a_crate(self):
+        self.assertEqual(self.circle(mod="mod a;\nmod b;", a="use crate::soft::b;", b="use crate::soft::a;"), ["a", "b", "a"])
+        self.assertEqual(self.circle(mod="mod a;\nmod b;", a="use crate::verbs::b;", b="use crate::soft::a;"), [])
+
+    def test_comments_are_no_imports(self):
+        self.assertEqual(self.circle(lib="", a="// use crate::b;\n//! [`b`](crate::b)", b="use crate::a;"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
