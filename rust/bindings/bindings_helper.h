@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The C that `bindings_ext` shows to Rust: what the kernel's own bindings do
- * not have. Sorted.
+ * The C that `bindings_ext` shows to Rust and the kernel's own bindings do not
+ * have. Sorted.
  */
 
 #include <linux/crc32.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the C compiler of the kernel makes of the structures that Rust uses.
+ * The layout that the C compiler of the kernel gives to the structures that
+ * Rust uses.
  *
  * bindgen asks libclang for layouts, while the kernel may be built by another
  * compiler, and the types are put together from two runs of bindgen. So this

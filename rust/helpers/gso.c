@@ -16,7 +16,7 @@
 
 #ifdef CONFIG_NETFILTER
 /*
- * The hooks of security modules are always there. They look, and change nothing.
+ * The hooks of security modules are always there. They read packets, and change nothing.
  * RCU keeps what describes hooks, as it does for nfnetlink_hook, which lists them.
  */
 static bool are_filters(const struct nf_hook_entries *hooks)
@@ -37,8 +37,8 @@ static bool are_filters(const struct nf_hook_entries *hooks)
 }
 #endif
 
-/* Whether somebody may have a look at each packet on its way out, and change it. */
-static bool are_looked_at(const struct net_device *dev, bool ipv6)
+/* Whether a filter or the like may read or change each packet on its way out. */
+static bool are_filtered(const struct net_device *dev, bool ipv6)
 {
 #ifdef CONFIG_NETFILTER
 	const struct netns_nf *nf = &dev_net_rcu(dev)->nf;
@@ -56,10 +56,10 @@ static bool are_looked_at(const struct net_device *dev, bool ipv6)
 	if (rcu_access_pointer(dev->tcx_egress))
 		return true;
 #endif
-	/* What leaves by the member of a VRF passes the VRF's device first, and what is set up there. */
+	/* Packets by the member of a VRF pass the VRF's device first, with its filters. */
 	if (netif_is_l3_slave(dev))
 		return true;
-	/* A queueing discipline that nobody has asked for has no handle. */
+	/* The default queueing discipline has no handle. */
 	return rcu_dereference(dev->qdisc)->handle;
 }
 
@@ -67,9 +67,10 @@ static bool are_looked_at(const struct net_device *dev, bool ipv6)
  * Whether a list of packets may go this way.
  *
  * The network layer, filters and queueing disciplines see one packet, whose
- * headers are those of the first: who loses it loses all, and who changes it
- * changes the first alone. So where anything is set up that may do either, each
- * packet goes by itself. That includes IPsec and tunnels on the route.
+ * headers are those of the first: if they drop it, they drop all, and if they
+ * change it, they change the first alone. So where anything is set up that may
+ * do either, each packet goes by itself. That includes IPsec and tunnels on the
+ * route.
  *
  * The device has to be one that has lists cut before its driver, and captures,
  * get them. Those that take them whole are virtual ones, from which the list may
@@ -83,7 +84,7 @@ bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6)
 	rcu_read_lock();
 	dev = dst_dev_rcu(dst);
 	cuts = !(dev->features & NETIF_F_GSO_FRAGLIST) && !dst_xfrm(dst) && !dst->lwtstate &&
-	       !are_looked_at(dev, ipv6);
+	       !are_filtered(dev, ipv6);
 	rcu_read_unlock();
 	return cuts;
 }

@@ -97,7 +97,7 @@ struct net_device *ferrule_helper_dst_dev_rcu(const struct dst_entry *dst)
 	return dst_dev_rcu(dst);
 }
 
-/* What the way out may put before the network header. */
+/* The room that the way out may need before the network header. */
 unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst)
 {
 	unsigned int headroom;
@@ -109,8 +109,8 @@ unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst)
 }
 
 /*
- * The hardware address of the next hop towards `daddr`, 6 bytes. Where it is
- * not known yet, somebody is asked, and the answer is -EAGAIN.
+ * The hardware address of the next hop towards `daddr`, 6 bytes. If it is not
+ * known yet, the neighbour is asked, and the result is -EAGAIN.
  */
 int ferrule_helper_dst_resolve(struct dst_entry *dst, const void *daddr, u8 *address)
 {
@@ -142,7 +142,7 @@ int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *ch
 	int err;
 
 	rcu_read_lock();
-	/* What goes on with the route from here on, RCU keeps from hurting us. */
+	/* From here on RCU keeps the route valid. */
 	if (!dst_check(dst, cookie)) {
 		rcu_read_unlock();
 		kfree_skb(skb);

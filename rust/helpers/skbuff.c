@@ -162,8 +162,8 @@ struct net_device *ferrule_helper_skb_dev(const struct sk_buff *skb)
 }
 
 /*
- * Makes a received packet one that may be kept: what it borrows from the stack
- * under RCU is given back.
+ * Makes a received packet one that may be kept: references that the stack holds
+ * under RCU are given back.
  */
 void ferrule_helper_skb_detach(struct sk_buff *skb)
 {

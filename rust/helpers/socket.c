@@ -45,9 +45,9 @@ void ferrule_helper_sock_put(struct sock *sk)
 }
 
 /*
- * A socket that packets are charged to, without a port. Whoever waits there is
- * woken for each packet that is gone, for it may always be written to: it is
- * the owner who has limits.
+ * A socket that packets are charged to, without a port. Its waiters are woken
+ * for each packet that is gone, since it may always be written to: the limits
+ * are the owner's.
  */
 int ferrule_helper_account_socket(struct net *net, struct socket **res)
 {
@@ -59,7 +59,7 @@ int ferrule_helper_account_socket(struct net *net, struct socket **res)
 	if (err)
 		return err;
 	WRITE_ONCE((*res)->sk->sk_sndbuf, INT_MAX);
-	/* When the last packet is gone, whoever is woken by that may still look at the socket. */
+	/* A waiter that the last packet wakes may still use the socket. */
 	sock_set_flag((*res)->sk, SOCK_RCU_FREE);
 	return 0;
 }

@@ -13,7 +13,7 @@ use kernel::{
 ///
 /// For values that are too large for the stack, where [`KBox::new`] has them once or twice. `make` should
 /// call a function that is not inlined and returns the value: that one is handed the memory to write to.
-/// The language does not promise it, so the lab's build of the module looks at the frames.
+/// The language does not promise it, so the lab's build of the module checks the frames.
 ///
 /// # Errors
 ///

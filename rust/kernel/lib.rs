@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the `kernel` crate lacks and an RDMA driver needs. Networking is in the crate `net_ext`.
+//! Abstractions that an RDMA driver needs and the `kernel` crate lacks. Networking is in the crate
+//! `net_ext`.
 //!
 //! The modules are named and laid out as those of `kernel`, so that each could move there.
 

@@ -45,14 +45,14 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, len: usize) {
 ///
 /// A program may write to them at any time. So no reference to them is ever made: bytes are copied,
 /// each once, and words are loaded and stored whole. Words are little-endian in memory and in CPU
-/// order in the caller's hand. What is out of range or misaligned fails with `EFAULT`, and nothing
-/// is done.
+/// order in the caller's hand. An access that is out of range or misaligned fails with `EFAULT`,
+/// and does nothing.
 ///
 /// The words are accessed as Linux's memory model has it: by [`Atomic`], or where nothing is ordered by
 /// volatile accesses, which are what `READ_ONCE()` and `WRITE_ONCE()` are. They do the same as
 /// [`Relaxed`](kernel::sync::atomic::Relaxed) ones, which are calls of functions in a kernel that GCC has
-/// built. The program on the other side has another model, that of C: what both agree on is that who
-/// acquires sees all that was written before the store that released what is loaded.
+/// built. The program on the other side has another model, that of C. Both agree on this: a load that
+/// acquires sees all writes before the store that released the value.
 ///
 /// # Invariants
 ///
@@ -158,8 +158,8 @@ impl SharedArea {
             return Err(EFAULT);
         }
         // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
-        // borrowed. The kernel accesses it by this function alone, or by volatile copies, which race
-        // with nothing as marked accesses. Whatever bytes user space stores are a valid value.
+        // borrowed. The kernel accesses it by this function alone, or by volatile copies, which
+        // race with nothing as marked accesses. Any bytes that user space stores are a valid value.
         Ok(unsafe { Atomic::from_ptr(ptr) })
     }
 

@@ -71,7 +71,7 @@ impl<T> RcuArc<T> {
         }
     }
 
-    /// What is there now. Any context.
+    /// The current value. Any context.
     #[inline]
     pub fn read<'a>(&'a self, _guard: &'a rcu::Guard) -> Option<&'a T> {
         let ptr = self.ptr.load(Acquire);

@@ -116,8 +116,8 @@ impl<T> SpinLockIrq<T> {
     unsafe fn lend<R>(&self, flags: c_ulong, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: The caller holds the lock, so there is no other reference to the value.
         let result = f(unsafe { &mut *self.data.get() });
-        // SAFETY: The caller holds the lock. What `f` has locked it has released, so the interrupts
-        // are as they were when `flags` were saved.
+        // SAFETY: The caller holds the lock. `f` has released the locks that it took, so the
+        // interrupts are as they were when `flags` were saved.
         unsafe { bindings::spin_unlock_irqrestore(self.raw.get(), flags) };
         result
     }
@@ -136,9 +136,9 @@ macro_rules! new_waitqueue {
 
 /// A queue of threads that wait for a condition: `struct wait_queue_head`.
 ///
-/// Conditions are closures. They may be called several times, and must not sleep. Who makes a
-/// condition true calls [`WaitQueue::wake_up`] afterwards, with a full barrier between the two if
-/// it looked with [`WaitQueue::has_sleeper`] (which has one).
+/// Conditions are closures. They may be called several times, and must not sleep. A caller that
+/// makes a condition true calls [`WaitQueue::wake_up`] afterwards, with a full barrier between the
+/// two if it has called [`WaitQueue::has_sleeper`] (which has one).
 #[pin_data]
 pub struct WaitQueue {
     #[pin]
@@ -194,7 +194,7 @@ impl WaitQueue {
         self.wait_in(bindings::TASK_IDLE, cond);
     }
 
-    /// Wakes whoever waits, to look at its condition. Any context.
+    /// Wakes the waiters, which check their conditions. Any context.
     pub fn wake_up(&self) {
         // SAFETY: The head is initialised.
         unsafe {

@@ -59,8 +59,8 @@ impl QuiescentStates {
         Self { tick: now }
     }
 
-    /// Passes one, of RCU and of RCU-tasks, if a tick has come since the last: the scheduler looks whether somebody
-    /// else should run. May sleep.
+    /// Passes one, of RCU and of RCU-tasks, if a tick has come since the last: the scheduler checks whether
+    /// somebody else should run. May sleep.
     #[inline]
     pub fn pass(&mut self) {
         // SAFETY: The function has no preconditions.
@@ -75,9 +75,9 @@ impl QuiescentStates {
 }
 
 /// While one lives, nobody else runs on the processor but interrupts and what they raise. Any
-/// context; what sleeps must not be called meanwhile.
+/// context; functions that sleep must not be called meanwhile.
 pub struct NoPreempt {
-    /// What is said of one processor is not true on another.
+    /// A fact about one processor is not true on another.
     _not_send: NotThreadSafe,
 }
 
@@ -104,7 +104,7 @@ impl Drop for NoPreempt {
 
 /// The thread that a function runs in.
 pub struct Current {
-    /// What is said of the current thread is not true of another.
+    /// A fact about the current thread is not true of another.
     _not_send: NotThreadSafe,
 }
 
@@ -117,7 +117,7 @@ impl Current {
 
     /// Moves the thread to another processor, which may be any of those that it is allowed.
     ///
-    /// What an administrator allows it at the very same time may be lost. May sleep.
+    /// A change by an administrator at the very same time may be lost. May sleep.
     ///
     /// # Errors
     ///
@@ -140,8 +140,8 @@ impl Current {
 
 /// A kernel thread.
 ///
-/// Dropping it tells the thread to stop, wakes it, and waits for its end. Process context only. What a
-/// thread should run is dropped, and never runs, if the thread is told to stop before its first turn.
+/// Dropping it tells the thread to stop, wakes it, and waits for its end. Process context only. The
+/// function is dropped, and never runs, if the thread is told to stop before its first turn.
 ///
 /// # Examples
 ///
@@ -173,7 +173,7 @@ unsafe impl Send for Kthread {}
 // SAFETY: Nothing can be done by a shared reference.
 unsafe impl Sync for Kthread {}
 
-/// What a thread runs, as its data pointer: a box of it.
+/// The function of a thread in a box, which is its data pointer.
 struct Body<F>(PhantomData<F>);
 
 impl<F: FnOnce(&Current) + Send + 'static> Body<F> {
@@ -186,7 +186,8 @@ impl<F: FnOnce(&Current) + Send + 'static> Body<F> {
         KBox::into_inner(body)(&Current {
             _not_send: NotThreadSafe,
         });
-        // Whoever stops us holds a reference, so the thread may end before it is told to.
+        // The caller that stops the thread holds a reference, so the thread may end before it is
+        // told to.
         RAN
     }
 
@@ -199,7 +200,7 @@ impl<F: FnOnce(&Current) + Send + 'static> Body<F> {
     }
 }
 
-/// What a thread answers that has run. One that was stopped before answers `-EINTR`.
+/// The result of a thread that has run. One that was stopped before answers `-EINTR`.
 const RAN: c_int = 0;
 
 impl Kthread {

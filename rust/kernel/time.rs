@@ -28,7 +28,7 @@ pub fn monotonic_raw_ns() -> u64 {
     unsafe { bindings::ktime_get_raw() as u64 }
 }
 
-/// What a timer does when its time has come.
+/// The function of a timer.
 ///
 /// The value is `'static`: nothing but its drop cancels the timer, and safe code may forget a value,
 /// so that the function runs when all that was borrowed has gone.

@@ -8,8 +8,8 @@
 /// C symbols are declared by the macro. The C file defines `CREATE_RUST_TRACE_POINTS` and has a
 /// `DEFINE_RUST_DO_TRACE` for each.
 ///
-/// Who declares them says that the C functions are there with these arguments (`unsafe extern`), and
-/// whether they may be called by anybody (`safe`). A tracepoint that is off costs a branch that is
+/// The declaration asserts that the C functions are there with these arguments (`unsafe extern`),
+/// and, by `safe`, that any code may call them. A tracepoint that is off costs a branch that is
 /// patched in, and one that is on copies its arguments.
 ///
 /// ```ignore
@@ -35,8 +35,8 @@ macro_rules! declare_trace {
                     fn [<rust_do_trace_ $name>]($($argname: $argtyp),*);
                 }
 
-                // SAFETY: The static key of a tracepoint of this module may be looked at as long
-                // as its code runs.
+                // SAFETY: The static key of a tracepoint of this module may be read as long as its
+                // code runs.
                 let on = unsafe {
                     $crate::kernel::jump_label::static_branch_unlikely!(
                         [<__tracepoint_ $name>],
@@ -45,7 +45,7 @@ macro_rules! declare_trace {
                     )
                 };
                 if on {
-                    // SAFETY: Whoever has declared it says so.
+                    // SAFETY: The declaration asserts it.
                     unsafe { [<rust_do_trace_ $name>]($($argname),*) };
                 }
             }

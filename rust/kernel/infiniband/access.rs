@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be done with memory, and by whom.
+//! Access rights of memory: `enum ib_access_flags`.
 
 use core::ops;
 

@@ -35,7 +35,7 @@ pub struct AhAttr {
     pub hop_limit: u8,
     /// The traffic class.
     pub traffic_class: u8,
-    /// Whether there is a global route at all; without, what is above says nothing.
+    /// Whether there is a global route at all; without, the fields above say nothing.
     pub grh: bool,
     /// The service level.
     pub sl: u8,
@@ -91,7 +91,7 @@ impl AhAttr {
     }
 }
 
-/// What is asked for when an address handle is made.
+/// The attributes of an address handle that is to be made.
 pub struct InitAttr<'a> {
     /// The address vector.
     pub av: AhAttr,
@@ -102,7 +102,7 @@ pub struct InitAttr<'a> {
     pub sleepable: bool,
 }
 
-/// What a driver does with address handles. The value is dropped when the handle goes.
+/// A driver's verbs of address handles. The value is dropped when the handle goes.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Ah = Self>;

@@ -42,7 +42,7 @@ use crate::{
     UserCall, //
 };
 
-/// What is asked for when a completion queue is made: `struct ib_cq_init_attr`.
+/// The attributes of a completion queue that is to be made: `struct ib_cq_init_attr`.
 pub struct InitAttr {
     /// The least number of entries.
     pub cqe: u32,
@@ -52,8 +52,8 @@ pub struct InitAttr {
     pub flags: u32,
 }
 
-/// What a driver does with completion queues. The value is dropped when the queue goes, after all
-/// that complete to it.
+/// A driver's verbs of completion queues. The value is dropped when the queue goes, after all that
+/// complete to it.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
@@ -289,7 +289,7 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
         let (cq, call) = unsafe { (Cq::<D>::from_raw(raw), Call::new(udata)) };
         // SAFETY: `D` is the driver of the device.
         let user = unsafe { call.user() }.ok_or(EOPNOTSUPP)?;
-        // What the program sends along is refused before anything changes.
+        // Input of the program is refused before anything changes.
         call.refuse_request()?;
         let notifier = cq.notifier();
         let _resizing = notifier.resizing.lock();

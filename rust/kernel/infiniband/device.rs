@@ -39,11 +39,11 @@ use crate::{
 
 pub(crate) mod verbs;
 
-/// What this crate keeps for a device.
+/// This crate's part of a device.
 pub(crate) struct Extra {
     /// The driver.
     driver: TypeId,
-    /// Where the description of the kick is, which is written if the driver has one.
+    /// The place for the description of the kick, which is written if the driver has one.
     pub(crate) kick: Kick,
 }
 
@@ -67,7 +67,7 @@ impl Extra {
             return false;
         }
         // SAFETY: The devices whose operations are this module's are made by `UnregisteredDevice::new`, for
-        // one driver or another. What follows in an `Object` does not move what is before it.
+        // one driver or another. The last field of an `Object` does not move those before it.
         let object = unsafe { &*raw.cast::<Object<bindings::ib_device, Extra, ()>>() };
         // SAFETY: The device is registered, so it is in stage 3.
         unsafe { object.extra() }.driver == TypeId::of::<D>()
@@ -141,8 +141,8 @@ impl<D: Driver> Device<D> {
         let raw = NonNull::new(raw)?;
         // INVARIANT: The function has returned a device with a reference that keeps it registered.
         let held = Held(raw, PhantomData);
-        // Drivers choose their numbers themselves. What is not ours is given back, and nothing else is done
-        // with it.
+        // Drivers choose their numbers themselves. A device of another driver is given back, and nothing
+        // else is done with it.
         //
         // SAFETY: `held` keeps the device.
         unsafe { Extra::is_of::<D>(raw.as_ptr()) }.then_some(held)
@@ -184,7 +184,7 @@ impl<D: Driver> Drop for Held<D> {
     }
 }
 
-/// What is known of a device before it is there.
+/// The attributes of a device that are fixed when it is made.
 pub struct Info {
     /// The GUID of the node, in CPU order.
     pub node_guid: u64,
@@ -308,7 +308,7 @@ pub enum AtomicCap {
     Glob,
 }
 
-/// What happens to a device or its port: `enum ib_event_type`.
+/// Events of a device or its port: `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The device is broken.

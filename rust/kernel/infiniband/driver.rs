@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a provider is.
+//! Provider drivers.
 
 use core::{
     convert::Infallible,
@@ -186,7 +186,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of `f`; what does not fit is cut off.
+    /// Those of `f`; text that does not fit is cut off.
     fn fw_version(_dev: &Device<Self>, _f: &mut dyn fmt::Write) -> fmt::Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -210,8 +210,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
 
     /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The RTNL is
-    /// not held. No other call of it runs meanwhile in this module: what it looks for before it registers
-    /// the device is so until then.
+    /// not held. No other call of it runs meanwhile in this module: a device that it does not find is not
+    /// there until it has registered its own.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What memory consists of: pieces that the processor sees in one.
+//! Extents: pieces of memory with contiguous kernel addresses.
 
 use core::ptr::NonNull;
 

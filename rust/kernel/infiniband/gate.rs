@@ -15,7 +15,7 @@ use kernel::{
     },
 };
 
-/// What one visitor adds to the state; the lowest bit says that the gate is closed.
+/// Each visitor adds this to the state; the lowest bit says that the gate is closed.
 const VISITOR: i32 = 2;
 
 /// The gate: visitors may pass until it is closed, and closing it waits for those inside.

@@ -65,7 +65,7 @@ impl fmt::Display for Gid {
     }
 }
 
-/// What packets with a GID look like: `enum ib_gid_type`.
+/// The format of packets with a GID: `enum ib_gid_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidType {
     /// InfiniBand.
@@ -86,7 +86,7 @@ impl GidType {
     }
 }
 
-/// What the address of a GID is one of: `enum rdma_network_type`.
+/// The kind of address that a GID stands for: `enum rdma_network_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkType {
     /// InfiniBand.
@@ -111,7 +111,8 @@ pub enum NetworkType {
 #[repr(transparent)]
 pub struct GidAttr(Opaque<bindings::ib_gid_attr>);
 
-// SAFETY: What the methods read does not change, but for `ndev`, which they read under RCU.
+// SAFETY: The fields that the methods read do not change, but for `ndev`, which they read under
+// RCU.
 unsafe impl Sync for GidAttr {}
 
 impl GidAttr {
@@ -178,7 +179,7 @@ impl GidAttr {
         Gid::from_raw(unsafe { &(*self.0.get()).gid })
     }
 
-    /// What packets look like.
+    /// The format of packets.
     pub fn gid_type(&self) -> GidType {
         // SAFETY: `self` is valid by the type invariants.
         match unsafe { (*self.0.get()).gid_type } {
@@ -194,7 +195,7 @@ impl GidAttr {
         unsafe { (*self.0.get()).index }
     }
 
-    /// What the address is one of.
+    /// The kind of address.
     pub fn network_type(&self) -> NetworkType {
         // SAFETY: `self` is valid by the type invariants.
         match unsafe { bindings::rdma_gid_attr_network_type(self.0.get()) } {

@@ -49,7 +49,7 @@ impl Kick {
         // function.
         let description = Opaque::cast_into(unsafe { &raw const (*this).0 });
         // SAFETY: The memory is valid for writing by the requirements of this function, nobody else uses it
-        // yet, and all zeroes are valid values of these structures. What points into it stays valid, for it
+        // yet, and all zeroes are valid values of these structures. Pointers into it stay valid, for it
         // stays in place.
         unsafe {
             description.write_bytes(0, 1);

@@ -10,11 +10,11 @@
 //!   the value's [`Drop`], which cannot fail.
 //! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
 //!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
-//!   returns. What must live longer, the driver keeps in an [`Arc`](kernel::sync::Arc) of its own.
+//!   returns. The driver keeps longer-lived state in an [`Arc`](kernel::sync::Arc) of its own.
 //! - Kernel users post and poll by optional verbs ([`wr`], [`wc`]): only a driver that has all of them gets
 //!   such users, and must be ready for them in any context.
-//! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of
-//!   `struct ib_udata` even if a driver's verb does not look at it.
+//! - What a program sends along with a call and gets back ([`Udata`]) follows the rules of `struct
+//!   ib_udata` even if a driver's verb does not read it.
 //! - A verb that a driver does not implement is not there at all: the core answers `EOPNOTSUPP`.
 //!
 //! C headers: `include/rdma/ib_verbs.h`, `include/rdma/uverbs_ioctl.h`, `include/rdma/ib_umem.h`,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `rdma link` does.
+//! The operations of `rdma link`.
 //!
 //! C header: `include/rdma/rdma_netlink.h`.
 

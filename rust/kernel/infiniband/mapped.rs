@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What kernel users map for fast registration.
+//! Memory that kernel users map for fast registration.
 //!
-//! A user maps memory to a region (`ib_map_mr_sg()`) while the region opens nothing, and then posts the
-//! request that registers it. The request carries no addresses: what was mapped waits here until the
-//! driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)).
+//! A user maps memory to a region (`ib_map_mr_sg()`) while the region opens nothing, and then posts
+//! the request that registers it. The request carries no addresses: the mapping waits here until
+//! the driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)).
 
 use core::ptr::{
     self,
@@ -162,8 +162,8 @@ impl Mapped {
         })
     }
 
-    /// Takes what was mapped into `extents`, and answers its length in bytes. What was there before is
-    /// memory for the next mapping. Any context.
+    /// Takes what was mapped into `extents`, and answers its length in bytes. The previous extents
+    /// become memory for the next mapping. Any context.
     ///
     /// `extents` are those of the last call: if nothing was mapped since, they are left as they are.
     pub(crate) fn take(&self, extents: &mut KVVec<Extent>) -> Option<u64> {

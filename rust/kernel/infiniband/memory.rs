@@ -2,9 +2,9 @@
 
 //! Memory that a device reaches: bytes as the processor sees them, whoever they belong to.
 //!
-//! Devices of this crate have no DMA device. The core then maps for the processor itself: what it
-//! calls DMA addresses are kernel addresses of the direct map (`ib_uses_virt_dma()`), which is there
-//! for all memory since `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory.
+//! Devices of this crate have no DMA device. The core then maps for the processor itself: its DMA
+//! addresses are kernel addresses of the direct map (`ib_uses_virt_dma()`), which is there for all
+//! memory since `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory.
 //!
 //! # Whom to trust
 //!
@@ -24,15 +24,15 @@
 //! - The driver promises to reach nothing but what a request or a peer names by a key of the memory,
 //!   as long as the key is valid, in its range and for what it gives the right to.
 //!
-//! So each access is unsafe, with that as its contract. A driver that is safe code, such as an engine
-//! behind a trait, is called by the one place that vouches for its checks of keys: a fault in those is
-//! a fault in what keeps memory safe, and to be looked for there.
+//! So each access is unsafe, with that as its contract. A driver that is safe code, such as an
+//! engine behind a trait, is called by the one place that vouches for its checks of keys: a fault
+//! in those is a fault in memory safety, and its cause is there.
 //!
 //! # Races
 //!
-//! A program, a peer, or a user's processor may write to the memory at any time. Bytes are copied by
-//! [`copy_racing`], and words are accessed by volatile or atomic operations: what is read may be read
-//! only once, and judged only after.
+//! A program, a peer, or a user's processor may write to the memory at any time. Bytes are copied
+//! by [`copy_racing`], and words are accessed by volatile or atomic operations: each byte or word
+//! may be read only once, and judged only after.
 
 use core::{
     mem::MaybeUninit,
@@ -59,7 +59,7 @@ use crate::{
     pin::Pin, //
 };
 
-/// What makes bytes be there.
+/// The reason why the bytes are there.
 pub(crate) enum Origin {
     /// They are pages of a program, pinned.
     Pinned(#[allow(dead_code, reason = "dropping it unpins them")] Pin),
@@ -114,8 +114,8 @@ impl Memory {
         }
     }
 
-    /// All that has kernel addresses: what kernel users map for the device is found there by the
-    /// address that the core answers, and that is the kernel's own.
+    /// All that has kernel addresses: memory that kernel users map for the device is found there by
+    /// the address that the core answers, which is the kernel's own.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ impl Memory {
         let Origin::Mapped(mapped) = &self.origin else {
             return None;
         };
-        // INVARIANT: What is taken, now or the last time, was mapped, follows each other, and has so many
-        // bytes.
+        // INVARIANT: The extents that were taken, now or the last time, were mapped, follow each other,
+        // and have so many bytes.
         self.len = mapped.take(&mut self.extents)?;
         Some(self.len)
     }
@@ -203,8 +203,8 @@ impl Memory {
             .partition_point(|extent| extent.offset + extent.len <= offset)
     }
 
-    /// The address of `len` bytes at `offset` if they lie in one extent, as few bytes mostly do.
-    /// Where the first one has them, no other is looked for.
+    /// The address of `len` bytes at `offset` if they lie in one extent, as few bytes mostly do. If
+    /// the first one has them, no other is searched for.
     #[inline(always)]
     fn in_one(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let mut extent = self.extents.first()?;
@@ -416,8 +416,8 @@ impl Memory {
         }
         // SAFETY: The word is aligned and inside of the extent, of which the bytes are pinned to be
         // written to, by the type invariants, or may be by the requirements of this function. Other
-        // accesses by this type are such as may race, and so are a program's. Whatever they store is a
-        // valid value.
+        // accesses by this type are such as may race, and so are a program's. Any bytes that they
+        // store are a valid value.
         Ok(unsafe { Atomic::from_ptr(word) })
     }
 

@@ -29,7 +29,7 @@ use kernel_ext::mm::SharedArea;
 
 use crate::bindings;
 
-/// What a program may do with memory that it maps.
+/// The accesses that a program may make to memory that it maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Read and write.

@@ -45,22 +45,22 @@ pub struct UserRegion {
     pub length: u64,
     /// The address by which work requests name the start.
     pub iova: u64,
-    /// What may be done with it.
+    /// The access rights.
     pub access: Access,
 }
 
-/// What is to change when a region is registered anew: what is none stays as it is.
+/// The changes of a region that is registered anew: a field that is none stays as it is.
 pub struct Change<'a, D: Driver> {
     /// The memory: address in the program, length in bytes, and the address by which work requests
     /// name the start.
     pub memory: Option<(u64, u64, u64)>,
-    /// What may be done with it.
+    /// The access rights.
     pub access: Option<Access>,
     /// The protection domain.
     pub pd: Option<&'a Pd<D>>,
 }
 
-/// What a driver does with memory regions. The value is dropped when the region goes.
+/// A driver's verbs of memory regions. The value is dropped when the region goes.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
@@ -417,7 +417,7 @@ pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
     };
     // SAFETY: By the requirements of this function; regions come from `make`.
     let mr = unsafe { &*raw.cast::<Mr<D>>() };
-    // What the program sends along is refused before anything changes.
+    // Input of the program is refused before anything changes.
     let result = call.finish().and_then(|()| D::Mr::rereg_user(mr, &change));
     match result {
         // The region has changed in place.

@@ -31,8 +31,8 @@ pub enum Type {
     Type2,
 }
 
-/// What a driver does with memory windows. The value is dropped when the window goes, whether it
-/// is bound or not.
+/// A driver's verbs of memory windows. The value is dropped when the window goes, whether it is
+/// bound or not.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Mw = Self>;

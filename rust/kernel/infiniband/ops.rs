@@ -29,7 +29,7 @@ use crate::{
 
 /// The core's operations on devices of the driver `D`.
 ///
-/// What the driver does not implement is left out, so that the core knows.
+/// Verbs that the driver does not implement are left out, so that the core knows.
 pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     const { assert!(D::ID != 0, "0 stands for any driver") };
     let mut ops: bindings::ib_device_ops = pin_init::zeroed();

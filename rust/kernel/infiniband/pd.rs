@@ -22,7 +22,7 @@ use crate::{
     UserCall, //
 };
 
-/// What a driver does with protection domains. The value is dropped when the domain goes, after all
+/// A driver's verbs of protection domains. The value is dropped when the domain goes, after all
 /// that is in it.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {

@@ -110,8 +110,8 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants; who drops this uses the pages no more. The device is dropped
-        // after this.
+        // SAFETY: By the type invariants; the owner that drops this uses the pages no more. The
+        // device is dropped after this.
         unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
     }
 }

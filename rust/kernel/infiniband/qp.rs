@@ -46,7 +46,7 @@ pub use notifier::{
     Notifier, //
 };
 
-/// What is asked for when a queue pair is made: `struct ib_qp_init_attr`.
+/// The attributes of a queue pair that is to be made: `struct ib_qp_init_attr`.
 #[derive(Clone, Copy)]
 pub struct InitAttr {
     /// The least sizes.
@@ -61,7 +61,7 @@ pub struct InitAttr {
     pub port_num: u8,
 }
 
-/// What a driver does with queue pairs. The value is dropped when the pair goes.
+/// A driver's verbs of queue pairs. The value is dropped when the pair goes.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
@@ -79,9 +79,9 @@ pub trait Operations: Sized + Send + Sync + 'static {
         user: Option<UserCall<'_, Self::Driver>>,
     ) -> Result<Self>;
 
-    /// Changes attributes. It may be called more than once at the same time. What is in range for
-    /// the type of each attribute was checked, but not whether the change is allowed
-    /// ([`modify_is_ok`]). `user` is none if the kernel asks; it has sent nothing along.
+    /// Changes attributes. It may be called more than once at the same time. The range of each
+    /// attribute was checked, but not whether the change is allowed ([`modify_is_ok`]). `user` is
+    /// none if the kernel asks; it has sent nothing along.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
     }
 }
 
-/// What this crate keeps for a queue pair.
+/// This crate's part of a queue pair.
 pub(crate) struct Extra {
     notifier: Arc<Notifier>,
     sq_sig_all: bool,

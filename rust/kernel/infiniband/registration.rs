@@ -110,8 +110,8 @@ impl<D: Driver> Registration<D> {
 impl<D: Driver> PinnedDrop for Registration<D> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariants. First nobody can make devices any more, and those who are
-        // making one are waited for. Then all devices go, and so do removals that are queued. What
-        // the notifier does in between, and when it goes itself after this, is to queue removals.
+        // making one are waited for. Then all devices go, and so do removals that are queued. The
+        // notifier only queues removals in between, and when it goes itself after this.
         unsafe {
             bindings::rdma_link_unregister(self.link.get());
             bindings::ib_unregister_driver(D::ID);

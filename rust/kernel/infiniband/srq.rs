@@ -32,7 +32,7 @@ use crate::{
     UserCall, //
 };
 
-/// What a queue holds and when it tells that it runs low: `struct ib_srq_attr`.
+/// The sizes and the limit of a queue: `struct ib_srq_attr`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attr {
     /// Requests.
@@ -43,7 +43,7 @@ pub struct Attr {
     pub limit: u32,
 }
 
-/// What [`Operations::modify`] is asked to change: none is unchanged.
+/// The changes that [`Operations::modify`] is to make: none is unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModifyAttr {
     /// `IB_SRQ_MAX_WR`: requests that it is to hold.
@@ -52,8 +52,8 @@ pub struct ModifyAttr {
     pub limit: Option<u32>,
 }
 
-/// What a driver does with shared receive queues. The value is dropped when the queue goes, after
-/// all queue pairs that take from it.
+/// A driver's verbs of shared receive queues. The value is dropped when the queue goes, after all
+/// queue pairs that take from it.
 pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Srq = Self>;
@@ -157,7 +157,7 @@ impl<D: Driver> New<'_, D> {
     }
 }
 
-/// What happens to a shared receive queue: `enum ib_event_type`.
+/// Events of a shared receive queue: `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is broken.

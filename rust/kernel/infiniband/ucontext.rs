@@ -32,7 +32,7 @@ use crate::{
     Udata, //
 };
 
-/// What a driver does with user contexts. The value is dropped when the context goes, after all its
+/// A driver's verbs of user contexts. The value is dropped when the context goes, after all its
 /// objects.
 #[vtable]
 pub trait Operations: Sized + Send + Sync + 'static {
@@ -57,7 +57,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The method [`Driver::KICK_METHOD`]. In process context; what it does must be bounded, for
+    /// The method [`Driver::KICK_METHOD`]. In process context. Its work must be bounded, for
     /// nothing but the device's removal waits for it, and other commands run at the same time.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a program sends along with a call, and what it gets back: `struct ib_udata`.
+//! The request of a program in a call, and the response to it: `struct ib_udata`.
 
 use core::{
     cell::Cell,
@@ -56,7 +56,8 @@ impl Call {
     /// `EOPNOTSUPP` if the program asks for what the driver does not know.
     pub(crate) fn refuse_request(&self) -> Result {
         self.taken.set(true);
-        // SAFETY: By the type invariants, `raw` is null, for which there is nothing to look at, or valid.
+        // SAFETY: By the type invariants, `raw` is null, which the function takes for an empty request,
+        // or valid.
         to_result(unsafe { bindings::ib_is_udata_in_empty(self.raw) })
     }
 
@@ -88,7 +89,7 @@ pub(crate) unsafe fn no_udata(raw: *mut bindings::ib_udata) -> Result {
     to_result(unsafe { bindings::ib_no_udata_io(raw) })
 }
 
-/// What a program has sent along with a call, and room for the driver's answer.
+/// The request of a program in a call, and room for the driver's response.
 #[derive(Clone, Copy)]
 pub struct Udata<'a> {
     call: &'a Call,
@@ -97,7 +98,7 @@ pub struct Udata<'a> {
 impl Udata<'_> {
     /// Reads the request.
     ///
-    /// It may be shorter than `T`, if it has at least `min_len` bytes: what is missing is zero. It
+    /// It may be shorter than `T`, if it has at least `min_len` bytes: missing bytes are zero. It
     /// may be longer, if the rest is zero.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 //! Memory of programs: pinned pages, as the processor sees them.
 //!
-//! Pages that are no memory, or not for the kernel to look at, are never pinned.
+//! Pages that are no memory, or not for the kernel to read, are never pinned.
 
 use kernel::prelude::*;
 
@@ -16,8 +16,8 @@ use crate::{
 
 /// Memory of a program, pinned.
 ///
-/// The program, and any peer that it lets in, may write to it at any time: what is read from it may
-/// be read only once, and judged only after.
+/// The program, and any peer that it lets in, may write to it at any time: each byte may be read
+/// only once, and judged only after.
 ///
 /// # Invariants
 ///

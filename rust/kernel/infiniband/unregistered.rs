@@ -105,7 +105,7 @@ impl<D: Driver> UnregisteredDevice<D> {
                 *to = *from;
             }
             (*dev).link_ops = link_ops::<D>();
-            // Whoever has asked for a name shall keep it (`ib_mark_name_assigned_by_user()`).
+            // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
             (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
             if let Some(method) = D::KICK_METHOD {
                 let kick = &raw const (*Object::extra_ptr(this)).kick;

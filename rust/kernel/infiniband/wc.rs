@@ -43,7 +43,7 @@ impl CompletionOpcode {
     }
 }
 
-/// What a message brought beside its data.
+/// Immediate data or the like, which a message brought beside its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     /// Nothing.
@@ -63,11 +63,11 @@ pub struct Completion {
     pub status: u32,
     /// The operation.
     pub opcode: CompletionOpcode,
-    /// What the driver has to say of an error.
+    /// The driver's own code of an error.
     pub vendor_err: u32,
     /// The bytes that were received.
     pub byte_len: u32,
-    /// What came with them.
+    /// Immediate data or the like.
     pub extra: Extra,
     /// The number of the queue pair that sent a datagram.
     pub src_qp: u32,

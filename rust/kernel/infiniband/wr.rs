@@ -2,10 +2,10 @@
 
 //! Work requests of the kernel's own users.
 //!
-//! Requests are lent for the time of the call that posts them. What they point to is the user's own,
-//! who is trusted as all code of the kernel is. The user trusts the driver in turn: that it completes
-//! each request once and by its number, which [`Completions::push`](crate::wc::Completions::push) asks
-//! for, and that it reaches no [`memory`](crate::memory) but what requests name. The calls may come with
+//! Requests are lent for the time of the call that posts them. Their lists and data are the user's, who
+//! is trusted as all code of the kernel is. The user trusts the driver in turn: that it completes each
+//! request once and by its number, which [`Completions::push`](crate::wc::Completions::push) asks for,
+//! and that it reaches no [`memory`](crate::memory) but what requests name. The calls may come with
 //! interrupts off.
 
 use core::{
@@ -64,7 +64,7 @@ unsafe fn sges<'a>(entries: *const bindings::ib_sge, count: c_int) -> &'a [Sge] 
     }
 }
 
-/// What a send request asks for: `enum ib_wr_opcode` with what belongs to each.
+/// The operation of a send request: `enum ib_wr_opcode` with the fields of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -118,7 +118,7 @@ pub struct SendRequest<'a, D> {
     _driver: PhantomData<fn() -> D>,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 pub struct Destination<'a, D: Driver> {
     /// The address handle.
     pub ah: &'a Ah<D>,
@@ -133,14 +133,14 @@ impl<'a, D: Driver> SendRequest<'a, D> {
         i64::from(self.raw.send_flags) & i64::from(flag) != 0
     }
 
-    /// By what its completion is to be known.
+    /// The number that its completion gets.
     #[inline]
     pub fn wr_id(&self) -> u64 {
         // SAFETY: Whichever of the union's fields is there, this number stands for it.
         unsafe { *self.raw.__bindgen_anon_1.wr_id.as_ref() }
     }
 
-    /// What it asks for; none for an operation that this crate does not know.
+    /// The operation; none if this crate does not know it.
     pub fn operation(&self) -> Option<Operation> {
         let raw: *const bindings::ib_send_wr = self.raw;
         // SAFETY: The opcode says which of the fields is there; any bytes are valid for both.
@@ -199,7 +199,7 @@ impl<'a, D: Driver> SendRequest<'a, D> {
         })
     }
 
-    /// Where it goes, if the queue pair is one for datagrams.
+    /// The destination, if the queue pair is one for datagrams.
     pub fn destination(&self) -> Option<Destination<'a, D>> {
         if !self.is_datagram {
             return None;
@@ -298,7 +298,7 @@ impl<'a, D: Driver> Iterator for SendRequests<'a, D> {
 pub struct RecvRequest<'a>(&'a bindings::ib_recv_wr);
 
 impl<'a> RecvRequest<'a> {
-    /// By what its completion is to be known.
+    /// The number that its completion gets.
     #[inline]
     pub fn wr_id(&self) -> u64 {
         // SAFETY: Whichever of the union's fields is there, this number stands for it.

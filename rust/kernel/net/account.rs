@@ -95,9 +95,10 @@ impl Charged {
     }
 }
 
-/// Who is told that packets of an account are gone.
+/// The callback for packets of an account that are gone.
 pub trait Gone: Send + Sync + 'static {
-    /// One or several packets are gone since the last time. What is left, `charged` tells.
+    /// One or several packets are gone since the last time. `charged` tells the packets that are
+    /// left.
     ///
     /// Any context, also with interrupts off and with locks of the network taken, which whoever sends may
     /// want: nothing is sent from here.

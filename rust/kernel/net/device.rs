@@ -61,8 +61,8 @@ pub struct Vlan {
 
 /// A network device: `struct net_device`.
 ///
-/// Where a device is taken away, its removal waits for all references to be dropped: so who holds
-/// one follows [`notifier::DeviceEvent::Unregister`](crate::notifier::DeviceEvent::Unregister).
+/// The removal of a device waits for all references to be dropped: so a holder of one follows
+/// [`notifier::DeviceEvent::Unregister`](crate::notifier::DeviceEvent::Unregister).
 ///
 /// # Invariants
 ///
@@ -256,7 +256,7 @@ impl NetDevice {
     /// Undoes one [`join_multicast`](Self::join_multicast). Process context.
     pub fn leave_multicast(&self, _rtnl: &Rtnl, group: IpAddr) {
         // SAFETY: `self` is valid by the type invariants, and the RTNL is held. Addresses of IPv6 are 16 bytes.
-        // What was not joined is not found.
+        // A group that was not joined is not found.
         unsafe {
             match group {
                 IpAddr::V4(v4) => {

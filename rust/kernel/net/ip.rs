@@ -43,7 +43,7 @@ pub(crate) fn udp_header_at(packet: &[u8]) -> Option<usize> {
     (*protocol == UDP && packet.len() >= len + UDP_LEN).then_some(len)
 }
 
-/// Where a packet comes from and goes to: two addresses of one family.
+/// The source and the destination of a packet: two addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// IPv4.
@@ -122,7 +122,7 @@ impl Addresses {
     }
 }
 
-/// What the IP and UDP headers of a packet say, apart from lengths and checksums.
+/// The fields of the IP and UDP headers of a packet, apart from lengths and checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeaders {
     /// Both ends.
@@ -145,9 +145,9 @@ fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl UdpHeaders {
-    /// What `ip`, a header with its options or extensions, and `udp` after it say.
+    /// The fields of `ip`, a header with its options or extensions, and of `udp` after it.
     ///
-    /// Lengths and checksums are not looked at: for a packet that has come through the stack, that
+    /// Lengths and checksums are not compared: for a packet that has come through the stack, that
     /// is done.
     pub fn parse(ip: &[u8], udp: &[u8]) -> Option<Self> {
         let (addresses, traffic_class, hop_limit, flow_label) = match *ip.first()? >> 4 {

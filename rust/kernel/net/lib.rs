@@ -11,12 +11,12 @@
 //! | receiving: a UDP port in a namespace | [`udp`] |
 //! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`] |
 //!
-//! A driver receives in softirq context and may send from there, too. What may be called where is
-//! said with each method; "any context" excludes hard interrupts and code with interrupts disabled
-//! everywhere in this crate, for the network stack is not made for those.
+//! A driver receives in softirq context and may send from there, too. Each method says in which
+//! contexts it may be called; "any context" excludes hard interrupts and code with interrupts
+//! disabled everywhere in this crate, for the network stack is not made for those.
 //!
-//! Nothing here writes to the kernel log: whatever comes from the wire is answered by an error or
-//! dropped, and it is for the driver to count.
+//! Nothing here writes to the kernel log: a bad packet is answered by an error or dropped, and the
+//! driver counts it.
 
 pub mod account;
 mod batch;

@@ -28,7 +28,7 @@ pub struct Namespace(Opaque<bindings::net>);
 // SAFETY: References may be taken and given back by any thread.
 unsafe impl Send for Namespace {}
 
-// SAFETY: What the methods read does not change.
+// SAFETY: The fields that the methods read do not change.
 unsafe impl Sync for Namespace {}
 
 impl PartialEq for Namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to network devices and to their addresses.
+//! Notifiers of network devices and of their addresses.
 //!
 //! C headers: `include/linux/notifier.h`, `include/linux/netdevice.h`,
 //! `include/linux/inetdevice.h`, `include/net/addrconf.h`.
@@ -32,7 +32,7 @@ mod private {
 
 /// Something that notifications are given of. It is one of the types of this module.
 pub trait Chain: private::Sealed + 'static {
-    /// What is told.
+    /// The notices.
     type Notice<'a>;
 
     /// Puts a notification into the form for Rust; `None` is for what nobody wants to know.
@@ -57,7 +57,7 @@ pub trait Chain: private::Sealed + 'static {
     unsafe fn unregister(block: *mut bindings::notifier_block);
 }
 
-/// What has become of a device: `enum netdev_cmd`, as far as it is told here.
+/// Events of a device: `enum netdev_cmd`, as far as they are told here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// It is there.
@@ -80,7 +80,7 @@ pub enum DeviceEvent {
 
 /// An event of a device.
 pub struct DeviceNotice<'a> {
-    /// What has happened.
+    /// The event.
     pub event: DeviceEvent,
     /// To whom.
     pub device: &'a NetDevice,
@@ -88,8 +88,9 @@ pub struct DeviceNotice<'a> {
 
 /// The network devices of all namespaces.
 ///
-/// Process context; the RTNL is held. Who registers is told of all devices that there are
-/// (`Register`, and `Up` where it is); who unregisters, too (`Unregister`), as if they went.
+/// Process context; the RTNL is held. A notifier that is registered is told of all devices that
+/// there are (`Register`, and `Up` if a device is); one that is unregistered, too (`Unregister`),
+/// as if they went.
 pub enum Devices {}
 
 impl private::Sealed for Devices {}
@@ -127,7 +128,7 @@ impl Chain for Devices {
     }
 }
 
-/// What has become of an address.
+/// Events of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressEvent {
     /// It was added.
@@ -148,7 +149,7 @@ impl AddressEvent {
 
 /// An event of an address.
 pub struct AddressNotice<'a> {
-    /// What has happened.
+    /// The event.
     pub event: AddressEvent,
     /// To which address.
     pub address: IpAddr,
@@ -230,7 +231,7 @@ impl Chain for Ipv6Addresses {
     }
 }
 
-/// Who wants to be told.
+/// The watcher.
 pub trait Watch<C: Chain>: Send + Sync + 'static {
     /// Something has happened. The context is that of the chain.
     fn notify(&self, notice: C::Notice<'_>);
@@ -287,7 +288,7 @@ impl<C: Chain, W: Watch<C>> Notifier<C, W> {
             watch,
             block <- Opaque::try_ffi_init(|slot: *mut bindings::notifier_block| {
                 // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop`
-                // unregisters it. What is not set is zero, as it should be.
+                // unregisters it. Fields that are not set are zero, as they should be.
                 unsafe {
                     slot.write_bytes(0, 1);
                     (*slot).notifier_call = Some(Self::call);

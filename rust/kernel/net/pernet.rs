@@ -89,7 +89,7 @@ macro_rules! pernet_id {
     };
 }
 
-/// What each namespace has one of.
+/// Data of which each namespace has one.
 pub trait PerNet: HasId + Send + Sync + Sized + 'static {
     /// The data of a namespace. Process context.
     ///
@@ -111,7 +111,7 @@ pub trait PerNet: HasId + Send + Sync + Sized + 'static {
 #[derive(Clone)]
 pub struct Lease(Arc<Leased>);
 
-/// What the leases of one namespace share.
+/// The part that the leases of one namespace share.
 ///
 /// # Invariants
 ///
@@ -217,8 +217,8 @@ impl<T: PerNet> Registration<T> {
                 }
                 let taken = ScopeGuard::new(|| id.taken.store(0, Release));
                 // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop`
-                // unregisters it. The number is ours alone. What is not set is zero, as it should
-                // be: so the constant fields are not written one by one.
+                // unregisters it. The number is ours alone. Fields that are not set are zero, as
+                // they should be: so the constant fields are not written one by one.
                 unsafe {
                     slot.write(bindings::pernet_operations {
                         init: Some(Self::init),
@@ -279,7 +279,7 @@ impl<T: PerNet> Registration<T> {
             let lease = Lease(Arc::new(leased, GFP_KERNEL)?);
             // SAFETY: By the requirements of this function. The memory is there, and is zero.
             let slot = unsafe { Self::slot(net) };
-            // SAFETY: The place is valid for writing, and nobody else looks at it before it is ready.
+            // SAFETY: The place is valid for writing, and nobody else reads it before it is ready.
             // It stays where it is until `exit`, and this reference is gone long before.
             let place: &'static mut MaybeUninit<T> = unsafe { &mut *addr_of_mut!((*slot).value) };
             place
@@ -287,7 +287,7 @@ impl<T: PerNet> Registration<T> {
                 .inspect_err(|_| ended.wait_for_completion())?;
             // INVARIANT: With this, both are initialised.
             //
-            // SAFETY: The places are valid for writing, and nobody else looks at `ended`; zero is a value of
+            // SAFETY: The places are valid for writing, and nobody else reads `ended`; zero is a value of
             // `ready`.
             unsafe {
                 addr_of_mut!((*slot).ended)

@@ -7,9 +7,9 @@
 //! bytes are in one piece, what follows may be in pages, and all of it may be shared with others who
 //! read it, so it is read-only.
 //!
-//! Pages are not only shared with readers. Where a packet has come from a program on the same
-//! machine, its pages may be those of a file which are written to while the packet travels. So no
-//! reference to them is ever handed out: bytes are copied, or go into a checksum, by C code.
+//! Pages are not only shared with readers. If a packet has come from a program on the same machine,
+//! its pages may be those of a file which are written to while the packet travels. So no reference
+//! to them is ever handed out: bytes are copied, or go into a checksum, by C code.
 //!
 //! C header: `include/linux/skbuff.h`.
 
@@ -37,7 +37,7 @@ pub use new::{
 };
 pub use queue::Queue;
 
-/// What is known of a received packet's checksum: `ip_summed`.
+/// The state of a received packet's checksum: `ip_summed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// Nothing.
@@ -102,14 +102,14 @@ impl SkBuff {
         }
     }
 
-    /// The bytes in front of the current start from the network header on: what was pulled of it
-    /// and of the headers that follow it. Empty if that header is not known, or not in front.
+    /// The bytes in front of the current start from the network header on: the headers that were
+    /// pulled. Empty if that header is not known, or not in front.
     pub fn headers(&self) -> &[u8] {
         let skb = self.as_raw();
-        // SAFETY: `self` is valid by the type invariants. What is between `head` and `data` is one
-        // allocation. The network header points into the buffer: if it was not set, to `head`, where
-        // that of a received packet never is, and else behind a link header, from where on all bytes
-        // are initialised.
+        // SAFETY: `self` is valid by the type invariants. The bytes between `head` and `data` are
+        // one allocation. The network header points into the buffer: if it was not set, to `head`,
+        // where that of a received packet never is, and else behind a link header, from where on
+        // all bytes are initialised.
         unsafe {
             let (data, head) = ((*skb).data.cast_const(), (*skb).head.cast_const());
             let start = bindings::skb_network_header(skb).cast::<u8>();
@@ -120,7 +120,7 @@ impl SkBuff {
         }
     }
 
-    /// What is known of the checksum.
+    /// The state of the checksum.
     pub fn checksum(&self) -> Checksum {
         // SAFETY: `self` is valid by the type invariants.
         match u32::from(unsafe { bindings::skb_ip_summed(self.as_raw()) }) {

@@ -54,7 +54,7 @@ pub enum Family {
 pub struct Packet<'a> {
     /// The payload of UDP; the headers are in front ([`SkBuff::headers`](crate::skb::SkBuff::headers)).
     pub skb: OwnedSkBuff,
-    /// What the headers say.
+    /// The fields of the headers.
     pub headers: UdpHeaders,
     /// The device that it was received by: of packets in a VLAN, the VLAN's; of packets to a member
     /// of a bond, the bond's.
@@ -108,7 +108,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// What is said of the packet's further fate is all that is known at once; it may be lost later.
+    /// The result tells the packet's fate as far as it is known at once; it may be lost later.
     ///
     /// - `ESTALE`: the route is no longer current; find another.
     /// - `EINVAL`: the packet does not begin with a header of the route's family.
@@ -173,7 +173,7 @@ impl Port {
     }
 }
 
-/// Who receives the packets of a port.
+/// The receiver of the packets of a port.
 pub trait Receive: Send + Sync + 'static {
     /// A packet has come. Softirq context; RCU is read-locked. Several processors may call at once.
     ///

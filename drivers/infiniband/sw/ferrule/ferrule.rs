@@ -4,8 +4,8 @@
 //!
 //! The layers, from the top: `verbs` answers the RDMA core, `soft` runs the engine in the kernel,
 //! and the crate `ferrule_engine` is the engine: it takes work requests from rings, moves bytes
-//! between registered memory and writes completions. Calls go down only; what comes up are events,
-//! through the notifiers that completion queues and queue pairs hand to the engine.
+//! between registered memory and writes completions. Calls go down only; events come up, through
+//! the notifiers that completion queues and queue pairs hand to the engine.
 
 use kernel::prelude::*;
 

@@ -283,7 +283,7 @@ pub(crate) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
             core::slice::from_raw_parts_mut(text, FW_VERSION_LEN - 1),
         )
     };
-    // What does not fit is cut off.
+    // Text that does not fit is cut off.
     let _ = D::fw_version(dev, &mut Text(text));
 }
 

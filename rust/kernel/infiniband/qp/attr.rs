@@ -216,7 +216,7 @@ pub struct ModifyAttr<'a> {
     pub cur_state: Option<State>,
     /// Whether the end of draining is to be told.
     pub en_sqd_async_notify: Option<bool>,
-    /// What a peer may do.
+    /// The access rights of a peer.
     pub access: Option<Access>,
     /// The place of the P_Key.
     pub pkey_index: Option<u16>,
@@ -368,7 +368,7 @@ pub struct QueryAttr {
     pub sq_psn: u32,
     /// The peer's number.
     pub dest_qp_num: u32,
-    /// What a peer may do.
+    /// The access rights of a peer.
     pub access: Access,
     /// The sizes.
     pub cap: Cap,

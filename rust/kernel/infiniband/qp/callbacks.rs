@@ -132,7 +132,8 @@ pub(crate) unsafe extern "C" fn query<D: Driver>(
         let mut out = QueryAttr::default();
         D::Qp::query(qp, &mut out)?;
 
-        // SAFETY: By the requirements of this function. What is written over need not be initialised.
+        // SAFETY: By the requirements of this function. Memory that is written over need not be
+        // initialised.
         let (attr, init) = unsafe {
             attr.write(Default::default());
             init.write(Default::default());

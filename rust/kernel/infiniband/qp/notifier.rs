@@ -14,7 +14,7 @@ use crate::{
     gate::Gated, //
 };
 
-/// What happens to a queue pair without being a completion: `enum ib_event_type`.
+/// Events of a queue pair that are no completions: `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is broken.

@@ -20,13 +20,13 @@ use crate::{
 
 /// Packets of one flow and one size, but for the last, that take the way out as one.
 ///
-/// Each is whole, with headers of its own. The stack looks at the first one's; filters and queueing
-/// disciplines see one packet, and where a device does not take it as such, it is cut into what it was
-/// made of, which the device's driver then gets in one go, with one doorbell.
+/// Each is whole, with headers of its own. The stack reads the first one's; filters and queueing
+/// disciplines see one packet, and where a device does not take it as such, it is cut into what it
+/// was made of, which the device's driver then gets in one go, with one doorbell.
 ///
-/// When it is cut, the lengths in the headers are set to what they were, and the checksums of IPv4 are
-/// made anew; in front, each packet gets the link header of the first. They have one size because who
-/// meets a list that was changed on its way copies all payload together and cuts that by size.
+/// When it is cut, the lengths in the headers are set to what they were, and the checksums of IPv4
+/// are made anew; in front, each packet gets the link header of the first. They have one size
+/// because a list that was changed on its way is linearised and cut by size.
 ///
 /// What was sent counts as on its way ([`Charged::queued`](crate::account::Charged::queued)) until the first
 /// packet is gone, so up to a list for each queue of the device may be on its way without being counted.
@@ -52,7 +52,7 @@ impl PacketList {
 
     /// The room that each packet has to have in front. When a list is cut, the link header, with tags or
     /// a tunnel's headers if some have got into it on the way, is copied there from the first packet's,
-    /// and nobody looks whether there is room: lists of GRO have it. It is what drivers leave in front
+    /// and nobody checks whether there is room: lists of GRO have it. It is what drivers leave in front
     /// of what they receive (`NET_SKB_PAD`), and more.
     pub const HEADROOM: usize = 128;
 

@@ -171,8 +171,8 @@ impl Appender<'_> {
         })
     }
 
-    /// Adds the `len` bytes that `fill` writes, and answers as bytes: what has a reference to bytes was
-    /// written.
+    /// Adds the `len` bytes that `fill` writes and returns as bytes: memory to which there is a
+    /// reference as bytes was written.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ impl Queue {
         })
     }
 
-    /// Adds a packet at the end, unless there are `limit` packets; then it is given back. Where
+    /// Adds a packet at the end, unless there are `limit` packets; then it is given back. If
     /// several callers add at once, a few more may get in. Any context.
     #[inline]
     pub fn push(&self, skb: OwnedSkBuff, limit: usize) -> Result<(), OwnedSkBuff> {

@@ -28,7 +28,7 @@ pub(crate) struct Buffer {
     area: Arc<SharedArea>,
     /// The rings of a kernel user, for those who post.
     pub(super) posting: Option<Arc<Posting>>,
-    /// What its packets are charged to, once it sends any.
+    /// The account that its packets are charged to, once it sends any.
     pub(super) sender: Option<Sender>,
 }
 
@@ -51,12 +51,12 @@ impl Buffer {
         }
     }
 
-    /// Whether there is something that packets are charged to.
+    /// Whether there is an account for packets.
     pub(super) fn has_sender(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Packets are charged to this from now on. Answers what was there.
+    /// Charges packets to this account from now on, and returns the previous one.
     pub(super) fn set_sender(&mut self, sender: Sender) -> Option<Sender> {
         self.sender.replace(sender)
     }

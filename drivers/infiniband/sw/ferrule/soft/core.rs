@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine of a device consists of in the kernel: the engine in its shard, and what others leave
-//! there for the owner of the shard and for the worker.
+//! The engine of a device in its shard, and the notes of other callers for the owner of the shard and
+//! for the worker.
 
 use ferrule_engine::{
     Config,
@@ -48,13 +48,13 @@ pub(crate) struct Core {
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
     /// Queue pairs of the kernel's own users that have new requests, or room again for packets.
-    pub(super) rung: PendingSet,
+    pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
     /// Packets that have come and wait for the owner of the shard.
     #[pin]
     pub(super) inbox: Inbox,
-    /// Packets for which the inbox had no room, and such as are none of RoCEv2 at all.
+    /// Packets for which the inbox had no room, and packets that are not RoCEv2 at all.
     pub(super) inbox_full: Atomic<u64>,
     pub(super) not_rocev2: Atomic<u64>,
     /// Packets that were lost on the way to the network device.
@@ -66,15 +66,15 @@ pub(crate) struct Core {
 /// The state that the owner of the shard owns.
 pub(super) struct State {
     pub(super) engine: KBox<Engine<Kernel>>,
-    /// The positions in [`Core::rung`] and in [`Core::kicked`].
-    pub(super) rung: Walk,
+    /// The positions in [`Core::doorbells`] and in [`Core::kicked`].
+    pub(super) doorbells: Walk,
     pub(super) kicked: Walk,
 }
 
 impl State {
     /// Whether a set has been taken in part.
     pub(super) fn has_notes(&self) -> bool {
-        !(self.rung.is_over() && self.kicked.is_over())
+        !(self.doorbells.is_over() && self.kicked.is_over())
     }
 }
 
@@ -88,7 +88,7 @@ impl Core {
                     retries_for_ever: false,
                 })
                 .ok_or(ENOMEM)?,
-                rung: Walk::OVER,
+                doorbells: Walk::OVER,
                 kicked: Walk::OVER,
             }),
             worker <- new_waitqueue!("Core::worker"),
@@ -98,7 +98,7 @@ impl Core {
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
-            rung: PendingSet::new()?,
+            doorbells: PendingSet::new()?,
             kicked: PendingSet::new()?,
             inbox <- Inbox::new(),
             inbox_full: Atomic::new(0),

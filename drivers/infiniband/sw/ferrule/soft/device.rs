@@ -37,7 +37,7 @@ use super::{
 #[pin_data]
 pub(crate) struct Soft {
     shared: Shared,
-    /// What the packets of the queue pairs are charged to together.
+    /// The limit that the queue pairs share for packets on their way.
     limit: Arc<Limit>,
     /// Ended first when the device goes: then nothing comes from the wire any more.
     wire: Membership,
@@ -84,7 +84,7 @@ impl Soft {
         self.directory.rename(name);
     }
 
-    /// The way to a peer elsewhere, along an address vector, for the queue pair `qpn` here and `peer`
+    /// The way to a remote peer, along an address vector, for the queue pair `qpn` here and `peer`
     /// there, 0 where they are not known. Process context.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Soft {
         })
     }
 
-    /// As [`Soft::route`], but the way is only looked for when a packet takes it. Any context.
+    /// As [`Soft::route`], but the route is only found when a packet takes it. Any context.
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ impl Soft {
         Route::unsought(self.wire.ports(), av, sgid, 0, 0)
     }
 
-    /// Gives a queue pair what its packets are charged to, if it has none yet: before it gets a way to a peer
-    /// elsewhere, or is in a state in which it may send datagrams. Process context.
+    /// Gives a queue pair an account for its packets, if it has none yet: before it gets a way to a remote
+    /// peer, or is in a state in which it may send datagrams. Process context.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Soft {
             return Ok(());
         }
         let mut sender = Some(Sender::new(self.wire.ports(), self.limit.clone(), qpn)?);
-        // What may have been there meanwhile is dropped without the shard.
+        // An account that another caller has set meanwhile is dropped without the shard.
         policy::command(core, |engine, _| {
             let queue = engine.queue_mut(qpn)?;
             if let Some(new) = sender.take() {

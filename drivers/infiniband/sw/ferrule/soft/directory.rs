@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What debugfs has of the driver: a directory, and in it one for each device, by the device's name.
+//! The driver's directory in debugfs, with one for each device in it, by the device's name.
 
 use kernel::{
     debugfs::{
@@ -57,7 +57,7 @@ impl Drop for Root {
     }
 }
 
-/// What can be switched on and off: not 0 is on.
+/// The switches of a device: not 0 is on.
 struct Switches {
     wire_only: Atomic<u32>,
     gso: Atomic<u32>,
@@ -143,13 +143,13 @@ impl Directory {
     /// The device has another name. Without memory, it has no directory any more.
     pub(super) fn rename(&self, name: &CStr) {
         let mut files = self.files.lock();
-        // Who reads or writes one of the files is waited for.
+        // This waits for programs that read or write one of the files.
         *files = None;
         *files = Self::files(name, &self.shared, &self.switches).ok();
     }
 
-    /// Whether connections that are made from now on take the wire, though their peer is here. What
-    /// goes to the own addresses comes back by the loopback device.
+    /// Whether connections that are made from now on take the wire, though their peer is here.
+    /// Packets to the own addresses come back by the loopback device.
     pub(super) fn is_wire_only(&self) -> bool {
         self.switches.wire_only.load(Relaxed) != 0
     }

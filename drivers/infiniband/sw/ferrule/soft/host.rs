@@ -64,11 +64,11 @@ const BURST: u32 = 64;
 
 /// The services of one call into the engine.
 ///
-/// What is sent goes out in bursts, the last of which ends when this is dropped: after the shard has
-/// been left, so that what comes back at once, from a virtual device, finds it free.
+/// Packets go out in bursts. The last burst ends when this is dropped, after the shard has been
+/// left: packets that come back at once, from a virtual device, find the shard free.
 #[derive(Default)]
 pub(crate) struct Kernel {
-    /// What waits leaves before the burst ends.
+    /// Packets that wait leave before the burst ends.
     pending: Pending,
     burst: Option<Batch>,
     sent: u32,
@@ -151,9 +151,9 @@ impl Host for Kernel {
     }
 
     /// The one copy of the payload is from registered memory into the socket buffer. Softirqs wait
-    /// for the end of the burst, so nothing that sending leads to runs in here.
+    /// for the end of the burst, so no packet is delivered in here.
     fn transmit(&mut self, path: &mut Path, packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
-        // Whoever has a way has an account.
+        // A queue pair that has a way has an account.
         let Some(sender) = &packet.queue().sender else {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
@@ -227,7 +227,7 @@ impl Host for Kernel {
     }
 }
 
-/// What follows the UDP header of a packet that is being made.
+/// The bytes behind the UDP header of a packet that is being made.
 struct Body<'a, 'b> {
     packet: &'a mut Appender<'b>,
     /// The bytes in front of it.

@@ -31,10 +31,11 @@ impl From<Umem> for Registered {
 }
 
 impl Registered {
-    /// That of a kernel user, where the engine's checks of keys are all that keeps it from reaching
-    /// what is not meant for it. The engine is safe code, and so is the trait by which it reaches the
-    /// memory; but with such memory a fault in its checks (`key.rs`, `window.rs`, and those who name
-    /// offsets after them: `sgl.rs`, `responder.rs`) is a fault in what keeps the kernel's memory safe.
+    /// The memory of a kernel user. Only the engine's checks of keys keep it from reaching memory
+    /// that is not meant for it. The engine is safe code, and so is the trait by which it reaches
+    /// the memory; but with such memory a fault in its checks (`key.rs`, `window.rs`, and the files
+    /// that name offsets after them: `sgl.rs`, `responder.rs`) is a fault in the safety of the
+    /// kernel's memory.
     ///
     /// # Safety
     ///

@@ -34,7 +34,7 @@ pub(super) struct Offers {
     began: Atomic<u64>,
     /// No offer before this time.
     not_before: Atomic<u64>,
-    /// How long the next failure is followed by none.
+    /// The pause after the next offer that comes to nothing.
     pause: Atomic<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Offers {
         now.wrapping_sub(began) <= STREAM_NS && now >= self.not_before.load(Relaxed)
     }
 
-    /// Whether none came to nothing just now.
+    /// Whether no offer has come to nothing just now.
     pub(super) fn are_welcome(&self) -> bool {
         monotonic_ns() >= self.not_before.load(Relaxed)
     }

@@ -100,17 +100,17 @@ impl PendingSet {
         self.top.load(Relaxed) == 0
     }
 
-    /// Takes numbers, below 65536, out of the set and calls `each` with them, as far as `looks` go. The rest
-    /// is for the next call with the same `walk`. For the owner of the shard.
+    /// Takes numbers, below 65536, out of the set and calls `each` with them, as many as `looks` allows. The rest
+    /// is for the next call with the same `position`. For the owner of the shard.
     #[inline]
-    pub(super) fn take(&self, walk: &mut Walk, looks: &mut u32, each: impl FnMut(u32)) {
-        if walk.is_over() {
+    pub(super) fn take(&self, position: &mut Walk, looks: &mut u32, each: impl FnMut(u32)) {
+        if position.is_over() {
             if self.is_empty() {
                 return;
             }
-            *walk = Walk::new(self.top.xchg(0, Full));
+            *position = Walk::new(self.top.xchg(0, Full));
         }
-        walk.go_on(
+        position.go_on(
             looks,
             |middle| clear(self.middles.get(middle as usize)),
             |leaf| clear(self.leaves.get(leaf as usize)),

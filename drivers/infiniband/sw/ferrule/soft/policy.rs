@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who runs the engine, when, and for how long.
+//! The callers that run the engine, when they run it, and for how long.
 //!
 //! Five kinds of callers move the engine, each within a [`Budget`]:
 //!
@@ -49,29 +49,29 @@ use super::{
     shard::Owner, //
 };
 
-/// What a program may do at once with a kick: some hundred microseconds of copying. A program that
-/// posts more than that finds the rest done by the worker, or does it with its next kick.
+/// The budget of a kick: some hundred microseconds of copying. A program that posts more than that
+/// finds the rest done by the worker, or does it with its next kick.
 const KICK: Budget = Budget {
     requests: 1024,
     bytes: 4 << 20,
 };
 
-/// What of it may be done for others, who left word while this program's own work was done.
+/// The part of it for other programs, which left messages during this program's work.
 const OTHERS: Budget = SLICE;
 
-/// What a command may do for others after its own work.
+/// The budget of a command for the work of others, after its own.
 const COMMAND: Budget = KICK;
 
-/// What a timer may do in softirq context, where nothing else runs on the processor: as much as a few slices, since
-/// what is left then waits for the worker, and that for its turn. A network device may hand 300 packets to Linux in
-/// one softirq.
+/// The budget of the timer in softirq context, where nothing else runs on the processor: a few slices, since the
+/// rest waits for the worker, and the worker for its turn. A network device may hand 300 packets to Linux in one
+/// softirq.
 const TIMER: Budget = Budget {
     requests: 64,
     bytes: 256 << 10,
 };
 
-/// What a packet that has come may lead to at once, in softirq context: the device has more of them,
-/// and the worker takes what is left.
+/// The budget of a packet that has come, in softirq context: the device has more of them, and the
+/// worker takes the rest.
 const RECEIVE: Budget = TIMER;
 
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
@@ -83,17 +83,17 @@ const TIMER_PAUSE: u64 = 8;
 /// honest programs have outstanding.
 const FINISH_ROUNDS: u32 = 32768;
 
-/// What an owner does at most before it leaves the shard, to enter it again if its budget allows. An
-/// owner is not preempted, so this is how long others may have to wait, threads with real-time
-/// priority among them: some 25 thousand instructions, or 8 thousand and the copying. Looks for doorbells and for
-/// messages are part of it, each of them a part of a request, since programs decide how many there are.
+/// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
+/// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
+/// 25 thousand instructions, or 8 thousand and the copying. Scanning doorbells and messages counts, each of them
+/// as a part of a request, since programs decide how many there are.
 pub(super) const SLICE: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
 };
 
-/// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller lets go what was
-/// [`sent`].
+/// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller ends the burst
+/// ([`sent`]).
 ///
 /// Answers what the engine did, and whether a message was left meanwhile.
 #[inline]
@@ -107,7 +107,7 @@ fn turn(
     let taken = take_in(core, &mut owner, host, budget);
     let left = budget.less(taken);
     let mut outcome = match first {
-        // Who left a message is served, too.
+        // Callers that left messages are served, too.
         Some(context) if !owner.has_messages() => owner.engine.run_for(host, left, context),
         _ => owner.engine.run(host, left, first),
     };
@@ -116,24 +116,24 @@ fn turn(
         bytes: outcome.used.bytes + taken.bytes,
     };
     outcome.more |= !core.inbox.is_empty() || owner.has_notes();
-    // Who is told that there is more sees to it, and to the timer then: what is due already would
-    // only fire in the middle.
+    // A caller that is told of more work sees to it, and to the timer then: a deadline that is due
+    // already would only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
         // The engine counts time by another clock than the timer. They part by some microseconds a
-        // second; if the timer is early, the engine asks for the rest of the time again.
+        // second; if the timer fires too soon, the engine asks for the rest of the time again.
         let wait = deadline.saturating_sub(monotonic_raw_ns());
         let at = monotonic_ns().saturating_add(wait);
         core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
-        // Who rings moves the timer to now, and this may just have moved it back. The timer's own
-        // lock orders the two: what was rung before its last move is seen here.
-        outcome.more |= !core.rung.is_empty();
+        // `ring` moves the timer to now, and this may just have moved it back. The timer's own lock
+        // orders the two: a queue pair that was added before the timer's last move is seen here.
+        outcome.more |= !core.doorbells.is_empty();
     }
     (outcome, owner.leave())
 }
 
-/// Lets the engine know who has rung and who has kicked, and have the packets that wait, within half
-/// of a budget, and answers what of it was used. The other half is for what they ask for: answers, and
-/// requests that may go now.
+/// Hands the engine the pending queue pairs and contexts, and the packets that wait, within half of
+/// a budget, and returns the part that was used. The other half is for the work that they lead to:
+/// answers, and requests that may go now.
 #[inline]
 pub(super) fn take_in(
     core: &WithTimer<Core>,
@@ -143,19 +143,19 @@ pub(super) fn take_in(
 ) -> Budget {
     let State {
         engine,
-        rung,
+        doorbells,
         kicked,
     } = state;
     // Neither of them keeps the other, or packets, from their part.
     let part = budget.looks().div_ceil(8);
-    let (mut for_rung, mut for_kicked) = (part, part);
-    core.rung
-        .take(rung, &mut for_rung, |qpn| engine.ring_qp(qpn));
+    let (mut for_doorbells, mut for_kicked) = (part, part);
+    core.doorbells
+        .take(doorbells, &mut for_doorbells, |qpn| engine.ring_qp(qpn));
     core.kicked.take(kicked, &mut for_kicked, |number| {
         engine.kicked(ContextId::from_number(number))
     });
     let mut used = Budget {
-        requests: (2 * part - for_rung - for_kicked) / Budget::LOOKS,
+        requests: (2 * part - for_doorbells - for_kicked) / Budget::LOOKS,
         bytes: 0,
     };
     if core.inbox.is_empty() {
@@ -178,7 +178,7 @@ pub(super) fn take_in(
     used
 }
 
-/// Ends the burst of what a call into the engine has sent.
+/// Ends the burst of packets that a call into the engine has sent.
 #[inline]
 pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
     let (lost, lists) = host.finish();
@@ -192,16 +192,18 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
 
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
-/// With a `first`, until nothing is left of its work: who asks for little does not do the work of
-/// those who ask for much. Others who left word meanwhile are served, but within [`OTHERS`].
+/// With a `first`, until nothing is left of its work: a program that asks for little does not do
+/// the work of those that ask for much. Others that left messages meanwhile are served, but within
+/// [`OTHERS`].
 ///
 /// If another caller owns the shard, that one does the work. Any context.
 pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<ContextId>) -> bool {
     let mut first = caller;
     let mut left = budget;
-    // Who leaves work comes back for it, or wakes the worker; who fails to come back has left a
-    // message with who is there. So whoever finds work at first may leave it to another, and nobody
-    // may whose second time it is: the others have relied on that one.
+    // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
+    // it has left a message with the owner. So a caller that finds another one's work at its first
+    // turn may leave that work to the other one. It may not at later turns: others have relied on
+    // this caller.
     let mut came_back = false;
     loop {
         let note = || {
@@ -227,8 +229,9 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
             first = None;
             left = left.min(OTHERS);
         }
-        // Who left a message met us here, and what it came for is ours to do. A look counts as a
-        // request, so that programs which kick without end cannot keep us for ever.
+        // A caller that left a message found this one here, which does the other one's work now.
+        // Each turn counts as a request, so that programs which kick without end cannot keep this
+        // caller for ever.
         left = left.less(Budget {
             requests: outcome.used.requests + 1,
             bytes: outcome.used.bytes,
@@ -239,7 +242,7 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
     }
 }
 
-/// Serves a context that has rung while no worker was awake. Process context.
+/// Serves a context that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     let kicks = core.kicks.fetch_add(1, Relaxed);
     let left = serve(core, KICK, Some(first));
@@ -248,18 +251,17 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     }
 }
 
-/// A queue pair of a kernel user has been rung, or there is room again for packets of one that waits for that.
-/// Any context.
+/// A queue pair of a kernel user has new requests, or one that waits for room may send again. Any context.
 ///
 /// The engine does not run here: the user may hold locks that its handlers of events take, the network those
 /// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
 pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
-    if core.rung.add(qpn) {
+    if core.doorbells.add(qpn) {
         core.arm_at(monotonic_ns());
     }
 }
 
-/// Does `f` as the owner of the shard, then what it left to do. Process context.
+/// Calls `f` as the owner of the shard, then does the work that is left. Process context.
 pub(super) fn command<R>(
     core: &WithTimer<Core>,
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
@@ -268,7 +270,7 @@ pub(super) fn command<R>(
     let mut host = Kernel::default();
     let result = f(&mut owner.engine, &mut host);
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
-    // it, if somebody left word, before the next has its turn.
+    // it, if there is a message, before the next has its turn.
     owner.take_messages();
     let left = if owner.has_messages() || owner.engine.has_work() {
         let (outcome, message) = turn(core, owner, &mut host, SLICE, None);
@@ -339,7 +341,7 @@ impl TimerCallback for Core {
     }
 }
 
-/// Looks at the engine from outside, for reports. Process context.
+/// Reads the engine's state, for reports. Process context.
 pub(super) fn inspect<R>(core: &WithTimer<Core>, f: impl FnOnce(&Engine<Kernel>) -> R) -> R {
     command(core, |engine, _| f(engine))
 }

@@ -49,7 +49,7 @@ const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
 const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
-/// Where those who poll stand.
+/// The consumer's state.
 struct Consumer {
     index: u32,
     /// How many times the queue was armed.
@@ -72,7 +72,7 @@ pub(crate) struct Polling {
 }
 
 impl Polling {
-    /// An empty ring of `depth` slots, a power of two, and what the engine needs of it.
+    /// An empty ring of `depth` slots, a power of two, and the engine's side of it.
     pub(crate) fn new(depth: u32, notifier: Arc<Notifier>) -> Result<(Arc<Self>, Ring)> {
         let ring = Ring::new(depth)?;
         let (slots, ctrl) = (ring.slots.clone(), ring.ctrl.clone());
@@ -95,7 +95,7 @@ impl Polling {
         Ok((polling, ring))
     }
 
-    /// Where the slot of an index is, if there is a completion in it.
+    /// The offset of the slot of an index, if there is a completion in it.
     fn valid(&self, index: u32) -> Option<usize> {
         let slot = (index & (self.depth - 1)) as usize * CQE_SIZE;
         let expected = if index & self.depth == 0 {
@@ -147,8 +147,9 @@ impl Polling {
     pub(crate) fn arm(&self, solicited: bool) -> Result<bool> {
         self.consumer.with(|consumer| {
             let told = self.notifier.told();
-            // Who waits for any completion does not come to wait for less by asking for a solicited one
-            // (IBA volume 1, 11.4.2.2). If the event is just on its way, it comes after this call.
+            // A queue that is armed for any completion stays so if it is armed for a solicited one
+            // then (IBA volume 1, 11.4.2.2). An event that is just on its way comes after this
+            // call.
             if !(solicited && consumer.any_after == Some(told)) {
                 consumer.any_after = (!solicited).then_some(told);
                 consumer.armed = consumer.armed.wrapping_add(1);
@@ -186,7 +187,7 @@ pub(crate) struct Listed {
     send: Arc<Polling>,
     recv: Arc<Polling>,
     qpn: u32,
-    /// What is listed.
+    /// The rings of the queue pair.
     pub(crate) posting: Arc<Posting>,
 }
 

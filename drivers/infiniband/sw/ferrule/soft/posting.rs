@@ -2,8 +2,8 @@
 
 //! Queue pairs of the kernel's own users: how requests get into the rings.
 //!
-//! The rings are those of programs, and the engine treats them alike. Here is what the provider does
-//! for programs: fill slots, and keep count of those that are free. Posting never runs the engine: the
+//! The rings are those of programs, and the engine treats them alike. This file does the provider's
+//! part: it fills slots, and keeps count of those that are free. Posting never runs the engine: the
 //! user may hold locks that its own handlers take, and interrupts may be off.
 
 use ferrule_engine::{
@@ -60,7 +60,7 @@ const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
 const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
 const RQ_DOORBELL: usize = core::mem::offset_of!(abi::QpCtrl, rq_doorbell);
 
-/// Where a datagram goes, and a route there that has yet to be found.
+/// The destination of a datagram, with a route that has yet to be found.
 pub(crate) struct Destination {
     path: Path,
     route: Option<Route>,
@@ -72,7 +72,7 @@ impl Destination {
         Destination { path, route }
     }
 
-    /// The same, its route to be looked for anew. Any context.
+    /// The same, without a route. Any context.
     pub(crate) fn again(&self) -> Self {
         Destination {
             path: self.path,
@@ -91,9 +91,9 @@ impl Destination {
 pub(crate) struct Rings {
     pub(crate) sq: RingLayout,
     pub(crate) rq: RingLayout,
-    /// Where the control words stand, in bytes.
+    /// The offset of the control words, in bytes.
     pub(crate) ctrl: u32,
-    /// What was promised.
+    /// The sizes that were granted.
     pub(crate) cap: Capabilities,
 }
 
@@ -121,8 +121,8 @@ impl Filled {
 /// The send queue's side of those who post.
 struct Sender {
     filled: Filled,
-    /// Of each slot, where its datagram goes; empty for other services. Some megabytes at most, which need
-    /// not lie in one piece.
+    /// The destination of each slot's datagram; empty for other services. Some megabytes at most, which
+    /// need not lie in one piece.
     destinations: KVVec<Option<Destination>>,
 }
 
@@ -131,7 +131,7 @@ struct Sender {
 pub(crate) struct Posting {
     area: Arc<SharedArea>,
     rings: Rings,
-    /// The way to the queue pair's owner.
+    /// Events for the queue pair's owner go by this.
     pub(super) notifier: Arc<Notifier>,
     #[pin]
     sender: SpinLockIrq<Sender>,
@@ -202,7 +202,7 @@ impl Posting {
         })
     }
 
-    /// Posts receive requests, as many as go, and says whether the engine has to look at them.
+    /// Posts receive requests, as many as go, and says whether the engine has to run for them.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Posting {
                 return (false, result);
             }
             let _ = self.store(RQ_PRODUCER, receiver.producer);
-            // Either this sees that requests are to be flushed, or who flushes sees the request.
+            // Either this sees that requests are to be flushed, or the flush sees the request.
             smp_mb();
             let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
             (wanted != Ok(0), result)
@@ -277,7 +277,7 @@ impl Posting {
             .store_u32_release(self.rings.ctrl as usize + word, value)
     }
 
-    /// Where the datagram of a send request goes.
+    /// The destination of a send request's datagram.
     pub(super) fn destination(&self, index: u32) -> Option<Destination> {
         let slot = index & self.rings.sq.depth.wrapping_sub(1);
         self.sender.with(|sender| {

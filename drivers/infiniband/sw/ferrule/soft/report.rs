@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The report of a device in debugfs: what the engine holds and has done.
+//! The report of a device in debugfs: objects, queue pairs and counters.
 
 use kernel::{
     debugfs::Writer,

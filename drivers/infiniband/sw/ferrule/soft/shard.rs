@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The shard: who may run the engine, and how the others leave word.
+//! The shard: it gives the engine one owner at a time, and others leave a message.
 //!
 //! An engine is a state machine that one caller at a time may move. Callers come from system calls,
 //! from the worker thread, and from timers in softirq context, where nobody may wait. So ownership
-//! is an atomic word instead of a lock: who finds it taken leaves a message and goes.
+//! is an atomic word instead of a lock: a caller that finds it taken leaves a message and goes.
 //!
-//! What is to be done already stands in doorbells and deadlines, and whose doorbells they are is noted
-//! before (`rung.rs`), so a mark is all the message that an owner needs. Owner, mark and the callers
-//! that wait stand in one word, and each step is one fully ordered exchange of it: so either the mark
-//! is set before the owner leaves, who then sees it, or the owner has left before, and who came second
-//! is the owner. A message is never lost.
+//! The work itself stands in doorbells and deadlines already, and the contexts and queue pairs of
+//! those doorbells are noted before (`pending.rs`), so a mark is all the message that an owner
+//! needs. Owner, mark and the callers that wait stand in one word, and each step is one fully
+//! ordered exchange of it: so either the mark is set before the owner leaves, and the owner sees
+//! it, or the owner has left before, and the second caller is the owner. A message is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
 //! give. It does so without sleeping: an owner is not preempted and leaves within a slice, sooner
@@ -61,7 +61,7 @@ const WAITING: u32 = 4;
 #[pin_data]
 pub(crate) struct Shard<T> {
     word: Atomic<u32>,
-    /// Who holds it may set [`WAITING`].
+    /// Its holder may set [`WAITING`].
     #[pin]
     queue: SpinLock<()>,
     state: UnsafeCell<T>,
@@ -183,7 +183,7 @@ impl<'a, T> Owner<'a, T> {
         }
     }
 
-    /// Whether messages were taken: anybody may have rung.
+    /// Whether messages were taken: then any context may have work.
     #[inline]
     pub(crate) fn has_messages(&self) -> bool {
         self.messages

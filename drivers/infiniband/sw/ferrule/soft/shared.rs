@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pds: Arc<Mutex<IdPool>>,
 }
 
-/// How a memory region stands.
+/// The attributes of a memory region.
 pub(crate) struct MrInfo {
     pub(crate) region: UserRegion,
     /// The pages were pinned to be written to.
@@ -153,7 +153,8 @@ impl Shared {
         }
         policy::finish(&self.core, id);
         policy::command(&self.core, |engine, _| engine.set_context_dead(id));
-        // What was rung before the program could see that ends, too: the queue pairs go next.
+        // Requests that were rung before the program could see that end, too: the queue pairs go
+        // next.
         policy::finish(&self.core, id);
     }
 
@@ -162,7 +163,7 @@ impl Shared {
         self.removed(|engine| engine.remove_context(id));
     }
 
-    /// Runs the engine for a context that has rung while no worker was awake.
+    /// Runs the engine for a context that has rung a doorbell while no worker was awake.
     pub(crate) fn kick(&self, id: ContextId) -> Result {
         policy::kick(&self.core, id);
         Ok(())
@@ -274,8 +275,8 @@ impl Shared {
         .map_err(errno)
     }
 
-    /// Changes a memory region; afterwards no copy from or to what it was is under way, and pages
-    /// that were replaced are free.
+    /// Changes a memory region; afterwards no copy from or to the replaced memory is under way, and
+    /// its pages are free.
     pub(crate) fn rereg_mr(&self, key: u32, mut change: MrChange<Kernel>) -> Result {
         // `change` has the pages that are to be unpinned, and is dropped without the shard.
         policy::command(&self.core, |engine, _| engine.rereg_mr(key, &mut change)).map_err(errno)

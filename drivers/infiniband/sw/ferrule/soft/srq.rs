@@ -32,7 +32,7 @@ pub(crate) struct SharedPosting {
     ring: RingLayout,
     /// The most scatter/gather entries of a request.
     max_sge: u32,
-    /// Where the control words stand, in bytes.
+    /// The offset of the control words, in bytes.
     ctrl: u32,
     #[pin]
     producer: SpinLockIrq<u32>,
@@ -78,7 +78,7 @@ impl SharedPosting {
 
     /// Fills the next slot.
     fn put(&self, producer: &mut u32, request: &RecvRequest<'_>) -> Result {
-        // The engine has copied what stood in the slots before.
+        // The engine has copied the requests of the slots before.
         let free = self.area.load_u32_acquire(self.ctrl as usize + CONSUMER)?;
         if producer.wrapping_sub(free) >= self.ring.depth {
             return Err(ENOMEM);

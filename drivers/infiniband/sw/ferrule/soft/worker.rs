@@ -48,7 +48,7 @@ use super::{
     },
 };
 
-/// What the worker does before it looks whether it should stop.
+/// The budget of the worker, after which it checks whether it should stop.
 const WORKER: Budget = Budget {
     requests: 4096,
     bytes: 16 << 20,
@@ -57,15 +57,15 @@ const WORKER: Budget = Budget {
 /// How long the worker stays awake without finding work.
 const SPIN_NS: u64 = 200_000;
 
-/// The looks without work after which the worker reads the clock.
-const SPIN_LOOKS: u32 = 32;
+/// The turns without work after which the worker reads the clock.
+const SPIN_TURNS: u32 = 32;
 
 /// Starts the worker of the device `name`.
 pub(super) fn spawn(name: &CStr, core: Arc<WithTimer<Core>>) -> Result<Kthread> {
     Kthread::spawn(name, move |thread: &Current| work(thread, &core))
 }
 
-/// What the worker does.
+/// The worker's thread.
 fn work(thread: &Current, core: &WithTimer<Core>) {
     let mut quiescent = QuiescentStates::begin();
     while !thread.should_stop() {
@@ -78,7 +78,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
         if !core.offers.are_welcome() {
             continue;
         }
-        // The scheduler wakes a thread near to who woke it: there, of all places, is a program.
+        // The scheduler wakes a thread near to its waker, and that is a program.
         let alone = single_task_running() || (thread.move_away().is_ok() && single_task_running());
         let found = if alone {
             stay_awake(thread, core, &mut quiescent)
@@ -112,9 +112,9 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
 
 /// Lets the engine sleep, if there is nothing to do, and answers whether it does.
 ///
-/// From here on programs kick. What was rung before they could see that, the engine finds when it looks once more; then
-/// it stays awake, and so does the worker. Where programs ring without a pause it does so beside them: else their kicks
-/// would get in each other's way.
+/// From here on programs kick. Doorbells that they rang before they could see that, the engine finds by one more scan;
+/// then it stays awake, and so does the worker. If programs ring without a pause, the worker stays awake beside them:
+/// else their kicks would get in each other's way.
 fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool {
     loop {
         let step = core.shard.enter().engine.try_sleep(SLICE.looks());
@@ -130,10 +130,10 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
 /// processor; answers how many requests it found.
 fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
-    let mut looks = 0u32;
+    let mut idle = 0u32;
     let mut idle_since = 0;
     loop {
-        // Where another caller is the owner, that one does the work.
+        // If another caller is the owner, that one does the work.
         let done = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
             let mut host = Kernel::default();
             let taken = take_in(core, &mut owner, &mut host, SLICE);
@@ -150,14 +150,14 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
             break;
         }
         if done != 0 {
-            looks = 0;
+            idle = 0;
             continue;
         }
-        if looks == 0 {
+        if idle == 0 {
             idle_since = monotonic_ns();
         }
-        looks += 1;
-        if looks % SPIN_LOOKS == 0 && monotonic_ns().wrapping_sub(idle_since) > SPIN_NS {
+        idle += 1;
+        if idle % SPIN_TURNS == 0 && monotonic_ns().wrapping_sub(idle_since) > SPIN_NS {
             break;
         }
         cpu_relax();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tracepoints: what the engine tells of its steps, for `ferrule:*` of tracefs.
+//! Tracepoints: the engine's steps, as `ferrule:*` in tracefs.
 
 use ferrule_engine::Trace;
 

@@ -42,7 +42,7 @@ enum Handle {
 }
 
 impl Ah {
-    /// Where a kernel user's datagram goes. Any context.
+    /// The destination of a kernel user's datagrams. Any context.
     pub(super) fn destination(&self) -> Option<Destination> {
         match &self.handle {
             Handle::Number { .. } => None,

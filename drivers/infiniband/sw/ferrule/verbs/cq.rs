@@ -51,13 +51,13 @@ pub(crate) struct Cq {
     consumer: Consumer,
 }
 
-/// Who polls it.
+/// The side that polls it.
 enum Consumer {
     Program(Mapped),
     Kernel(Arc<Polling>),
 }
 
-/// What a program has mapped.
+/// The areas that a program has mapped.
 struct Mapped {
     /// The ring; another one when the queue is resized.
     ring: Pin<KBox<Mutex<Entry>>>,
@@ -179,7 +179,7 @@ impl cq::Operations for Cq {
             ctrl: mapped.ctrl.clone(),
         };
         resp.base = cq.soft.resize_cq(cq.cqn, depth, ring)?;
-        // Who has mapped the ring of before may read it to its end.
+        // A program that has mapped the previous ring may read it to its end.
         let _before = core::mem::replace(&mut *mapped.ring.lock(), entry);
         user.respond(&resp)?;
         Ok(depth)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the device says of itself, and its port.
+//! The attributes of the device and of its port.
 
 use ferrule_engine::{
     abi,

@@ -19,8 +19,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays the rings out for at least what was asked for. With a shared receive queue there is no
-    /// receive ring, whatever was asked for.
+    /// Lays the rings out for at least the sizes that were asked for. With a shared receive queue
+    /// there is no receive ring, whatever was asked for.
     pub(super) fn new(asked: &qp::Cap, shared: bool) -> Result<Self> {
         let mut asked = *asked;
         if shared {
@@ -43,7 +43,7 @@ impl Layout {
             receive_ring(sq.depth * sq.stride, asked.max_recv_wr, asked.max_recv_sge);
         let ctrl = rq.offset + rq.depth * rq.stride;
 
-        // What the rounding up leaves room for is granted.
+        // Room that is left by the rounding up is granted.
         let send_body = sq.stride - send_head;
         let cap = Capabilities {
             max_send_wr: sq.depth,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The verbs: what the RDMA core and user space ask of the device.
+//! The verbs: the answers to the RDMA core and to user space.
 //!
 //! One file an object. Each verb judges its arguments, hands the engine what it needs through
 //! [`crate::soft`], and answers; an object's destruction is its value's `Drop`.

@@ -26,7 +26,7 @@ use crate::{
     verbs::Ferrule, //
 };
 
-/// What a region may be registered for.
+/// The rights that a region may be registered with.
 const OFFERED: Access = Access::LOCAL_WRITE
     .or(Access::REMOTE_WRITE)
     .or(Access::REMOTE_READ)

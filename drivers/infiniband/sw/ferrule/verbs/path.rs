@@ -17,8 +17,8 @@ use rdma::{
 use super::Ferrule;
 use crate::soft::net::path::Path as Route;
 
-/// Where an address vector leads: to this device itself if the GID is in its own table, or out to the
-/// network by what `route` answers.
+/// The path of an address vector: it leads to this device itself if the GID is in its own table, or
+/// out to the network by the route that `route` returns.
 pub(super) fn path(
     dev: &Device<Ferrule>,
     av: &AhAttr,

@@ -62,10 +62,10 @@ pub(crate) struct Qp {
     producer: Producer,
 }
 
-/// Who fills the rings.
+/// The side that fills the rings.
 enum Producer {
     Program {
-        /// What it has mapped.
+        /// The buffer that it has mapped.
         buffer: Entry,
     },
     Kernel(Listed),

@@ -44,10 +44,10 @@ pub(crate) struct Srq {
     producer: Producer,
 }
 
-/// Who fills the ring.
+/// The side that fills the ring.
 enum Producer {
     Program {
-        /// What it has mapped.
+        /// The buffer that it has mapped.
         _buffer: Entry,
     },
     Kernel(Pin<KBox<SharedPosting>>),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device as its network code sees it: what the network has to tell the engine.
+//! The device as its network code sees it: the callbacks by which the network tells the engine.
 
 use net_ext::skb::OwnedSkBuff;
 

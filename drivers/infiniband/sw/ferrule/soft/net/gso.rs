@@ -2,15 +2,16 @@
 
 //! Packets that leave together.
 //!
-//! The packets of a long message have one size and one way. Put into a list, they pass the routing, the
-//! filters and the queueing discipline once, and the device's driver gets them in one go, with one
-//! doorbell for all of them. Each has its own headers and its own invariant CRC, so nothing has to be
-//! written when the list is cut. This is what Linux does with packets that GRO has put together.
-//! [`Route::cuts_lists`] tells where that changes nothing for anybody who looks at packets.
+//! The packets of a long message have one size and one way. Put into a list, they pass the routing,
+//! the filters and the queueing discipline once, and the device's driver gets them in one go, with
+//! one doorbell for all of them. Each has its own headers and its own invariant CRC, so nothing has
+//! to be written when the list is cut. This is what Linux does with packets that GRO has put
+//! together. [`Route::cuts_lists`] tells on which routes no filter and no capture sees a
+//! difference.
 //!
 //! A list waits only as long as packets of its kind follow at once: whatever does not fit into it lets it
-//! leave first, so packets keep their order, and so does the end of the call into the engine. What the
-//! network says of it then comes too late for the engine, to which it is a loss.
+//! leave first, so packets keep their order, and so does the end of the call into the engine. An error of
+//! the network then comes too late for the engine, which takes it for a loss.
 
 use kernel::{
     prelude::*,

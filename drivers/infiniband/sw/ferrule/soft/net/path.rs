@@ -87,7 +87,7 @@ fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
 }
 
 impl Path {
-    /// The way along an address vector, from one of the own addresses, which is looked for at once.
+    /// The way along an address vector, from one of the own addresses. The route is found at once.
     /// Process context.
     ///
     /// # Errors
@@ -101,8 +101,8 @@ impl Path {
         peer: u32,
     ) -> Result<Self> {
         let mut path = Self::unsought(ports, av, sgid, qpn, peer)?;
-        // So that the first packet finds it. There may be none as yet; then packets are lost, as they
-        // are wherever else on their way.
+        // The first packet then has a route. There may be none as yet; then packets are lost, as
+        // they may be anywhere on their way.
         let Path {
             ports,
             headers,
@@ -114,8 +114,8 @@ impl Path {
         Ok(path)
     }
 
-    /// The way along an address vector, from one of the own addresses. Its first packet looks for it.
-    /// Any context.
+    /// The way along an address vector, from one of the own addresses. The route is found when the
+    /// first packet is sent. Any context.
     ///
     /// `qpn` and `peer` are the numbers of the queue pairs at both ends, 0 where they are not known.
     ///
@@ -170,7 +170,7 @@ impl Path {
         }
     }
 
-    /// The same way, to be looked for anew. Any context.
+    /// The same way, without a route. Any context.
     pub(crate) fn again(&self) -> Self {
         Path {
             ports: self.ports.clone(),
@@ -186,8 +186,8 @@ impl Path {
     /// header, both as they are on the wire but for the checksum of IPv4, and the packet, to which it
     /// adds those bytes.
     ///
-    /// It may be left to `pending`, for those that follow to go with it; what is lost then is counted
-    /// there. Until it is gone, it is charged to `sender`. Any context; nothing waits.
+    /// It may be left to `pending`, for packets that follow to go with it; losses are counted there
+    /// then. Until it is gone, it is charged to `sender`. Any context; nothing waits.
     ///
     /// # Errors
     ///
@@ -254,8 +254,8 @@ impl Path {
 
 /// The route, which is found anew if that of the last time is no longer current.
 ///
-/// None is looked for in a namespace that has begun to end: nobody would take it back in time, and
-/// the devices of the namespace would wait for it.
+/// There is none in a namespace that has begun to end: nobody would take the route back in time,
+/// and the devices of the namespace would wait for it.
 fn current<'a>(
     route: &'a mut Option<Route>,
     ports: &Ports,

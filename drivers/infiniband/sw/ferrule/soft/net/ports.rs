@@ -7,8 +7,8 @@
 //! with the namespace, and what the devices still send is lost.
 //!
 //! A packet is for the device whose network device has received it, or for one that is below that
-//! (under a VLAN or a bond). What a machine sends to itself comes by the loopback device; there the
-//! address that it was sent to tells.
+//! (under a VLAN or a bond). A packet that a machine sends to itself comes by the loopback device;
+//! its destination address tells the device.
 
 use kernel::{
     new_mutex,
@@ -50,7 +50,7 @@ use super::device::Device;
 /// The port (IBA volume 1, A17.3.1.1).
 pub(crate) const PORT: u16 = 4791;
 
-/// What the one [`Service`] there is has registered.
+/// The registration of the one [`Service`] there is.
 static SERVICE: RcuArc<Registration<InNamespace>> = RcuArc::empty();
 
 /// The ports of all namespaces, as long as the module is loaded.
@@ -77,7 +77,7 @@ impl Drop for Service {
     }
 }
 
-/// What a namespace has. When it ends, so does the port.
+/// The data of a namespace. When the namespace ends, so does the port.
 struct InNamespace {
     ports: Arc<Ports>,
     lease: Lease,
@@ -104,7 +104,7 @@ impl Drop for InNamespace {
 pub(crate) struct Ports {
     members: Arc<Members>,
     sockets: RcuArc<Sockets>,
-    /// Whoever changes the two others holds this.
+    /// A caller that changes the two others holds this.
     #[pin]
     state: Mutex<State>,
 }
@@ -169,7 +169,7 @@ impl Receive for Members {
                 })
         };
         let addresses = &packet.headers.addresses;
-        // What is sent to a group comes back to the sender. Its own members have had it already.
+        // A packet to a group comes back to its sender, whose own members have had it already.
         if addresses.destination().is_multicast()
             && packet.device.sibling_with(addresses.source()).is_some()
         {
@@ -270,7 +270,7 @@ impl Ports {
             drop(self.members.0.replace(None));
             return;
         }
-        // What was published before has room for as many as are left.
+        // The list that was published before has room for as many as are left.
         let mut list = state.spare.take();
         if let Some(list) = &mut list {
             list.clear();
@@ -342,7 +342,8 @@ impl Drop for Membership {
     }
 }
 
-/// One line about a port that is taken: whoever adds a link gets an error number and no more.
+/// One line about a port that is taken: the command that adds a link gets an error number and no
+/// more.
 fn tell_who_has_the_port(netdev: &NetDevice, net: &Namespace) {
     match rdma::neighbours::find(net, rdma::neighbours::RXE) {
         Some(name) => pr_err!(

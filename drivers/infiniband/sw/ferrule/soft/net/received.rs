@@ -29,8 +29,9 @@ use crate::soft::memory::Registered;
 pub(crate) struct Received(OwnedSkBuff);
 
 impl Received {
-    /// Makes what the engine looks at be in one piece. `None` if the packet is too short to be one of
-    /// RoCEv2, or has more in front than the two headers: options of IPv4, extensions of IPv6.
+    /// Makes the headers, which the engine parses, be in one piece. `None` if the packet is too
+    /// short to be one of RoCEv2, or has more in front than the two headers: options of IPv4,
+    /// extensions of IPv6.
     pub(crate) fn new(mut skb: OwnedSkBuff) -> Option<Self> {
         let length = skb.len().checked_sub(icrc::LENGTH)?;
         skb.make_linear(length.min(MAX_HEADERS)).ok()?;
@@ -50,7 +51,7 @@ impl Received {
         Ok(Received(self.0.try_clone()?))
     }
 
-    /// What the engine has to know. `None` if bytes cannot be reached.
+    /// The packet as the engine takes it. `None` if bytes cannot be reached.
     pub(crate) fn datagram<H: Host<Packet = Self>>(&self) -> Option<Datagram<'_, H>> {
         let Received(skb) = self;
         let headers = skb.headers();

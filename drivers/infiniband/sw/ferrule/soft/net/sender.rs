@@ -77,13 +77,13 @@ pub(crate) struct Sender {
     share: Arc<Share>,
 }
 
-/// What packets of a queue pair are charged to, for those that leave later, when the queue pair may be gone.
+/// The account of a queue pair for packets that leave later, when the queue pair may be gone.
 pub(super) struct Charge {
     charged: ARef<Charged>,
     share: Arc<Share>,
 }
 
-/// What a queue pair has of its device's limit.
+/// The share of a queue pair in its device's limit.
 struct Share {
     limit: Arc<Limit>,
     qpn: u32,
@@ -114,19 +114,20 @@ impl Sender {
         })
     }
 
-    /// Whether one more packet may be sent. If not, the queue pair is rung as soon as there is room. For the
+    /// Whether one more packet may be sent. If not, the device is told as soon as there is room. For the
     /// owner of the shard.
     #[inline]
     pub(crate) fn has_room(&self, kind: Sends) -> bool {
         if self.share.has_room(&self.account, kind) {
             return true;
         }
-        // Either who has taken a packet off sees this, or it is seen here that the packet is gone.
+        // Either the callback for a packet that is gone sees this, or the check below sees that the
+        // packet is gone.
         self.share.waits.xchg(1, Full);
         self.share.has_room(&self.account, kind)
     }
 
-    /// What its packets are charged to.
+    /// The socket that its packets are charged to.
     #[inline]
     pub(super) fn charged(&self) -> &Charged {
         &self.account
@@ -149,7 +150,7 @@ impl Sender {
 }
 
 impl Charge {
-    /// What the packets are charged to.
+    /// The socket that the packets are charged to.
     #[inline]
     pub(super) fn charged(&self) -> &Charged {
         &self.charged
@@ -187,8 +188,8 @@ impl Share {
             || queued < QUEUE_PAIR / 2 && self.limit.queued.load(Relaxed) < DEVICE / 4 * 3
     }
 
-    /// Counts for the device what has changed since the last time. Any number of hands may do so at once: the
-    /// one that has written last has looked again after that.
+    /// Counts the change since the last time for the device. Any number of callers may do so at once: the
+    /// last one that has written has compared once more after that.
     #[inline]
     fn settle(&self, charged: &Charged) -> usize {
         let mut now = charged.queued();
