@@ -190,10 +190,14 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 				       struct ibv_cq_init_attr_ex *attr);
 int ferrule_resize_cq(struct ibv_cq *cq, int cqe);
 int ferrule_destroy_cq(struct ibv_cq *cq);
-int ferrule_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int ferrule_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void ferrule_cq_event(struct ibv_cq *cq);
+
+/* Polling: poll.c */
+int ferrule_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 uint64_t ferrule_cq_end(const struct ferrule_cq *cq);
+void ferrule_cq_leave_ring(struct ferrule_cq *cq);
+void ferrule_set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags);
 
 /* Shared receive queues: srq.c */
 struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
@@ -217,7 +221,7 @@ int ferrule_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 		     struct ibv_qp_init_attr *init_attr);
 int ferrule_destroy_qp(struct ibv_qp *qp);
 
-/* Posting: send.c, recv.c */
+/* Posting: send.c, send_wr.c, recv.c */
 int ferrule_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		      struct ibv_send_wr **bad_wr);
 int ferrule_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,

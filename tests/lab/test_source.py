@@ -19,7 +19,8 @@ TREES = (DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT /
 MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}
 
 LINES = 500
-MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", CHECKOUT / "rust", CHECKOUT / "include")
+MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", CHECKOUT / "rust", CHECKOUT / "include",
+            CHECKOUT / "userspace-provider")
 
 # Longer files, each with the reason.
 LONG: dict[str, str] = {}

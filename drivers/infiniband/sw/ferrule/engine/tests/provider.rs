@@ -9,7 +9,7 @@ use ferrule_engine::{abi::wr_opcode, MwType, PathKind, QpType, Status};
 
 use crate::sim::*;
 
-const SOURCE: &str = include_str!("../../../../../../userspace-provider/send.c");
+const SOURCE: &str = include_str!("../../../../../../userspace-provider/send.h");
 
 const TYPES: [(&str, QpType); 3] = [("RC", QpType::Rc), ("UC", QpType::Uc), ("UD", QpType::Ud)];
 

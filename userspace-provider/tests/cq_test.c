@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Completion queues: rings, completions of queue pairs that have gone, arming. */
+#include <errno.h>
+#include <unistd.h>
+
+#include "provider_test.h"
+
+/* Completions are taken in order through all rings that the queue had. */
+void test_resize(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_cq *cq = new_cq(8);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 8);
+	struct fake_qp *fqp = fake_qp(qp);
+	struct ibv_wc wc[8];
+	uint32_t n = 0, taken = 0, i;
+
+	/* Not from the start of the ring, nor in its first lap. */
+	for (; n < 11; n++) {
+		fake_complete_send(fqp, n, n + 1);
+		CHECK(poll(cq, 1, wc) == 1 && wc[0].wr_id == taken++);
+	}
+	for (i = 0; i < 3; i++, n++)
+		fake_complete_send(fqp, n, n + 1);
+	CHECK(!fake.ops->resize_cq(cq, 16));
+	CHECK(cq->cqe == 16);
+	CHECK(poll(cq, 2, wc) == 2 && wc[1].wr_id == 12);
+	taken += 2;
+	for (i = 0; i < 2; i++, n++)
+		fake_complete_send(fqp, n, n + 1);
+	/* Twice with nothing between, and smaller. */
+	CHECK(!fake.ops->resize_cq(cq, 2));
+	CHECK(!fake.ops->resize_cq(cq, 4));
+	fake_complete_send(fqp, n, n + 1);
+	n++;
+	CHECK(poll(cq, 8, wc) == 4);
+	for (i = 0; i < 4; i++)
+		CHECK(wc[i].wr_id == taken++);
+	CHECK(!poll(cq, 8, wc));
+	CHECK(le32toh(fake_cq(cq)->ctrl->consumer) == n && taken == n);
+	for (i = 0; i < 30; i++, n++) {
+		fake_complete_send(fqp, n, n + 1);
+		CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == taken++);
+	}
+
+	/* What was written before a reset is not seen, whichever ring it is in. */
+	fake_complete_send(fqp, 100, 1);
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	fake_complete_send(fqp, 101, 2);
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	qp->state = IBV_QPS_RTS;
+	fake_complete_send(fqp, 102, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 102);
+
+	/* A queue goes with rings that were not emptied. */
+	fake_complete_send(fqp, 103, 2);
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	CHECK(!fake.ops->resize_cq(cq, 8));
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(!fake.ops->destroy_cq(cq));
+}
+
+/* Completions of a destroyed queue pair, or of before a reset, are not seen. */
+void test_stale(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_cq *cq = new_cq(16);
+	struct ibv_qp *gone, *qp;
+	struct fake_qp *fqp;
+	struct ibv_wc wc[8];
+
+	gone = new_qp(IBV_QPT_RC, cq, 4);
+	fake_complete_send(fake_qp(gone), 1, 1);
+	fake_complete_send(fake_qp(gone), 2, 2);
+	/* The next one gets the number at once. */
+	fake.next_qp_num = gone->qp_num;
+	CHECK(!fake.ops->destroy_qp(gone));
+	qp = new_qp(IBV_QPT_RC, cq, 4);
+	fqp = fake_qp(qp);
+	CHECK(!post_id(qp, 0) && !post_id(qp, 1) && !post_id(qp, 2));
+	fake_complete_send(fqp, 3, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 3);
+
+	fake_complete_send(fqp, 4, 2);
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	CHECK(qp->state == IBV_QPS_RESET);
+	CHECK(!fqp->ctrl->sq_producer && !fqp->ctrl->rq_producer);
+	qp->state = IBV_QPS_RTS;
+	CHECK(!post_id(qp, 5) && !post_id(qp, 6));
+	fake_complete_send(fqp, 5, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 5);
+	CHECK(!post_id(qp, 7) && !post_id(qp, 8) && !post_id(qp, 9));
+	CHECK(post_id(qp, 10) == ENOMEM);
+
+	/* Likewise when the destroyed one's number has no owner. */
+	fake_complete_send(fqp, 6, 2);
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(!poll(cq, 8, wc));
+	CHECK(!fake.ops->destroy_cq(cq));
+}
+
+void test_poll_ex(void)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 8,
+		.wc_flags = IBV_WC_STANDARD_FLAGS |
+			    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+			    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+	};
+	struct ibv_values_ex clock = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+	struct ibv_poll_cq_attr poll_attr = {};
+	struct ibv_cq_ex *cq;
+	struct fake_qp *fqp;
+	struct ibv_wc wc;
+	struct ferrule_cqe cqe = {
+		.wr_id = htole64(5),
+		.byte_len = htole32(6),
+		.imm_or_inv = { 1, 2, 3, 4 },
+		.src_qp = htole32(7),
+		.opcode = FERRULE_WC_RECV,
+		.flags = FERRULE_WC_WITH_IMM,
+		.sl = 3,
+		.vendor_err = htole16(9),
+	};
+
+	attr.wc_flags |= IBV_WC_EX_WITH_CVLAN;
+	CHECK(!fake.ops->create_cq_ex(fake.context, &attr));
+	CHECK(errno == EOPNOTSUPP);
+	attr.wc_flags &= ~IBV_WC_EX_WITH_CVLAN;
+	cq = fake.ops->create_cq_ex(fake.context, &attr);
+	CHECK(cq);
+	fqp = fake_qp(new_qp(IBV_QPT_RC, ibv_cq_ex_to_cq(cq), 4));
+	cqe.qp_num = htole32(fqp->qp_num);
+	cqe.qp_gen = htole32(fqp->layout.qp_gen);
+
+	CHECK(ibv_start_poll(cq, &poll_attr) == ENOENT);
+	CHECK(!fake.ops->query_rt_values(fake.context, &clock));
+	cqe.timestamp = htole64(clock.raw_clock.tv_nsec);
+	fake_complete(fqp->recv_cq, cqe);
+	cqe.flags = FERRULE_WC_WITH_INV;
+	cqe.status = FERRULE_WC_WR_FLUSH_ERR;
+	fake_complete(fqp->recv_cq, cqe);
+	fake_complete(fqp->recv_cq, cqe);
+
+	CHECK(!ibv_start_poll(cq, &poll_attr));
+	CHECK(cq->wr_id == 5 && cq->status == IBV_WC_SUCCESS);
+	CHECK(ibv_wc_read_opcode(cq) == IBV_WC_RECV);
+	CHECK(ibv_wc_read_byte_len(cq) == 6 && ibv_wc_read_src_qp(cq) == 7);
+	CHECK(ibv_wc_read_imm_data(cq) == htobe32(0x01020304));
+	CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM);
+	CHECK(ibv_wc_read_sl(cq) == 3 && ibv_wc_read_vendor_err(cq) == 9);
+	CHECK(ibv_wc_read_completion_ts(cq) == clock.raw_clock.tv_nsec);
+	CHECK(ibv_wc_read_completion_wallclock_ns(cq) / 1000000000 + 60 >
+	      (uint64_t)time(NULL));
+	CHECK(!ibv_next_poll(cq));
+	CHECK(cq->status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(ibv_wc_read_invalidated_rkey(cq) == 0x04030201);
+	ibv_end_poll(cq);
+
+	CHECK(!ibv_start_poll(cq, &poll_attr));
+	CHECK(ibv_next_poll(cq) == ENOENT);
+	ibv_end_poll(cq);
+
+	/* The other way to poll the same queue. */
+	fake_complete(fqp->recv_cq, cqe);
+	CHECK(poll(ibv_cq_ex_to_cq(cq), 1, &wc) == 1);
+	CHECK(wc.invalidated_rkey == 0x04030201);
+	CHECK(wc.wc_flags == IBV_WC_WITH_INV && wc.byte_len == 6);
+}
+
+void test_arm(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct fake_cq *fcq = fake_cq(cq);
+
+	fake_event(fcq, false);
+	CHECK(!fcq->events);
+
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	/* "Solicited" does not weaken "any". */
+	CHECK(!fake.ops->req_notify_cq(cq, 1));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+	/* One event at a time: this arming is of the number that was used. */
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+
+	fake.ops->cq_event(cq);
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+	CHECK(!fake.ops->req_notify_cq(cq, 1));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+	fake_event(fcq, true);
+	CHECK(fcq->events == 2);
+
+	fake.ops->cq_event(cq);
+	CHECK(!fake.ops->req_notify_cq(cq, 1));
+	/* "Any" strengthens "solicited". */
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 3);
+}
+
+/* An event that the kernel drops does not make the queue deaf. */
+void test_lost_event(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct fake_cq *fcq = fake_cq(cq);
+	struct ibv_comp_channel channel;
+	int ends[2];
+
+	CHECK(!pipe(ends));
+	channel.fd = ends[0];
+	cq->channel = &channel;
+
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	/* Armed twice is armed once, and "solicited" does not weaken "any". */
+	CHECK(!fake.ops->req_notify_cq(cq, 1));
+	fake_event(fcq, false);
+	fake_event(fcq, false);
+	CHECK(fcq->events == 1);
+
+	/* Nothing has come of it. */
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 2);
+
+	/* This one is there, and has not been taken yet. */
+	CHECK(write(ends[1], "", 1) == 1);
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 2);
+
+	fake.ops->cq_event(cq);
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
+	fake_event(fcq, false);
+	CHECK(fcq->events == 3);
+
+	cq->channel = NULL;
+	close(ends[0]);
+	close(ends[1]);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Receive requests, doorbells, and slots that are free again. */
+#include <errno.h>
+#include <string.h>
+
+#include "provider_test.h"
+
+void test_recv(void)
+{
+	struct ibv_sge sges[8] = { { .addr = 1, .length = 2, .lkey = 3 } };
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, new_cq(8), 2);
+	struct fake_qp *fqp = fake_qp(qp);
+	struct ibv_recv_wr wr = { .wr_id = 7, .sg_list = sges, .num_sge = 8 };
+	struct ibv_recv_wr *bad = NULL;
+	struct ferrule_recv_wqe *wqe;
+	struct ferrule_cqe cqe = {
+		.qp_num = htole32(fqp->qp_num),
+		.qp_gen = htole32(fqp->layout.qp_gen),
+		.opcode = FERRULE_WC_RECV,
+		.queue_index = htole32(1),
+	};
+	struct ibv_wc wc;
+
+	CHECK(fake.ops->post_recv(qp, &wr, &bad) == EINVAL && bad == &wr);
+	wr.num_sge = 1;
+	qp->state = IBV_QPS_RESET;
+	CHECK(fake.ops->post_recv(qp, &wr, &bad) == EINVAL);
+	qp->state = IBV_QPS_INIT;
+	CHECK(!fake.ops->post_recv(qp, &wr, &bad));
+	wqe = fake_recv_slot(fqp, 0);
+	CHECK(le64toh(wqe->wr_id) == 7 && le16toh(wqe->num_sge) == 1);
+	CHECK(!memcmp(wqe->reserved, "\0\0\0\0\0\0", 6));
+	CHECK(le32toh(((struct ferrule_sge *)(wqe + 1))->lkey) == 3);
+	CHECK(!fake.db->seq);
+
+	/* In error, the engine asks for the doorbell. */
+	fqp->ctrl->rq_doorbell = htole32(1);
+	CHECK(!fake.ops->post_recv(qp, &wr, &bad));
+	CHECK(le32toh(fake.db->seq) == 1);
+
+	CHECK(fake.ops->post_recv(qp, &wr, &bad) == ENOMEM);
+	fake_complete(fqp->recv_cq, cqe);
+	CHECK(poll(qp->recv_cq, 1, &wc) == 1);
+	CHECK(!fake.ops->post_recv(qp, &wr, &bad));
+	CHECK(fake.ops->post_recv(qp, &wr, &bad) == ENOMEM);
+}
+
+static unsigned int visits;
+
+static void count_visit(struct fake_qp *qp)
+{
+	visits++;
+}
+
+static int post_srq(struct ibv_srq *srq, struct ibv_recv_wr *wr)
+{
+	struct ibv_recv_wr *bad = NULL;
+	int ret = fake.ops->post_srq_recv(srq, wr, &bad);
+
+	CHECK(!ret == !bad);
+	return ret;
+}
+
+/* A shared receive queue: slots are free when the engine says so. */
+void test_srq(void)
+{
+	struct ibv_sge sges[4] = { { .addr = 1, .length = 2, .lkey = 3 } };
+	struct ibv_pd pd = { .context = fake.context };
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 3 } };
+	struct ibv_srq *srq = fake.ops->create_srq(&pd, &attr);
+	struct ibv_recv_wr wr = { .wr_id = 7, .sg_list = sges, .num_sge = 1 };
+	struct ferrule_recv_wqe *wqe;
+	struct fake_srq *fsrq;
+
+	CHECK(srq);
+	fsrq = fake_srq(srq);
+	CHECK(fsrq->layout.depth == 4);
+	CHECK(!post_srq(srq, &wr));
+	wqe = fake_srq_slot(fsrq, 0);
+	CHECK(le64toh(wqe->wr_id) == 7 && le16toh(wqe->num_sge) == 1);
+	CHECK(!memcmp(wqe->reserved, "\0\0\0\0\0\0", 6));
+	CHECK(le64toh(((struct ferrule_sge *)(wqe + 1))->addr) == 1);
+	CHECK(le32toh(fsrq->ctrl->producer) == 1);
+
+	wr.num_sge = 4;
+	CHECK(post_srq(srq, &wr) == EINVAL);
+	wr.num_sge = -1;
+	CHECK(post_srq(srq, &wr) == EINVAL);
+	wr.num_sge = 3;
+	CHECK(!post_srq(srq, &wr));
+	CHECK(!post_srq(srq, &wr));
+	/* Three were asked for, though there are four slots. */
+	CHECK(post_srq(srq, &wr) == ENOMEM);
+	CHECK(le32toh(fsrq->ctrl->producer) == 3);
+	fsrq->ctrl->consumer = htole32(2);
+	CHECK(!post_srq(srq, &wr));
+	CHECK(!post_srq(srq, &wr));
+	CHECK(post_srq(srq, &wr) == ENOMEM);
+	CHECK(le32toh(fsrq->ctrl->producer) == 5);
+	/* Nothing of this rings or kicks. */
+	CHECK(!fake.db->seq && !fake.kicks);
+
+	fake.status->dead = htole32(1);
+	fsrq->ctrl->consumer = htole32(5);
+	CHECK(post_srq(srq, &wr) == EIO);
+	CHECK(!fake.ops->destroy_srq(srq));
+}
+
+void test_doorbell(void)
+{
+	struct ibv_cq *cq = new_cq(64);
+	struct ibv_qp *a = new_qp(IBV_QPT_RC, cq, 16);
+	struct ibv_qp *b = new_qp(IBV_QPT_RC, cq, 16);
+
+	/* One bit each, and one ring of a bit that is rung. */
+	CHECK(!post_id(a, 0) && !post_id(a, 1) && !post_id(b, 0));
+	CHECK(fake.leaf[0] == htole64(1ULL << 17));
+	CHECK(fake.leaf[1] == htole64(1ULL << 17));
+	CHECK(fake.db->top[0] == htole64(3));
+	CHECK(fake_scan(count_visit) == 2 && visits == 2);
+	CHECK(!fake_scan(count_visit));
+
+	/* Back again. */
+	CHECK(!post_id(a, 2));
+	CHECK(!fake.leaf[0] && fake.db->top[0] == htole64(2));
+	CHECK(fake_scan(count_visit) == 1);
+
+	CHECK(!fake.kicks);
+	fake.status->sleeping = htole32(1);
+	CHECK(!post_id(a, 3));
+	CHECK(fake.kicks == 1);
+	fake.status->sleeping = 0;
+}
+
+/* Three laps over both rings, with one completion for several requests. */
+void test_credit(void)
+{
+	struct ibv_cq *cq = new_cq(4);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 4);
+	struct fake_qp *fqp = fake_qp(qp);
+	struct ibv_wc wc[4];
+	uint32_t lap, i;
+
+	CHECK(!poll(cq, 4, wc));
+	for (lap = 0; lap < 12; lap++) {
+		for (i = 0; i < 4; i++)
+			CHECK(!post_id(qp, lap * 4 + i));
+		CHECK(post_id(qp, 0) == ENOMEM);
+
+		fake_complete_send(fqp, lap * 4 + 1, lap * 4 + 2);
+		CHECK(poll(cq, 4, wc) == 1);
+		CHECK(wc[0].wr_id == lap * 4 + 1 && !wc[0].status);
+		CHECK(wc[0].qp_num == qp->qp_num);
+		CHECK(le32toh(fake_cq(cq)->ctrl->consumer) == lap * 3 + 1);
+
+		fake_complete_send(fqp, lap * 4 + 2, lap * 4 + 3);
+		fake_complete_send(fqp, lap * 4 + 3, lap * 4 + 4);
+		CHECK(poll(cq, 1, wc) == 1 && wc[0].wr_id == lap * 4 + 2);
+		CHECK(poll(cq, 4, wc) == 1 && wc[0].wr_id == lap * 4 + 3);
+	}
+}
