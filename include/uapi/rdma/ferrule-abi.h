@@ -7,7 +7,7 @@
  *  - Every word that lives in mapped memory is little-endian and of fixed
  *    size. Words that travel through the command channel (the structures
  *    under "Command channel") are in host order, as uverbs has them.
- *  - A reserved field must be zero: who reads it refuses anything else.
+ *  - A reserved field must be zero: its reader refuses anything else.
  *  - FERRULE_ABI_VERSION changes only when an older provider can no longer
  *    work. Until then a structure of the command channel may grow at its
  *    end, a reserved field may get a meaning in which zero stays what it

@@ -194,7 +194,7 @@ impl Notifier {
     /// Tells the owner that there are completions. Any context; the owner may post and poll from
     /// inside of the call.
     pub fn complete(&self) {
-        // Before the owner hears of it: what it arms then is armed anew.
+        // This comes before the owner's handler: if that arms the queue, it is armed anew.
         self.told.fetch_add(1, Relaxed);
         self.cq.pass(|cq| {
             // SAFETY: The queue is valid inside of the gate; its handler does not change.

@@ -74,7 +74,8 @@ pub(crate) struct Gated<T> {
 // SAFETY: The object is used by visitors only, who do with it what any thread may do.
 unsafe impl<T> Send for Gated<T> {}
 
-// SAFETY: Any number of visitors may be inside at once: what they do, any thread may do at any time.
+// SAFETY: Any number of visitors may be inside at once: they only do what any thread may do at any
+// time.
 unsafe impl<T> Sync for Gated<T> {}
 
 impl<T> Gated<T> {

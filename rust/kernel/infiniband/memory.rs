@@ -358,7 +358,7 @@ impl Memory {
         result
     }
 
-    /// Copies `len` bytes from one memory to another, or inside of one. Where they overlap, each
+    /// Copies `len` bytes from one memory to another, or inside of one. If they overlap, each
     /// contiguous piece is copied as if it were done at once.
     ///
     /// # Errors

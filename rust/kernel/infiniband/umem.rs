@@ -75,7 +75,7 @@ impl Umem {
         unsafe { self.0.write(offset, src) }
     }
 
-    /// Copies `len` bytes from one memory to another, or inside of one. Where they overlap, each
+    /// Copies `len` bytes from one memory to another, or inside of one. If they overlap, each
     /// contiguous piece is copied as if it were done at once.
     ///
     /// # Errors

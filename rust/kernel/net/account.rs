@@ -107,7 +107,7 @@ pub trait Gone: Send + Sync + 'static {
 
 /// An account in a network namespace. Its socket has no port, and neither sends nor receives.
 ///
-/// Dropping it is for process context; who needs the socket alone, in others, holds that
+/// It is dropped in process context. Code in other contexts holds the socket alone
 /// ([`Charged::hold`]). The namespace is not held, and its end waits for the account.
 ///
 /// # Examples

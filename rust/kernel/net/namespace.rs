@@ -79,7 +79,8 @@ impl Namespace {
 /// A reference to a [`Namespace`], which keeps it from ending.
 ///
 /// A namespace with references goes on even if nobody can reach it any more. So references are for
-/// the time of a call: what lasts as long as its namespace is kept in [`pernet`](crate::pernet).
+/// the time of a call: data that lasts as long as its namespace is kept in
+/// [`pernet`](crate::pernet).
 ///
 /// # Invariants
 ///

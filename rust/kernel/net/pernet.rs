@@ -64,7 +64,7 @@ impl Id {
     }
 }
 
-/// A kind of data that has a number: what [`pernet_id!`](crate::pernet_id) makes of a type.
+/// A kind of data that has a number, by [`pernet_id!`](crate::pernet_id).
 ///
 /// # Safety
 ///
@@ -94,7 +94,7 @@ pub trait PerNet: HasId + Send + Sync + Sized + 'static {
     /// The data of a namespace. Process context.
     ///
     /// Called for those that there are when the kind is registered, and for each new one. The
-    /// namespace must not be held from here on: what belongs to it takes the lease.
+    /// namespace must not be held from here on: objects that belong to it take the lease.
     ///
     /// # Errors
     ///

@@ -130,7 +130,7 @@ fn speed<D: Driver>(dev: &Device<D>, netdev: &NetDevice) -> Result<(u16, u8)> {
     Ok((speed, width))
 }
 
-/// What there is to say of the port.
+/// The attributes of the port.
 fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
     if port != PORT {
         return Err(EINVAL);

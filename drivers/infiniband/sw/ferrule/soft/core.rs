@@ -35,7 +35,7 @@ use super::{
 pub(crate) struct Core {
     #[pin]
     pub(super) shard: Shard<State>,
-    /// Where the worker sleeps.
+    /// The worker sleeps here.
     #[pin]
     pub(super) worker: WaitQueue,
     /// Not 0: the worker has something to do.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Groups of receivers: what makes the network bring their packets here.
+//! Multicast groups: joining one on the network device makes the network bring its packets here.
 
 use kernel::prelude::*;
 use net_ext::{
