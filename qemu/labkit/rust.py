@@ -39,14 +39,17 @@ class Crate:
 
 
 def crates(work: Path) -> list[Crate]:
-    """The crates that kbuild compiled in a directory, those that others use first."""
+    """The crates that kbuild compiled in a directory, those that others use first.
+
+    What it compiled stays there when a source moves, and is no crate any more.
+    """
     found = {}
     for file in work.rglob(".*.o.cmd"):
         first = file.read_text().split("\n", 1)[0]
         match = re.match(r"savedcmd_(\S+) := (.*)", first)
         words = shlex.split(match[2].split(";")[0]) if match else []
         roots = [word for word in words if word.endswith(".rs")]
-        if roots:
+        if roots and (work / roots[-1]).exists():
             name = words[words.index("--crate-name") + 1] if "--crate-name" in words else Path(match[1]).stem
             found[name] = Crate(name, Path(roots[-1]), words)
     order: list[Crate] = []
