@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The device of a test, devices of its own, and events. */
+#define _GNU_SOURCE
+#include "../common.h"
+
+#include <poll.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct ibv_context *open_by_name(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = NULL;
+	bool found = false;
+
+	for (int i = 0; list && list[i]; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		found = true;
+		ctx = ibv_open_device(list[i]);
+	}
+	if (!found)
+		FAIL("libibverbs knows no device %s", name);
+	if (!ctx)
+		FAIL("ibv_open_device(%s): %s", name, strerror(errno));
+	ibv_free_device_list(list);
+	return ctx;
+}
+
+static void choose_gid(struct device *d)
+{
+	static const uint8_t v4_mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	d->gid_index = -1;
+	for (int i = 0; i < d->port.gid_tbl_len; i++) {
+		struct ibv_gid_entry entry;
+		bool v4;
+
+		if (ibv_query_gid_ex(d->ctx, 1, i, &entry, 0) ||
+		    entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+			continue;
+		v4 = !memcmp(entry.gid.raw, v4_mapped, sizeof(v4_mapped));
+		if (d->gid_index >= 0 && !v4)
+			continue;
+		d->gid_index = i;
+		d->gid = entry.gid;
+		if (v4)
+			return;
+	}
+	if (d->gid_index < 0)
+		FAIL("%s has no RoCEv2 GID", opt.device);
+}
+
+void device_open(struct device *d)
+{
+	d->ctx = open_by_name(opt.device);
+	REQUIRE_ERRNO(ibv_query_device(d->ctx, &d->attr), 0);
+	REQUIRE_ERRNO(ibv_query_port(d->ctx, 1, &d->port), 0);
+	choose_gid(d);
+	d->pd = ibv_alloc_pd(d->ctx);
+	if (!d->pd)
+		FAIL("ibv_alloc_pd: %s", strerror(errno));
+}
+
+void device_close(struct device *d)
+{
+	REQUIRE_ERRNO(ibv_dealloc_pd(d->pd), 0);
+	REQUIRE_ERRNO(ibv_close_device(d->ctx), 0);
+}
+
+int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
+		   size_t out)
+{
+	uint8_t buf[512];
+	struct ib_uverbs_cmd_hdr hdr = {
+		.command = number,
+		.in_words = (sizeof(hdr) + in) / 4,
+		.out_words = out / 4,
+	};
+
+	/* Commands that answer begin with the place for the answer. */
+	if (resp)
+		memcpy(cmd, &(uint64_t){ (uintptr_t)resp }, sizeof(uint64_t));
+	REQUIRE(sizeof(hdr) + in <= sizeof(buf));
+	memcpy(buf, &hdr, sizeof(hdr));
+	memcpy(buf + sizeof(hdr), cmd, in);
+	return write(fd, buf, sizeof(hdr) + in) < 0 ? errno : 0;
+}
+
+int run_command(const char *fmt, ...)
+{
+	char command[512];
+	va_list args;
+	int status;
+
+	va_start(args, fmt);
+	vsnprintf(command, sizeof(command), fmt, args);
+	va_end(args);
+	status = system(command);
+	if (status == -1 || !WIFEXITED(status))
+		FAIL("could not run: %s", command);
+	return WEXITSTATUS(status);
+}
+
+static bool device_has_gid(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_gid_entry entries[8];
+	struct ibv_context *ctx;
+	bool ready = false;
+
+	for (int i = 0; list && list[i]; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		ctx = ibv_open_device(list[i]);
+		if (!ctx)
+			continue;
+		/* IPv6 of the link and IPv4, of which RoCEv2 has one each. */
+		ready = ibv_query_gid_table(ctx, entries, ARRAY_SIZE(entries),
+					    0) >= 2;
+		ibv_close_device(ctx);
+	}
+	ibv_free_device_list(list);
+	return ready;
+}
+
+/* A case that failed does not clean up, so the next begins with that. */
+void own_device_make(struct own_device *o, unsigned int number, int mtu)
+{
+	uint64_t end = now_us() + PATIENCE_US;
+
+	if (!opt.type)
+		FAIL("this case needs --type");
+	snprintf(o->netdev, sizeof(o->netdev), "test%u", number);
+	snprintf(o->device, sizeof(o->device), "%s_test%u", opt.type, number);
+	run_command("rdma link delete %s 2>/dev/null; ip link delete %s 2>/dev/null",
+		    o->device, o->netdev);
+	REQUIRE_EQ(run_command("ip link add %s type dummy && "
+			       "ip link set %s mtu %d up && "
+			       "ip addr add 10.78.%u.1/24 dev %s",
+			       o->netdev, o->netdev, mtu, number, o->netdev),
+		   0);
+	REQUIRE_EQ(run_command("rdma link add %s type %s netdev %s", o->device,
+			       opt.type, o->netdev), 0);
+	/* The core fills the GID table from a work queue. */
+	while (!device_has_gid(o->device)) {
+		if (now_us() > end)
+			FAIL("%s has not got its GIDs", o->device);
+		sleep_us(10000);
+	}
+}
+
+void own_device_remove(struct own_device *o)
+{
+	REQUIRE_EQ(run_command("rdma link delete %s", o->device), 0);
+	REQUIRE_EQ(run_command("ip link delete %s", o->netdev), 0);
+}
+
+static bool async_within(struct ibv_context *ctx, int ms)
+{
+	struct pollfd p = { .fd = ctx->async_fd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+void expect_async(struct ibv_context *ctx, enum ibv_event_type type,
+		  const void *element)
+{
+	struct ibv_async_event event;
+
+	if (!async_within(ctx, PATIENCE_US / 1000))
+		FAIL("no asynchronous event, expected '%s'",
+		     ibv_event_type_str(type));
+	if (ibv_get_async_event(ctx, &event))
+		FAIL("ibv_get_async_event: %s", strerror(errno));
+	ibv_ack_async_event(&event);
+	if (event.event_type != type)
+		FAIL("asynchronous event '%s', expected '%s'",
+		     ibv_event_type_str(event.event_type),
+		     ibv_event_type_str(type));
+	/* The union's members are all pointers. */
+	if (element && (const void *)event.element.qp != element)
+		FAIL("asynchronous event '%s' is for another object",
+		     ibv_event_type_str(type));
+}
+
+void expect_no_async(struct ibv_context *ctx)
+{
+	struct ibv_async_event event;
+
+	if (!async_within(ctx, 50 * opt.slow))
+		return;
+	if (ibv_get_async_event(ctx, &event))
+		FAIL("ibv_get_async_event: %s", strerror(errno));
+	FAIL("unexpected asynchronous event '%s'",
+	     ibv_event_type_str(event.event_type));
+}
