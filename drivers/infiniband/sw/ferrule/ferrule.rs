@@ -24,14 +24,14 @@ struct Module {
     /// Dropped after the devices, which use it.
     _ports: soft::net::ports::Service,
     /// Likewise.
-    _debugfs: soft::directory::Root,
+    _debugfs: soft::debugfs::Root,
 }
 
 impl kernel::InPlaceModule for Module {
     fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             // SAFETY: A module is loaded once, and this is what is called then.
-            _debugfs: unsafe { soft::directory::Root::new() },
+            _debugfs: unsafe { soft::debugfs::Root::new() },
             _ports: soft::net::ports::Service::start()?,
             _registration <- rdma::Registration::new(),
         })

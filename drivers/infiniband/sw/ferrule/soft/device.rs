@@ -16,7 +16,7 @@ use rdma::{
 };
 
 use super::{
-    directory::Directory,
+    debugfs::Directory,
     net::{
         path::Path as Route,
         ports::Membership,

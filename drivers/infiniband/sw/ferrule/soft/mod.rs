@@ -6,8 +6,8 @@
 
 pub(crate) mod areas;
 mod core;
+pub(crate) mod debugfs;
 mod device;
-pub(crate) mod directory;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod net;

@@ -34,7 +34,7 @@ use rdma::{
 use crate::{
     soft::{
         areas::Buffer,
-        net::groups,
+        net::multicast,
         polling::{
             Listed,
             Polling, //
@@ -319,7 +319,7 @@ impl qp::Operations for Qp {
         qp.soft.attach_mcast(qp.qpn, &group.0)?;
         let netdev = qp.device().netdev().ok_or(ENODEV);
         netdev
-            .and_then(|netdev| groups::join(&netdev, group))
+            .and_then(|netdev| multicast::join(&netdev, group))
             .inspect_err(|_| {
                 let _ = qp.soft.detach_mcast(qp.qpn, &group.0);
             })
@@ -329,7 +329,7 @@ impl qp::Operations for Qp {
         qp.soft.detach_mcast(qp.qpn, &group.0)?;
         // A network device that has gone has taken its memberships along.
         if let Some(netdev) = qp.device().netdev() {
-            groups::leave(&netdev, group);
+            multicast::leave(&netdev, group);
         }
         Ok(())
     }

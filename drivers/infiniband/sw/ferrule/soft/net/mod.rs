@@ -6,7 +6,7 @@
 //! |---|---|
 //! | the port 4791 of a network namespace, which its devices share; whose a packet is | [`ports`] |
 //! | the way to a peer: headers, prepared, and a route; sending by it | [`path`] |
-//! | groups of receivers: what makes the network bring their packets | [`groups`] |
+//! | multicast groups of the network device | [`multicast`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
 //! | packets out of order, until those before them come | [`reorder`] |
 //! | packets that leave together | [`gso`] |
@@ -17,8 +17,8 @@
 //! of the shard sends, in whatever context that is.
 
 pub(crate) mod device;
-pub(crate) mod groups;
 pub(crate) mod gso;
+pub(crate) mod multicast;
 pub(crate) mod path;
 pub(crate) mod ports;
 pub(crate) mod received;
