@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The method [`Driver::KICK_METHOD`](crate::Driver::KICK_METHOD): a command of the device file that belongs to no object, has
-//! no attributes and so costs as little as a command can.
+//! The method [`Driver::KICK_METHOD`](crate::Driver::KICK_METHOD): a command of the device file that belongs to no
+//! object, has no attributes and so costs as little as a command can.
 
 use core::ptr;
 

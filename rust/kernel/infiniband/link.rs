@@ -19,8 +19,8 @@ use crate::{
     Driver, //
 };
 
-/// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go during the lifetime `'a`: devices that
-/// are registered meanwhile go with it.
+/// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go during the lifetime
+/// `'a`: devices that are registered meanwhile go with it.
 pub struct Offered<'a, D: Driver>(PhantomData<&'a ()>, PhantomData<fn() -> D>);
 
 impl<D: Driver> Offered<'_, D> {

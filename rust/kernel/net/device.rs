@@ -149,8 +149,8 @@ impl NetDevice {
         if usize::from(len) != ETH_ALEN {
             return [0; ETH_ALEN];
         }
-        // SAFETY: `self` is valid by the type invariants, and its address has `len` bytes. It may change meanwhile: then the bytes
-        // read are some of both, which is what every reader without the RTNL gets.
+        // SAFETY: `self` is valid by the type invariants, and its address has `len` bytes. It may change meanwhile:
+        // then the bytes read are some of both, which is what every reader without the RTNL gets.
         unsafe {
             bindings::netdev_dev_addr(self.as_raw())
                 .cast::<[u8; ETH_ALEN]>()

@@ -121,8 +121,8 @@ impl Pending {
 }
 
 impl List {
-    /// Whether such a packet is of the same queue pair and goes the same way. Two devices may have the same addresses at both ends, as
-    /// a VLAN's and the one below have by their link-local ones, so headers do not tell all of it.
+    /// Whether such a packet is of the same queue pair and goes the same way. Two devices may have the same addresses
+    /// at both ends, as a VLAN's and the one below have by their link-local ones, so headers do not tell all of it.
     #[inline]
     fn goes(&self, sender: &Sender, headers: &UdpHeaders, priority: u32, route: &Route) -> bool {
         self.charge.is_of(sender)
