@@ -33,7 +33,7 @@ pub enum Type {
     XrcTgt,
     /// Frames as they are.
     RawPacket,
-    /// What the driver makes of it.
+    /// A type of the driver's own.
     Driver,
 }
 
