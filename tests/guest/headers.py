@@ -55,6 +55,11 @@ def in_namespaces(*words):
 
 # ---- Headers ----
 
+def traffic_class(service, vector):
+    """Of the vector's traffic class, RC has the six bits of DSCP, and ECT(0) behind them: its packets may be marked."""
+    return vector & 0xfc | 2 if service == "RC" else vector
+
+
 def vectors(nodes, service, version):
     """Each side's packets have what its own address vector says, those that acknowledge, too."""
     vectors = ({"traffic_class": 0x6a, "flow_label": 0x12345, "hop_limit": 200},
@@ -70,7 +75,7 @@ def vectors(nodes, service, version):
                 check(own, f"no packets of {address}")
             for packet in own:
                 check(packet.version == version and packet.vlan is None and packet.checksum == 0, str(packet))
-                check(packet.traffic_class == vector["traffic_class"], str(packet))
+                check(packet.traffic_class == traffic_class(service, vector["traffic_class"]), str(packet))
                 check(packet.hop_limit == hops, str(packet))
                 check(packet.flow_label == (vector["flow_label"] if version == 6 else 0), str(packet))
                 check(packet.source_port == source_port(vector["flow_label"]), str(packet))
@@ -90,7 +95,7 @@ def defaults(nodes, version):
                 packets = capture.packets()
                 check({packet.source for packet in packets} == set(ADDRESSES[version]), f"{packets}")
                 for packet in packets:
-                    check((packet.traffic_class, packet.flow_label) == (0, 0), str(packet))
+                    check((packet.traffic_class, packet.flow_label) == (traffic_class("RC", 0), 0), str(packet))
                     check(packet.source_port == source_port(0, *numbers), f"{packet} between {numbers}")
                     ports.add(packet.source_port)
     check(len(ports) > 4, f"eight connections have the ports {ports}")
@@ -106,7 +111,7 @@ def cut_messages(nodes):
         # A base transport header and the invariant CRC make 16 bytes.
         check([packet.length - 16 for packet in packets] == [4096, 4096, 10000 - 2 * 4096], f"{packets}")
         same = {(packet.traffic_class, packet.hop_limit, packet.source_port) for packet in packets}
-        check(same == {(0x20, HOPS[0], source_port(0x54321))}, f"{same}")
+        check(same == {(traffic_class("RC", 0x20), HOPS[0], source_port(0x54321))}, f"{same}")
 
 
 def long_message(nodes, version):

@@ -70,4 +70,6 @@ statistics! {
     c"naks_received": |engine, core| engine.naks_received;
     c"rcvd_ecn_marked": |engine, core| engine.congestion_marks;
     c"rcvd_cnps": |engine, core| engine.congestion_notifications;
+    c"handled_cnps": |engine, core| engine.congestion_notifications_handled;
+    c"sent_cnps": |engine, core| engine.congestion_notifications_sent;
 }

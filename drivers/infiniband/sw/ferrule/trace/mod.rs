@@ -15,6 +15,8 @@ kernel_ext::declare_trace! {
         safe fn ferrule_completion(qpn: u32, cqn: u32, wr_id: u64, status: u32, opcode: u32, length: u32);
         /// A queue pair has changed its state.
         safe fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
+        /// Congestion control has taken a round trip into account.
+        safe fn ferrule_round_trip(qpn: u32, rtt: u64, min_rtt: u64, cwnd: u32, in_flight: u32, mode: u32);
     }
 }
 
@@ -38,5 +40,13 @@ pub(crate) fn step(step: &Trace) {
             length,
         } => ferrule_completion(qpn, cqn, wr_id, status as u32, opcode.into(), length),
         Trace::State { qpn, from, to } => ferrule_qp_state(qpn, from as u32, to as u32),
+        Trace::RoundTrip {
+            qpn,
+            rtt,
+            min_rtt,
+            cwnd,
+            in_flight,
+            mode,
+        } => ferrule_round_trip(qpn, rtt, min_rtt, cwnd, in_flight, mode.into()),
     }
 }

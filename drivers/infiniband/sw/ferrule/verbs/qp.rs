@@ -197,7 +197,11 @@ impl qp::Operations for Qp {
             Some(av) => {
                 let dev = qp.device();
                 let (path, route) = path(dev, av, attr.sgid_attr, |sgid| {
-                    dev.route(av, sgid, qp.qpn, peer)
+                    let route = dev.route(av, sgid, qp.qpn, peer)?;
+                    Ok(match qp.qp_type() {
+                        qp::Type::Rc => route.with_ecn(),
+                        _ => route,
+                    })
                 })?;
                 (Some(path), route)
             }

@@ -9,7 +9,8 @@ use crate::{
     host::Host,
     key::Keys,
     port::Port,
-    srq::Srqs, //
+    srq::Srqs,
+    wire::congestion::Path, //
 };
 
 /// What a queue pair at its turn works with, beside the other queue pairs.
@@ -19,6 +20,7 @@ pub(crate) struct Bus<'a, H: Host> {
     pub(crate) cqs: &'a mut Cqs<H>,
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
+    pub(crate) paths: &'a mut [Path],
     pub(crate) counters: &'a mut Counters,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,

@@ -95,8 +95,12 @@ pub struct Counters {
     pub naks_received: u64,
     /// Packets that had met congestion on their way (ECN).
     pub congestion_marks: u64,
-    /// Congestion notification packets.
+    /// Congestion notification packets that came,
     pub congestion_notifications: u64,
+    /// of these, for a connection, whose window is less for it,
+    pub congestion_notifications_handled: u64,
+    /// and those that were sent.
+    pub congestion_notifications_sent: u64,
     /// Messages of unreliable services that were dropped, at each of a group's receivers, and packets
     /// that came in no state for them.
     pub dropped: u64,

@@ -75,6 +75,7 @@ use crate::{
     window::Mw,
     wire::{
         self,
+        congestion,
         Datagram, //
     },
 };
@@ -122,6 +123,8 @@ pub struct Engine<H: Host> {
     cqs: Cqs<H>,
     srqs: Srqs<H>,
     port: H::Box<Port<H>>,
+    /// What connections know of the ways to their peers.
+    paths: H::Box<[congestion::Path; congestion::PATHS]>,
     qps: Qps<H>,
     counters: Counters,
     retries_for_ever: bool,
@@ -132,12 +135,14 @@ impl<H: Host> Engine<H> {
     pub fn new(config: Config) -> Option<H::Box<Self>> {
         let keys = H::boxed(|| Keys::new(config.random))?;
         let port = H::boxed(|| Port::new(config.random))?;
+        let paths = H::boxed_array(|_| congestion::Path::default())?;
         H::boxed(|| Self {
             contexts: Contexts::new(),
             keys,
             cqs: Cqs::new(),
             srqs: Srqs::new(),
             port,
+            paths,
             qps: Qps::new(),
             counters: Counters::default(),
             retries_for_ever: config.retries_for_ever,
@@ -683,6 +688,7 @@ impl<H: Host> Engine<H> {
             cqs: &mut self.cqs,
             srqs: &mut self.srqs,
             port: &mut self.port,
+            paths: &mut *self.paths,
             counters: &mut self.counters,
             retries_for_ever: self.retries_for_ever,
             now,

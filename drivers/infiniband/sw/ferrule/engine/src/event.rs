@@ -86,4 +86,19 @@ pub enum Trace {
         /// The state that it is in.
         to: State,
     },
+    /// Congestion control has taken a round trip into account.
+    RoundTrip {
+        /// The queue pair's number.
+        qpn: u32,
+        /// How long it took, in nanoseconds.
+        rtt: u64,
+        /// The least one that is known of the path, in nanoseconds.
+        min_rtt: u64,
+        /// The congestion window, in 256ths of a packet.
+        cwnd: u32,
+        /// Packets in flight.
+        in_flight: u32,
+        /// What the connections of the path go by: 0 delay, 1 loss; 2: they drain the queue.
+        mode: u8,
+    },
 }

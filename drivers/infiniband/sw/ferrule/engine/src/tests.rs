@@ -165,12 +165,12 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
 
     let mut link = Wire::new(1, Faults::default(), false);
     let [a, b] = link.pair(|world, cq| world.qp(cq, cq), |_| ());
-    let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(100 << 10));
-    let whole = [mine.sge(0, 100 << 10)];
+    let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(24 << 10));
+    let whole = [mine.sge(0, 24 << 10)];
     a.qp.post_send(&Wr::read(1, &whole, theirs.remote(0)));
     let read = link.sent(0);
     link.give(1, &read);
-    assert_eq!(link.sent(1).len(), 100);
+    assert_eq!(link.sent(1).len(), 24);
     a.qp.post_send(&Wr::write(2, &[], theirs.remote(0)));
     let write = link.sent(0).remove(0);
     let fetch_add = Wr::fetch_add(3, mine.sge(0, 8), theirs.remote(0), 1);
@@ -197,10 +197,10 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
         link.sent(1);
         if (HALF - 2 * STEP..HALF - STEP).contains(&behind) {
             link.give(1, &read);
-            assert_eq!(link.sent(1).len(), 100);
+            assert_eq!(link.sent(1).len(), 24);
         }
     }
-    let packet = expect(&mut link, &fetch_add, 50);
+    let packet = expect(&mut link, &fetch_add, 12);
     link.give(1, &packet);
     let lost = link.sent(1);
     assert_eq!(lost.len(), 1);

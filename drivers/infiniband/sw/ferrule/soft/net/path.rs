@@ -170,6 +170,17 @@ impl Path {
         }
     }
 
+    /// The same way, for packets that are marked where they meet congestion instead of dropped: ECT(0) of RFC 3168,
+    /// whatever the traffic class said of that. It is for senders that send less when they hear of marks, and the
+    /// engine's reliable connections do.
+    pub(crate) fn with_ecn(mut self) -> Self {
+        const ECN: u8 = 3;
+        const ECT_0: u8 = 2;
+
+        self.headers.traffic_class = self.headers.traffic_class & !ECN | ECT_0;
+        self
+    }
+
     /// The same way, without a route. Any context.
     pub(crate) fn again(&self) -> Self {
         Path {

@@ -128,17 +128,24 @@ impl<H: Host> Wire<H> {
     }
 
     /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
-    fn progress(&mut self, psn: u32, core: &Core<H>, consumer: u32, now: u64) {
+    fn progress(&mut self, bus: &mut Bus<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
+        let now = bus.now;
         let mtu = core.attr.path_mtu;
-        self.arrived = self
-            .arrived
-            .saturating_add(psn::distance(self.unacknowledged, psn));
-        if self.arrived >= self.window {
-            self.set_window(self.window.saturating_add(1));
+        let acked = psn::distance(self.unacknowledged, psn);
+        let in_flight = psn::distance(self.unacknowledged, self.used);
+        let rtt = self.probe.heard(psn, now);
+        let peer = core.attr.path.as_ref().map(|path| &path.dgid);
+        let path = peer.and_then(|peer| self.congestion.path(bus.paths, peer, now));
+        if let Some(path) = path {
+            self.congestion.on_ack(path, acked, in_flight);
+            if let Some(rtt) = rtt {
+                self.congestion.on_rtt(path, rtt, in_flight, now);
+                bus.host
+                    .trace(&self.congestion.trace(core.id.number, in_flight));
+            }
         }
         self.unacknowledged = psn;
         self.overdue = None;
-        self.probe.heard(psn, now);
         self.repair.heard(psn);
         if psn != self.used {
             self.expect(core, now);
@@ -189,13 +196,13 @@ fn acknowledge_before<H: Host>(
             psn::distance(wire.unacknowledged, end) <= psn::distance(wire.unacknowledged, number);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
-            wire.progress(number, core, consumer, bus.now);
+            wire.progress(bus, number, core, consumer);
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
         retire(qps, bus, qp);
         let (core, wire) = (&qp.core, &mut qp.wire);
-        wire.progress(end, core, consumer, bus.now);
+        wire.progress(bus, end, core, consumer);
     }
     false
 }
@@ -340,7 +347,7 @@ fn answered<H: Host>(
         retire(qps, bus, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);
-    wire.progress(next, core, consumer, bus.now);
+    wire.progress(bus, next, core, consumer);
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for

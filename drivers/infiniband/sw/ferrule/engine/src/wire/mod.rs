@@ -9,9 +9,10 @@
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
 //! what comes back for them. [`responder`] takes requests of the peer and answers them, and what it keeps
 //! of them is a [`response`]. Where packets were lost, [`early`] keeps those that come before them,
-//! [`repair`] sends only what was lost, and [`probe`] looks where no sign comes. Of the unreliable
-//! services, [`uc`] and [`ud`] are both sides. All state beyond that of a local queue pair is one
-//! [`Wire`], of bounded size (less than 8 KiB) and allocated with the queue pair.
+//! [`repair`] sends only what was lost, and [`probe`] looks where no sign comes. [`congestion`] limits how much is
+//! in flight, and [`cnp`] tells the peer of marks. Of the unreliable services, [`uc`] and
+//! [`ud`] are both sides. All state beyond that of a local queue pair is one [`Wire`], of bounded size (less
+//! than 8 KiB) and allocated with the queue pair.
 //!
 //! # What is read again
 //!
@@ -22,7 +23,9 @@
 //! that does not fit its record ends the queue pair's work with an error. What else may differ
 //! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
 
+mod cnp;
 mod completer;
+pub(crate) mod congestion;
 mod early;
 mod headers;
 mod probe;
@@ -80,6 +83,11 @@ use crate::{
         Side, //
     },
 };
+use cnp::Notification;
+use congestion::{
+    Congestion,
+    WINDOW, //
+};
 use probe::Probe;
 use repair::Repair;
 use requester::Record;
@@ -88,15 +96,9 @@ use response::Responses;
 /// Requests that may be on their way at a time. A power of two.
 const REQUESTS: u32 = 64;
 
-/// Packets that may be on their way at a time: with the largest MTU half a megabyte.
-const WINDOW: u32 = 128;
-
 /// How far the newest packet may be ahead of one that is missing: as many as may be on their way, and as
 /// many again that have come.
 const AHEAD: u32 = 2 * WINDOW;
-
-/// And no fewer than so many, however many are lost.
-const LEAST_WINDOW: u32 = 8;
 
 /// A packet that the host is to send.
 pub struct Outgoing<'a, H: Host> {
@@ -320,13 +322,10 @@ pub(crate) struct Wire<H: Host> {
     /// Until when these, and early requests, are kept.
     early_until: Option<u64>,
     repair: Repair,
-    /// Packets that may be on their way, in either direction, beside those that have come behind a loss: half
-    /// as many with each loss, one more with each window of them that has arrived. What is sent again is sent
-    /// in vain beyond the next loss, and what is on its way at a loss is. Where only what was lost is sent
-    /// again, less is at stake, and fewer go.
-    window: u32,
-    /// Packets that have arrived since it last changed.
-    arrived: u32,
+    /// How many packets may be in flight, in either direction, beside those that have come behind a loss.
+    congestion: Congestion,
+    /// The CNP that marks on the peer's requests call for.
+    notification: Notification,
     probe: Probe,
     /// Packets since an acknowledgement was last asked for, and the sequence number of that.
     unasked: u32,
@@ -364,8 +363,8 @@ impl<H: Host> Wire<H> {
             early_answers: H::Early::default(),
             early_until: None,
             repair: Repair::NEW,
-            window: WINDOW,
-            arrived: 0,
+            congestion: Congestion::NEW,
+            notification: Notification::default(),
             probe: Probe::default(),
             unasked: 0,
             asked: 0,
@@ -390,12 +389,6 @@ impl<H: Host> Wire<H> {
         self.unacknowledged = psn;
         self.used = psn;
         self.asked = psn::advance(psn, psn::MASK);
-    }
-
-    /// So many packets may be on their way from now on.
-    fn set_window(&mut self, packets: u32) {
-        self.window = packets.clamp(LEAST_WINDOW, WINDOW);
-        self.arrived = 0;
     }
 
     /// Requests that are on their way, the next one to be taken being in slot `consumer`.
@@ -423,7 +416,8 @@ impl<H: Host> Wire<H> {
         self.missed = Gap::default();
         self.drop_early();
         self.repair = Repair::NEW;
-        self.set_window(WINDOW);
+        self.congestion = Congestion::NEW;
+        self.notification = Notification::default();
         self.probe = Probe::default();
         self.unasked = 0;
         self.reply_index = None;
@@ -462,6 +456,17 @@ impl<H: Host> Wire<H> {
     pub(crate) fn unblock_tx(&mut self) {
         self.tx_blocked_until = None;
         self.full_until = None;
+    }
+
+    /// A packet of this kind has met congestion on its way. Data of reads are what this side asked for; of a request
+    /// the peer is told. Acknowledgements are small, and nobody sends fewer of them for a mark.
+    #[cold]
+    fn marked(&mut self, kind: Kind, now: u64) {
+        match kind {
+            Kind::ReadResponse => self.congestion.on_mark(),
+            Kind::Acknowledge | Kind::AtomicAcknowledge => (),
+            _ => self.notification.marked(now),
+        }
     }
 
     fn record(&self, index: u32) -> Option<&Record> {
@@ -554,6 +559,7 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     // A probe is sent no earlier than anything else.
     let probe = wire.probe.due.filter(|_| !wire.is_paused());
     let dues = [
+        wire.congestion.paced(),
         wire.overdue,
         wire.rnr_until,
         wire.tx_blocked_until,
@@ -626,7 +632,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
     }
     let rule = packet.rule();
     if rule.kind == Kind::Congestion {
-        return bus.counters.congestion_notifications.count(1);
+        bus.counters.congestion_notifications.count(1);
     }
     if rule.service == Service::Ud {
         let Some(deth) = packet.deth() else {
@@ -643,6 +649,9 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
         .is_some_and(|path| path.sgid == to && path.dgid == from);
     match (rule.service, qp.core.init.qp_type) {
         (Service::Rc, QpType::Rc) if is_of_peer => {
+            if marked {
+                qp.wire.marked(rule.kind, bus.now);
+            }
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
                     let before = qp.wire.unacknowledged;
@@ -661,6 +670,12 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
         (Service::Uc, QpType::Uc) if is_of_peer => {
             uc::receive(qps, bus, &mut qp, &packet, datagram.packet);
         }
+        (Service::Congestion, QpType::Rc) if is_of_peer => {
+            bus.counters.congestion_notifications_handled.count(1);
+            qp.wire.congestion.on_mark();
+        }
+        // UC has no acknowledgements, and so no window.
+        (Service::Congestion, QpType::Uc) if is_of_peer => (),
         _ => bus.counters.misdirected.count(1),
     }
     qps.put_back(qp);

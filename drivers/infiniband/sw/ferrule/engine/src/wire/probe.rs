@@ -38,6 +38,8 @@ pub(super) struct Probe {
     rttvar: u64,
     /// The packet whose answer is timed, and when it was sent.
     timed: Option<(u32, u64)>,
+    /// It has been sent before: its answer may be that to the first one (RFC 6298, section 3).
+    is_again: bool,
     /// When the probe is to be sent.
     pub(super) due: Option<u64>,
     /// How often it was sent, and nothing was heard since.
@@ -47,9 +49,12 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// A packet that asks for an answer has been sent.
-    pub(super) fn asked(&mut self, number: u32, now: u64) {
-        self.timed = self.timed.or(Some((number, now)));
+    /// A packet that asks for an answer has been sent, perhaps again.
+    pub(super) fn asked(&mut self, number: u32, now: u64, is_again: bool) {
+        if self.timed.is_none() {
+            self.timed = Some((number, now));
+            self.is_again = is_again;
+        }
     }
 
     /// Packets are on their way for which an answer is `overdue` then. `is_alone`: of these, only the oldest
@@ -79,15 +84,16 @@ impl Probe {
         self.expect(now, overdue, is_alone);
     }
 
-    /// All before packet `number` has been answered.
-    pub(super) fn heard(&mut self, number: u32, now: u64) {
-        let is_answered = |&(timed, _): &(u32, u64)| psn::is_ahead(number, timed);
-        if let Some((_, sent)) = self.timed.filter(is_answered) {
-            self.measured(now.saturating_sub(sent).max(1));
-            self.timed = None;
-        }
+    /// All before packet `number` has been answered. Answers how long that took, of a packet that was sent once.
+    pub(super) fn heard(&mut self, number: u32, now: u64) -> Option<u64> {
         self.due = None;
         self.sent = 0;
+        let is_answered = |&(timed, _): &(u32, u64)| psn::is_ahead(number, timed);
+        let (_, sent) = self.timed.filter(is_answered)?;
+        let rtt = now.saturating_sub(sent).max(1);
+        self.measured(rtt);
+        self.timed = None;
+        (!self.is_again).then_some(rtt)
     }
 
     /// An answer has taken so long (RFC 6298, 2.2 and 2.3).

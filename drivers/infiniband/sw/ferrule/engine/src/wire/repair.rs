@@ -185,7 +185,7 @@ impl<H: Host> Wire<H> {
         // Of reads, it is this side that keeps what has come.
         let is_enough = beyond.is_some() || self.repair.is_trusted(self.unacknowledged);
         self.probe.begin_again();
-        self.begin(consumer, mtu, beyond, is_enough);
+        self.begin(consumer, mtu, beyond, is_enough, true);
         self.repair.is_told = beyond.is_none() && !self.repair.is_under_way();
     }
 
@@ -212,31 +212,36 @@ impl<H: Host> Wire<H> {
             None
         };
         let is_enough = self.is_alone_enough();
-        self.begin(consumer, mtu, beyond, is_enough);
+        self.begin(consumer, mtu, beyond, is_enough, false);
         self.repair.is_under_way()
     }
 
-    /// Sends go on with the oldest packet. If that `is_enough`, they then go on where they were.
-    fn begin(&mut self, consumer: u32, mtu: Mtu, beyond: Option<u32>, is_enough: bool) {
+    /// Sends go on with the oldest packet. If that `is_enough`, they then go on where they were. It `is_lost`, or else
+    /// only late for all that is known.
+    fn begin(
+        &mut self,
+        consumer: u32,
+        mtu: Mtu,
+        beyond: Option<u32>,
+        is_enough: bool,
+        is_lost: bool,
+    ) {
         let front = self.front(consumer, mtu);
         let place = self.repair.resume.or(front).filter(|_| is_enough);
         self.seek_oldest(consumer, mtu);
-        // Where it is known how much was lost, the window shrinks little. The peer holds what is behind
-        // the loss, and the window has to have room for that and for what keeps the wire busy until it
-        // lets go.
-        let part = if place.is_some() {
-            self.window / 64
-        } else {
-            self.window / 2
-        };
-        self.set_window(self.window.saturating_sub(part));
+        let in_flight = psn::distance(self.unacknowledged, self.used);
+        let is_congestion = is_lost && self.congestion.on_loss(in_flight, place.is_some());
         if place.is_none() {
             return;
         }
         self.repair.resume = place;
         self.repair.beyond = beyond;
         if beyond.is_none() && self.repair.is_known() {
-            self.repair.kept = psn::distance(self.unacknowledged, self.used);
+            self.repair.kept = if is_congestion {
+                in_flight.saturating_sub(self.congestion.window())
+            } else {
+                in_flight
+            };
         }
     }
 

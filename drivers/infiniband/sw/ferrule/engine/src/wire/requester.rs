@@ -173,7 +173,10 @@ impl<H: Host> Wire<H> {
     pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
         let exponent = u32::from(core.attr.timeout);
         self.overdue = (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
-        let is_alone = self.is_alone_enough();
+        // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
+        let window = self.congestion.window();
+        let is_parted = |record: &Record| record.is_read() && record.packets > window;
+        let is_alone = self.record(self.oldest).is_some_and(is_parted) || self.is_alone_enough();
         self.probe.expect(now, self.overdue, is_alone);
     }
 
@@ -184,7 +187,7 @@ impl<H: Host> Wire<H> {
         }
         // What has come behind a loss is not on its way any more.
         let come = self.early_answers.count().max(self.repair.kept());
-        self.window.saturating_add(come).min(AHEAD)
+        self.congestion.window().saturating_add(come).min(AHEAD)
     }
 
     /// For all that the responder has told, it has no receive request for a message.
@@ -339,7 +342,8 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         return change(qps, bus, qp, &record);
     }
     // What is sent alone has been sent before, and waits for nothing.
-    if !qp.wire.repair.is_under_way() && !may_send(qp, &record) {
+    let is_alone = qp.wire.repair.is_under_way();
+    if !is_alone && (!qp.wire.congestion.may_send(bus.now) || !may_send(qp, &record)) {
         return Step::Wait;
     }
     send(bus, qp, &record)
@@ -444,7 +448,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     // parts, when all before it has ended.
     if record.is_answered_with_data()
         && index != wire.oldest
-        && (record.packets > wire.window
+        && (record.packets > wire.congestion.window()
             || psn::distance(wire.unacknowledged, record.end()) > wire.room())
     {
         return false;
@@ -491,7 +495,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         let part = if is_alone {
             rest
         } else {
-            rest.min(wire.window.wrapping_shl(mtu.shift()))
+            rest.min(wire.congestion.window().wrapping_shl(mtu.shift()))
         };
         let until = record.done.wrapping_add(part);
         let until = wire.part.unwrap_or(until);
@@ -519,7 +523,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         || is_limited
         || takes_last_credit
         || is_alone
-        || wire.unasked >= wire.window / 4
+        || wire.unasked >= wire.congestion.window() / 4
         || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
     {
         base.acknowledge = Bth::ACK_REQ;
@@ -553,9 +557,6 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         wire.unasked = 0;
         wire.asked = number;
     }
-    if base.wants_acknowledge() || is_data_back {
-        wire.probe.asked(number, bus.now);
-    }
     bus.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
         psn::advance(record.psn, psn::packets(range.1, mtu))
@@ -563,6 +564,10 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         psn::advance(number, 1)
     };
     let is_new = psn::is_ahead(next, wire.used);
+    if base.wants_acknowledge() || is_data_back {
+        wire.probe.asked(number, bus.now, !is_new);
+    }
+    wire.congestion.sent(bus.now);
     if record.is_read() && (!is_new || range != (0, record.length)) {
         let sending = wire.sending;
         if let Some(record) = wire.record_mut(sending) {
@@ -601,6 +606,7 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
     wire.rnr_until = wire.rnr_until.filter(is_to_come);
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
     wire.full_until = wire.full_until.filter(is_to_come);
+    wire.congestion.timer_fired(bus.now);
     if wire.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;
@@ -617,7 +623,7 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
             if lost(bus, qp) {
                 return fail(qps, bus, qp, Status::RetryExceeded);
             }
-            qp.wire.set_window(qp.wire.window / 2);
+            qp.wire.congestion.on_timeout();
             qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
         }
     }

@@ -4,6 +4,7 @@
 
 use super::{
     bth,
+    cnp::notify,
     response::{
         Resource,
         Responses, //
@@ -399,6 +400,13 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
             .is_some_and(|until| until > bus.now)
         {
             return Next::Idle;
+        }
+        // Before the answers, which may be many.
+        if qp.wire.notification.is_due() {
+            if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = notify(bus, qp) {
+                qp.wire.block_tx(Sends::Answers, unsent, bus.now);
+                return Next::Idle;
+            }
         }
         // The one furthest behind what is expected next is the oldest.
         let place = qp

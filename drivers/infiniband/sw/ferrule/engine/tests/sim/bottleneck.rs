@@ -325,6 +325,8 @@ pub fn share(shared: Shared) -> Outcome {
         for (i, world) in way.worlds.iter_mut().enumerate() {
             let mut path = path(PathKind::Remote);
             (path.sgid, path.dgid) = (GIDS[i], GIDS[1 - i]);
+            // Capable of ECN, ECT(0), as the driver has packets of RC.
+            path.traffic_class = 2;
             let rtr = Modify {
                 path: Some(path),
                 path_mtu: Some(Mtu::Mtu4096),

@@ -105,7 +105,17 @@ impl SentPacket {
         let ip = if path.sgid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
             ipv4(path, length as u16 + 20)
         } else {
-            let mut ip = vec![0x60, 0, 0, 0, 0, 0, 17, path.hop_limit];
+            let class = path.traffic_class;
+            let mut ip = vec![
+                0x60 | class >> 4,
+                class << 4,
+                0,
+                0,
+                0,
+                0,
+                17,
+                path.hop_limit,
+            ];
             ip[4..6].copy_from_slice(&(length as u16).to_be_bytes());
             ip.extend_from_slice(&path.sgid);
             ip.extend_from_slice(&path.dgid);

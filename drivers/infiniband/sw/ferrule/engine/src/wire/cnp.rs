@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Congestion notification packets (CNP): a responder's answer to requests that were marked on their way.
+//!
+//! A CNP names the queue pair that sent the requests and says nothing else: the backward mark (BECN) in the base
+//! transport header, sequence number 0, and 16 bytes of zeroes (IBA volume 1, annex A17.9.3). It acknowledges
+//! nothing, nobody answers it, and if it is lost, the next mark brings another one. Data of reads need none: the
+//! requester sees their marks, and asks for less.
+
+use super::{
+    bth,
+    transmit,
+    Sends,
+    Unsent, //
+};
+use crate::{
+    bus::Bus,
+    counters::Count,
+    host::Host,
+    packet::{
+        opcode::CONGESTION,
+        Bth,
+        Headers, //
+    },
+    qp::Qp,
+    sgl::{
+        Inline,
+        Side, //
+    },
+};
+
+/// Nanoseconds from one CNP of a queue pair to the next, as notification points of DCQCN have it.
+const INTERVAL: u64 = 50_000;
+
+/// The bytes behind the base transport header.
+const RESERVED: [u8; 16] = [0; 16];
+
+/// The CNPs that a queue pair is to send.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Notification {
+    /// One is to be sent.
+    is_due: bool,
+    /// But none before this time.
+    not_before: u64,
+}
+
+impl Notification {
+    /// A request has come with a mark.
+    #[cold]
+    pub(super) fn marked(&mut self, now: u64) {
+        self.is_due |= now >= self.not_before;
+    }
+
+    /// Whether one is to be sent.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+}
+
+/// Sends the CNP that is due.
+///
+/// # Errors
+///
+/// [`Unsent::Busy`], [`Unsent::Full`]: it is still due.
+#[cold]
+pub(super) fn notify<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
+    let Qp { core, wire, .. } = qp;
+    let base = Bth {
+        congestion: Bth::BECN,
+        ..bth(core, CONGESTION, 0)
+    };
+    let payload = Side::Inline(Inline(&RESERVED));
+    let length = RESERVED.len() as u32;
+    let (headers, kind) = (Headers::new(&base), Sends::Answers);
+    transmit(bus, core, kind, &mut wire.route, headers, payload, length)?;
+    bus.counters.congestion_notifications_sent.count(1);
+    wire.notification = Notification {
+        is_due: false,
+        not_before: bus.now.saturating_add(INTERVAL),
+    };
+    Ok(())
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the connections to one address know in common of the way there: its least round trip, the pace at which it
+//! delivers, how much round trips vary, and whether somebody else fills its queue.
+//!
+//! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
+//! And only all connections together can tell whose queue it is.
+
+use crate::attr::Gid;
+
+/// The least queuing delay that connections react to, in nanoseconds, as all times here.
+const LEAST_TARGET: u64 = 300_000;
+
+/// Packets that the connections of a path may have in a queue together. TCP Vegas has a few for each connection
+/// (Brakmo and Peterson, 1995); here it is what keeps two guests at work that wait for each other at times.
+const QUEUE: u64 = 30;
+
+/// After so many rounds in turn with a queue, connections find out whose it is,
+const PATIENCE: u8 = 32;
+
+/// unless they have done so less long ago.
+const TEST_INTERVAL: u64 = 1_000_000_000;
+
+/// To find out, they give way for so many rounds.
+const DRAIN: u8 = 3;
+
+/// If the queue is not theirs, they compete for so many rounds.
+const COMPETITION: u8 = 128;
+
+/// The least round trip is measured anew after so long: routes change.
+pub(super) const MIN_RTT_AGE: u64 = 10_000_000_000;
+
+/// What the connections of a path go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Delay.
+    #[default]
+    Delay,
+    /// Loss alone, as the flow does that fills the queue.
+    Compete,
+    /// Neither: they give way, to see what remains of the queue, and how long a round trip takes without it.
+    Drain,
+}
+
+/// The path to an address.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Path {
+    gid: Gid,
+    mode: Mode,
+    /// Rounds in turn with a queue; in another mode than [`Mode::Delay`], since it began.
+    rounds: u8,
+    /// The least round trip, and when one as short was seen last. 0: none yet.
+    min_rtt: u64,
+    min_rtt_at: u64,
+    /// The last round trip; and by how much one differs from the one before, smoothed (RFC 3550, 6.4.1).
+    rtt: u64,
+    jitter: u64,
+    /// A round is as long as the round trip that ended the one before: when the present one began and ends,
+    round_start: u64,
+    round_end: u64,
+    /// its least round trip, and the packets that were acknowledged in it.
+    round_min: u64,
+    acked: u32,
+    /// The time between two packets that are delivered.
+    packet_time: u64,
+    /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and no sooner than when it may
+    /// begin again.
+    drain_before: u64,
+    drain_min: u64,
+    drain_at: u64,
+}
+
+/// An engine knows so many paths. Two addresses that share a slot take it from each other; their connections then
+/// remember the least round trip.
+pub(crate) const PATHS: usize = 16;
+
+impl Path {
+    /// The path to an address, of `paths`. If nothing is known of it, `min_rtt` is its least round trip so far, or
+    /// 0.
+    pub(super) fn of<'a>(
+        paths: &'a mut [Self],
+        gid: &Gid,
+        min_rtt: u64,
+        now: u64,
+    ) -> Option<&'a mut Self> {
+        // Neighbours differ at the end of their addresses.
+        let slot = usize::from(*gid.last()?) % PATHS;
+        let path = paths.get_mut(slot)?;
+        if path.gid != *gid {
+            *path = Self {
+                gid: *gid,
+                min_rtt,
+                min_rtt_at: now,
+                ..Self::default()
+            };
+        }
+        Some(path)
+    }
+
+    /// What its connections go by.
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The least round trip. 0: none yet.
+    pub(super) fn min_rtt(&self) -> u64 {
+        self.min_rtt
+    }
+
+    /// How much of a round trip's queuing delay may be something else: the network and both ends take their time
+    /// as it comes. A guest whose processor does something else for a while adds milliseconds.
+    pub(super) fn noise(&self) -> u64 {
+        self.min_rtt
+            .max(LEAST_TARGET)
+            .max(self.jitter.saturating_mul(4))
+    }
+
+    /// The queuing delay that connections allow for.
+    pub(super) fn target(&self) -> u64 {
+        self.noise().max(self.packet_time.saturating_mul(QUEUE))
+    }
+
+    /// So many packets have been acknowledged.
+    pub(super) fn acked(&mut self, packets: u32) {
+        self.acked = self.acked.saturating_add(packets);
+    }
+
+    /// A packet and its answer took so long, where few were in flight. Answers whether that shows no queue.
+    #[inline]
+    pub(super) fn glance(&mut self, rtt: u64, now: u64) -> bool {
+        if self.min_rtt == 0 || rtt <= self.min_rtt {
+            self.min_rtt = rtt;
+            self.min_rtt_at = now;
+        }
+        rtt.saturating_sub(self.min_rtt) <= LEAST_TARGET.max(self.min_rtt)
+    }
+
+    /// A packet and its answer took so long.
+    pub(super) fn sample(&mut self, rtt: u64, now: u64) {
+        self.glance(rtt, now);
+        if self.rtt != 0 {
+            let difference = self.rtt.abs_diff(rtt);
+            self.jitter = self
+                .jitter
+                .saturating_sub(self.jitter / 16)
+                .saturating_add(difference / 16);
+        }
+        self.rtt = rtt;
+        self.round_min = self.round_min.min(rtt);
+        self.drain_min = self.drain_min.min(rtt);
+        if now >= self.round_end {
+            self.end_round(now);
+            self.measure_pace(now);
+            self.round_start = now;
+            self.round_end = now.saturating_add(rtt);
+            self.round_min = u64::MAX;
+            self.acked = 0;
+        }
+    }
+
+    /// A round ends: takes the time between its packets into account, at once if that is less than before.
+    fn measure_pace(&mut self, now: u64) {
+        let took = now.saturating_sub(self.round_start);
+        let each = took.checked_div(self.acked.into()).unwrap_or(0);
+        let smoothed = self
+            .packet_time
+            .saturating_sub(self.packet_time / 4)
+            .saturating_add(each / 4);
+        self.packet_time = if self.packet_time == 0 {
+            each
+        } else {
+            smoothed.min(each)
+        };
+    }
+
+    /// A round ends: finds out what connections are to go by.
+    fn end_round(&mut self, now: u64) {
+        let delay = self.round_min.saturating_sub(self.min_rtt);
+        self.rounds = self.rounds.saturating_add(1);
+        match self.mode {
+            Mode::Delay => {
+                if delay <= self.noise() {
+                    self.rounds = 0;
+                }
+                let is_old = now.saturating_sub(self.min_rtt_at) >= MIN_RTT_AGE;
+                if is_old || (self.rounds >= PATIENCE && now >= self.drain_at) {
+                    self.drain(delay);
+                }
+            }
+            Mode::Compete if self.rounds >= COMPETITION => self.drain(delay),
+            // A flow that fills the queue does not let it run dry.
+            Mode::Compete if delay < self.noise() / 4 => self.enter(Mode::Delay),
+            Mode::Compete => (),
+            Mode::Drain if self.rounds >= DRAIN => self.judge(now),
+            Mode::Drain => (),
+        }
+    }
+
+    /// Has connections give way, where round trips have this queuing delay.
+    fn drain(&mut self, delay: u64) {
+        self.drain_before = delay;
+        self.drain_min = u64::MAX;
+        self.enter(Mode::Drain);
+    }
+
+    /// Connections have given way for long enough.
+    fn judge(&mut self, now: u64) {
+        let delay = self.drain_min.saturating_sub(self.min_rtt);
+        // Most of the queue has stayed: somebody else fills it.
+        if delay > self.noise().max(self.drain_before / 2) {
+            self.enter(Mode::Compete);
+        } else {
+            // A longer route adds little.
+            if delay <= self.noise() / 2 {
+                self.min_rtt = self.drain_min;
+            }
+            self.enter(Mode::Delay);
+        }
+        self.min_rtt_at = now;
+        self.drain_at = now.saturating_add(TEST_INTERVAL);
+    }
+
+    fn enter(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.rounds = 0;
+    }
+}
