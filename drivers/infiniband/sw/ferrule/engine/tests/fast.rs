@@ -2,7 +2,7 @@
 
 //! Fast registration by queue pairs of the host's own: what a region opens, when, and what must not be.
 
-use ferrule_engine::{abi, fast, packet::opcode::rc, Access, State, Status};
+use ferrule_engine::{abi, fast, packet::opcode::rc, Access, Error, MrChange, State, Status};
 
 use crate::sim::network::{Faults, Link, BAD};
 use crate::sim::*;
@@ -194,6 +194,14 @@ fn what_must_not_be() {
     bad(&mut w, &Wr::local_inv(1, next(mr.key)), Status::WindowBind);
     bad(&mut w, &Wr::local_inv(1, elsewhere.key), Status::WindowBind);
     bad(&mut w, &Wr::local_inv(1, plain.key), Status::WindowBind);
+    // Its memory is a request's to change, and nobody else's.
+    let mut change = MrChange {
+        pd: Some(2),
+        access: None,
+        memory: None,
+    };
+    let changed = w.engine.rereg_mr(mr.key, &mut change);
+    assert_eq!(changed, Err(Error::NotFound));
     good(&mut w, &a, &Wr::local_inv(1, mr.key));
 }
 

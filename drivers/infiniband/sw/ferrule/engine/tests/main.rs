@@ -15,6 +15,7 @@ mod fast;
 mod fuzz;
 mod golden;
 mod goodput;
+mod key;
 mod lossy;
 mod packet;
 mod provider;

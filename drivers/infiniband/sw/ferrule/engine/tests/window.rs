@@ -258,6 +258,35 @@ fn keys_that_cannot_be_invalidated_locally() {
     good(&mut w, &a, Wr::local_inv(1, free));
 }
 
+/// A window's queue pair invalidates it by the key that it has, and by none that it had.
+#[test]
+fn a_stale_key_invalidates_nothing() {
+    let mut w = World::new();
+    let mr = bindable(&mut w, 64);
+    for by_peer in [false, true] {
+        let (a, b) = w.pair();
+        let first = w.mw(1, MwType::Type2);
+        good(
+            &mut w,
+            &b,
+            Wr::bind(1, first, next(first), mr.remote(0), 64),
+        );
+        if by_peer {
+            b.qp.post_recv(2, &[mr.sge(0, 64)]);
+            let send = Wr::send(2, &[]).with_opcode(wr_opcode::SEND_WITH_INV);
+            a.qp.post_send(&send.with_imm(first.to_le_bytes()));
+            w.run();
+            b.cq.expect(2, Status::RemoteInvalidRequest);
+        } else {
+            b.qp.post_send(&Wr::local_inv(2, first));
+            w.run();
+            b.cq.expect(2, Status::WindowBind);
+        }
+        assert!(w.engine.query_mr(mr.key).unwrap().has_windows());
+        w.engine.remove_mw(first).unwrap();
+    }
+}
+
 #[test]
 fn binds_that_must_not_be() {
     let mut w = World::new();
@@ -347,11 +376,17 @@ fn windows_and_regions_go_in_any_order() {
     let wr = Wr::bind(1, mw, key, mr.remote(0), 64);
     good(&mut w, &b, wr);
     w.engine.remove_mr(mr.key).unwrap();
-    for _ in 0..200 {
-        bindable(&mut w, 64);
-    }
+    let others: Vec<_> = (0..200).map(|_| bindable(&mut w, 64).key).collect();
     assert!(!opens(&mut w, &b, (mr.iova, key)));
     w.engine.remove_mw(key).unwrap();
+    // It was counted at the region that is gone, and at none of those.
+    assert!(others.iter().any(|other| other >> 8 == mr.key >> 8));
+    for other in others {
+        assert!(!w.engine.query_mr(other).unwrap().has_windows());
+    }
+    assert_eq!(w.engine.objects().windows, 0);
+    let _kept = [(); 3].map(|()| w.mw(1, MwType::Type1));
+    assert_eq!(w.engine.objects().windows, 3);
     // Unknown keys never were any.
     assert!(w.engine.remove_mw(u32::MAX).is_err());
     assert!(w.engine.query_mr(u32::MAX).is_err());
