@@ -3,8 +3,8 @@
 //! What a peer can do to this side's memory by packets, and what of its requests this side is told.
 
 use ferrule_engine::abi::{wc_flags, wr_flags, wr_opcode};
-use ferrule_engine::packet::{Bth, Reth};
-use ferrule_engine::{MwType, Status};
+use ferrule_engine::packet::{Bth, Nak, Packet, Reth, Syndrome};
+use ferrule_engine::{MwType, QpEvent, State, Status, MAX_MESSAGE};
 
 use crate::sim::network::{Faults, Link};
 use crate::sim::*;
@@ -52,6 +52,25 @@ impl Scene {
         self.link.settle();
         self.ends[0].cq.poll().expect("no completion").status
     }
+}
+
+/// Where the first header behind the base transport header has its key and its length.
+const RKEY: usize = size_of::<Bth>() + 8;
+const LENGTH: usize = size_of::<Bth>() + 12;
+
+/// Writes a word into a packet.
+fn set(packet: &mut SentPacket, at: usize, word: u32) {
+    packet.transport[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    packet.seal();
+}
+
+/// What the only answer tells.
+fn told(answers: &[SentPacket]) -> Option<Syndrome> {
+    let [answer] = answers else {
+        panic!("{} answers", answers.len());
+    };
+    let packet = Packet::parse(&answer.transport, answer.transport.len()).unwrap();
+    Syndrome::parse(packet.aeth()?.syndrome)
 }
 
 /// An atomic operation needs all of its 8 bytes, of which the window may have only some.
@@ -207,5 +226,120 @@ fn a_packet_that_found_no_room_is_sent_whole() {
         let lists = [(4000, 700), (0, 900), (1000, 2900)];
         let sent = lists.map(|(from, length)| s.mine.bytes(from, length));
         assert_eq!(s.theirs.bytes(0, 4500), sent.concat());
+    }
+}
+
+/// A refused request is the last one of its queue pair: the one that comes in its place is not carried out.
+#[test]
+fn nothing_is_taken_behind_a_refusal() {
+    let mut s = Scene::new();
+    let before = s.theirs.bytes(0, 64);
+    let wr = Wr::write(1, &[s.mine.sge(0, 8)], s.theirs.remote(0));
+    s.ends[0].qp.post_send(&wr);
+    let good = s.link.sent(0).remove(0);
+    let mut bad = good.clone();
+    set(&mut bad, RKEY, s.theirs.key ^ 1);
+    s.link.give(1, &[bad.clone(), bad, good]);
+    let answers = s.link.sent(1);
+    assert_eq!(told(&answers), Some(Syndrome::Negative(Nak::RemoteAccess)));
+    assert_eq!(s.theirs.bytes(0, 64), before);
+    let world = &mut s.link.worlds[1];
+    world.state(&s.ends[1].qp, State::Err);
+    let event = Event::Qp(s.ends[1].qp.name, QpEvent::AccessError);
+    assert_eq!(world.events(), [event]);
+    assert_eq!(world.engine.counters().dropped, 2);
+}
+
+/// A message has 2^31 bytes at most (IBA volume 1, 9.4.1): of more, no key is looked at.
+#[test]
+fn a_request_for_too_much_is_invalid() {
+    for (length, nak) in [
+        (MAX_MESSAGE, Nak::RemoteAccess),
+        (MAX_MESSAGE + 1, Nak::InvalidRequest),
+        (u32::MAX, Nak::InvalidRequest),
+    ] {
+        let mut s = Scene::new();
+        let wr = Wr::read(1, &[s.mine.sge(0, 8)], s.theirs.remote(0));
+        s.ends[0].qp.post_send(&wr);
+        let mut request = s.link.sent(0).remove(0);
+        set(&mut request, LENGTH, length);
+        s.link.give(1, &[request]);
+        let answers = s.link.sent(1);
+        assert_eq!(told(&answers), Some(Syndrome::Negative(nak)), "{length}");
+    }
+}
+
+/// The packets of a write have as many bytes as the first one says (C9-94).
+#[test]
+fn a_write_has_the_length_that_it_says() {
+    for (sent, said, arrive) in [
+        (3000, 2999, 2048),
+        (3000, 3001, 2048),
+        (3000, 4096, 2048),
+        (3000, 2048, 1024),
+        (3000, 1024, 0),
+        (3000, 8, 0),
+        (3000, 0, 0),
+        (8, 7, 0),
+        (8, 9, 0),
+        (8, 1024, 0),
+        (8, 2000, 0),
+    ] {
+        let mut s = Scene::new();
+        let before = s.theirs.bytes(0, 4096);
+        let wr = Wr::write(1, &[s.mine.sge(0, sent)], s.theirs.remote(0));
+        s.ends[0].qp.post_send(&wr);
+        let mut packets = s.link.sent(0);
+        set(&mut packets[0], LENGTH, said);
+        s.link.give(1, &packets);
+        let answers = s.link.sent(1);
+        let invalid = Syndrome::Negative(Nak::InvalidRequest);
+        assert_eq!(told(&answers), Some(invalid), "{sent} {said}");
+        let after = s.theirs.bytes(0, 4096);
+        assert_eq!(after[..arrive], s.mine.bytes(0, arrive), "{sent} {said}");
+        assert_eq!(after[arrive..], before[arrive..], "{sent} {said}");
+    }
+}
+
+/// Numbers that were a read's are not answered for an atomic operation, nor the other way round.
+#[test]
+fn a_number_is_asked_for_again_as_what_it_was() {
+    let mut s = Scene::new();
+    let remote = s.theirs.remote(0);
+    let fetch_add = Wr::fetch_add(1, s.mine.sge(0, 8), remote, 1);
+    let read = Wr::read(2, &[s.mine.sge(8, 8)], remote);
+    s.ends[0].qp.put_send(&fetch_add);
+    s.ends[0].qp.post_send(&read);
+    let requests = s.link.sent(0);
+    s.link.give(1, &requests);
+    assert_eq!(s.link.sent(1).len(), 2);
+    let after = s.theirs.bytes(0, 64);
+    // Each in the place of the other, which has its number, and each in its own.
+    for (request, number, answers) in [(0, 1, 0), (1, 0, 0), (0, 0, 1), (1, 1, 1)] {
+        let mut packet = requests[request].clone();
+        let psn: [u8; 3] = requests[number].transport[9..12].try_into().unwrap();
+        packet.transport[9..12].copy_from_slice(&psn);
+        packet.seal();
+        s.link.give(1, &[packet]);
+        let sent = s.link.sent(1).len();
+        assert_eq!(sent, answers, "{request} as {number}");
+    }
+    assert_eq!(s.theirs.bytes(0, 64), after);
+}
+
+/// A refusal tells whose fault it was (IBA volume 1, 9.7.5.2.5 and following).
+#[test]
+fn a_refusal_names_its_reason() {
+    for (room, is_open, status) in [
+        (16, true, Status::Success),
+        (15, true, Status::RemoteInvalidRequest),
+        (16, false, Status::RemoteOperation),
+    ] {
+        let mut s = Scene::new();
+        let (addr, length, key) = s.theirs.sge(0, room);
+        let key = if is_open { key } else { key ^ 1 };
+        s.ends[1].qp.post_recv(7, &[(addr, length, key)]);
+        let send = Wr::send(1, &[s.mine.sge(0, 16)]);
+        assert_eq!(s.ends(&send), status as u8);
     }
 }
