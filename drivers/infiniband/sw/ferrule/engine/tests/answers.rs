@@ -104,6 +104,10 @@ fn answers_leave_in_order_with_numbers_of_their_own() {
             (rc::ACKNOWLEDGE, 6, Some(5)),
         ]
     );
+    // Without path migration each packet is of a path that has migrated (IBA volume 1, 17.2.8).
+    for packet in requests.iter().chain(&answers) {
+        assert_ne!(packet.transport[1] & Bth::MIGRATED, 0);
+    }
     s.link.give(0, &answers);
     s.link.settle();
     assert_eq!(s.ended(), [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)]);

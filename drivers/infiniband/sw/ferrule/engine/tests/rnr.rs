@@ -210,6 +210,19 @@ fn a_peer_may_have_waited_by_a_faster_clock() {
     }
 }
 
+/// What comes sooner than that was sent before the peer heard the refusal.
+#[test]
+fn a_copy_of_what_was_refused_is_not_refused() {
+    let mut s = Scene::new(|_| ());
+    let sent = s.sends(1);
+    assert_eq!(s.link.answers(1, &sent).len(), 1);
+    s.link.wait(WAIT - WAIT / 16 - 1);
+    assert_eq!(s.link.answers(1, &sent), []);
+    assert_eq!(s.link.answers(1, &sent).len(), 1);
+    s.link.wait(WAIT - WAIT / 16);
+    assert_eq!(s.link.answers(1, &sent).len(), 1);
+}
+
 /// A refusal that was lost is told again, long before the wait is over that nobody knows of.
 #[test]
 fn a_refusal_that_was_lost_is_told_again() {
