@@ -347,12 +347,14 @@ pub fn add<T, R>(
 }
 
 /// How often a property is tried, with which numbers: always the same ones, unless
-/// `PROPTEST_RNG_SEED` gives others.
+/// `PROPTEST_RNG_SEED` gives others. `PROPTEST_CASES` can lower the count.
 pub fn cases(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let is_lowered = std::env::var_os("PROPTEST_CASES").is_some() && config.cases < cases;
     let config = ProptestConfig {
-        cases,
+        cases: if is_lowered { config.cases } else { cases },
         failure_persistence: None,
-        ..ProptestConfig::default()
+        ..config
     };
     match config.rng_seed {
         RngSeed::Random => ProptestConfig {
