@@ -21,10 +21,6 @@ use crate::event::{
     Trace, //
 };
 use crate::packet;
-use crate::wire::{
-    Outgoing,
-    Unsent, //
-};
 
 /// The world that an engine lives in.
 ///
@@ -105,10 +101,10 @@ pub trait Host: Sized {
     ///
     /// [`Unsent`] where the engine has to do something about it. For whatever other reason a packet
     /// cannot be sent, it is lost, which needs no telling.
-    fn transmit(
+    fn transmit<'a>(
         &mut self,
         route: &mut Self::Route,
-        packet: &mut Outgoing<'_, Self>,
+        packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent>;
 
     /// Where the datagram goes that a queue pair of the host's own asks for with the send request of
@@ -215,6 +211,63 @@ pub trait Sink<R: Region> {
 
     /// What has been added so far.
     fn bytes(&self) -> &[u8];
+}
+
+/// A packet that the host is to send.
+pub trait Outgoing<'a, H: Host> {
+    /// The buffer of the queue pair that sends it.
+    fn queue(&self) -> &'a H::Queue;
+
+    /// Whether it is of a request or of an answer.
+    fn kind(&self) -> Sends;
+
+    /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
+    /// of 4.
+    fn length(&self) -> usize;
+
+    /// Writes the packet to `to`, which is empty and has room for [`Outgoing::length`] bytes: so many it
+    /// has then. The payload is copied here, once, out of registered memory.
+    ///
+    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
+    /// extensions. Their checksums do not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the payload cannot be read, or there is too little room. Nothing is to be sent then:
+    /// `to` may have been written in part.
+    fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault>;
+}
+
+/// What a queue pair sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// Requests, of which programs decide how many there are.
+    Requests,
+    /// Answers, for which the peer waits. It decides how many there are, by its requests.
+    Answers,
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// Its payload could not be read: what [`Outgoing::write`] answered.
+    Fault,
+    /// There is no room for it at present: nothing was sent. The engine tries again after a while.
+    Busy,
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is room again, the
+    /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
+    /// the same, after a longer while.
+    Full,
+}
+
+impl Unsent {
+    /// Nanoseconds after which the engine tries again.
+    pub(crate) fn wait(self) -> u64 {
+        match self {
+            Unsent::Full => 100_000_000,
+            Unsent::Busy | Unsent::Fault => 50_000,
+        }
+    }
 }
 
 /// The bytes of a packet that was received, from the base transport header on.

@@ -149,10 +149,13 @@ pub use crate::{
         Early,
         Fault,
         Host,
+        Outgoing,
         Packet,
         Queue,
         Region,
-        Sink, //
+        Sends,
+        Sink,
+        Unsent, //
     },
     id::{
         ContextId,
@@ -192,10 +195,5 @@ pub use crate::{
         MwType,
         MAX_MW, //
     },
-    wire::{
-        Datagram,
-        Outgoing,
-        Sends,
-        Unsent, //
-    },
+    wire::Datagram,
 };

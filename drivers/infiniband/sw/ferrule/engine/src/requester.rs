@@ -22,7 +22,10 @@ use crate::{
         lost,
         tell_drained, //
     },
-    host::Host,
+    host::{
+        Host,
+        Unsent, //
+    },
     local,
     local_wr::change_key,
     psn,
@@ -35,10 +38,7 @@ use crate::{
         Wait, //
     },
     status::Status,
-    wire::{
-        self,
-        Unsent, //
-    },
+    wire, //
 };
 
 /// A turn of the requester, in state RTS or SQD.

@@ -342,7 +342,7 @@ impl Host for Loom {
         0
     }
 
-    fn transmit(&mut self, (): &mut (), _: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+    fn transmit<'a>(&mut self, (): &mut (), _: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
         Ok(())
     }
 

@@ -7,16 +7,14 @@
 //! nothing, nobody answers it, and if it is lost, the next mark brings another one. Data of reads need none: the
 //! requester sees their marks, and asks for less.
 
-use super::{
-    bth,
-    transmit,
-    Sends,
-    Unsent, //
-};
 use crate::{
     bus::Bus,
     counters::Count,
-    host::Host,
+    host::{
+        Host,
+        Sends,
+        Unsent, //
+    },
     packet::{
         opcode::CONGESTION,
         Bth,
@@ -26,6 +24,10 @@ use crate::{
     sgl::{
         Inline,
         Side, //
+    },
+    wire::transmit::{
+        bth,
+        transmit, //
     },
 };
 

@@ -2,16 +2,6 @@
 
 //! The completer on the wire: takes what comes back for requests, and ends them in order.
 
-use super::{
-    requester::{
-        fail,
-        retire,
-        Mark,
-        Record, //
-    },
-    Gap,
-    Wire, //
-};
 use crate::{
     attr::State,
     bus::Bus,
@@ -44,7 +34,17 @@ use crate::{
         Inline,
         Pieces, //
     },
-    status::Status, //
+    status::Status,
+    wire::{
+        requester::{
+            fail,
+            retire,
+            Mark,
+            Record, //
+        },
+        Gap,
+        Wire, //
+    },
 };
 
 /// Takes an acknowledgement or an answer with data.

@@ -12,13 +12,6 @@
 //!
 //! [`plain`]: super::response::Responses::plain
 
-use super::{
-    completer,
-    parse,
-    responder,
-    Wire,
-    AHEAD, //
-};
 use crate::{
     attr::State,
     bus::Bus,
@@ -29,7 +22,14 @@ use crate::{
     packet::Syndrome,
     psn,
     qp::Qp,
-    schedule::Qps, //
+    schedule::Qps,
+    wire::{
+        completer,
+        parse,
+        responder,
+        Wire,
+        AHEAD, //
+    },
 };
 
 /// Nanoseconds without progress after which nothing is kept any longer. A peer that lives has sent what is

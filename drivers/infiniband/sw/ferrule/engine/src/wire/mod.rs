@@ -33,6 +33,7 @@ mod repair;
 mod requester;
 mod responder;
 mod response;
+mod transmit;
 pub(crate) mod uc;
 pub(crate) mod ud;
 
@@ -48,17 +49,13 @@ use crate::{
         Bus,
         Next, //
     },
-    counters::{
-        Count,
-        Counters, //
-    },
+    counters::Count,
     host::{
-        Fault,
         Host,
         Packet as _,
-        Sink, //
+        Sends,
+        Unsent, //
     },
-    key::Keys,
     packet::{
         self,
         icrc,
@@ -66,8 +63,6 @@ use crate::{
             Kind,
             Service, //
         },
-        Bth,
-        Headers,
         Malformed,
         Packet, //
     },
@@ -77,21 +72,19 @@ use crate::{
     request::SendRequest,
     schedule::Qps,
     send_queue::SendQueue,
-    sgl::{
-        self,
-        Cursor,
-        Side, //
+    sgl::Cursor,
+    wire::{
+        cnp::Notification,
+        congestion::{
+            Congestion,
+            WINDOW, //
+        },
+        probe::Probe,
+        repair::Repair,
+        requester::Record,
+        response::Responses, //
     },
 };
-use cnp::Notification;
-use congestion::{
-    Congestion,
-    WINDOW, //
-};
-use probe::Probe;
-use repair::Repair;
-use requester::Record;
-use response::Responses;
 
 /// Requests that may be on their way at a time. A power of two.
 const REQUESTS: u32 = 64;
@@ -99,116 +92,6 @@ const REQUESTS: u32 = 64;
 /// How far the newest packet may be ahead of one that is missing: as many as may be on their way, and as
 /// many again that have come.
 const AHEAD: u32 = 2 * WINDOW;
-
-/// A packet that the host is to send.
-pub struct Outgoing<'a, H: Host> {
-    headers: Headers,
-    payload: Side<'a, H>,
-    length: u32,
-    keys: &'a Keys<H>,
-    /// The buffer of the queue pair that sends it.
-    queue: &'a H::Queue,
-    kind: Sends,
-}
-
-/// What a queue pair sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sends {
-    /// Requests, of which programs decide how many there are.
-    Requests,
-    /// Answers, for which the peer waits. It decides how many there are, by its requests.
-    Answers,
-}
-
-impl<'a, H: Host> Outgoing<'a, H> {
-    /// The buffer of the queue pair that sends it.
-    pub fn queue(&self) -> &'a H::Queue {
-        self.queue
-    }
-
-    /// Whether it is of a request or of an answer.
-    pub fn kind(&self) -> Sends {
-        self.kind
-    }
-
-    /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
-    /// of 4.
-    pub fn length(&self) -> usize {
-        (self.length as usize)
-            .wrapping_add(self.headers.as_bytes().len())
-            .wrapping_add(usize::from(packet::pad(self.length)))
-            .wrapping_add(icrc::LENGTH)
-    }
-
-    /// Writes the packet to `to`, which is empty and has room for [`Outgoing::length`] bytes: so many it
-    /// has then. The payload is copied here, once, out of registered memory.
-    ///
-    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
-    /// extensions. Their checksums do not matter.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`] if the payload cannot be read, or there is too little room. Nothing is to be sent then:
-    /// `to` may have been written in part.
-    pub fn write(
-        &mut self,
-        ip: &[u8],
-        udp: &[u8],
-        to: &mut impl Sink<H::Region>,
-    ) -> Result<(), Fault> {
-        to.put(self.headers.as_bytes())?;
-        sgl::gather(self.keys, &mut self.payload, to, self.length)?;
-        let pad = usize::from(packet::pad(self.length));
-        if pad != 0 {
-            to.put([0; 3].get(..pad).ok_or(Fault)?)?;
-        }
-        let crc = icrc::icrc(H::crc32, ip, udp, to.bytes()).ok_or(Fault)?;
-        to.put(&crc)
-    }
-
-    /// Hands the packet to the host.
-    fn send(
-        mut self,
-        host: &mut H,
-        counters: &mut Counters,
-        route: Option<&mut H::Route>,
-    ) -> Result<(), Unsent> {
-        // Without a route there is no way to anybody, and what is sent is lost.
-        let Some(route) = route else {
-            return Ok(());
-        };
-        let sent = host.transmit(route, &mut self);
-        match sent {
-            Ok(()) => counters.packets_sent.count(1),
-            Err(Unsent::Full) => counters.send_waits.count(1),
-            Err(_) => (),
-        }
-        sent
-    }
-}
-
-/// Why a packet was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsent {
-    /// Its payload could not be read: what [`Outgoing::write`] answered.
-    Fault,
-    /// There is no room for it at present: nothing was sent. The engine tries again after a while.
-    Busy,
-    /// The queue pair has as much on its way as it may have: nothing was sent. When there is room again, the
-    /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
-    /// the same, after a longer while.
-    Full,
-}
-
-impl Unsent {
-    /// Nanoseconds after which the engine tries again.
-    pub(crate) fn wait(self) -> u64 {
-        match self {
-            Unsent::Full => 100_000_000,
-            Unsent::Busy | Unsent::Fault => 50_000,
-        }
-    }
-}
 
 /// A packet that has come to port 4791.
 pub struct Datagram<'a, H: Host> {
@@ -493,45 +376,6 @@ impl<H: Host> Core<H> {
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.init.qp_type == QpType::Rc && self.remote_path().is_some()
     }
-}
-
-/// Hands a packet of a queue pair to the host.
-fn transmit<H: Host>(
-    bus: &mut Bus<'_, H>,
-    core: &Core<H>,
-    kind: Sends,
-    route: &mut Option<H::Route>,
-    headers: Headers,
-    payload: Side<'_, H>,
-    length: u32,
-) -> Result<(), Unsent> {
-    let packet = Outgoing {
-        headers,
-        payload,
-        length,
-        keys: bus.keys,
-        queue: &core.init.queue,
-        kind,
-    };
-    packet.send(bus.host, bus.counters, route.as_mut())
-}
-
-/// The base transport header of a packet to the peer, without payload.
-fn bth<H: Host>(core: &Core<H>, opcode: u8, psn: u32) -> Bth {
-    bth_to(core.attr.dest_qpn, opcode, psn)
-}
-
-/// The base transport header of a packet to the queue pair `target`, without payload.
-fn bth_to(target: u32, opcode: u8, psn: u32) -> Bth {
-    let mut bth = Bth {
-        opcode,
-        flags: Bth::MIGRATED,
-        dest_qp: packet::U24::new(target),
-        psn: packet::U24::new(psn),
-        ..Bth::default()
-    };
-    bth.pkey.set(packet::DEFAULT_PKEY);
-    bth
 }
 
 /// A turn of a queue pair whose peer is elsewhere: first answers, then requests.

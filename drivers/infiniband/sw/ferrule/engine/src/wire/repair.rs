@@ -20,11 +20,6 @@
 //! A read whose data do not come is asked for again in the part that is missing. Any peer answers that
 //! (9.7.5.1.4), and it is the requester that keeps what has come.
 
-use super::{
-    early::next,
-    requester::Record,
-    Wire, //
-};
 use crate::{
     attr::Mtu,
     host::{
@@ -32,7 +27,12 @@ use crate::{
         Host, //
     },
     psn,
-    qp_core::Core, //
+    qp_core::Core,
+    wire::{
+        early::next,
+        requester::Record,
+        Wire, //
+    },
 };
 
 /// As often in turn a peer may miss the next packet, too, once it was seen to keep some.

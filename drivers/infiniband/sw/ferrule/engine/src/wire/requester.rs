@@ -2,21 +2,6 @@
 
 //! The requester on the wire: cuts requests into packets, and sends again what was lost.
 
-use super::{
-    bth,
-    headers::{
-        headers,
-        packet_opcode,
-        takes_receive, //
-    },
-    response::SPAN,
-    transmit,
-    Sends,
-    Unsent,
-    Wire,
-    AHEAD,
-    REQUESTS, //
-};
 use crate::{
     abi,
     attr::{
@@ -38,7 +23,9 @@ use crate::{
     },
     host::{
         Early,
-        Host, //
+        Host,
+        Sends,
+        Unsent, //
     },
     local_wr::change_key,
     packet::{
@@ -59,7 +46,22 @@ use crate::{
         Inline,
         Side, //
     },
-    status::Status, //
+    status::Status,
+    wire::{
+        headers::{
+            headers,
+            packet_opcode,
+            takes_receive, //
+        },
+        response::SPAN,
+        transmit::{
+            bth,
+            transmit, //
+        },
+        Wire,
+        AHEAD,
+        REQUESTS, //
+    },
 };
 
 /// What is known of a request that has been taken from the ring and has not ended.

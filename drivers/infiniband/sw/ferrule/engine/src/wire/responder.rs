@@ -2,19 +2,6 @@
 
 //! The responder on the wire: takes the peer's requests in order, and answers them in order.
 
-use super::{
-    bth,
-    cnp::notify,
-    response::{
-        Resource,
-        Responses, //
-    },
-    transmit,
-    Gap,
-    Outgoing,
-    Sends,
-    Unsent, //
-};
 use crate::{
     abi::{
         self,
@@ -35,7 +22,9 @@ use crate::{
     event::QpEvent,
     host::{
         Early,
-        Host, //
+        Host,
+        Sends,
+        Unsent, //
     },
     key_use::KeyUse,
     message::{
@@ -75,7 +64,20 @@ use crate::{
         Memory,
         Side, //
     },
-    status::Status, //
+    status::Status,
+    wire::{
+        cnp::notify,
+        response::{
+            Resource,
+            Responses, //
+        },
+        transmit::{
+            bth,
+            transmit,
+            TxPacket, //
+        },
+        Gap, //
+    },
 };
 
 /// Takes a packet of a request, which has just come or was kept.
@@ -554,7 +556,7 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         peer_of: Some(core.id),
     };
     let payload = Memory::opened(bus.keys, &whole, offset).ok_or(Unsent::Fault)?;
-    let packet = Outgoing {
+    let packet = TxPacket {
         headers,
         payload: Side::Memory(payload),
         length,

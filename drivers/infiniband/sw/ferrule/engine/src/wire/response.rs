@@ -2,13 +2,13 @@
 
 //! What is known of the requests of a peer that is elsewhere, until it has had its answers.
 
-use super::Gap;
 use crate::{
     host::Host,
     packet::Syndrome,
     psn,
     qp_core::Core,
-    state::MAX_RD_ATOMIC, //
+    state::MAX_RD_ATOMIC,
+    wire::Gap, //
 };
 
 /// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).

@@ -2,23 +2,16 @@
 
 //! Unreliable connections on the wire: packets in order, and what was lost stays lost.
 
-use super::{
-    bth,
-    headers::{
-        headers,
-        packet_opcode, //
-    },
-    responder::assemble,
-    transmit,
-    Sends,
-    Unsent, //
-};
 use crate::{
     abi,
     bus::Bus,
     counters::Count,
     ending::enter_error,
-    host::Host,
+    host::{
+        Host,
+        Sends,
+        Unsent, //
+    },
     packet::{
         self,
         opcode::{
@@ -32,7 +25,18 @@ use crate::{
     qp::Qp,
     reply::Reply,
     schedule::Qps,
-    uc, //
+    uc,
+    wire::{
+        headers::{
+            headers,
+            packet_opcode, //
+        },
+        responder::assemble,
+        transmit::{
+            bth,
+            transmit, //
+        },
+    },
 };
 
 /// Sends a piece of the request at hand, which is one packet.

@@ -2,13 +2,6 @@
 
 //! Datagrams on the wire: one packet each, to one queue pair or to all of a group.
 
-use super::{
-    bth_to,
-    Datagram,
-    Outgoing,
-    Sends,
-    Unsent, //
-};
 use crate::{
     abi,
     attr::Gid,
@@ -20,7 +13,11 @@ use crate::{
         Area, //
     },
     grh,
-    host::Host,
+    host::{
+        Host,
+        Sends,
+        Unsent, //
+    },
     message::{
         Bytes,
         Message, //
@@ -44,7 +41,14 @@ use crate::{
     },
     qp::Qp,
     request::Opcode,
-    schedule::Qps, //
+    schedule::Qps,
+    wire::{
+        transmit::{
+            bth_to,
+            TxPacket, //
+        },
+        Datagram, //
+    },
 };
 
 /// Where the route of a datagram is.
@@ -90,7 +94,7 @@ pub(crate) fn send<H: Host>(
         });
     }
     bus.allowance.take_bytes(length.max(Budget::PACKET));
-    let packet = Outgoing {
+    let packet = TxPacket {
         headers,
         payload: message.local(),
         length,

@@ -217,7 +217,7 @@ impl Host for Opaque {
         unknown(5)
     }
 
-    fn transmit(&mut self, (): &mut (), packet: &mut Outgoing<'_, Self>) -> Result<(), Unsent> {
+    fn transmit<'a>(&mut self, (): &mut (), packet: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
         if unknown(packet.length() as u64) == 0 {
             return Err(Unsent::Busy);
         }

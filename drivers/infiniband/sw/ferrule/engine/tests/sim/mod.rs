@@ -100,7 +100,7 @@ pub struct SentPacket {
 
 impl SentPacket {
     /// Makes the headers that a host makes, and lets the engine write the rest.
-    fn new(path: &Path, packet: &mut Outgoing<'_, Sim>) -> Result<Self, Fault> {
+    fn new<'a>(path: &Path, packet: &mut impl Outgoing<'a, Sim>) -> Result<Self, Fault> {
         let length = packet.length() + 8;
         let ip = if path.sgid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
             ipv4(path, length as u16 + 20)
@@ -280,10 +280,10 @@ impl Host for Sim {
         self.now
     }
 
-    fn transmit(
+    fn transmit<'a>(
         &mut self,
         route: &mut Path,
-        packet: &mut Outgoing<'_, Self>,
+        packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent> {
         // A host may find that it has no room when the packet has been written.
         let kind = packet.kind();

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets on their way out: what the host is handed, and the base transport header.
+
+use crate::{
+    bus::Bus,
+    counters::{
+        Count,
+        Counters, //
+    },
+    host::{
+        Fault,
+        Host,
+        Outgoing,
+        Sends,
+        Sink,
+        Unsent, //
+    },
+    key::Keys,
+    packet::{
+        self,
+        icrc,
+        Bth,
+        Headers, //
+    },
+    qp_core::Core,
+    sgl::{
+        self,
+        Side, //
+    },
+};
+
+/// A packet that a queue pair sends.
+pub(crate) struct TxPacket<'a, H: Host> {
+    pub(super) headers: Headers,
+    pub(super) payload: Side<'a, H>,
+    pub(super) length: u32,
+    pub(super) keys: &'a Keys<H>,
+    /// The buffer of the queue pair that sends it.
+    pub(super) queue: &'a H::Queue,
+    pub(super) kind: Sends,
+}
+
+impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
+    fn queue(&self) -> &'a H::Queue {
+        self.queue
+    }
+
+    fn kind(&self) -> Sends {
+        self.kind
+    }
+
+    fn length(&self) -> usize {
+        (self.length as usize)
+            .wrapping_add(self.headers.as_bytes().len())
+            .wrapping_add(usize::from(packet::pad(self.length)))
+            .wrapping_add(icrc::LENGTH)
+    }
+
+    fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault> {
+        to.put(self.headers.as_bytes())?;
+        sgl::gather(self.keys, &mut self.payload, to, self.length)?;
+        let pad = usize::from(packet::pad(self.length));
+        if pad != 0 {
+            to.put([0; 3].get(..pad).ok_or(Fault)?)?;
+        }
+        let crc = icrc::icrc(H::crc32, ip, udp, to.bytes()).ok_or(Fault)?;
+        to.put(&crc)
+    }
+}
+
+impl<H: Host> TxPacket<'_, H> {
+    /// Hands the packet to the host.
+    pub(super) fn send(
+        mut self,
+        host: &mut H,
+        counters: &mut Counters,
+        route: Option<&mut H::Route>,
+    ) -> Result<(), Unsent> {
+        // Without a route there is no way to anybody, and what is sent is lost.
+        let Some(route) = route else {
+            return Ok(());
+        };
+        let sent = host.transmit(route, &mut self);
+        match sent {
+            Ok(()) => counters.packets_sent.count(1),
+            Err(Unsent::Full) => counters.send_waits.count(1),
+            Err(_) => (),
+        }
+        sent
+    }
+}
+
+/// Hands a packet of a queue pair to the host.
+pub(super) fn transmit<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    kind: Sends,
+    route: &mut Option<H::Route>,
+    headers: Headers,
+    payload: Side<'_, H>,
+    length: u32,
+) -> Result<(), Unsent> {
+    let packet = TxPacket {
+        headers,
+        payload,
+        length,
+        keys: bus.keys,
+        queue: &core.init.queue,
+        kind,
+    };
+    packet.send(bus.host, bus.counters, route.as_mut())
+}
+
+/// The base transport header of a packet to the peer, without payload.
+pub(super) fn bth<H: Host>(core: &Core<H>, opcode: u8, psn: u32) -> Bth {
+    bth_to(core.attr.dest_qpn, opcode, psn)
+}
+
+/// The base transport header of a packet to the queue pair `target`, without payload.
+pub(super) fn bth_to(target: u32, opcode: u8, psn: u32) -> Bth {
+    let mut bth = Bth {
+        opcode,
+        flags: Bth::MIGRATED,
+        dest_qp: packet::U24::new(target),
+        psn: packet::U24::new(psn),
+        ..Bth::default()
+    };
+    bth.pkey.set(packet::DEFAULT_PKEY);
+    bth
+}
