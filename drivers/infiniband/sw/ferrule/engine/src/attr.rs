@@ -4,6 +4,9 @@
 
 use crate::error::Error;
 
+/// The reads and atomics that a queue pair may have outstanding, in either direction.
+pub const MAX_RD_ATOMIC: u8 = 16;
+
 /// A global identifier, in the byte order of the wire.
 pub type Gid = [u8; 16];
 

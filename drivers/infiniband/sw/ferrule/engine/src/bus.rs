@@ -4,13 +4,13 @@
 
 use crate::{
     budget::Budget,
+    congestion::Path,
     counters::Counters,
     cq::Cqs,
     host::Host,
     key::Keys,
     port::Port,
-    srq::Srqs,
-    wire::congestion::Path, //
+    srq::Srqs, //
 };
 
 /// What a queue pair at its turn works with, beside the other queue pairs.

@@ -26,6 +26,7 @@ use crate::{
         flush_receive_queue,
         flush_send_queue, //
     },
+    congestion,
     context::{
         Context,
         Contexts,
@@ -75,8 +76,7 @@ use crate::{
     window::Mw,
     wire::{
         self,
-        congestion,
-        Datagram, //
+        received::Datagram, //
     },
 };
 

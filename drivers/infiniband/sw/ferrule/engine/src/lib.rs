@@ -37,10 +37,12 @@ mod budget;
 mod bus;
 mod chunk;
 mod completer;
+mod congestion;
 mod context;
 mod counters;
 mod cq;
 mod datagram;
+mod datagram_send;
 mod doorbell;
 mod ending;
 mod engine;
@@ -107,7 +109,8 @@ pub use crate::{
         PathKind,
         QpInfo,
         QpType,
-        State, //
+        State,
+        MAX_RD_ATOMIC, //
     },
     budget::Budget,
     chunk::Chunk,
@@ -187,7 +190,6 @@ pub use crate::{
         SrqInit,
         MAX_SRQ, //
     },
-    state::MAX_RD_ATOMIC,
     status::Status,
     walk::Walk,
     window::{
@@ -195,5 +197,5 @@ pub use crate::{
         MwType,
         MAX_MW, //
     },
-    wire::Datagram,
+    wire::received::Datagram,
 };

@@ -22,7 +22,7 @@ use crate::{
     receive_queue::ReceiveQueue,
     send_queue::SendQueue,
     timer::TimerSlot,
-    wire::Wire, //
+    wire::state::Wire, //
 };
 
 /// A queue pair.

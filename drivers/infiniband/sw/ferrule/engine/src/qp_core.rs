@@ -6,6 +6,9 @@ use crate::{
     abi,
     attr::{
         Attributes,
+        Path,
+        PathKind,
+        QpType,
         State, //
     },
     event::Trace,
@@ -71,5 +74,18 @@ impl<H: Host> Core<H> {
             self.set_rq_doorbell(state == State::Err);
         }
         self.state = state;
+    }
+
+    /// The way to the peer, if it is elsewhere.
+    #[inline]
+    pub(crate) fn remote_path(&self) -> Option<&Path> {
+        let path = self.attr.path.as_ref()?;
+        (path.kind == PathKind::Remote).then_some(path)
+    }
+
+    /// The peer is elsewhere, and acknowledges what it gets.
+    #[inline]
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.init.qp_type == QpType::Rc && self.remote_path().is_some()
     }
 }

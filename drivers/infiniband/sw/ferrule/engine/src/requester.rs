@@ -15,17 +15,14 @@ use crate::{
     },
     completer::complete_send,
     counters::Count,
-    datagram,
+    datagram_send,
     ending::{
         break_down,
         enter_error,
         lost,
         tell_drained, //
     },
-    host::{
-        Host,
-        Unsent, //
-    },
+    host::Host,
     local,
     local_wr::change_key,
     psn,
@@ -38,6 +35,7 @@ use crate::{
         Wait, //
     },
     status::Status,
+    unreliable::Unfinished,
     wire, //
 };
 
@@ -152,35 +150,12 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<
 /// Sends the datagram at hand, which is done with that.
 #[inline(never)]
 fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    match datagram::send(qps, bus, qp) {
+    match datagram_send::send(qps, bus, qp) {
         Ok(()) => {
             qp.sq.psn = psn::advance(qp.sq.psn, 1);
             succeed(qps, bus, qp);
         }
         Err(unfinished) => give_up(qps, bus, qp, unfinished),
-    }
-}
-
-/// Why a piece of an unreliable service was not sent.
-pub(crate) enum Unfinished {
-    /// The request ends with an error.
-    Failed(Status),
-    /// The host has no room for a packet: the same piece again after so many nanoseconds.
-    Later(u64),
-}
-
-impl From<Status> for Unfinished {
-    fn from(status: Status) -> Self {
-        Unfinished::Failed(status)
-    }
-}
-
-impl From<Unsent> for Unfinished {
-    fn from(unsent: Unsent) -> Self {
-        match unsent {
-            Unsent::Fault => Unfinished::Failed(Status::LocalProtection),
-            Unsent::Busy | Unsent::Full => Unfinished::Later(unsent.wait()),
-        }
     }
 }
 

@@ -9,7 +9,8 @@ use crate::{
         Attributes,
         Modify,
         QpType,
-        State, //
+        State,
+        MAX_RD_ATOMIC, //
     },
     ending::{
         enter_error,
@@ -24,9 +25,6 @@ use crate::{
     },
     schedule::Qps, //
 };
-
-/// The reads and atomics that a queue pair may have outstanding, in either direction.
-pub const MAX_RD_ATOMIC: u8 = 16;
 
 /// A set of attributes, one bit each.
 mod mask {

@@ -9,7 +9,10 @@ use crate::{
     counters::Count,
     cq::Overrun,
     event::QpEvent,
-    host::Host,
+    host::{
+        Host,
+        Unsent, //
+    },
     qp_core::Core,
     receive_queue::ReceiveQueue,
     status::Status, //
@@ -52,5 +55,28 @@ pub(crate) fn drop_too_long<H: Host>(
     match core.init.srq {
         Some(_) => end_in_error(bus, core, rq, Status::LocalLength),
         None => Ok(()),
+    }
+}
+
+/// Why a piece of an unreliable service was not sent.
+pub(crate) enum Unfinished {
+    /// The request ends with an error.
+    Failed(Status),
+    /// The host has no room for a packet: the same piece again after so many nanoseconds.
+    Later(u64),
+}
+
+impl From<Status> for Unfinished {
+    fn from(status: Status) -> Self {
+        Unfinished::Failed(status)
+    }
+}
+
+impl From<Unsent> for Unfinished {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Fault => Unfinished::Failed(Status::LocalProtection),
+            Unsent::Busy | Unsent::Full => Unfinished::Later(unsent.wait()),
+        }
     }
 }

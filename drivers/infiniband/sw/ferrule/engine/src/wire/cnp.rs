@@ -31,34 +31,8 @@ use crate::{
     },
 };
 
-/// Nanoseconds from one CNP of a queue pair to the next, as notification points of DCQCN have it.
-const INTERVAL: u64 = 50_000;
-
 /// The bytes behind the base transport header.
 const RESERVED: [u8; 16] = [0; 16];
-
-/// The CNPs that a queue pair is to send.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Notification {
-    /// One is to be sent.
-    is_due: bool,
-    /// But none before this time.
-    not_before: u64,
-}
-
-impl Notification {
-    /// A request has come with a mark.
-    #[cold]
-    pub(super) fn marked(&mut self, now: u64) {
-        self.is_due |= now >= self.not_before;
-    }
-
-    /// Whether one is to be sent.
-    #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        self.is_due
-    }
-}
 
 /// Sends the CNP that is due.
 ///
@@ -77,9 +51,6 @@ pub(super) fn notify<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<()
     let (headers, kind) = (Headers::new(&base), Sends::Answers);
     transmit(bus, core, kind, &mut wire.route, headers, payload, length)?;
     bus.counters.congestion_notifications_sent.count(1);
-    wire.notification = Notification {
-        is_due: false,
-        not_before: bus.now.saturating_add(INTERVAL),
-    };
+    wire.notification.sent(bus.now);
     Ok(())
 }

@@ -36,14 +36,16 @@ use crate::{
     },
     status::Status,
     wire::{
-        requester::{
-            fail,
-            retire,
+        gap::Gap,
+        record::{
             Mark,
             Record, //
         },
-        Gap,
-        Wire, //
+        retire::{
+            fail,
+            retire, //
+        },
+        state::Wire, //
     },
 };
 

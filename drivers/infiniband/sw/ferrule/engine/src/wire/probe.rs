@@ -30,7 +30,7 @@ const MOST: u32 = 8;
 
 /// What a requester knows of the time that answers take, and of its probe.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Probe {
+pub(crate) struct Probe {
     /// Nanoseconds from a packet that asks for an answer to that, smoothed (SRTT of RFC 6298). 0 until one has
     /// come.
     srtt: u64,
@@ -41,7 +41,7 @@ pub(super) struct Probe {
     /// It has been sent before: its answer may be that to the first one (RFC 6298, section 3).
     is_again: bool,
     /// When the probe is to be sent.
-    pub(super) due: Option<u64>,
+    pub(crate) due: Option<u64>,
     /// How often it was sent, and nothing was heard since.
     sent: u32,
     /// Nothing else is sent again, so what is new is sent beside it.
@@ -50,7 +50,7 @@ pub(super) struct Probe {
 
 impl Probe {
     /// A packet that asks for an answer has been sent, perhaps again.
-    pub(super) fn asked(&mut self, number: u32, now: u64, is_again: bool) {
+    pub(crate) fn asked(&mut self, number: u32, now: u64, is_again: bool) {
         if self.timed.is_none() {
             self.timed = Some((number, now));
             self.is_again = is_again;
@@ -59,7 +59,7 @@ impl Probe {
 
     /// Packets are on their way for which an answer is `overdue` then. `is_alone`: of these, only the oldest
     /// would be sent again.
-    pub(super) fn expect(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
+    pub(crate) fn expect(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
         let after = if is_alone {
             self.srtt.saturating_mul(PATIENCE_ALONE)
         } else {
@@ -72,12 +72,12 @@ impl Probe {
     }
 
     /// It has been sent, and nothing else is before something is heard.
-    pub(super) fn holds_back(&self) -> bool {
+    pub(crate) fn holds_back(&self) -> bool {
         self.sent != 0 && !self.is_alone
     }
 
     /// It is sent, for the first time or again. `is_alone`: what is behind it needs not be sent again.
-    pub(super) fn send(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
+    pub(crate) fn send(&mut self, now: u64, overdue: Option<u64>, is_alone: bool) {
         self.timed = None;
         self.is_alone = is_alone;
         self.sent = self.sent.saturating_add(1).min(MOST);
@@ -85,7 +85,7 @@ impl Probe {
     }
 
     /// All before packet `number` has been answered. Answers how long that took, of a packet that was sent once.
-    pub(super) fn heard(&mut self, number: u32, now: u64) -> Option<u64> {
+    pub(crate) fn heard(&mut self, number: u32, now: u64) -> Option<u64> {
         self.due = None;
         self.sent = 0;
         let is_answered = |&(timed, _): &(u32, u64)| psn::is_ahead(number, timed);
@@ -115,7 +115,7 @@ impl Probe {
     }
 
     /// What is sent from now on was sent before: of its answers nobody can tell to what they are.
-    pub(super) fn begin_again(&mut self) {
+    pub(crate) fn begin_again(&mut self) {
         self.timed = None;
         self.due = None;
         self.sent = 0;

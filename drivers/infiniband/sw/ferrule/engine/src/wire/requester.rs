@@ -4,25 +4,18 @@
 
 use crate::{
     abi,
-    attr::{
-        Mtu,
-        State, //
-    },
+    attr::State,
     budget::Budget,
     bus::{
         Bus,
         Next, //
     },
-    completer::complete,
     counters::Count,
     ending::{
         break_down,
-        enter_error,
-        lost,
-        tell_drained, //
+        lost, //
     },
     host::{
-        Early,
         Host,
         Sends,
         Unsent, //
@@ -35,11 +28,7 @@ use crate::{
     },
     psn,
     qp::Qp,
-    qp_core::Core,
-    request::{
-        completion_opcode,
-        Opcode, //
-    },
+    request::Opcode,
     schedule::Qps,
     send_queue::Taken,
     sgl::{
@@ -53,174 +42,22 @@ use crate::{
             packet_opcode,
             takes_receive, //
         },
+        record::{
+            Mark,
+            Record, //
+        },
         response::SPAN,
+        retire::{
+            fail,
+            retire, //
+        },
+        state::REQUESTS,
         transmit::{
             bth,
             transmit, //
         },
-        Wire,
-        AHEAD,
-        REQUESTS, //
     },
 };
-
-/// What is known of a request that has been taken from the ring and has not ended.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Record {
-    pub(super) wr_id: u64,
-    /// The sequence number of its first packet, and how many it takes in either direction.
-    pub(super) psn: u32,
-    pub(super) packets: u32,
-    pub(super) length: u32,
-    /// Bytes that have come back for it.
-    pub(super) done: u32,
-    /// Which message it is, counted as the responder does (24 bits).
-    pub(super) ssn: u32,
-    /// Its byte in the ring, and its flags.
-    pub(super) opcode: u8,
-    pub(super) flags: u8,
-    pub(super) mark: Mark,
-    /// How it ends when all before it have ended, if it must not be sent.
-    pub(super) failed: Option<Status>,
-}
-
-/// What has been done about a request that its kind does not tell.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mark {
-    #[default]
-    None,
-    /// It has registered a region, before its turn to end.
-    Registered,
-    /// A read that was asked for in parts, or again: its answers may begin and end anywhere.
-    Parted,
-}
-
-// All of a queue pair take 2 KiB, which is a size that kernels have.
-const _: () = assert!(size_of::<Record>() <= 32);
-
-impl Record {
-    pub(super) fn is_registered(&self) -> bool {
-        self.mark == Mark::Registered
-    }
-
-    pub(super) fn is_read(&self) -> bool {
-        self.opcode == abi::wr_opcode::RDMA_READ
-    }
-
-    pub(super) fn is_answered_with_data(&self) -> bool {
-        self.is_read()
-            || matches!(
-                self.opcode,
-                abi::wr_opcode::ATOMIC_CMP_AND_SWP | abi::wr_opcode::ATOMIC_FETCH_AND_ADD
-            )
-    }
-
-    pub(super) fn is_local(&self) -> bool {
-        self.packets == 0
-    }
-
-    /// The sequence number after its last.
-    pub(super) fn end(&self) -> u32 {
-        psn::advance(self.psn, self.packets)
-    }
-}
-
-impl<H: Host> Wire<H> {
-    /// The sequence number with which sends go on, which is one of this request.
-    pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
-        let sent = if record.is_answered_with_data() {
-            record.done
-        } else {
-            self.offset
-        };
-        psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
-    }
-
-    /// Sends go on with the packet of this sequence number, which has not been acknowledged.
-    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
-        self.loaded = None;
-        let mut index = self.oldest;
-        while index != consumer {
-            let Some(record) = self.record(index) else {
-                break;
-            };
-            let ahead = psn::distance(record.psn, psn);
-            let is_waiting = record.is_local() && !record.is_registered();
-            if is_waiting || record.failed.is_some() || ahead < record.packets {
-                let sends_bytes = !record.is_local() && !record.is_answered_with_data();
-                self.offset = if sends_bytes && record.failed.is_none() {
-                    ahead.wrapping_shl(mtu.shift())
-                } else {
-                    0
-                };
-                break;
-            }
-            index = index.wrapping_add(1);
-        }
-        if index == consumer {
-            self.offset = 0;
-        }
-        self.sending = index;
-        self.is_part_sent = false;
-    }
-
-    /// Sends go on with the next request.
-    fn go_on(&mut self) {
-        self.sending = self.sending.wrapping_add(1);
-        self.offset = 0;
-        self.loaded = None;
-    }
-
-    /// Waits from now on for an answer to what is on its way; with a timeout of 0 for ever (C9-141).
-    pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
-        let exponent = u32::from(core.attr.timeout);
-        self.overdue = (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
-        // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
-        let window = self.congestion.window();
-        let is_parted = |record: &Record| record.is_read() && record.packets > window;
-        let is_alone = self.record(self.oldest).is_some_and(is_parted) || self.is_alone_enough();
-        self.probe.expect(now, self.overdue, is_alone);
-    }
-
-    /// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
-    fn room(&self) -> u32 {
-        if self.probe.holds_back() {
-            return 1;
-        }
-        // What has come behind a loss is not on its way any more.
-        let come = self.early_answers.count().max(self.repair.kept());
-        self.congestion.window().saturating_add(come).min(AHEAD)
-    }
-
-    /// For all that the responder has told, it has no receive request for a message.
-    fn is_limited(&self, record: &Record, opcode: Opcode) -> bool {
-        takes_receive(opcode)
-            && self
-                .limit
-                .is_some_and(|limit| psn::is_ahead(record.ssn, limit))
-    }
-
-    /// Sends go on with the oldest packet that has not been acknowledged.
-    pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
-        self.repair.give_up();
-        self.seek(self.unacknowledged, consumer, mtu);
-    }
-
-    /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
-    pub(super) fn is_back(&self, mtu: Mtu) -> bool {
-        self.sending == self.oldest
-            && !self.is_part_sent
-            && self
-                .record(self.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.unacknowledged)
-    }
-
-    /// Sends again from the oldest packet that has not been acknowledged.
-    pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
-        self.probe.begin_again();
-        self.seek_oldest(consumer, mtu);
-    }
-}
 
 /// A turn of the requester.
 pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
@@ -629,76 +466,4 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
             qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
         }
     }
-}
-
-/// Ends the oldest request, and so writes its completion where one is due.
-fn end<H: Host>(
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    status: Status,
-) -> Result<(), crate::cq::Overrun> {
-    let Qp { core, wire, .. } = qp;
-    let index = wire.oldest;
-    let Some(&record) = wire.record(index) else {
-        return Ok(());
-    };
-    wire.oldest = index.wrapping_add(1);
-    let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
-    if status == Status::Success && !is_due {
-        return Ok(());
-    }
-    complete(
-        bus,
-        core,
-        index,
-        record.wr_id,
-        completion_opcode(record.opcode),
-        record.length,
-        status,
-    )
-}
-
-/// The oldest request has done what it should, and so have those behind it that have registered regions
-/// meanwhile. If it is the one to be sent next, the one after it is.
-pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    let told = loop {
-        let wire = &mut qp.wire;
-        if wire.sending == wire.oldest {
-            wire.go_on();
-        }
-        let told = end(bus, qp, Status::Success);
-        let wire = &qp.wire;
-        let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
-            && wire
-                .record(wire.oldest)
-                .is_some_and(|next| next.is_registered());
-        if told.is_err() || !is_next_done {
-            break told;
-        }
-    };
-    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
-        qp.wire.overdue = None;
-        if qp.core.state == State::Sqd {
-            tell_drained(bus.host, &qp.core);
-        }
-    }
-    if told.is_err() {
-        break_down(qps, bus, qp);
-    }
-}
-
-/// The oldest request ends with an error, and so does the work of the queue pair.
-pub(super) fn fail<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    status: Status,
-) {
-    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
-        return;
-    }
-    if end(bus, qp, status).is_err() {
-        return break_down(qps, bus, qp);
-    }
-    enter_error(qps, bus.host, &mut qp.core);
 }

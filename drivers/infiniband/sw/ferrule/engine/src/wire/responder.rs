@@ -3,10 +3,7 @@
 //! The responder on the wire: takes the peer's requests in order, and answers them in order.
 
 use crate::{
-    abi::{
-        self,
-        wr_flags, //
-    },
+    abi,
     attr::{
         Access,
         Mtu,
@@ -27,10 +24,7 @@ use crate::{
         Unsent, //
     },
     key_use::KeyUse,
-    message::{
-        Bytes,
-        Message, //
-    },
+    message::Bytes,
     packet::{
         self,
         opcode::{
@@ -52,10 +46,6 @@ use crate::{
     qp_core::Core,
     receive_queue::ReceiveQueue,
     reply::Reply,
-    request::{
-        Opcode,
-        MAX_MESSAGE, //
-    },
     responder::receive as take,
     rnr_timer,
     schedule::Qps,
@@ -66,7 +56,9 @@ use crate::{
     },
     status::Status,
     wire::{
+        assemble::assemble,
         cnp::notify,
+        gap::Gap,
         response::{
             Resource,
             Responses, //
@@ -76,7 +68,6 @@ use crate::{
             transmit,
             TxPacket, //
         },
-        Gap, //
     },
 };
 
@@ -166,113 +157,6 @@ pub(super) fn receive<H: Host>(
         }
         Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
     }
-}
-
-/// Makes a message of a packet: what its headers say, and what the packets before it have said.
-///
-/// `None`: no packet of a sound peer is like this.
-pub(super) fn assemble<'a, H: Host>(
-    core: &Core<H>,
-    responses: &mut Responses<H>,
-    packet: &Packet<'_>,
-    bytes: &'a H::Packet,
-    head: &'a mut abi::SendWqe,
-) -> Option<Message<'a, H>> {
-    let rule = packet.rule();
-    let bth = packet.bth();
-    let mtu = core.attr.path_mtu;
-    if bth.is_solicited() {
-        head.flags = wr_flags::SOLICITED;
-    }
-    let opcode = match rule.kind {
-        Kind::Send => match (packet.imm(), packet.ieth()) {
-            (Some(imm), _) => {
-                head.imm_or_inv = imm.data;
-                Opcode::SendWithImm
-            }
-            (None, Some(ieth)) => {
-                head.imm_or_inv = ieth.rkey.get().to_le_bytes();
-                Opcode::SendWithInv
-            }
-            (None, None) => Opcode::Send,
-        },
-        Kind::Write => match packet.imm() {
-            Some(imm) => {
-                head.imm_or_inv = imm.data;
-                Opcode::WriteWithImm
-            }
-            None => Opcode::Write,
-        },
-        Kind::ReadRequest => Opcode::Read,
-        Kind::CompareSwap => Opcode::CompareSwap,
-        Kind::FetchAdd => Opcode::FetchAdd,
-        // Operations that there are not.
-        _ => return None,
-    };
-    let is_first = rule.position.begins();
-    let is_last = rule.position.ends();
-    let length = packet.payload() as u32;
-    if !rule.payload.fits(packet.payload(), mtu.bytes()) {
-        return None;
-    }
-    if is_first {
-        responses.offset_in = 0;
-        responses.total = length;
-    }
-    let offset = responses.offset_in;
-    let end = offset
-        .checked_add(length)
-        .filter(|&end| end <= MAX_MESSAGE)?;
-    if let Some(reth) = packet.reth() {
-        if reth.length.get() > MAX_MESSAGE {
-            return None;
-        }
-        responses.target = (reth.addr.get(), reth.rkey.get());
-        responses.total = reth.length.get();
-    }
-    if let Some(atomic) = packet.atomic() {
-        responses.target = (atomic.addr.get(), atomic.rkey.get());
-        responses.total = crate::request::WORD;
-        let (compare_add, swap) = match opcode {
-            Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
-            _ => (atomic.swap_or_add.get(), 0),
-        };
-        head.extra = zerocopy::transmute!(abi::AtomicWords {
-            compare_add: compare_add.into(),
-            swap: swap.into(),
-        });
-    }
-    let total = match rule.kind {
-        Kind::Send => end,
-        _ => responses.total,
-    };
-    // A write has as many bytes as its first packet says (C9-94).
-    if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
-        return None;
-    }
-    head.remote_addr = responses.target.0.into();
-    head.rkey = responses.target.1.into();
-    Some(Message {
-        from: core.attr.dest_qpn,
-        opcode,
-        head,
-        total,
-        offset,
-        length,
-        is_first,
-        is_last,
-        psn: bth.psn.get(),
-        packets: if opcode == Opcode::Read {
-            psn::packets(total, mtu)
-        } else {
-            1
-        },
-        bytes: Bytes::Packet {
-            packet: bytes,
-            start: packet.headers().len(),
-            found: 0,
-        },
-    })
 }
 
 /// Makes a message of a packet and hands it on to the responder that local peers have, too.

@@ -27,11 +27,11 @@ use crate::{
     schedule::Qps,
     uc,
     wire::{
+        assemble::assemble,
         headers::{
             headers,
             packet_opcode, //
         },
-        responder::assemble,
         transmit::{
             bth,
             transmit, //

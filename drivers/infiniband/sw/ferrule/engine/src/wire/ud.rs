@@ -43,11 +43,11 @@ use crate::{
     request::Opcode,
     schedule::Qps,
     wire::{
+        received::Datagram,
         transmit::{
             bth_to,
             TxPacket, //
         },
-        Datagram, //
     },
 };
 

@@ -42,7 +42,7 @@ pub(crate) use path::{
 };
 
 /// Packets that may be in flight: with the largest MTU half a megabyte.
-pub(super) const WINDOW: u32 = 128;
+pub(crate) const WINDOW: u32 = 128;
 
 /// Windows are counted in parts of a packet, of which there are so many.
 const PACKET: u32 = 256;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where the requester is: which packet it sends next, and how it goes back.
+
+use crate::{
+    attr::Mtu,
+    host::Host,
+    psn,
+    wire::{
+        record::Record,
+        state::Wire, //
+    },
+};
+
+impl<H: Host> Wire<H> {
+    /// The sequence number with which sends go on, which is one of this request.
+    pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
+        let sent = if record.is_answered_with_data() {
+            record.done
+        } else {
+            self.offset
+        };
+        psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
+    }
+
+    /// Sends go on with the packet of this sequence number, which has not been acknowledged.
+    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
+        self.loaded = None;
+        let mut index = self.oldest;
+        while index != consumer {
+            let Some(record) = self.record(index) else {
+                break;
+            };
+            let ahead = psn::distance(record.psn, psn);
+            let is_waiting = record.is_local() && !record.is_registered();
+            if is_waiting || record.failed.is_some() || ahead < record.packets {
+                let sends_bytes = !record.is_local() && !record.is_answered_with_data();
+                self.offset = if sends_bytes && record.failed.is_none() {
+                    ahead.wrapping_shl(mtu.shift())
+                } else {
+                    0
+                };
+                break;
+            }
+            index = index.wrapping_add(1);
+        }
+        if index == consumer {
+            self.offset = 0;
+        }
+        self.sending = index;
+        self.is_part_sent = false;
+    }
+
+    /// Sends go on with the next request.
+    pub(super) fn go_on(&mut self) {
+        self.sending = self.sending.wrapping_add(1);
+        self.offset = 0;
+        self.loaded = None;
+    }
+
+    /// Sends go on with the oldest packet that has not been acknowledged.
+    pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
+        self.repair.give_up();
+        self.seek(self.unacknowledged, consumer, mtu);
+    }
+
+    /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
+    pub(super) fn is_back(&self, mtu: Mtu) -> bool {
+        self.sending == self.oldest
+            && !self.is_part_sent
+            && self
+                .record(self.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.unacknowledged)
+    }
+
+    /// Sends again from the oldest packet that has not been acknowledged.
+    pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
+        self.probe.begin_again();
+        self.seek_oldest(consumer, mtu);
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How requests end: in order, with a completion where one is due.
+
+use crate::{
+    abi,
+    attr::State,
+    bus::Bus,
+    completer::complete,
+    cq::Overrun,
+    ending::{
+        break_down,
+        enter_error,
+        tell_drained, //
+    },
+    host::Host,
+    qp::Qp,
+    request::completion_opcode,
+    schedule::Qps,
+    status::Status, //
+};
+
+/// Ends the oldest request, and so writes its completion where one is due.
+fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<(), Overrun> {
+    let Qp { core, wire, .. } = qp;
+    let index = wire.oldest;
+    let Some(&record) = wire.record(index) else {
+        return Ok(());
+    };
+    wire.oldest = index.wrapping_add(1);
+    let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
+    if status == Status::Success && !is_due {
+        return Ok(());
+    }
+    complete(
+        bus,
+        core,
+        index,
+        record.wr_id,
+        completion_opcode(record.opcode),
+        record.length,
+        status,
+    )
+}
+
+/// The oldest request has done what it should, and so have those behind it that have registered regions
+/// meanwhile. If it is the one to be sent next, the one after it is.
+pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    let told = loop {
+        let wire = &mut qp.wire;
+        if wire.sending == wire.oldest {
+            wire.go_on();
+        }
+        let told = end(bus, qp, Status::Success);
+        let wire = &qp.wire;
+        let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
+            && wire
+                .record(wire.oldest)
+                .is_some_and(|next| next.is_registered());
+        if told.is_err() || !is_next_done {
+            break told;
+        }
+    };
+    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
+        qp.wire.overdue = None;
+        if qp.core.state == State::Sqd {
+            tell_drained(bus.host, &qp.core);
+        }
+    }
+    if told.is_err() {
+        break_down(qps, bus, qp);
+    }
+}
+
+/// The oldest request ends with an error, and so does the work of the queue pair.
+pub(super) fn fail<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    status: Status,
+) {
+    if qp.wire.outstanding(qp.sq.consumer()) == 0 {
+        return;
+    }
+    if end(bus, qp, status).is_err() {
+        return break_down(qps, bus, qp);
+    }
+    enter_error(qps, bus.host, &mut qp.core);
+}
