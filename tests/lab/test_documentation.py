@@ -118,7 +118,7 @@ class Checkout(unittest.TestCase):
     def test_counters(self):
         driver = CHECKOUT / DRIVER
         shown = re.findall(r'c"(\w+)":', (driver / "soft/statistics.rs").read_text())
-        counted = re.findall(r"^    pub (\w+): u\d+,", (CHECKOUT / ENGINE / "src/counters.rs").read_text(), re.MULTILINE)
+        counted = re.findall(r"^    pub (\w+): u\d+,", (CHECKOUT / ENGINE / "src/base/counters.rs").read_text(), re.MULTILINE)
         self.assertTrue(shown and counted)
         page = (driver / "Documentation/observability.md").read_text()
         self.assertEqual({*shown, *counted} - set(_SPAN.findall(page)), set())

@@ -28,64 +28,26 @@
 #[cfg(test)]
 extern crate self as ferrule_engine;
 
-pub mod abi;
-mod address;
-mod atomic;
-mod attr;
-mod bind;
-mod budget;
-mod bus;
-mod chunk;
-mod completer;
-mod congestion;
-mod context;
-mod counters;
-mod cq;
-mod datagram;
-mod datagram_send;
-mod doorbell;
-mod ending;
-mod engine;
-mod error;
-mod event;
-pub mod fast;
-mod grh;
-pub mod host;
-mod id;
-mod key;
-mod key_use;
-mod list;
-mod local;
-mod local_wr;
-mod message;
-mod multicast;
+// Each may name those above it in this list, and no other: tests/floors.rs.
 pub mod packet;
-mod port;
-mod psn;
-mod qp;
-mod qp_core;
-mod qp_init;
-mod read;
-mod receive_queue;
-mod reply;
-mod request;
-mod requester;
-mod responder;
-mod ring;
-mod rnr_timer;
-mod schedule;
-mod send_queue;
-mod sgl;
-mod srq;
-mod state;
-mod status;
-mod table;
-mod timer;
-mod uc;
-mod unreliable;
-mod walk;
-mod window;
+
+mod base;
+
+mod congestion;
+
+mod memory;
+
+mod object;
+
+mod queue_pair;
+
+mod operation;
+
 mod wire;
+
+mod turn;
+
+mod engine;
 
 #[cfg(test)]
 #[path = "../tests/sim/mod.rs"]
@@ -94,108 +56,117 @@ mod sim;
 mod tests;
 
 pub use crate::{
-    address::{
-        Ah,
-        MAX_AH, //
-    },
-    attr::{
-        Access,
-        Attributes,
-        Capabilities,
-        Gid,
-        Modify,
-        Mtu,
-        Path,
-        PathKind,
-        QpInfo,
-        QpType,
-        State,
-        MAX_RD_ATOMIC, //
-    },
-    budget::Budget,
-    chunk::Chunk,
-    context::{
-        Context,
-        Sleep, //
-    },
-    counters::{
-        Counters,
-        Objects, //
-    },
-    cq::{
-        Cq,
-        CqInfo,
-        CqInit,
-        CqResize,
-        MAX_CQ, //
+    base::{
+        abi,
+        attr::{
+            Access,
+            Attributes,
+            Capabilities,
+            Gid,
+            Modify,
+            Mtu,
+            Path,
+            PathKind,
+            QpInfo,
+            QpType,
+            State,
+            MAX_RD_ATOMIC, //
+        },
+        budget::Budget,
+        counters::{
+            Counters,
+            Objects, //
+        },
+        error::{
+            Error,
+            NeedChunk,
+            Refused,
+            TableKind, //
+        },
+        event::{
+            CqEvent,
+            QpEvent,
+            SrqEvent,
+            Trace, //
+        },
+        host::{
+            self,
+            CompletionRing,
+            Doorbells,
+            Early,
+            Fault,
+            Host,
+            Outgoing,
+            Packet,
+            Queue,
+            Region,
+            Sends,
+            Sink,
+            Unsent, //
+        },
+        id::{
+            ContextId,
+            QpId, //
+        },
+        ring::RingLayout,
+        status::Status,
+        walk::Walk, //
     },
     engine::{
+        chunk::Chunk,
         Config,
         Engine,
         Outcome, //
     },
-    error::{
-        Error,
-        NeedChunk,
-        Refused,
-        TableKind, //
+    memory::{
+        fast,
+        key::{
+            Memory,
+            Mr,
+            MrChange,
+            MrInit,
+            MAX_MR, //
+        },
+        window::{
+            Mw,
+            MwType,
+            MAX_MW, //
+        },
     },
-    event::{
-        CqEvent,
-        QpEvent,
-        SrqEvent,
-        Trace, //
+    object::{
+        address::{
+            Ah,
+            MAX_AH, //
+        },
+        context::{
+            Context,
+            Sleep, //
+        },
+        cq::{
+            Cq,
+            CqInfo,
+            CqInit,
+            CqResize,
+            MAX_CQ, //
+        },
+        multicast::{
+            Attached,
+            Group,
+            MAX_MCAST_GRP,
+            MAX_MCAST_QP_ATTACH, //
+        },
+        qp_init::{
+            QpInit,
+            GSI, //
+        },
+        request::MAX_MESSAGE,
+        srq::{
+            Srq,
+            SrqInfo,
+            SrqInit,
+            MAX_SRQ, //
+        },
     },
-    host::{
-        CompletionRing,
-        Doorbells,
-        Early,
-        Fault,
-        Host,
-        Outgoing,
-        Packet,
-        Queue,
-        Region,
-        Sends,
-        Sink,
-        Unsent, //
-    },
-    id::{
-        ContextId,
-        QpId, //
-    },
-    key::{
-        Memory,
-        Mr,
-        MrChange,
-        MrInit,
-        MAX_MR, //
-    },
-    multicast::{
-        Attached,
-        Group,
-        MAX_MCAST_GRP,
-        MAX_MCAST_QP_ATTACH, //
-    },
-    qp::Qp,
-    qp_init::{
-        QpInit,
-        GSI, //
-    },
-    request::MAX_MESSAGE,
-    ring::RingLayout,
-    srq::{
-        Srq,
-        SrqInfo,
-        SrqInit,
-        MAX_SRQ, //
-    },
-    status::Status,
-    walk::Walk,
-    window::{
-        Mw,
-        MwType,
-        MAX_MW, //
-    },
-    wire::received::Datagram,
+    queue_pair::qp::Qp,
+    wire::received::Datagram, //
 };

@@ -13,10 +13,22 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use crate::{
-    list::{
-        Link,
-        Links,
-        List, //
+    base::{
+        list::{
+            Link,
+            Links,
+            List, //
+        },
+        psn,
+        table::{
+            Leaf,
+            Middle, //
+        },
+        timer::{
+            TimerSlot,
+            TimerSlots,
+            Timers, //
+        },
     },
     sim::{
         cases,
@@ -32,15 +44,6 @@ use crate::{
         Wr,
         SQ_PSN, //
     },
-    table::{
-        Leaf,
-        Middle, //
-    },
-    timer::{
-        TimerSlot,
-        TimerSlots,
-        Timers, //
-    },
     *,
 };
 
@@ -52,7 +55,7 @@ fn objects_are_small() {
     assert!(size_of::<Cq<Sim>>() <= 128);
     assert!(size_of::<Mr<Sim>>() <= 128);
     assert!(size_of::<Srq<Sim>>() <= 128);
-    assert!(size_of::<Leaf<std::boxed::Box<Qp<Sim>>, qp::QpLink>>() <= 4096);
+    assert!(size_of::<Leaf<std::boxed::Box<Qp<Sim>>, queue_pair::qp::QpLink>>() <= 4096);
     assert!(size_of::<Middle<usize>>() <= 1024);
 }
 

@@ -12,6 +12,7 @@ mod corpus;
 mod cq;
 mod doorbell;
 mod fast;
+mod floors;
 mod fuzz;
 mod golden;
 mod goodput;

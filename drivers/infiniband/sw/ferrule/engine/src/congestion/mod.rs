@@ -31,7 +31,7 @@
 
 mod path;
 
-use crate::{
+use crate::base::{
     attr::Gid,
     event::Trace, //
 };

@@ -6,7 +6,7 @@
 //! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
 //! And only all connections together can tell whose queue it is.
 
-use crate::attr::Gid;
+use crate::base::attr::Gid;
 
 /// The least queuing delay that connections react to, in nanoseconds, as all times here.
 const LEAST_TARGET: u64 = 300_000;

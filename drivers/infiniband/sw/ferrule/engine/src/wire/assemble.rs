@@ -3,12 +3,19 @@
 //! Makes a piece of a message of a packet.
 
 use crate::{
-    abi::{
-        self,
-        wr_flags, //
+    base::{
+        abi::{
+            self,
+            wr_flags, //
+        },
+        host::Host,
+        psn, //
     },
-    host::Host,
-    message::{
+    object::request::{
+        Opcode,
+        MAX_MESSAGE, //
+    },
+    operation::message::{
         Bytes,
         Message, //
     },
@@ -16,13 +23,10 @@ use crate::{
         opcode::Kind,
         Packet, //
     },
-    psn,
-    qp_core::Core,
-    request::{
-        Opcode,
-        MAX_MESSAGE, //
+    queue_pair::{
+        core::Core,
+        remote::response::Responses, //
     },
-    wire::response::Responses, //
 };
 
 /// Makes a message of a packet: what its headers say, and what the packets before it have said.
@@ -89,7 +93,7 @@ pub(super) fn assemble<'a, H: Host>(
     }
     if let Some(atomic) = packet.atomic() {
         responses.target = (atomic.addr.get(), atomic.rkey.get());
-        responses.total = crate::request::WORD;
+        responses.total = crate::object::request::WORD;
         let (compare_add, swap) = match opcode {
             Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
             _ => (atomic.swap_or_add.get(), 0),

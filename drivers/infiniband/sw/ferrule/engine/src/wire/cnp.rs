@@ -8,22 +8,26 @@
 //! requester sees their marks, and asks for less.
 
 use crate::{
-    bus::Bus,
-    counters::Count,
-    host::{
-        Host,
-        Sends,
-        Unsent, //
+    base::{
+        counters::Count,
+        host::{
+            Host,
+            Sends,
+            Unsent, //
+        },
+    },
+    memory::sgl::{
+        Inline,
+        Side, //
     },
     packet::{
         opcode::CONGESTION,
         Bth,
         Headers, //
     },
-    qp::Qp,
-    sgl::{
-        Inline,
-        Side, //
+    queue_pair::{
+        bus::Bus,
+        qp::Qp, //
     },
     wire::transmit::{
         bth,

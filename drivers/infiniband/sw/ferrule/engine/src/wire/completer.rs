@@ -3,14 +3,25 @@
 //! The completer on the wire: takes what comes back for requests, and ends them in order.
 
 use crate::{
-    attr::State,
-    bus::Bus,
-    counters::{
-        Count,
-        Counters, //
+    base::{
+        attr::State,
+        counters::{
+            Count,
+            Counters, //
+        },
+        host::Host,
+        psn,
+        rnr_timer,
+        status::Status, //
     },
-    ending::lost,
-    host::Host,
+    memory::sgl::{
+        self,
+        Cursor,
+        InPacket,
+        Inline,
+        Pieces, //
+    },
+    operation::ending::lost,
     packet::{
         self,
         opcode::{
@@ -22,30 +33,23 @@ use crate::{
         Packet,
         Syndrome, //
     },
-    psn,
-    qp::Qp,
-    qp_core::Core,
-    rnr_timer,
-    schedule::Qps,
-    sgl::{
-        self,
-        Cursor,
-        InPacket,
-        Inline,
-        Pieces, //
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        qp::Qp,
+        remote::{
+            gap::Gap,
+            record::{
+                Mark,
+                Record, //
+            },
+            state::Wire, //
+        },
+        schedule::Qps, //
     },
-    status::Status,
-    wire::{
-        gap::Gap,
-        record::{
-            Mark,
-            Record, //
-        },
-        retire::{
-            fail,
-            retire, //
-        },
-        state::Wire, //
+    wire::retire::{
+        fail,
+        retire, //
     },
 };
 

@@ -10,19 +10,23 @@
 //!
 //! What is taken at once is no more than two windows, whose packets were nearly free when they came.
 //!
-//! [`plain`]: super::response::Responses::plain
+//! [`plain`]: crate::queue_pair::remote::response::Responses::plain
 
 use crate::{
-    attr::State,
-    bus::Bus,
-    host::{
-        Early,
-        Host, //
+    base::{
+        attr::State,
+        host::{
+            Early,
+            Host, //
+        },
+        psn, //
     },
     packet::Syndrome,
-    psn,
-    qp::Qp,
-    schedule::Qps,
+    queue_pair::{
+        bus::Bus,
+        qp::Qp,
+        schedule::Qps, //
+    },
     wire::{
         completer,
         kept::next,

@@ -4,7 +4,8 @@
 //! follows the base transport header (IBA volume 1, 9.2 and 9.3).
 
 use crate::{
-    abi,
+    base::abi,
+    object::request::Opcode,
     packet::{
         opcode::{
             rc,
@@ -17,7 +18,6 @@ use crate::{
         ImmDt,
         Reth, //
     },
-    request::Opcode, //
 };
 
 /// Whether the message takes a receive request of the responder.

@@ -3,12 +3,14 @@
 //! Keeps packets that come before one that is missing, and finds them again.
 
 use crate::{
-    host::{
-        Early,
-        Host, //
+    base::{
+        host::{
+            Early,
+            Host, //
+        },
+        psn, //
     },
-    psn,
-    wire::state::{
+    queue_pair::remote::state::{
         Wire,
         AHEAD, //
     },

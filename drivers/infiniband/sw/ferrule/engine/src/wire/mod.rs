@@ -7,19 +7,18 @@
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
-//! what comes back for them. [`responder`] takes requests of the peer and answers them, and what it keeps
-//! of them is a [`response`]. Where packets were lost, [`early`] keeps those that come before them,
-//! [`repair`] sends only what was lost, and [`probe`] looks where no sign comes. [`congestion`] limits how much is
-//! in flight, and [`cnp`] tells the peer of marks. Of the unreliable services, [`uc`] and
-//! [`ud`] are both sides. All state beyond that of a local queue pair is one [`Wire`], of bounded size (less
-//! than 8 KiB) and allocated with the queue pair.
+//! what comes back for them. [`responder`] takes requests of the peer and answers them. Where packets were
+//! lost, [`early`] keeps those that come before them, and [`repair`] sends only what was lost. [`cnp`] tells the
+//! peer of marks. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
+//! queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and
+//! allocated with the queue pair.
 //!
 //! # What is read again
 //!
 //! A request stays in its slot of the ring until it has ended, and is copied out of it again when
 //! its packets have to be sent again, or when data come back for it. The program may have written
 //! the slot meanwhile. So what shapes the packets (sequence numbers, opcode, flags, length) is kept
-//! in a [`Record`] that no program can reach; each copy is judged as the first one was, and one
+//! in a [`Record`](crate::queue_pair::remote::record::Record) that no program can reach; each copy is judged as the first one was, and one
 //! that does not fit its record ends the queue pair's work with an error. What else may differ
 //! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
 
@@ -27,37 +26,28 @@ mod assemble;
 mod cnp;
 mod completer;
 mod early;
-mod gap;
 mod headers;
 mod kept;
-mod notification;
 mod position;
-mod probe;
 pub(crate) mod received;
-mod record;
 mod repair;
 mod requester;
 mod responder;
-mod response;
 mod retire;
-pub(crate) mod state;
 mod transmit;
-mod trust;
 pub(crate) mod uc;
 pub(crate) mod ud;
 mod window;
 
 use crate::{
-    attr::{
-        QpType,
-        State, //
+    base::{
+        attr::{
+            QpType,
+            State, //
+        },
+        counters::Count,
+        host::Host, //
     },
-    bus::{
-        Bus,
-        Next, //
-    },
-    counters::Count,
-    host::Host,
     packet::{
         self,
         opcode::{
@@ -66,8 +56,14 @@ use crate::{
         },
         Malformed, //
     },
-    qp::Qp,
-    schedule::Qps,
+    queue_pair::{
+        bus::{
+            Bus,
+            Next, //
+        },
+        qp::Qp,
+        schedule::Qps, //
+    },
     wire::received::{
         is_intact,
         parse,

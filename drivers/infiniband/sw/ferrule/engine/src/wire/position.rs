@@ -3,10 +3,12 @@
 //! Where the requester is: which packet it sends next, and how it goes back.
 
 use crate::{
-    attr::Mtu,
-    host::Host,
-    psn,
-    wire::{
+    base::{
+        attr::Mtu,
+        host::Host,
+        psn, //
+    },
+    queue_pair::remote::{
         record::Record,
         state::Wire, //
     },

@@ -3,10 +3,12 @@
 //! Packets that have come: their addresses, their headers, and whether they are intact.
 
 use crate::{
-    attr::Gid,
-    host::{
-        Host,
-        Packet as _, //
+    base::{
+        attr::Gid,
+        host::{
+            Host,
+            Packet as _, //
+        },
     },
     packet::{
         icrc,

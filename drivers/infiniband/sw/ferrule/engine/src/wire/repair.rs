@@ -21,19 +21,23 @@
 //! (9.7.5.1.4), and it is the requester that keeps what has come.
 
 use crate::{
-    attr::Mtu,
-    host::{
-        Early,
-        Host, //
+    base::{
+        attr::Mtu,
+        host::{
+            Early,
+            Host, //
+        },
+        psn, //
     },
-    psn,
-    qp_core::Core,
-    wire::{
-        kept::next,
-        record::Record,
-        state::Wire,
-        trust::Place, //
+    queue_pair::{
+        core::Core,
+        remote::{
+            record::Record,
+            repair::Place,
+            state::Wire, //
+        },
     },
+    wire::kept::next, //
 };
 
 impl<H: Host> Wire<H> {

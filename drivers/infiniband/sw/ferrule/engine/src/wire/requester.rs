@@ -3,55 +3,63 @@
 //! The requester on the wire: cuts requests into packets, and sends again what was lost.
 
 use crate::{
-    abi,
-    attr::State,
-    budget::Budget,
-    bus::{
-        Bus,
-        Next, //
+    base::{
+        abi,
+        attr::State,
+        budget::Budget,
+        counters::Count,
+        host::{
+            Host,
+            Sends,
+            Unsent, //
+        },
+        psn,
+        status::Status, //
     },
-    counters::Count,
-    ending::{
-        break_down,
-        lost, //
+    memory::sgl::{
+        Inline,
+        Side, //
     },
-    host::{
-        Host,
-        Sends,
-        Unsent, //
+    object::request::Opcode,
+    operation::{
+        ending::{
+            break_down,
+            lost, //
+        },
+        local_wr::change_key, //
     },
-    local_wr::change_key,
     packet::{
         self,
         opcode::Position,
         Bth, //
     },
-    psn,
-    qp::Qp,
-    request::Opcode,
-    schedule::Qps,
-    send_queue::Taken,
-    sgl::{
-        Inline,
-        Side, //
+    queue_pair::{
+        bus::{
+            Bus,
+            Next, //
+        },
+        qp::Qp,
+        remote::{
+            record::{
+                Mark,
+                Record, //
+            },
+            response::SPAN,
+            state::REQUESTS, //
+        },
+        schedule::Qps,
+        send_queue::Taken, //
     },
-    status::Status,
     wire::{
         headers::{
             headers,
             packet_opcode,
             takes_receive, //
         },
-        record::{
-            Mark,
-            Record, //
-        },
-        response::SPAN,
         retire::{
             fail,
             retire, //
         },
-        state::REQUESTS,
         transmit::{
             bth,
             transmit, //

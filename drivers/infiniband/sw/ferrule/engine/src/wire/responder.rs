@@ -3,28 +3,40 @@
 //! The responder on the wire: takes the peer's requests in order, and answers them in order.
 
 use crate::{
-    abi,
-    attr::{
-        Access,
-        Mtu,
-        State, //
+    base::{
+        abi,
+        attr::{
+            Access,
+            Mtu,
+            State, //
+        },
+        budget::Budget,
+        counters::Count,
+        event::QpEvent,
+        host::{
+            Early,
+            Host,
+            Sends,
+            Unsent, //
+        },
+        psn,
+        rnr_timer,
+        status::Status, //
     },
-    budget::Budget,
-    bus::{
-        Bus,
-        Next, //
+    memory::{
+        key_use::KeyUse,
+        sgl::{
+            Inline,
+            Memory,
+            Side, //
+        },
     },
-    counters::Count,
-    ending::enter_error,
-    event::QpEvent,
-    host::{
-        Early,
-        Host,
-        Sends,
-        Unsent, //
+    operation::{
+        accept::receive as take,
+        ending::enter_error,
+        message::Bytes,
+        reply::Reply, //
     },
-    key_use::KeyUse,
-    message::Bytes,
     packet::{
         self,
         opcode::{
@@ -41,28 +53,26 @@ use crate::{
         Syndrome,
         U24, //
     },
-    psn,
-    qp::Qp,
-    qp_core::Core,
-    receive_queue::ReceiveQueue,
-    reply::Reply,
-    responder::receive as take,
-    rnr_timer,
-    schedule::Qps,
-    sgl::{
-        Inline,
-        Memory,
-        Side, //
+    queue_pair::{
+        bus::{
+            Bus,
+            Next, //
+        },
+        core::Core,
+        qp::Qp,
+        receive_queue::ReceiveQueue,
+        remote::{
+            gap::Gap,
+            response::{
+                Resource,
+                Responses, //
+            },
+        },
+        schedule::Qps, //
     },
-    status::Status,
     wire::{
         assemble::assemble,
         cnp::notify,
-        gap::Gap,
-        response::{
-            Resource,
-            Responses, //
-        },
         transmit::{
             bth,
             transmit,

@@ -3,21 +3,29 @@
 //! How requests end: in order, with a completion where one is due.
 
 use crate::{
-    abi,
-    attr::State,
-    bus::Bus,
-    completer::complete,
-    cq::Overrun,
-    ending::{
-        break_down,
-        enter_error,
-        tell_drained, //
+    base::{
+        abi,
+        attr::State,
+        host::Host,
+        status::Status, //
     },
-    host::Host,
-    qp::Qp,
-    request::completion_opcode,
-    schedule::Qps,
-    status::Status, //
+    object::{
+        cq::Overrun,
+        request::completion_opcode, //
+    },
+    operation::{
+        completion::complete,
+        ending::{
+            break_down,
+            enter_error,
+            tell_drained, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        qp::Qp,
+        schedule::Qps, //
+    },
 };
 
 /// Ends the oldest request, and so writes its completion where one is due.

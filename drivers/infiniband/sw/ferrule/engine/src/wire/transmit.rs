@@ -3,30 +3,36 @@
 //! Packets on their way out: what the host is handed, and the base transport header.
 
 use crate::{
-    bus::Bus,
-    counters::{
-        Count,
-        Counters, //
+    base::{
+        counters::{
+            Count,
+            Counters, //
+        },
+        host::{
+            Fault,
+            Host,
+            Outgoing,
+            Sends,
+            Sink,
+            Unsent, //
+        },
     },
-    host::{
-        Fault,
-        Host,
-        Outgoing,
-        Sends,
-        Sink,
-        Unsent, //
+    memory::{
+        key::Keys,
+        sgl::{
+            self,
+            Side, //
+        },
     },
-    key::Keys,
     packet::{
         self,
         icrc,
         Bth,
         Headers, //
     },
-    qp_core::Core,
-    sgl::{
-        self,
-        Side, //
+    queue_pair::{
+        bus::Bus,
+        core::Core, //
     },
 };
 

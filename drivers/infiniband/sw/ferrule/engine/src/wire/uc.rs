@@ -3,14 +3,20 @@
 //! Unreliable connections on the wire: packets in order, and what was lost stays lost.
 
 use crate::{
-    abi,
-    bus::Bus,
-    counters::Count,
-    ending::enter_error,
-    host::{
-        Host,
-        Sends,
-        Unsent, //
+    base::{
+        abi,
+        counters::Count,
+        host::{
+            Host,
+            Sends,
+            Unsent, //
+        },
+        psn, //
+    },
+    operation::{
+        ending::enter_error,
+        reply::Reply,
+        uc, //
     },
     packet::{
         self,
@@ -21,11 +27,11 @@ use crate::{
         Bth,
         Packet, //
     },
-    psn,
-    qp::Qp,
-    reply::Reply,
-    schedule::Qps,
-    uc,
+    queue_pair::{
+        bus::Bus,
+        qp::Qp,
+        schedule::Qps, //
+    },
     wire::{
         assemble::assemble,
         headers::{

@@ -3,28 +3,34 @@
 //! Datagrams on the wire: one packet each, to one queue pair or to all of a group.
 
 use crate::{
-    abi,
-    attr::Gid,
-    budget::Budget,
-    bus::Bus,
-    counters::Count,
-    datagram::{
-        self,
-        Area, //
+    base::{
+        abi,
+        attr::Gid,
+        budget::Budget,
+        counters::Count,
+        grh,
+        host::{
+            Host,
+            Sends,
+            Unsent, //
+        },
     },
-    grh,
-    host::{
-        Host,
-        Sends,
-        Unsent, //
+    object::{
+        multicast::{
+            is_multicast,
+            MULTICAST_QPN, //
+        },
+        request::Opcode, //
     },
-    message::{
-        Bytes,
-        Message, //
-    },
-    multicast::{
-        is_multicast,
-        MULTICAST_QPN, //
+    operation::{
+        datagram::{
+            self,
+            Area, //
+        },
+        message::{
+            Bytes,
+            Message, //
+        },
     },
     packet::{
         self,
@@ -39,9 +45,11 @@ use crate::{
         Packet,
         U24, //
     },
-    qp::Qp,
-    request::Opcode,
-    schedule::Qps,
+    queue_pair::{
+        bus::Bus,
+        qp::Qp,
+        schedule::Qps, //
+    },
     wire::{
         received::Datagram,
         transmit::{

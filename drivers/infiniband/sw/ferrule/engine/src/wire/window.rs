@@ -3,21 +3,25 @@
 //! How much may be on its way, and how long an answer to it may take.
 
 use crate::{
-    host::{
-        Early,
-        Host, //
+    base::{
+        host::{
+            Early,
+            Host, //
+        },
+        psn, //
     },
-    psn,
-    qp_core::Core,
-    request::Opcode,
-    wire::{
-        headers::takes_receive,
-        record::Record,
-        state::{
-            Wire,
-            AHEAD, //
+    object::request::Opcode,
+    queue_pair::{
+        core::Core,
+        remote::{
+            record::Record,
+            state::{
+                Wire,
+                AHEAD, //
+            },
         },
     },
+    wire::headers::takes_receive, //
 };
 
 impl<H: Host> Wire<H> {

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the engine needs of the world, as traits.
+//!
+//! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
+//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`Packet`], [`Queue`],
+//! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, the tests over
+//! vectors.
+//!
+//! Memory behind these traits is shared with a program that may change it at any moment. Hence no
+//! method hands out a reference to it: bytes are copied, control words are loaded and stored whole.
+
+use core::ops::DerefMut;
+
+use crate::{
+    base::{
+        abi,
+        attr::Path,
+        event::{
+            CqEvent,
+            QpEvent,
+            SrqEvent,
+            Trace, //
+        },
+    },
+    packet, //
+};
+
+/// The world that an engine lives in.
+///
+/// A value of the implementing type is handed to each call and carries the services of that call:
+/// the clock and the sinks of events. The engine holds no lock when it calls a method; the caller
+/// of the engine may hold the shard, so no method may enter the engine again or wait for anyone.
+pub trait Host: Sized {
+    /// Owned memory: `KBox` in the kernel, `Box` elsewhere.
+    type Box<T>: DerefMut<Target = T>;
+
+    /// The bytes of a registered memory region.
+    type Region: Region;
+
+    /// The buffer of a queue pair or of a shared receive queue.
+    type Queue: Queue;
+
+    /// The ring of a completion queue with its control words.
+    type CompletionRing: CompletionRing;
+
+    /// The doorbell and status areas of a user context.
+    type Doorbells: Doorbells;
+
+    /// The bytes of a packet that was received.
+    type Packet: Packet<Self::Region>;
+
+    /// Packets of a queue pair that wait for one before them. Empty in the beginning.
+    type Early: Early<Self::Packet>;
+
+    /// What the host needs to send along a path: a route, headers that it has prepared. The engine
+    /// keeps it and lends it to [`Host::transmit`]; it is the host that makes and drops it.
+    type Route;
+
+    /// What the host needs to tell of a completion queue's events.
+    type CqHandle;
+
+    /// What the host needs to tell of a queue pair's events.
+    type QpHandle;
+
+    /// What the host needs to tell of a shared receive queue's events.
+    type SrqHandle;
+
+    /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make` is not
+    /// called. A closure and no value, since that would be on the stack until there is memory for it.
+    ///
+    /// May sleep. The engine's methods never call it; only what the host calls without holding the
+    /// shard does: [`NeedChunk::allocate`](crate::NeedChunk::allocate) and
+    /// [`Qp::new`](crate::Qp::new). The value has at most 2 KiB.
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Self::Box<T>>;
+
+    /// Makes an array in new memory, of what `make` answers for each index; `None` where there is no
+    /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
+
+    /// Answers `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an
+    /// index that is not, is answered one that is: what it reads ahead then stays inside of the table
+    /// (`array_index_nospec()` of Linux).
+    fn index_nospec(index: usize, size: usize) -> usize;
+
+    /// A full memory fence: no access before it is reordered with one after it.
+    fn fence();
+
+    /// Continues a CRC of Ethernet, not inverted at either end, over `bytes` (`crc32_le` in Linux).
+    ///
+    /// A host whose processor has instructions for this answers several times faster than the
+    /// engine's tables, which are used where it does not.
+    #[inline]
+    fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+        packet::icrc::crc32(crc, bytes)
+    }
+
+    /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
+    fn now(&mut self) -> u64;
+
+    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that
+    /// follows them.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsent`] where the engine has to do something about it. For whatever other reason a packet
+    /// cannot be sent, it is lost, which needs no telling.
+    fn transmit<'a>(
+        &mut self,
+        route: &mut Self::Route,
+        packet: &mut impl Outgoing<'a, Self>,
+    ) -> Result<(), Unsent>;
+
+    /// Where the datagram goes that a queue pair of the host's own asks for with the send request of
+    /// this index, and the route there. `None`: where the address handle says that the request names.
+    ///
+    /// The request is in its slot until it has completed, and this may be asked more than once.
+    fn destination(
+        &mut self,
+        _queue: &Self::Queue,
+        _index: u32,
+    ) -> Option<(Path, Option<Self::Route>)> {
+        None
+    }
+
+    /// An armed completion queue has new completions: at most once for each arm.
+    fn completion_event(&mut self, cq: &Self::CqHandle);
+
+    /// An asynchronous event of a completion queue.
+    fn cq_event(&mut self, cq: &Self::CqHandle, event: CqEvent);
+
+    /// An asynchronous event of a queue pair.
+    fn qp_event(&mut self, qp: &Self::QpHandle, event: QpEvent);
+
+    /// An asynchronous event of a shared receive queue.
+    fn srq_event(&mut self, srq: &Self::SrqHandle, event: SrqEvent);
+
+    /// A step of the data path, for tracepoints.
+    #[inline]
+    fn trace(&mut self, _step: &Trace) {}
+}
+
+/// Bytes could not be reached, although the key check allowed them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// The bytes of a registered memory region.
+///
+/// Offsets are bytes from the start of the region. The engine has checked the range against the
+/// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
+pub trait Region {
+    /// Copies from private memory to the region.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if a byte cannot be written; the region may have been changed in part.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// Copies `length` bytes from one region to another or to itself.
+    ///
+    /// The ranges may overlap, also when the two regions differ and cover the same pages: then
+    /// the result is as of `memmove` for ranges of one region, and unspecified bytes of the source
+    /// (no fault) where two regions show the same page at different places.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if a byte cannot be reached; the destination may have been changed in part.
+    fn copy(
+        from: &Self,
+        from_offset: u64,
+        to: &Self,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault>;
+
+    /// Replaces the 8 bytes at `offset`, as a number of the CPU's byte order, with `swap` if they
+    /// equal `compare`, and returns what was there. Atomic with every access of the CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the address of the bytes is not a multiple of 8 or they cannot be reached.
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
+
+    /// Adds `add` (wrapping) to the 8 bytes at `offset` and returns what was there. As above.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::compare_swap`].
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
+
+    /// Goes over to the bytes that the host's user has named last, and answers how many they are.
+    /// `None` if there are none, and for what is not for fast registration.
+    fn renew(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+/// A packet in the making: bytes are added behind those that it has.
+///
+/// A slice has bytes from the beginning, so each would have to be written twice.
+pub trait Sink<R: Region> {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there is no room for as many; none is added then.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Adds `length` bytes of a memory region, from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there is no room for as many, or one cannot be read; none is added then.
+    fn put_memory(&mut self, from: &R, offset: u64, length: usize) -> Result<(), Fault>;
+
+    /// What has been added so far.
+    fn bytes(&self) -> &[u8];
+}
+
+/// A packet that the host is to send.
+pub trait Outgoing<'a, H: Host> {
+    /// The buffer of the queue pair that sends it.
+    fn queue(&self) -> &'a H::Queue;
+
+    /// Whether it is of a request or of an answer.
+    fn kind(&self) -> Sends;
+
+    /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
+    /// of 4.
+    fn length(&self) -> usize;
+
+    /// Writes the packet to `to`, which is empty and has room for [`Outgoing::length`] bytes: so many it
+    /// has then. The payload is copied here, once, out of registered memory.
+    ///
+    /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
+    /// extensions. Their checksums do not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if the payload cannot be read, or there is too little room. Nothing is to be sent then:
+    /// `to` may have been written in part.
+    fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault>;
+}
+
+/// What a queue pair sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// Requests, of which programs decide how many there are.
+    Requests,
+    /// Answers, for which the peer waits. It decides how many there are, by its requests.
+    Answers,
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// Its payload could not be read: what [`Outgoing::write`] answered.
+    Fault,
+    /// There is no room for it at present: nothing was sent. The engine tries again after a while.
+    Busy,
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is room again, the
+    /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
+    /// the same, after a longer while.
+    Full,
+}
+
+impl Unsent {
+    /// Nanoseconds after which the engine tries again.
+    pub(crate) fn wait(self) -> u64 {
+        match self {
+            Unsent::Full => 100_000_000,
+            Unsent::Busy | Unsent::Fault => 50_000,
+        }
+    }
+}
+
+/// The bytes of a packet that was received, from the base transport header on.
+///
+/// They may lie in several pieces, and may change while they are looked at: the page of a local
+/// sender's file is not copied on its way. So they are never a slice.
+pub trait Packet<R: Region> {
+    /// The first bytes, in one piece that nobody changes: [`packet::MAX_HEADERS`] at least, or all if it
+    /// has fewer.
+    fn headers(&self) -> &[u8];
+
+    /// How many bytes there are, without the invariant CRC.
+    fn length(&self) -> usize;
+
+    /// Continues a CRC as [`Host::crc32`] does, over `length` bytes from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there are not as many bytes.
+    fn crc32(&self, crc: u32, offset: usize, length: usize) -> Result<u32, Fault>;
+
+    /// Copies `length` bytes from `offset` on to a memory region.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if there are not as many bytes or one cannot be written; the region may have been
+    /// changed in part.
+    fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
+}
+
+/// Packets that wait for one before them, each by a number of its own.
+///
+/// They are kept in order not to be sent again, so it does no harm if there is no room for one: it
+/// counts as lost. The engine keeps no more than a window of them for a queue pair; how many there may
+/// be of all queue pairs is for the host to say.
+pub trait Early<P>: Default {
+    /// Keeps a packet, if there is none of this number and room for it.
+    fn keep(&mut self, number: u32, packet: &P);
+
+    /// Gives back the packet of this number.
+    fn take(&mut self, number: u32) -> Option<P>;
+
+    /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of
+    /// 24 bits comes 0. What that costs does not grow with the distance.
+    fn first_from(&self, number: u32) -> Option<u32>;
+
+    /// How many there are.
+    fn count(&self) -> u32;
+
+    /// Whether there is none at all.
+    fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Drops all.
+    fn clear(&mut self);
+}
+
+/// The buffer of a queue pair or shared receive queue, which a program writes.
+///
+/// Offsets are bytes from the start of the buffer. The engine checks its layout against
+/// [`Queue::size`] once, when the queue is created.
+pub trait Queue {
+    /// The size of the buffer in bytes. Constant.
+    fn size(&self) -> usize;
+
+    /// Copies out of the buffer, loading each byte exactly once. Out of bounds: zeroes.
+    fn read(&self, offset: u32, to: &mut [u8]);
+
+    /// Loads the little-endian word at `offset`, a multiple of 4, with acquire semantics.
+    fn load(&self, offset: u32) -> u32;
+
+    /// Stores a little-endian word at `offset`, a multiple of 4, with release semantics.
+    ///
+    /// The engine never reads back what it stores here.
+    fn store(&self, offset: u32, value: u32);
+}
+
+/// The ring of a completion queue, which only the engine writes, and its control words, which only
+/// the program writes.
+pub trait CompletionRing {
+    /// Writes all of slot `slot` but its phase word.
+    fn write(&self, slot: u32, cqe: &abi::Cqe);
+
+    /// Writes the phase word of slot `slot`, with release semantics.
+    fn publish(&self, slot: u32, phase: u32);
+
+    /// Loads [`abi::CqCtrl::consumer`] with acquire semantics.
+    fn consumer(&self) -> u32;
+
+    /// Loads [`abi::CqCtrl::arm`].
+    fn arm(&self) -> u32;
+}
+
+/// The doorbell area of a user context, which the program writes, and the status area, which only
+/// the engine writes. See the comment at the head of `ferrule-abi.h` for the protocol.
+///
+/// Word numbers are below [`abi::DB_TOP_WORDS`] and [`abi::DB_LEAF_WORDS`]; an implementation
+/// answers 0 and stores nothing for others.
+pub trait Doorbells {
+    /// Loads `ferrule_db.seq` with acquire semantics.
+    fn seq(&self) -> u32;
+
+    /// Loads a word of `ferrule_db.top`.
+    fn top(&self, word: usize) -> u64;
+
+    /// Loads a word of the doorbell area's `leaf`.
+    fn leaf(&self, word: usize) -> u64;
+
+    /// Loads a word of `ferrule_status.top`, which is zero in the beginning.
+    fn ack_top(&self, word: usize) -> u64;
+
+    /// Loads a word of the status area's `leaf`, which is zero in the beginning.
+    fn ack_leaf(&self, word: usize) -> u64;
+
+    /// Stores a word of `ferrule_status.top`.
+    fn set_ack_top(&self, word: usize, value: u64);
+
+    /// Stores a word of the status area's `leaf`.
+    fn set_ack_leaf(&self, word: usize, value: u64);
+
+    /// Stores `ferrule_status.sleeping`.
+    fn set_sleeping(&self, sleeping: bool);
+
+    /// Stores `ferrule_status.dead`.
+    fn set_dead(&self);
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Index arithmetic of the rings.
+//!
+//! All indices are free-running 32-bit counters, and depths are powers of two, so that an index
+//! names its slot by its low bits also after the counter has wrapped.
+
+use crate::base::error::Error;
+
+/// Where a ring of requests stands in its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingLayout {
+    /// The first slot, in bytes from the start of the buffer.
+    pub offset: u32,
+    /// Slots: a power of two, or 0 if there is no such ring.
+    pub depth: u32,
+    /// Bytes from one slot to the next: a power of two of at least 64.
+    pub stride: u32,
+}
+
+impl RingLayout {
+    /// The most slots of a ring, of `FERRULE_MAX_QP_DEPTH`.
+    const MAX_DEPTH: u32 = crate::base::abi::MAX_QP_DEPTH;
+
+    /// Checks that the ring is well formed, that it lies in a buffer of `size` bytes, and that a
+    /// slot has room for `entry` bytes.
+    pub(crate) fn check(&self, size: usize, entry: usize) -> Result<(), Error> {
+        if self.depth == 0 {
+            return Ok(());
+        }
+        let well_formed = self.depth.is_power_of_two()
+            && self.depth <= Self::MAX_DEPTH
+            && self.stride.is_power_of_two()
+            && self.stride >= 64
+            && self.offset % 64 == 0
+            && entry <= self.stride as usize;
+        let end = self
+            .depth
+            .checked_mul(self.stride)
+            .and_then(|bytes| bytes.checked_add(self.offset));
+        match end {
+            Some(end) if well_formed && end as usize <= size => Ok(()),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Where the slot of `index` begins, in bytes from the start of the buffer.
+    #[inline]
+    pub(crate) fn slot(&self, index: u32) -> u32 {
+        let slot = index & self.depth.wrapping_sub(1);
+        self.offset.wrapping_add(slot.wrapping_mul(self.stride))
+    }
+
+    /// How many requests wait between `consumer` and `producer`; `None` if the producer, which a
+    /// program writes, claims more than there are slots.
+    #[inline]
+    pub(crate) fn waiting(&self, consumer: u32, producer: u32) -> Option<u32> {
+        let waiting = producer.wrapping_sub(consumer);
+        (waiting <= self.depth).then_some(waiting)
+    }
+}

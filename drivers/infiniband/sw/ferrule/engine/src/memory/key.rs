@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions, their keys, and the one check of every use of a key.
+//!
+//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so
+//! that a key which was deregistered does not open the region that is registered next. Local and
+//! remote key of a region are the same number: what they open differs by the rights.
+
+use crate::{
+    base::{
+        attr::Access,
+        error::{
+            Error,
+            Refused,
+            TableKind, //
+        },
+        host::Host,
+        table::{
+            Table,
+            TableChunk, //
+        },
+    },
+    memory::{
+        key_use::{
+            KeyError,
+            KeyUse, //
+        },
+        window::{
+            Windows,
+            TAG, //
+        },
+    },
+};
+
+/// The most memory regions of an engine.
+pub const MAX_MR: u32 = 1 << 18;
+
+/// What a memory region is made of.
+pub struct MrInit<H: Host> {
+    /// The protection domain.
+    pub pd: u32,
+    /// What may be done with the memory. To read it locally is always allowed.
+    pub access: Access,
+    /// The memory.
+    pub memory: Memory<H>,
+}
+
+/// The memory of a region.
+pub struct Memory<H: Host> {
+    /// The address by which requests name the first byte.
+    pub iova: u64,
+    /// The length in bytes. `iova + length` does not exceed 2^64.
+    pub length: u64,
+    /// The bytes.
+    pub region: H::Region,
+}
+
+impl<H: Host> Memory<H> {
+    /// Whether all bytes have addresses.
+    pub(crate) fn is_addressable(&self) -> bool {
+        let last = self.length.saturating_sub(1);
+        self.iova.checked_add(last).is_some()
+    }
+}
+
+/// What is to change of a memory region: what is none stays as it is.
+pub struct MrChange<H: Host> {
+    /// The protection domain.
+    pub pd: Option<u32>,
+    /// What may be done with the memory.
+    pub access: Option<Access>,
+    /// The memory. When it has been changed, this is what was there before.
+    pub memory: Option<Memory<H>>,
+}
+
+/// A memory region.
+pub struct Mr<H: Host> {
+    /// The key by which it is known.
+    key: u32,
+    /// The key that opens it, or none: small numbers are no keys.
+    open: u32,
+    /// It is registered and invalidated by requests.
+    fast: bool,
+    /// The memory windows that are bound to it.
+    windows: u32,
+    init: MrInit<H>,
+}
+
+impl<H: Host> Mr<H> {
+    /// Makes a memory region, to be handed to [`Engine::add_mr`](crate::Engine::add_mr).
+    pub fn new(init: MrInit<H>) -> Self {
+        Self {
+            key: 0,
+            open: 0,
+            fast: false,
+            windows: 0,
+            init,
+        }
+    }
+
+    /// Makes a memory region that opens nothing before a request registers it ([`crate::fast`]).
+    pub fn fast(init: MrInit<H>) -> Self {
+        Self {
+            fast: true,
+            ..Self::new(init)
+        }
+    }
+
+    /// The key, once the region has been added. Requests that register a region may change the lower
+    /// 8 bits.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// What it is made of now.
+    pub fn init(&self) -> &MrInit<H> {
+        &self.init
+    }
+
+    /// As [`Mr::init`], to be changed.
+    pub(crate) fn init_mut(&mut self) -> &mut MrInit<H> {
+        &mut self.init
+    }
+
+    /// Whether its key opens it now.
+    pub(crate) fn opens(&self) -> bool {
+        self.open == self.key
+    }
+
+    /// It has this key from now on, which opens it.
+    pub(crate) fn open(&mut self, key: u32) {
+        self.key = key;
+        self.open = key;
+    }
+
+    /// It opens nothing.
+    pub(crate) fn close(&mut self) {
+        self.open = 0;
+    }
+
+    /// Whether this is its key, or, of a region for fast registration, was or may become it.
+    fn is_named(&self, key: u32) -> bool {
+        let tag = if self.fast { TAG } else { 0 };
+        (self.key ^ key) & !tag == 0
+    }
+
+    /// Whether memory windows are bound to it. They open nothing when it is removed.
+    pub fn has_windows(&self) -> bool {
+        self.windows != 0
+    }
+}
+
+/// All memory regions and windows by their keys.
+pub(crate) struct Keys<H: Host> {
+    table: Table<H, Mr<H>, ()>,
+    pub(crate) windows: Windows<H>,
+}
+
+impl<H: Host> Keys<H> {
+    pub(crate) fn new(seed: u32) -> Self {
+        // Index 0 is left out, so that small numbers are no keys. A seed of 0 would begin with
+        // known generations.
+        Self {
+            table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
+            windows: Windows::new(seed | 1),
+        }
+    }
+
+    pub(crate) fn add(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
+        if !mr.init.memory.is_addressable() {
+            return Err(Refused {
+                error: Error::Invalid,
+                object: mr,
+            });
+        }
+        let mut key = 0;
+        self.table.insert(mr, |mr, index, generation| {
+            key = index.wrapping_shl(8) | u32::from(generation);
+            mr.key = key;
+            mr.open = if mr.fast { 0 } else { key };
+        })?;
+        Ok(key)
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
+        let index = key.wrapping_shr(8);
+        let last = match self.table.get(index) {
+            Some(mr) if mr.is_named(key) => mr.key,
+            _ => return Err(Error::NotFound),
+        };
+        // The user of a region for fast registration has used up generations as well.
+        self.table.set_generation(index, last as u8);
+        self.table.remove(index).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn rereg(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
+        let mr = match self.table.get_mut(key.wrapping_shr(8)) {
+            Some(mr) if mr.key == key && !mr.fast => mr,
+            _ => return Err(Error::NotFound),
+        };
+        if mr.windows != 0 {
+            return Err(Error::Busy);
+        }
+        let init = &mut mr.init;
+        if let Some(memory) = &mut change.memory {
+            if !memory.is_addressable() {
+                return Err(Error::Invalid);
+            }
+            core::mem::swap(&mut init.memory, memory);
+        }
+        init.pd = change.pd.unwrap_or(init.pd);
+        init.access = change.access.unwrap_or(init.access);
+        Ok(())
+    }
+
+    pub(crate) fn mr(&self, key: u32) -> Result<&Mr<H>, Error> {
+        let mr = self.table.get(key.wrapping_shr(8));
+        mr.filter(|mr| mr.is_named(key)).ok_or(Error::NotFound)
+    }
+
+    /// The region for fast registration that a key names, whether it opens it or not.
+    pub(crate) fn fast_mut(&mut self, key: u32) -> Option<&mut Mr<H>> {
+        let mr = self.table.get_mut(key.wrapping_shr(8))?;
+        (mr.fast && mr.is_named(key)).then_some(mr)
+    }
+
+    /// A memory window was bound to a region, or is not any more.
+    pub(crate) fn count_window(&mut self, key: u32, bound: bool) {
+        match self.table.get_mut(key.wrapping_shr(8)) {
+            Some(mr) if mr.key == key => {
+                let step = if bound { 1 } else { u32::MAX };
+                mr.windows = mr.windows.wrapping_add(step);
+            }
+            _ => (),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Mr<H>, ()>,
+    ) -> Option<TableChunk<H, Mr<H>, ()>> {
+        self.table.grow(chunk)
+    }
+
+    /// Checks one use of a key: every use there is, local and remote, goes through here.
+    ///
+    /// Answers the region and the offset of the first byte in it (IBA volume 1, C10-56 and
+    /// following: key, protection domain, rights and bounds all must match).
+    #[inline(always)]
+    pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        if Windows::<H>::index(want.key).is_some() {
+            self.check_window(*want)
+        } else {
+            self.check_region(want)
+        }
+    }
+
+    /// [`Keys::check`] of a key that the program itself uses. A window opens to peers only (C10-70), so
+    /// that has to be a region's.
+    #[inline(always)]
+    pub(crate) fn check_local(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        self.check_region(want)
+    }
+
+    /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of a
+    /// region's key needs no function and no memory.
+    #[inline(never)]
+    fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        self.check_region(&self.windows.translate(&want)?)
+    }
+
+    /// [`Keys::check`] of what has to be a region's key.
+    #[inline(always)]
+    pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
+        let mr = match self.table.get(want.key.wrapping_shr(8)) {
+            Some(mr) if mr.open == want.key => mr,
+            _ => return Err(KeyError::Stale),
+        };
+        if mr.init.pd != want.pd {
+            return Err(KeyError::Domain);
+        }
+        if !mr.init.access.allows(want.need) {
+            return Err(KeyError::Right);
+        }
+        let memory = &mr.init.memory;
+        let offset = want.addr.checked_sub(memory.iova).ok_or(KeyError::Range)?;
+        match offset.checked_add(want.length) {
+            Some(end) if end <= memory.length => Ok((&memory.region, offset)),
+            _ => Err(KeyError::Range),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that programs have registered: keys, memory windows, and copies by scatter/gather lists.
+
+pub(crate) mod bind;
+pub mod fast;
+pub(crate) mod key;
+pub(crate) mod key_use;
+pub(crate) mod sgl;
+pub(crate) mod window;

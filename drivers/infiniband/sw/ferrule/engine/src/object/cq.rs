@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues: the ring, its consumer, and the event that an armed queue raises.
+
+use zerocopy::byteorder::little_endian::U32;
+
+use crate::base::{
+    abi,
+    counters::{
+        Count,
+        Counters, //
+    },
+    error::{
+        Error,
+        Refused,
+        TableKind, //
+    },
+    event::CqEvent,
+    host::{
+        CompletionRing,
+        Host, //
+    },
+    list::{
+        Link,
+        Links,
+        List, //
+    },
+    table::{
+        tops,
+        Table,
+        TableChunk, //
+    },
+};
+
+/// The most completion queues of an engine.
+pub const MAX_CQ: u32 = 1 << 16;
+
+/// What a completion queue is made of.
+pub struct CqInit<H: Host> {
+    /// Slots: a power of two, at most [`abi::MAX_CQ_DEPTH`].
+    pub depth: u32,
+    /// The ring, zeroed, and its control words, zeroed.
+    pub ring: H::CompletionRing,
+    /// Whose events the host is told.
+    pub handle: H::CqHandle,
+}
+
+/// The ring that a completion queue is to go on with.
+pub struct CqResize<H: Host> {
+    /// Slots: a power of two, at most [`abi::MAX_CQ_DEPTH`].
+    pub depth: u32,
+    /// The ring, zeroed, with the control words that the queue has. When the queue has been
+    /// resized, this is the ring of before.
+    pub ring: H::CompletionRing,
+}
+
+/// What [`Engine::query_cq`](crate::Engine::query_cq) answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqInfo {
+    /// Slots.
+    pub depth: u32,
+    /// Completions written so far.
+    pub producer: u32,
+    /// The consumer's index, as last read.
+    pub consumer: u32,
+    /// A completion was lost for want of room.
+    pub overrun: bool,
+}
+
+/// A completion queue.
+pub struct Cq<H: Host> {
+    ring: H::CompletionRing,
+    handle: H::CqHandle,
+    depth: u32,
+    /// The index of the first completion in this ring, whose slot is 0.
+    base: u32,
+    producer: u32,
+    /// The consumer's index as last read; read again only when it says that the ring is full.
+    consumer: u32,
+    overrun: bool,
+    /// Queues that complete here; a queue pair may count twice.
+    users: u32,
+    arming: Arming,
+}
+
+/// The engine's side of arming: when to raise an event.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Arming {
+    /// The sequence number of the last event.
+    last: u32,
+    /// A completion was written since the arm word was last looked at that raises an event even
+    /// where only solicited ones do.
+    solicited: bool,
+}
+
+impl Arming {
+    /// Notes that a completion was written.
+    #[inline]
+    pub(crate) fn note(&mut self, solicited: bool) {
+        self.solicited |= solicited;
+    }
+
+    /// Decides, by the arm word as read after the completions and a full fence, whether to raise
+    /// an event now.
+    #[inline]
+    pub(crate) fn decide(&mut self, arm: u32) -> bool {
+        let solicited = core::mem::take(&mut self.solicited);
+        let number = arm.wrapping_shr(abi::CQ_ARM_SN_SHIFT);
+        if number == self.last || (arm & abi::CQ_ARM_SOLICITED != 0 && !solicited) {
+            return false;
+        }
+        self.last = number;
+        true
+    }
+}
+
+/// The phase of the `nth` completion of a ring: 1 in the first lap, 0 in the second, and so on.
+#[inline]
+pub(crate) fn phase(nth: u32, depth: u32) -> u32 {
+    if nth & depth == 0 {
+        abi::CQE_PHASE
+    } else {
+        0
+    }
+}
+
+fn is_depth(depth: u32) -> bool {
+    depth.is_power_of_two() && depth <= abi::MAX_CQ_DEPTH
+}
+
+impl<H: Host> Cq<H> {
+    /// Makes a completion queue, to be handed to [`Engine::add_cq`](crate::Engine::add_cq).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a depth that is not a power of two, or too large.
+    pub fn new(init: CqInit<H>) -> Result<Self, Error> {
+        if !is_depth(init.depth) {
+            return Err(Error::Invalid);
+        }
+        Ok(Self {
+            ring: init.ring,
+            handle: init.handle,
+            depth: init.depth,
+            base: 0,
+            producer: 0,
+            consumer: 0,
+            overrun: false,
+            users: 0,
+            arming: Arming::default(),
+        })
+    }
+
+    /// Whose events the host is told.
+    pub fn handle(&self) -> &H::CqHandle {
+        &self.handle
+    }
+
+    /// Whether there is room for one more completion.
+    fn has_room(&mut self) -> bool {
+        self.unread() < self.depth || {
+            self.read_consumer();
+            self.unread() < self.depth
+        }
+    }
+
+    /// Completions that were not consumed, as far as is known.
+    #[inline]
+    fn unread(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer)
+    }
+
+    /// Looks how far the consumer is.
+    fn read_consumer(&mut self) {
+        let consumer = self.ring.consumer();
+        // The program writes this word. Where it claims to have consumed what was never produced,
+        // or to have gone back, the last index that made sense stands.
+        if self.producer.wrapping_sub(consumer) <= self.unread() {
+            self.consumer = consumer;
+        }
+    }
+
+    /// Goes on with another ring, and answers the index of the first completion there.
+    fn resize(&mut self, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        if !is_depth(resize.depth) {
+            return Err(Error::Invalid);
+        }
+        self.read_consumer();
+        // What was not consumed stays in the ring of before, and counts here all the same.
+        if self.unread() > resize.depth {
+            return Err(Error::Invalid);
+        }
+        core::mem::swap(&mut self.ring, &mut resize.ring);
+        self.depth = resize.depth;
+        self.base = self.producer;
+        Ok(self.base)
+    }
+
+    /// Writes a completion.
+    fn push(&mut self, cqe: &abi::Cqe, solicited: bool) -> Result<(), Overrun> {
+        if self.overrun || !self.has_room() {
+            return Err(Overrun);
+        }
+        let nth = self.producer.wrapping_sub(self.base);
+        let slot = nth & self.depth.wrapping_sub(1);
+        self.ring.write(slot, cqe);
+        self.ring.publish(slot, phase(nth, self.depth));
+        self.producer = self.producer.wrapping_add(1);
+        self.arming.note(solicited);
+        Ok(())
+    }
+}
+
+/// A completion could not be written: its queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overrun;
+
+/// What belongs to a completion queue's number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CqLink {
+    /// In the list of queues that got completions since events were last raised.
+    touched: Link,
+}
+
+impl<H: Host> Links for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {
+    #[inline]
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        Some(&mut self.link_mut(index)?.touched)
+    }
+}
+
+/// All completion queues.
+pub(crate) struct Cqs<H: Host> {
+    table: Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }>,
+    touched: List,
+}
+
+impl<H: Host> Cqs<H> {
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::new(TableKind::Cqs, 0, MAX_CQ, 0),
+            touched: List::EMPTY,
+        }
+    }
+
+    pub(crate) fn add(&mut self, cq: H::Box<Cq<H>>) -> Result<u32, Refused<H::Box<Cq<H>>>> {
+        self.table.insert(cq, |_, _, _| ())
+    }
+
+    pub(crate) fn remove(&mut self, cqn: u32) -> Result<H::Box<Cq<H>>, Error> {
+        match self.table.get(cqn) {
+            Some(cq) if cq.users != 0 => Err(Error::Busy),
+            _ => self.table.remove(cqn).ok_or(Error::NotFound),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Cq<H>, CqLink>,
+    ) -> Option<TableChunk<H, Cq<H>, CqLink>> {
+        self.table.grow(chunk)
+    }
+
+    pub(crate) fn resize(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        let cq = self.table.get_mut(cqn).ok_or(Error::NotFound)?;
+        cq.resize(resize)
+    }
+
+    pub(crate) fn query(&self, cqn: u32) -> Result<CqInfo, Error> {
+        let cq = self.table.get(cqn).ok_or(Error::NotFound)?;
+        Ok(CqInfo {
+            depth: cq.depth,
+            producer: cq.producer,
+            consumer: cq.consumer,
+            overrun: cq.overrun,
+        })
+    }
+
+    /// Lets a queue go on as if so many completions had been written and consumed.
+    #[cfg(test)]
+    pub(crate) fn set_indices(&mut self, cqn: u32, index: u32) {
+        let cq = self.table.get_mut(cqn).unwrap();
+        (cq.producer, cq.consumer) = (index, index);
+    }
+
+    pub(crate) fn exists(&self, cqn: u32) -> bool {
+        self.table.get(cqn).is_some()
+    }
+
+    /// Counts a queue that completes here.
+    pub(crate) fn add_user(&mut self, cqn: u32) {
+        if let Some(cq) = self.table.get_mut(cqn) {
+            cq.users = cq.users.wrapping_add(1);
+        }
+    }
+
+    /// A queue that completed here is gone.
+    pub(crate) fn remove_user(&mut self, cqn: u32) {
+        if let Some(cq) = self.table.get_mut(cqn) {
+            cq.users = cq.users.wrapping_sub(1);
+        }
+    }
+
+    /// Writes a completion; its phase is set here.
+    ///
+    /// A queue that overruns is in error from then on: told once, and every queue pair that
+    /// completes there finds out with its next completion (IBA volume 1, 11.6.3.1).
+    pub(crate) fn push(
+        &mut self,
+        host: &mut H,
+        counters: &mut Counters,
+        cqn: u32,
+        cqe: &mut abi::Cqe,
+        solicited: bool,
+    ) -> Result<(), Overrun> {
+        let cq = self.table.get_mut(cqn).ok_or(Overrun)?;
+        cqe.phase = U32::ZERO;
+        match cq.push(cqe, solicited) {
+            Ok(()) => {
+                counters.completions.count(1);
+                self.touched.push_back(&mut self.table, cqn);
+                Ok(())
+            }
+            Err(overrun) => {
+                counters.completion_overruns.count(1);
+                if !cq.overrun {
+                    cq.overrun = true;
+                    host.cq_event(&cq.handle, CqEvent::Error);
+                }
+                Err(overrun)
+            }
+        }
+    }
+
+    /// Raises the events of all queues that were armed and got completions.
+    pub(crate) fn raise_events(&mut self, host: &mut H, counters: &mut Counters) {
+        if self.touched.is_empty() {
+            return;
+        }
+        // The program arms, fences, and polls once more; the engine completes, fences, and looks
+        // at the arm word. So at least one of the two sees what the other did.
+        H::fence();
+        while let Some(cqn) = self.touched.pop_front(&mut self.table) {
+            if let Some(cq) = self.table.get_mut(cqn) {
+                if cq.arming.decide(cq.ring.arm()) {
+                    counters.completion_events.count(1);
+                    host.completion_event(&cq.handle);
+                }
+            }
+        }
+    }
+}

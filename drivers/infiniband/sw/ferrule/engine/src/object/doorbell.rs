@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine's side of the doorbell protocol that the head of `ferrule-abi.h` tells.
+//!
+//! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The
+//! engine acknowledges first, fences, and only then reads what lies below: so what a program
+//! stored before it found its bit rung already is seen, and what it stores afterwards is rung
+//! anew. This is the code that the model in `tests/loom.rs` runs.
+//!
+//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`Walk`].
+
+use crate::base::{
+    abi::DB_TOP_WORDS,
+    host::Doorbells,
+    walk::Walk, //
+};
+
+/// The words of 64 doorbells in which a context has a queue pair.
+pub(crate) struct Owned {
+    /// A bit for each word.
+    words: [u64; DB_TOP_WORDS],
+    /// A bit for each of these that is not 0: a scan has no time to look at the others.
+    tops: u64,
+}
+
+impl Owned {
+    /// No word yet.
+    pub(crate) const NONE: Owned = Owned {
+        words: [0; DB_TOP_WORDS],
+        tops: 0,
+    };
+
+    /// Whether a word below this one of the top is owned.
+    pub(crate) fn has_top(&self, top: usize) -> bool {
+        self.words.get(top).is_some_and(|&words| words != 0)
+    }
+
+    /// A word has a queue pair now, or has none any more.
+    pub(crate) fn set(&mut self, word: usize, owned: bool) {
+        let set = |bits: u64, bit: usize, value: bool| {
+            let bit = 1u64.wrapping_shl(bit as u32);
+            if value {
+                bits | bit
+            } else {
+                bits & !bit
+            }
+        };
+        let top = word / 64;
+        if let Some(words) = self.words.get_mut(top) {
+            *words = set(*words, word % 64, owned);
+            self.tops = set(self.tops, top, *words != 0);
+        }
+    }
+}
+
+/// How far the doorbells of a context have been taken.
+pub(crate) struct Scan {
+    /// The count of the context as of the last look at it.
+    seq: u32,
+    /// The walk over its doorbells that this look led to.
+    walk: Walk,
+}
+
+impl Scan {
+    /// Nothing was ever rung.
+    pub(crate) const NONE: Scan = Scan {
+        seq: 0,
+        walk: Walk::OVER,
+    };
+
+    /// Whether all is taken that was rung by the last look at the count.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.walk.is_over()
+    }
+
+    /// Whether something is left to be taken, or was rung since.
+    #[inline]
+    pub(crate) fn is_rung<D: Doorbells>(&self, area: &D) -> bool {
+        !self.is_over() || area.seq() != self.seq
+    }
+
+    /// Takes the doorbells that are rung, as far as `looks` go, and calls `rung` with each. A look at the count
+    /// of the context costs one, too.
+    ///
+    /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
+    /// pair is no more work than one that rings none.
+    ///
+    /// When `rung` is called, everything that was stored before the doorbell was rung can be read: a doorbell that is
+    /// acknowledged and waits for the rest of the walk is rung anew by whoever stores something meanwhile. No word
+    /// is looked at while the count has not changed. Answers whether it had.
+    #[inline]
+    pub(crate) fn take<D: Doorbells>(
+        &mut self,
+        area: &D,
+        owned: &Owned,
+        fence: impl Fn(),
+        looks: &mut u32,
+        rung: impl FnMut(u32),
+    ) -> bool {
+        let mut walk = self.walk;
+        if walk.is_over() {
+            // The count is read before the bits: what is rung from here on changes it once more.
+            let count = area.seq();
+            *looks = looks.saturating_sub(1);
+            if count == self.seq {
+                return false;
+            }
+            self.seq = count;
+            walk = Walk::new(owned.tops);
+        }
+        let take_top = |top: u32| {
+            let top = top as usize;
+            let acknowledged = area.ack_top(top);
+            let words = area.top(top) ^ acknowledged;
+            if words != 0 {
+                area.set_ack_top(top, acknowledged ^ words);
+                fence();
+            }
+            words & owned.words.get(top).copied().unwrap_or(0)
+        };
+        let take_leaf = |leaf: u32| {
+            let leaf = leaf as usize;
+            let acknowledged = area.ack_leaf(leaf);
+            let doorbells = area.leaf(leaf) ^ acknowledged;
+            if doorbells != 0 {
+                area.set_ack_leaf(leaf, acknowledged ^ doorbells);
+                fence();
+            }
+            doorbells
+        };
+        walk.go_on(looks, take_top, take_leaf, rung);
+        self.walk = walk;
+        true
+    }
+}
+
+/// Lets all doorbells of a word be at rest: none of them belongs to a queue pair yet.
+pub(crate) fn forget<D: Doorbells>(area: &D, word: usize) {
+    area.set_ack_leaf(word, area.leaf(word));
+}
+
+/// Lets all of a word of the top be at rest: nothing below it belongs to a queue pair yet.
+pub(crate) fn forget_top<D: Doorbells>(area: &D, top: usize) {
+    area.set_ack_top(top, area.top(top));
+}

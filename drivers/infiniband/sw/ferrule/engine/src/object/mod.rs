@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What programs create beside queue pairs, and the requests that they post.
+
+pub(crate) mod address;
+pub(crate) mod context;
+pub(crate) mod cq;
+pub(crate) mod doorbell;
+pub(crate) mod multicast;
+pub(crate) mod port;
+pub(crate) mod qp_init;
+pub(crate) mod request;
+pub(crate) mod srq;

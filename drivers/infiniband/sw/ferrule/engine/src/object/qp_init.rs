@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a queue pair is made of.
+
+use crate::base::{
+    attr::{
+        Capabilities,
+        QpType, //
+    },
+    host::Host,
+    id::ContextId,
+    ring::RingLayout, //
+};
+
+/// What a queue pair is made of.
+pub struct QpInit<H: Host> {
+    /// The user context whose doorbells ring it; `None` for a queue pair of the host's own, which
+    /// [`Engine::ring_qp`](crate::Engine::ring_qp) rings.
+    pub context: Option<ContextId>,
+    /// The protection domain.
+    pub pd: u32,
+    /// The transport service.
+    pub qp_type: QpType,
+    /// It is the port's queue pair for general services, whose number is [`GSI`], and of which there
+    /// is one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
+    pub gsi: bool,
+    /// The completion queue of the send queue.
+    pub send_cq: u32,
+    /// The completion queue of the receive queue.
+    pub recv_cq: u32,
+    /// The shared receive queue, if there is one: then the queue pair has no receive ring.
+    pub srq: Option<u32>,
+    /// What the queue pair can hold.
+    pub cap: Capabilities,
+    /// Every send request completes with a completion.
+    pub sq_sig_all: bool,
+    /// The slots of the send queue.
+    pub sq: RingLayout,
+    /// The slots of the receive queue; none with a shared receive queue.
+    pub rq: RingLayout,
+    /// Where [`abi::QpCtrl`](crate::abi::QpCtrl) stands, in bytes from the start of the buffer.
+    pub ctrl: u32,
+    /// The buffer, zeroed.
+    pub queue: H::Queue,
+    /// Whose events the host is told.
+    pub handle: H::QpHandle,
+}
+
+/// The number of the queue pair for general services.
+pub const GSI: u32 = 1;

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder: judges what a peer sends, places it, and says how the peer is to be answered.
+
+use crate::{
+    base::{
+        abi::{
+            wc_flags,
+            wc_opcode, //
+        },
+        attr::{
+            Access,
+            State, //
+        },
+        counters::Count,
+        event::QpEvent,
+        host::Host,
+        psn,
+        status::Status, //
+    },
+    memory::{
+        key::Keys,
+        sgl::{
+            self,
+            Memory,
+            Pieces,
+            Side,
+            Unreachable, //
+        },
+    },
+    object::request::{
+        NoReceive,
+        Opcode, //
+    },
+    operation::{
+        atomic,
+        completion::{
+            complete_receive_in_error,
+            Completion, //
+        },
+        message::Message,
+        read,
+        reply::{
+            Refusal,
+            Reply, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        receive_queue::{
+            Inbound,
+            ReceiveQueue, //
+        },
+    },
+};
+
+/// Takes a piece of a message from a peer.
+///
+/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
+#[inline(always)]
+pub(crate) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: &mut Message<'_, H>,
+) -> Reply {
+    // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
+    // and following). There is one P_Key, so that always matches.
+    let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
+    if !ready || !message.is_from_peer(core) {
+        return Reply::Silence;
+    }
+    if message.psn != rq.psn {
+        bus.counters.sequence_errors.count(1);
+        // Ahead of what is expected, packets were lost: that is told (C9-112). Behind, it would be
+        // a packet that was seen before; no peer on this engine sends one twice, so the two were
+        // given numbers that do not fit, and nothing comes of it.
+        return if psn::is_ahead(message.psn, rq.psn) {
+            Reply::OutOfSequence
+        } else {
+            Reply::Silence
+        };
+    }
+    rq.establish(bus, core);
+    let refusal = match accept(bus, core, rq, message) {
+        Ok(reply) => return reply,
+        Err(refusal) => refusal,
+    };
+    bus.counters.responder_errors.count(1);
+    let handle = &core.init.handle;
+    let (status, event) = match refusal {
+        Refusal::InvalidRequest => (Status::RemoteInvalidRequest, Some(QpEvent::RequestError)),
+        Refusal::Access => (Status::RemoteAccess, Some(QpEvent::AccessError)),
+        Refusal::Broken => (Status::RemoteOperation, Some(QpEvent::Fatal)),
+        Refusal::Receive { local, remote } => {
+            // The completion tells the error, so no event does (IBA volume 1, 9.9.3.1, class A).
+            let told = complete_receive_in_error(bus, core, rq, local);
+            rq.finish();
+            (remote, told.is_err().then_some(QpEvent::Fatal))
+        }
+    };
+    if let Some(event) = event {
+        bus.host.qp_event(handle, event);
+    }
+    Reply::Refuse(status)
+}
+
+/// Judges the piece, places its bytes and completes the receive request it may end.
+#[inline(always)]
+pub(crate) fn accept<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: &mut Message<'_, H>,
+) -> Result<Reply, Refusal> {
+    let opcode = message.opcode;
+    let kind = match opcode {
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => Inbound::Send,
+        Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
+        // A single packet asks for all of these, so that this side is never in the middle of one.
+        Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Inbound::Nothing,
+        // The requester keeps these to itself.
+        Opcode::LocalInv | Opcode::BindWindow | Opcode::Register => {
+            return Err(Refusal::InvalidRequest)
+        }
+    };
+    // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
+    let expected = if message.is_first {
+        Inbound::Nothing
+    } else {
+        kind
+    };
+    if rq.inbound != expected {
+        return Err(Refusal::InvalidRequest);
+    }
+    let reply = match opcode {
+        Opcode::Read => read::answer(bus, core, message)?,
+        Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(bus, core, message)?,
+        _ => place(bus, core, rq, message, kind)?,
+    };
+    if reply != Reply::Acknowledge {
+        return Ok(reply);
+    }
+    rq.psn = psn::advance(rq.psn, message.packets);
+    bus.counters.bytes.count(u64::from(message.length));
+    if !message.is_last {
+        rq.inbound = kind;
+        return Ok(reply);
+    }
+    rq.inbound = Inbound::Nothing;
+    if opcode == Opcode::SendWithInv {
+        // The data have been placed; that the key stays valid is what the receiver has to know
+        // (IBA volume 1, 9.9.3.1, class J).
+        let key = u32::from_le_bytes(message.head.imm_or_inv);
+        bus.keys
+            .invalidate_by_peer(core.init.pd, core.id, key)
+            .map_err(|_| Refusal::Receive {
+                local: Status::RemoteInvalidRequest,
+                remote: Status::RemoteAccess,
+            })?;
+    }
+    bus.counters.messages.count(1);
+    if rq.busy {
+        let told = complete_receive(bus, core, rq, message);
+        rq.finish();
+        if !told {
+            return Err(Refusal::Broken);
+        }
+    }
+    Ok(reply)
+}
+
+/// Places the bytes of a piece of a SEND or an RDMA WRITE.
+#[inline(always)]
+fn place<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: &mut Message<'_, H>,
+    kind: Inbound,
+) -> Result<Reply, Refusal> {
+    let opcode = message.opcode;
+    let length = message.total;
+    if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
+        return Err(Refusal::InvalidRequest);
+    }
+    let takes_receive = match opcode {
+        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => message.is_first,
+        Opcode::WriteWithImm => message.is_last,
+        _ => false,
+    };
+    if takes_receive {
+        match rq.take(bus, core) {
+            Ok(()) => (),
+            Err(NoReceive::Empty) => return Ok(Reply::NotReady(core.attr.min_rnr_timer)),
+            Err(NoReceive::Malformed(local)) => {
+                return Err(Refusal::Receive {
+                    local,
+                    remote: Status::RemoteOperation,
+                });
+            }
+            Err(NoReceive::Jump) => return Err(Refusal::Broken),
+        }
+    }
+    let copied = match kind {
+        Inbound::Send => {
+            if !rq.has_room(length) {
+                // The message is longer than the buffer for it (C9-97 and following).
+                return Err(Refusal::Receive {
+                    local: Status::LocalLength,
+                    remote: Status::RemoteInvalidRequest,
+                });
+            }
+            copy(bus.keys, message, &mut rq.target())
+        }
+        _ => {
+            // Checked for the whole range before a byte is placed, and again with every piece, for
+            // the region may have been deregistered since.
+            let whole = message.remote(core, Access::REMOTE_WRITE);
+            let memory = Memory::opened(bus.keys, &whole, message.offset);
+            copy(bus.keys, message, &mut memory.ok_or(Refusal::Access)?)
+        }
+    };
+    match copied {
+        Ok(()) => Ok(Reply::Acknowledge),
+        Err(Unreachable::Source) => Ok(Reply::LocalLost),
+        Err(Unreachable::Target) if kind == Inbound::Send => {
+            // The buffer of the receive request is not what it should be (C9-99, class A).
+            Err(Refusal::Receive {
+                local: Status::LocalProtection,
+                remote: Status::RemoteOperation,
+            })
+        }
+        Err(Unreachable::Target) => Err(Refusal::Access),
+    }
+}
+
+/// Copies the bytes of a piece from the requester's side: for each kind that this may be by itself,
+/// so that no copy has kinds to tell apart.
+#[inline(always)]
+fn copy<H: Host>(
+    keys: &Keys<H>,
+    message: &mut Message<'_, H>,
+    target: &mut impl Pieces<H>,
+) -> Result<(), Unreachable> {
+    let length = message.length;
+    match message.local() {
+        Side::Inline(mut bytes) => sgl::copy(keys, &mut bytes, target, length),
+        Side::Packet(mut packet) => sgl::copy(keys, &mut packet, target, length),
+        Side::List(mut list) => sgl::copy(keys, &mut list, target, length),
+        Side::Memory(mut memory) => sgl::copy(keys, &mut memory, target, length),
+    }
+}
+
+/// Completes the receive request that the message took; answers whether that could be told.
+fn complete_receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &ReceiveQueue,
+    message: &Message<'_, H>,
+) -> bool {
+    let flags = match message.opcode {
+        Opcode::SendWithImm | Opcode::WriteWithImm => wc_flags::WITH_IMM,
+        Opcode::SendWithInv => wc_flags::WITH_INV,
+        _ => 0,
+    };
+    Completion {
+        wr_id: rq.request.head.wr_id.get(),
+        status: Status::Success,
+        opcode: match message.opcode {
+            Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
+            _ => wc_opcode::RECV,
+        },
+        length: message.total,
+        data: if flags != 0 {
+            message.head.imm_or_inv
+        } else {
+            [0; 4]
+        },
+        flags,
+        source: message.from,
+        sl: 0,
+        queue_index: rq.request.index.wrapping_add(1),
+        solicited: message.is_solicited(),
+    }
+    .write(bus, core, core.init.recv_cq)
+    .is_ok()
+}

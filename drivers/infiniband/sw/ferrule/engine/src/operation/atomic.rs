@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Atomic operations at the responder.
+//!
+//! They are instructions of the CPU on the registered memory itself, so they are atomic with each
+//! other on every engine and with what programs do (`IB_ATOMIC_GLOB`), and no lock is taken.
+
+use crate::{
+    base::{
+        abi,
+        attr::Access,
+        host::{
+            Host,
+            Region, //
+        },
+    },
+    memory::sgl::{
+        self,
+        Inline, //
+    },
+    object::request::{
+        Opcode,
+        WORD, //
+    },
+    operation::{
+        message::{
+            Bytes,
+            Message, //
+        },
+        reply::{
+            Refusal,
+            Reply, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core, //
+    },
+};
+
+/// Carries an atomic operation out and hands what was there to the peer.
+pub(crate) fn answer<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    message: &mut Message<'_, H>,
+) -> Result<Reply, Refusal> {
+    // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
+    if !core.attr.access.allows(Access::REMOTE_ATOMIC) || core.attr.max_dest_rd_atomic == 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    let word = message.remote(core, Access::REMOTE_ATOMIC);
+    let (region, offset) = bus.keys.check(&word).map_err(|_| Refusal::Access)?;
+    // The address has to be a multiple of 8, else the request is invalid (IBA volume 1, 9.4.5).
+    if word.addr & 7 != 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    let head = message.head;
+    let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
+    let before = match message.opcode {
+        Opcode::CompareSwap => {
+            region.compare_swap(offset, words.compare_add.get(), words.swap.get())
+        }
+        _ => region.fetch_add(offset, words.compare_add.get()),
+    };
+    // Where addresses count from an odd place in memory, the word itself may not be aligned.
+    let before = before.map_err(|_| Refusal::InvalidRequest)?;
+    if let Bytes::Packet { found, .. } = &mut message.bytes {
+        *found = before;
+        return Ok(Reply::Acknowledge);
+    }
+    let before = before.to_ne_bytes();
+    let mut source = Inline(&before);
+    match sgl::copy(bus.keys, &mut source, &mut message.local(), WORD) {
+        Ok(()) => Ok(Reply::Acknowledge),
+        Err(_) => Ok(Reply::LocalLost),
+    }
+}

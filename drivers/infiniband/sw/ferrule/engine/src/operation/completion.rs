@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completions of requests, of both queues, and the flush of what is left in error.
+
+use zerocopy::byteorder::little_endian::{
+    U16,
+    U32,
+    U64, //
+};
+
+use crate::{
+    base::{
+        abi,
+        counters::Count,
+        event::{
+            QpEvent,
+            Trace, //
+        },
+        host::Host,
+        status::Status, //
+    },
+    object::{
+        cq::Overrun,
+        request::completion_opcode, //
+    },
+    queue_pair::{
+        bus::{
+            Bus,
+            Next, //
+        },
+        core::Core,
+        qp::Qp,
+        receive_queue::ReceiveQueue,
+        send_queue::SendQueue, //
+    },
+};
+
+/// What a completion tells, beside whose it is.
+pub(crate) struct Completion {
+    pub(crate) wr_id: u64,
+    pub(crate) status: Status,
+    /// `enum ferrule_wc_opcode`.
+    pub(crate) opcode: u8,
+    pub(crate) length: u32,
+    /// Immediate data or a key that was invalidated, with the flag that says which.
+    pub(crate) data: [u8; 4],
+    pub(crate) flags: u8,
+    pub(crate) source: u32,
+    /// Service level of the message.
+    pub(crate) sl: u8,
+    /// The slots of the queue before this index are free.
+    pub(crate) queue_index: u32,
+    pub(crate) solicited: bool,
+}
+
+impl Completion {
+    /// Writes the completion to the queue `cqn`.
+    pub(crate) fn write<H: Host>(
+        &self,
+        bus: &mut Bus<'_, H>,
+        core: &Core<H>,
+        cqn: u32,
+    ) -> Result<(), Overrun> {
+        match self.status {
+            Status::Success => (),
+            Status::Flushed => bus.counters.flushed.count(1),
+            _ => bus.counters.request_errors.count(1),
+        }
+        bus.host.trace(&Trace::Completion {
+            qpn: core.id.number,
+            cqn,
+            wr_id: self.wr_id,
+            status: self.status,
+            opcode: self.opcode,
+            length: self.length,
+        });
+        let mut cqe = abi::Cqe {
+            wr_id: U64::new(self.wr_id),
+            qp_num: U32::new(core.id.number),
+            qp_gen: U32::new(core.id.generation),
+            byte_len: U32::new(self.length),
+            imm_or_inv: self.data,
+            src_qp: U32::new(self.source),
+            queue_index: U32::new(self.queue_index),
+            status: self.status as u8,
+            opcode: self.opcode,
+            flags: self.flags,
+            sl: self.sl,
+            pkey_index: U16::ZERO,
+            vendor_err: U16::ZERO,
+            timestamp: U64::new(bus.now),
+            reserved: [0; 12],
+            phase: U32::ZERO,
+        };
+        // A completion in error counts as a solicited one (IBA volume 1, 11.4.2.2).
+        let solicited = self.solicited || self.status != Status::Success;
+        bus.cqs
+            .push(bus.host, bus.counters, cqn, &mut cqe, solicited)
+    }
+}
+
+/// Writes the completion of the send request at hand, if one is due.
+///
+/// Success is told only where it was asked for; every other end is told always.
+#[inline]
+pub(crate) fn complete_send<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    sq: &SendQueue,
+    status: Status,
+) -> Result<(), Overrun> {
+    let request = sq.request();
+    if status == Status::Success && !request.is_signaled() && !core.init.sq_sig_all {
+        return Ok(());
+    }
+    complete(
+        bus,
+        core,
+        request.index,
+        request.head.wr_id.get(),
+        completion_opcode(request.head.opcode),
+        request.length,
+        status,
+    )
+}
+
+/// Writes the completion of the send request of slot `index`.
+pub(crate) fn complete<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    index: u32,
+    wr_id: u64,
+    opcode: u8,
+    length: u32,
+    status: Status,
+) -> Result<(), Overrun> {
+    Completion {
+        wr_id,
+        status,
+        opcode,
+        length: if status == Status::Success { length } else { 0 },
+        data: [0; 4],
+        flags: 0,
+        source: 0,
+        sl: 0,
+        queue_index: index.wrapping_add(1),
+        solicited: false,
+    }
+    .write(bus, core, core.init.send_cq)
+}
+
+/// Writes the completion of the receive request at hand, which did not take a message.
+pub(crate) fn complete_receive_in_error<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &ReceiveQueue,
+    status: Status,
+) -> Result<(), Overrun> {
+    let request = rq.request();
+    Completion {
+        wr_id: request.head.wr_id.get(),
+        status,
+        opcode: abi::wc_opcode::RECV,
+        length: 0,
+        data: [0; 4],
+        flags: 0,
+        source: 0,
+        sl: 0,
+        queue_index: request.index.wrapping_add(1),
+        solicited: false,
+    }
+    .write(bus, core, core.init.recv_cq)
+}
+
+/// Ends what is left in the send queue with flush errors, as far as the turn allows (C10-42).
+pub(crate) fn flush_send_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    let Qp { core, sq, wire, .. } = qp;
+    // What is on its way to a peer elsewhere comes first.
+    if core.is_acknowledged() && wire.outstanding(sq.consumer()) != 0 {
+        sq.rewind(wire.oldest());
+    }
+    while !bus.allowance.is_spent() {
+        if !sq.take_for_flush(core) {
+            wire.stop(sq.consumer());
+            return Next::Idle;
+        }
+        bus.allowance.take_request();
+        // A completion queue without room has told so; the queue is emptied all the same.
+        let _ = complete_send(bus, core, sq, Status::Flushed);
+        sq.finish();
+        wire.stop(sq.consumer());
+    }
+    Next::Again
+}
+
+/// Ends what is left in the receive queue with flush errors, as far as the turn allows (C10-42).
+pub(crate) fn flush_receive_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+    let Qp { core, rq, .. } = qp;
+    // The program posts, fences, and looks whether it has to ring; the engine asked it to, fences,
+    // and looks what was posted. So at least one of the two sees what the other did.
+    H::fence();
+    while !bus.allowance.is_spent() {
+        if !rq.take_for_flush(core) {
+            // What stands in a shared receive queue is for others to take. That this queue pair
+            // takes no more, and that its completions are all written, is told by an event (IBA
+            // volume 1, 11.6.3.4).
+            if core.init.srq.is_some() && rq.is_last_to_be_told() {
+                let handle = &core.init.handle;
+                bus.host.qp_event(handle, QpEvent::LastRequestReached);
+            }
+            return Next::Idle;
+        }
+        bus.allowance.take_request();
+        let _ = complete_receive_in_error(bus, core, rq, Status::Flushed);
+        rq.finish();
+    }
+    Next::Again
+}

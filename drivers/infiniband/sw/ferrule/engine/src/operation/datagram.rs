@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagrams: one packet each, to one queue pair or to all of a group, and nobody answers.
+
+use crate::{
+    base::{
+        abi::{
+            wc_flags,
+            wc_opcode, //
+        },
+        attr::{
+            QpType,
+            State, //
+        },
+        counters::Count,
+        grh,
+        host::Host,
+        status::Status, //
+    },
+    memory::sgl::{
+        self,
+        Inline,
+        Unreachable, //
+    },
+    object::request::{
+        NoReceive,
+        Opcode, //
+    },
+    operation::{
+        completion::Completion,
+        message::Message,
+        unreliable::{
+            drop_too_long,
+            end_in_error,
+            tell_broken, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        receive_queue::ReceiveQueue,
+        schedule::Qps, //
+    },
+};
+
+/// What the receiver finds of a datagram beside its data.
+pub(crate) struct Area {
+    /// The bytes before the data.
+    pub(crate) header: [u8; grh::LENGTH as usize],
+    /// The service level.
+    pub(crate) sl: u8,
+}
+
+/// What became of a datagram at a queue pair.
+pub(crate) enum Arrival {
+    /// It is there.
+    Delivered,
+    /// It was dropped.
+    Dropped,
+    /// The queue pair is to be moved to error.
+    Broken,
+    /// The sender's memory could not be read.
+    SourceLost,
+}
+
+/// Hands a datagram to the queue pair of a number, which is not at its turn.
+pub(crate) fn arrive<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    receiver: u32,
+    message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
+) -> Arrival {
+    let Some(peer) = qps.get_mut(receiver) else {
+        bus.counters.dropped.count(1);
+        return Arrival::Dropped;
+    };
+    let arrival = receive(bus, &peer.core, &mut peer.rq, message, area, qkey);
+    if let Arrival::Broken = arrival {
+        let index = peer.core.index();
+        peer.core.set_state(bus.host, State::Err);
+        qps.stop(index);
+    }
+    arrival
+}
+
+/// Takes a datagram, or drops it and counts that: nobody is told.
+pub(crate) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
+) -> Arrival {
+    let arrival = take(bus, core, rq, message, area, qkey);
+    if let Arrival::Dropped | Arrival::Broken = arrival {
+        bus.counters.dropped.count(1);
+    }
+    arrival
+}
+
+/// Takes a datagram, unless something forbids it.
+fn take<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    mut message: Message<'_, H>,
+    area: &Area,
+    qkey: u32,
+) -> Arrival {
+    let ready = matches!(
+        core.state,
+        State::Rtr | State::Rts | State::Sqd | State::Sqe
+    );
+    if core.init.qp_type != QpType::Ud || !ready {
+        return Arrival::Dropped;
+    }
+    if core.attr.qkey != qkey {
+        bus.counters.qkey_violations.count(1);
+        return Arrival::Dropped;
+    }
+    match rq.take(bus, core) {
+        Ok(()) => (),
+        Err(NoReceive::Empty) => return Arrival::Dropped,
+        Err(NoReceive::Malformed(status)) => {
+            // Moved to error whether that could be told or not.
+            let _ = end_in_error(bus, core, rq, status);
+            return Arrival::Broken;
+        }
+        Err(NoReceive::Jump) => {
+            tell_broken(bus, core);
+            return Arrival::Broken;
+        }
+    }
+    let length = message.length;
+    if !rq.has_room(length.wrapping_add(grh::LENGTH)) {
+        return match drop_too_long(bus, core, rq) {
+            Ok(()) => Arrival::Dropped,
+            Err(_) => Arrival::Broken,
+        };
+    }
+    let with_imm = message.opcode == Opcode::SendWithImm;
+    let mut copied = sgl::copy(
+        bus.keys,
+        &mut Inline(&area.header),
+        &mut rq.target(),
+        grh::LENGTH,
+    );
+    if copied.is_ok() {
+        copied = sgl::copy(bus.keys, &mut message.local(), &mut rq.target(), length);
+    }
+    bus.allowance.take_bytes(length.wrapping_add(grh::LENGTH));
+    match copied {
+        Ok(()) => (),
+        // The receive request stays for the next datagram.
+        Err(Unreachable::Source) => {
+            rq.abandon();
+            return Arrival::SourceLost;
+        }
+        // The buffer is not what it should be (IBA volume 1, 9.9.3, class A).
+        Err(Unreachable::Target) => {
+            let _ = end_in_error(bus, core, rq, Status::LocalProtection);
+            return Arrival::Broken;
+        }
+    }
+    bus.counters.messages.count(1);
+    bus.counters.bytes.count(u64::from(length));
+    let told = Completion {
+        wr_id: rq.request().head.wr_id.get(),
+        status: Status::Success,
+        opcode: wc_opcode::RECV,
+        length: length.wrapping_add(grh::LENGTH),
+        data: if with_imm {
+            message.head.imm_or_inv
+        } else {
+            [0; 4]
+        },
+        flags: wc_flags::GRH | if with_imm { wc_flags::WITH_IMM } else { 0 },
+        source: message.from,
+        sl: area.sl,
+        queue_index: rq.request().index.wrapping_add(1),
+        solicited: message.is_solicited(),
+    }
+    .write(bus, core, core.init.recv_cq);
+    rq.finish();
+    match told {
+        Ok(()) => Arrival::Delivered,
+        Err(_) => {
+            tell_broken(bus, core);
+            Arrival::Broken
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the work of a queue pair ends: without retries, in error, or drained.
+
+use crate::{
+    base::{
+        attr::State,
+        counters::Count,
+        event::QpEvent,
+        host::Host, //
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        qp::Qp,
+        schedule::Qps, //
+    },
+};
+
+/// Counts a retry; answers whether there are none left.
+pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
+    if bus.retries_for_ever && qp.core.attr.retry_cnt == 7 {
+        bus.counters.retries.count(1);
+        return false;
+    }
+    match qp.sq.retries.checked_sub(1) {
+        Some(left) => {
+            qp.sq.retries = left;
+            bus.counters.retries.count(1);
+            false
+        }
+        None => true,
+    }
+}
+
+/// The queue pair cannot tell any more how its requests end: it is in error, and says so.
+#[cold]
+pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+    if qp.core.state != State::Err {
+        bus.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);
+        enter_error(qps, bus.host, &mut qp.core);
+    }
+}
+
+/// Moves a queue pair to state ERR; its queues will be flushed at its next turns.
+pub(crate) fn enter_error<H: Host>(qps: &mut Qps<H>, host: &mut H, core: &mut Core<H>) {
+    core.set_state(host, State::Err);
+    qps.stop(core.index());
+}
+
+/// The send queue has drained in state SQD: tells it, if that was asked for (C10-26).
+pub(crate) fn tell_drained<H: Host>(host: &mut H, core: &Core<H>) {
+    if core.attr.en_sqd_async_notify {
+        host.qp_event(&core.init.handle, QpEvent::SendQueueDrained);
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests that a queue pair carries out by itself: bind, register, invalidate.
+
+use crate::{
+    base::host::Host,
+    memory::{
+        bind::{
+            Bind,
+            BindError, //
+        },
+        fast::Register, //
+    },
+    object::request::Opcode,
+    queue_pair::{
+        bus::Bus,
+        qp::Qp, //
+    },
+};
+
+/// Binds a window, registers a region or invalidates a key. All requests before have ended, so none
+/// still needs it; or it registers a region, which opens nothing yet.
+pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
+    let Qp { core, sq, .. } = qp;
+    let head = &sq.request.head;
+    match sq.request.opcode {
+        Opcode::BindWindow => bus.keys.bind(core.init.pd, core.id, &Bind::from(head)),
+        Opcode::Register => bus.keys.register(core.init.pd, &Register::from(head)),
+        _ => {
+            let key = u32::from_le_bytes(head.imm_or_inv);
+            bus.keys.invalidate(core.init.pd, core.id, key)
+        }
+    }
+}

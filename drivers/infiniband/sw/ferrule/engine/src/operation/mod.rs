@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What operations do, whether they come through memory or by packet, and how they end.
+
+pub(crate) mod accept;
+pub(crate) mod atomic;
+pub(crate) mod completion;
+pub(crate) mod datagram;
+pub(crate) mod ending;
+pub(crate) mod local_wr;
+pub(crate) mod message;
+pub(crate) mod read;
+pub(crate) mod reply;
+pub(crate) mod uc;
+pub(crate) mod unreliable;

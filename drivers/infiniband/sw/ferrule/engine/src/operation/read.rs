@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA READ at the responder: bytes of this side's memory for the peer.
+
+use crate::{
+    base::{
+        attr::Access,
+        host::Host, //
+    },
+    memory::sgl::{
+        self,
+        Memory,
+        Unreachable, //
+    },
+    operation::{
+        message::Message,
+        reply::{
+            Refusal,
+            Reply, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core, //
+    },
+};
+
+/// Hands a piece of what the peer asks for to it.
+pub(crate) fn answer<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    message: &mut Message<'_, H>,
+) -> Result<Reply, Refusal> {
+    // A queue pair that promised no resource for reads has none to answer from (IBA volume 1, 9.4.4).
+    if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    // Checked for the whole range before a byte is handed out, and again with every piece.
+    let whole = message.remote(core, Access::REMOTE_READ);
+    let mut source = Memory::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?;
+    if message.is_packet() {
+        return Ok(Reply::Acknowledge);
+    }
+    let piece = message.length;
+    match sgl::copy(bus.keys, &mut source, &mut message.local(), piece) {
+        Ok(()) => Ok(Reply::Acknowledge),
+        Err(Unreachable::Source) => Err(Refusal::Access),
+        Err(Unreachable::Target) => Ok(Reply::LocalLost),
+    }
+}

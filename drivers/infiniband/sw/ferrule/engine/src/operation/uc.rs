@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder of unreliable connections: what cannot be taken is dropped, and nobody is told.
+
+use crate::{
+    base::{
+        attr::State,
+        counters::Count,
+        host::Host,
+        status::Status, //
+    },
+    operation::{
+        accept::accept,
+        message::Message,
+        reply::{
+            Refusal,
+            Reply, //
+        },
+        unreliable::{
+            drop_too_long,
+            end_in_error,
+            tell_broken, //
+        },
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        receive_queue::ReceiveQueue, //
+    },
+};
+
+/// Takes a piece of a message from a peer.
+///
+/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`], which the peer
+/// does not get to know.
+pub(crate) fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: &mut Message<'_, H>,
+) -> Reply {
+    let ready = matches!(
+        core.state,
+        State::Rtr | State::Rts | State::Sqd | State::Sqe
+    );
+    if !ready || !message.is_from_peer(core) {
+        let is_counted = message.is_first || message.is_packet();
+        bus.counters.dropped.count(u64::from(is_counted));
+        return Reply::Silence;
+    }
+    if message.psn != rq.psn() {
+        bus.counters.sequence_errors.count(1);
+    }
+    if message.is_first {
+        // Whatever was lost before, a message that begins is taken with the number that it has, and
+        // what was left of the one before is dropped (C9-184 and following).
+        rq.abandon();
+        rq.set_psn(message.psn);
+    } else if message.psn != rq.psn() || !rq.is_within_message() {
+        bus.counters.dropped.count(u64::from(message.is_packet()));
+        rq.abandon();
+        rq.skip(message.psn, message.packets);
+        return Reply::Silence;
+    }
+    rq.establish(bus, core);
+    let dropped = match accept(bus, core, rq, message) {
+        Ok(Reply::Acknowledge) => return Reply::Acknowledge,
+        Ok(Reply::LocalLost) => {
+            rq.abandon();
+            return Reply::LocalLost;
+        }
+        Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
+        Err(Refusal::Broken) => {
+            tell_broken(bus, core);
+            return Reply::Refuse(Status::RemoteOperation);
+        }
+        Err(Refusal::Receive {
+            local: Status::LocalLength,
+            ..
+        }) => drop_too_long(bus, core, rq),
+        Err(Refusal::Receive { local, remote }) => {
+            // Moved to error whether that could be told or not.
+            let _ = end_in_error(bus, core, rq, local);
+            return Reply::Refuse(remote);
+        }
+    };
+    bus.counters.dropped.count(1);
+    rq.abandon();
+    rq.skip(message.psn, message.packets);
+    match dropped {
+        Ok(()) => Reply::Silence,
+        Err(_) => Reply::Refuse(Status::RemoteOperation),
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a queue pair works with at its turn, and how that ends.
+
+use crate::{
+    base::{
+        budget::Budget,
+        counters::Counters,
+        host::Host, //
+    },
+    congestion::Path,
+    memory::key::Keys,
+    object::{
+        cq::Cqs,
+        port::Port,
+        srq::Srqs, //
+    },
+};
+
+/// What a queue pair at its turn works with, beside the other queue pairs.
+pub(crate) struct Bus<'a, H: Host> {
+    pub(crate) host: &'a mut H,
+    pub(crate) keys: &'a mut Keys<H>,
+    pub(crate) cqs: &'a mut Cqs<H>,
+    pub(crate) srqs: &'a mut Srqs<H>,
+    pub(crate) port: &'a mut Port<H>,
+    pub(crate) paths: &'a mut [Path],
+    pub(crate) counters: &'a mut Counters,
+    /// See [`Config`](crate::Config).
+    pub(crate) retries_for_ever: bool,
+    /// The time at which the turn began.
+    pub(crate) now: u64,
+    /// What is left of the turn.
+    pub(crate) allowance: Budget,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is more to do at once.
+    Again,
+    /// There is nothing to do until a doorbell, a timer or the control path says so.
+    Idle,
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What requester and responder of a queue pair share.
+
+use crate::{
+    base::{
+        abi,
+        attr::{
+            Attributes,
+            Path,
+            PathKind,
+            QpType,
+            State, //
+        },
+        event::Trace,
+        host::{
+            Host,
+            Queue, //
+        },
+        id::QpId, //
+    },
+    object::qp_init::QpInit, //
+};
+
+/// What requester and responder of a queue pair share, and neither changes while it works.
+pub(crate) struct Core<H: Host> {
+    pub(crate) id: QpId,
+    pub(crate) state: State,
+    pub(crate) attr: Attributes,
+    pub(crate) init: QpInit<H>,
+    /// Multicast groups that it is attached to.
+    pub(crate) groups: u32,
+}
+
+impl<H: Host> Core<H> {
+    /// The index in the table.
+    #[inline]
+    pub(crate) fn index(&self) -> u32 {
+        self.id.number & abi::DB_INDEX_MASK
+    }
+
+    /// Loads the producer index of the send queue.
+    #[inline]
+    pub(crate) fn sq_producer(&self) -> u32 {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, sq_producer) as u32;
+        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
+    }
+
+    /// Loads the producer index of the receive queue.
+    #[inline]
+    pub(crate) fn rq_producer(&self) -> u32 {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_producer) as u32;
+        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
+    }
+
+    /// Asks the program to ring when it posts a receive request, or not to.
+    fn set_rq_doorbell(&self, wanted: bool) {
+        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_doorbell) as u32;
+        let offset = self.init.ctrl.wrapping_add(OFFSET);
+        self.init.queue.store(offset, u32::from(wanted));
+    }
+
+    /// Changes the state, and tells those who want to know.
+    pub(crate) fn set_state(&mut self, host: &mut H, state: State) {
+        if state == self.state {
+            return;
+        }
+        host.trace(&Trace::State {
+            qpn: self.id.number,
+            from: self.state,
+            to: state,
+        });
+        // In error, receive requests have to be flushed as they are posted; in all other states
+        // the engine looks for them when a message arrives.
+        if state == State::Err || self.state == State::Err {
+            self.set_rq_doorbell(state == State::Err);
+        }
+        self.state = state;
+    }
+
+    /// The way to the peer, if it is elsewhere.
+    #[inline]
+    pub(crate) fn remote_path(&self) -> Option<&Path> {
+        let path = self.attr.path.as_ref()?;
+        (path.kind == PathKind::Remote).then_some(path)
+    }
+
+    /// The peer is elsewhere, and acknowledges what it gets.
+    #[inline]
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.init.qp_type == QpType::Rc && self.remote_path().is_some()
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: what one is made of.
+
+use crate::{
+    base::{
+        abi,
+        attr::{
+            Attributes,
+            QpInfo,
+            QpType,
+            State, //
+        },
+        error::Error,
+        host::{
+            Host,
+            Queue, //
+        },
+        id::QpId,
+        list::Link,
+        timer::TimerSlot, //
+    },
+    object::qp_init::QpInit,
+    queue_pair::{
+        core::Core,
+        receive_queue::ReceiveQueue,
+        remote::state::Wire,
+        send_queue::SendQueue, //
+    },
+};
+
+/// A queue pair.
+pub struct Qp<H: Host> {
+    pub(crate) core: Core<H>,
+    pub(crate) sq: SendQueue,
+    pub(crate) rq: ReceiveQueue,
+    pub(crate) wire: Wire<H>,
+}
+
+/// What belongs to a queue pair's number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QpLink {
+    /// In the list of queue pairs of its flow that wait for a turn.
+    pub(crate) active: Link,
+    /// Whose turns they are.
+    pub(crate) flow: u32,
+    pub(crate) timer: TimerSlot,
+}
+
+impl<H: Host> Qp<H> {
+    /// Makes a queue pair in memory of its own, to be handed to
+    /// [`Engine::add_qp`](crate::Engine::add_qp). Calls [`Host::boxed`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the rings are not well formed, do not lie in the buffer, or cannot
+    /// hold what `cap` promises; [`Error::NoMemory`].
+    pub fn new(init: QpInit<H>) -> Result<H::Box<Self>, Error> {
+        let size = init.queue.size();
+        let cap = &init.cap;
+        if cap.max_send_sge as usize > abi::MAX_SGE
+            || cap.max_recv_sge as usize > abi::MAX_SGE
+            || cap.max_inline as usize > abi::MAX_INLINE
+            || cap.max_send_wr > init.sq.depth
+            || (init.srq.is_none() && cap.max_recv_wr > init.rq.depth)
+            || (init.srq.is_some() && init.rq.depth != 0)
+            || (init.gsi && init.qp_type != QpType::Ud)
+        {
+            return Err(Error::Invalid);
+        }
+        let entries = |count: u32| (count as usize).wrapping_mul(size_of::<abi::Sge>());
+        let body = entries(cap.max_send_sge).max(cap.max_inline as usize);
+        let entry = size_of::<abi::SendWqe>().wrapping_add(body);
+        init.sq.check(size, entry)?;
+        let entry = size_of::<abi::RecvWqe>().wrapping_add(entries(cap.max_recv_sge));
+        init.rq.check(size, entry)?;
+        let end = (init.ctrl as usize).checked_add(size_of::<abi::QpCtrl>());
+        if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
+            return Err(Error::Invalid);
+        }
+        let wire = Wire::new().ok_or(Error::NoMemory)?;
+        H::boxed(|| Self::in_reset(init, wire)).ok_or(Error::NoMemory)
+    }
+
+    /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    fn in_reset(init: QpInit<H>, wire: Wire<H>) -> Self {
+        Self {
+            core: Core {
+                id: QpId {
+                    number: 0,
+                    generation: 0,
+                },
+                state: State::Reset,
+                attr: Attributes::RESET,
+                init,
+                groups: 0,
+            },
+            sq: SendQueue::new(),
+            rq: ReceiveQueue::new(),
+            wire,
+        }
+    }
+
+    /// What names this queue pair, once it has been added.
+    pub fn id(&self) -> QpId {
+        self.core.id
+    }
+
+    /// Whose events the host is told.
+    pub fn handle(&self) -> &H::QpHandle {
+        &self.core.init.handle
+    }
+
+    pub(crate) fn query(&self) -> QpInfo {
+        let core = &self.core;
+        QpInfo {
+            state: core.state,
+            sq_draining: core.state == State::Sqd && !is_drained(core, &self.sq, &self.wire),
+            qp_type: core.init.qp_type,
+            cap: core.init.cap,
+            sq_sig_all: core.init.sq_sig_all,
+            attr: Attributes {
+                sq_psn: self.sq.psn(),
+                rq_psn: self.rq.psn(),
+                ..core.attr
+            },
+            sq_consumer: self.sq.consumer(),
+            rq_consumer: self.rq.consumer(),
+        }
+    }
+}
+
+/// Whether all send requests that were begun have ended.
+pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
+    if core.is_acknowledged() {
+        wire.outstanding(sq.consumer()) == 0
+    } else {
+        !sq.is_busy()
+    }
+}

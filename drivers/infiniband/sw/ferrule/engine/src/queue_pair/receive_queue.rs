@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receive queue: its ring, the receive request at hand, and what the responder knows of it.
+
+use crate::{
+    base::{
+        attr::{
+            Access,
+            State, //
+        },
+        counters::Count,
+        event::QpEvent,
+        host::Host,
+        psn, //
+    },
+    memory::sgl::{
+        Cursor,
+        Sgl, //
+    },
+    object::request::{
+        total_length,
+        NoReceive,
+        ReceiveRequest, //
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core, //
+    },
+};
+
+/// What the responder is in the middle of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inbound {
+    Nothing,
+    Send,
+    Write,
+}
+
+/// The receive queue's side of a queue pair.
+pub(crate) struct ReceiveQueue {
+    /// The next slot to be taken.
+    consumer: u32,
+    /// The producer index as last read.
+    producer: u32,
+    /// The producer index made no sense: nothing in the ring can be believed.
+    broken: bool,
+    /// A receive request is at hand: `request` is it.
+    pub(crate) busy: bool,
+    pub(crate) request: ReceiveRequest,
+    /// The protection domain of that request's memory: with a shared receive queue, the queue's.
+    pd: u32,
+    cursor: Cursor,
+    pub(crate) inbound: Inbound,
+    /// A message arrived in state RTR, and that was told.
+    established: bool,
+    /// In error, it was told that no more is taken from the shared receive queue.
+    last_told: bool,
+    /// The next sequence number that is expected.
+    pub(crate) psn: u32,
+}
+
+impl ReceiveQueue {
+    pub(crate) fn new() -> Self {
+        Self {
+            consumer: 0,
+            producer: 0,
+            broken: false,
+            busy: false,
+            request: ReceiveRequest::new(),
+            pd: 0,
+            cursor: Cursor::default(),
+            inbound: Inbound::Nothing,
+            established: false,
+            last_told: false,
+            psn: 0,
+        }
+    }
+
+    /// Forgets all, as in RESET.
+    pub(crate) fn reset(&mut self) {
+        self.consumer = 0;
+        self.producer = 0;
+        self.broken = false;
+        self.inbound = Inbound::Nothing;
+        self.established = false;
+        self.last_told = false;
+        self.psn = 0;
+        self.finish();
+    }
+
+    /// Goes on as if so many requests had been taken.
+    #[cfg(test)]
+    pub(crate) fn set_indices(&mut self, index: u32) {
+        (self.consumer, self.producer) = (index, index);
+    }
+
+    /// The receive request at hand, or the last one.
+    pub(crate) fn request(&self) -> &ReceiveRequest {
+        &self.request
+    }
+
+    pub(crate) fn psn(&self) -> u32 {
+        self.psn
+    }
+
+    pub(crate) fn set_psn(&mut self, psn: u32) {
+        self.psn = psn;
+    }
+
+    pub(crate) fn consumer(&self) -> u32 {
+        self.consumer
+    }
+
+    /// The receive request at hand has ended.
+    pub(crate) fn finish(&mut self) {
+        self.busy = false;
+        self.cursor = Cursor::default();
+    }
+
+    /// How many receive requests the peer may count on.
+    pub(crate) fn available<H: Host>(&mut self, core: &Core<H>) -> u32 {
+        if !self.broken {
+            self.producer = core.rq_producer();
+        }
+        core.init
+            .rq
+            .waiting(self.consumer, self.producer)
+            .unwrap_or(0)
+    }
+
+    /// Looks how many receive requests wait in the ring.
+    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
+        let ring = &core.init.rq;
+        if self.broken || ring.depth == 0 {
+            return Some(0);
+        }
+        if self.consumer == self.producer {
+            self.producer = core.rq_producer();
+        }
+        ring.waiting(self.consumer, self.producer)
+    }
+
+    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
+    /// stayed at hand when a message was dropped or could not be read any more by who sent it.
+    pub(crate) fn take<H: Host>(
+        &mut self,
+        bus: &mut Bus<'_, H>,
+        core: &Core<H>,
+    ) -> Result<(), NoReceive> {
+        if self.busy {
+            self.cursor = Cursor::default();
+            return Ok(());
+        }
+        if let Some(srq) = core.init.srq {
+            let taken = bus
+                .srqs
+                .take(bus.host, bus.counters, srq, &mut self.request);
+            // A malformed request has been taken, too, and ends here.
+            self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
+            self.pd = taken?;
+            return Ok(());
+        }
+        match self.waiting(core) {
+            None => {
+                self.broken = true;
+                bus.counters.producer_jumps.count(1);
+                return Err(NoReceive::Jump);
+            }
+            Some(0) => return Err(NoReceive::Empty),
+            Some(_) => (),
+        }
+        let init = &core.init;
+        let index = self.consumer;
+        self.consumer = index.wrapping_add(1);
+        self.busy = true;
+        self.pd = init.pd;
+        self.request
+            .read(&init.queue, &init.rq, index, init.cap.max_recv_sge)
+            .map_err(NoReceive::Malformed)
+    }
+
+    /// Whether the buffer of the receive request at hand has room for a message.
+    pub(crate) fn has_room(&self, length: u32) -> bool {
+        // A list that has no total has room for any message.
+        total_length(self.request.entries()).is_none_or(|room| length <= room)
+    }
+
+    /// Where the next bytes for the receive request at hand belong.
+    pub(crate) fn target(&mut self) -> Sgl<'_> {
+        Sgl {
+            pd: self.pd,
+            need: Access::LOCAL_WRITE,
+            entries: self.request.entries(),
+            cursor: &mut self.cursor,
+        }
+    }
+
+    /// A message has begun and not ended.
+    pub(crate) fn is_within_message(&self) -> bool {
+        self.inbound != Inbound::Nothing
+    }
+
+    /// Drops what has come of a message. A receive request stays at hand for the next one.
+    pub(crate) fn abandon(&mut self) {
+        self.inbound = Inbound::Nothing;
+        self.cursor = Cursor::default();
+    }
+
+    /// Goes on behind a piece that was dropped.
+    pub(crate) fn skip(&mut self, psn: u32, packets: u32) {
+        self.psn = psn::advance(psn, packets);
+    }
+
+    /// Tells of the first message before this side was ready to send (IBA volume 1, 11.6.3.3).
+    pub(crate) fn establish<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) {
+        if core.state == State::Rtr && !self.established {
+            self.established = true;
+            let handle = &core.init.handle;
+            bus.host.qp_event(handle, QpEvent::CommunicationEstablished);
+        }
+    }
+
+    /// Whether it is now to be told that no more is taken from the shared receive queue: once.
+    pub(crate) fn is_last_to_be_told(&mut self) -> bool {
+        !core::mem::replace(&mut self.last_told, true)
+    }
+
+    /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.
+    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
+        if self.busy {
+            return true;
+        }
+        match self.waiting(core) {
+            Some(0) => false,
+            Some(_) => {
+                let index = self.consumer;
+                self.consumer = index.wrapping_add(1);
+                self.request
+                    .read_head(&core.init.queue, &core.init.rq, index);
+                self.busy = true;
+                true
+            }
+            None => {
+                self.broken = true;
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which queue pair has its turn, which waits for the clock, and what a turn may use.
+
+use crate::{
+    base::{
+        abi,
+        counters::{
+            Count,
+            Counters, //
+        },
+        error::{
+            Error,
+            Refused,
+            TableKind, //
+        },
+        host::Host,
+        id::{
+            ContextId,
+            QpId, //
+        },
+        list::{
+            Link,
+            Links,
+            List, //
+        },
+        table::{
+            tops,
+            Table,
+            TableChunk, //
+        },
+        timer::{
+            TimerSlot,
+            TimerSlots,
+            Timers, //
+        },
+    },
+    object::qp_init::GSI,
+    queue_pair::qp::{
+        Qp,
+        QpLink, //
+    },
+};
+
+impl<H: Host> Links for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
+    #[inline]
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        Some(&mut self.link_mut(index)?.active)
+    }
+}
+
+impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
+    #[inline]
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        Some(&mut self.link_mut(index)?.timer)
+    }
+}
+
+/// Flows of contexts.
+const CONTEXT_FLOWS: u32 = 32;
+
+/// Flows that have turns one after the other: those of contexts, and one more.
+const FLOWS: usize = CONTEXT_FLOWS as usize + 1;
+
+impl Links for [Link; FLOWS] {
+    #[inline]
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        self.get_mut(index as usize)
+    }
+}
+
+/// The flow of a context's queue pairs; those of the host's own have one for themselves.
+///
+/// Flows have turns by turns, and so have the queue pairs of a flow: a program with a thousand
+/// queue pairs gets as much as one with a single one. More contexts than flows share some of them.
+#[inline]
+fn flow(context: Option<ContextId>) -> u32 {
+    context.map_or(0, |context| {
+        context.0.wrapping_rem(CONTEXT_FLOWS).wrapping_add(1)
+    })
+}
+
+/// All queue pairs, the order of their turns, and their timers.
+///
+/// A queue pair is taken out of the table for its turn; its links and its timer stay in reach, and
+/// so do all others, its peer among them.
+pub(crate) struct Qps<H: Host> {
+    table: Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }>,
+    /// Of each flow, the queue pairs that want a turn.
+    active: [List; FLOWS],
+    /// The flows that have one.
+    flows: List,
+    flow_links: [Link; FLOWS],
+    timers: Timers,
+    /// The generation of the queue pair added last.
+    generation: u32,
+}
+
+impl<H: Host> Qps<H> {
+    /// The indices of the two special queue pairs of a port, SMI and GSI.
+    const RESERVED: u32 = 2;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::new(TableKind::Qps, Self::RESERVED, abi::MAX_QP, 0),
+            active: [List::EMPTY; FLOWS],
+            flows: List::EMPTY,
+            flow_links: [Link::default(); FLOWS],
+            timers: Timers::new(),
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
+        let context = qp.core.init.context;
+        let gsi = qp.core.init.gsi;
+        let mut id = QpId {
+            number: 0,
+            generation: self.generation.wrapping_add(1),
+        };
+        let name = |qp: &mut Qp<H>, index, generation: u8| {
+            id.number = match gsi {
+                true => index,
+                false => index | u32::from(generation).wrapping_shl(16),
+            };
+            qp.core.id = id;
+        };
+        if gsi {
+            self.table.insert_reserved(GSI, qp, name)?;
+        } else {
+            self.table.insert(qp, name)?;
+        }
+        self.generation = id.generation;
+        if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
+            link.flow = flow(context);
+        }
+        Ok(id)
+    }
+
+    pub(crate) fn remove(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
+        let index = self.get(qpn).ok_or(Error::NotFound)?.core.index();
+        self.timers.clear(&mut self.table, index);
+        self.table.remove(index).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.table.len()
+    }
+
+    pub(crate) fn grow(
+        &mut self,
+        chunk: TableChunk<H, Qp<H>, QpLink>,
+    ) -> Option<TableChunk<H, Qp<H>, QpLink>> {
+        self.table.grow(chunk)
+    }
+
+    /// The queue pair of a number, which has 24 bits.
+    #[inline]
+    pub(crate) fn get(&self, qpn: u32) -> Option<&Qp<H>> {
+        let qp = self.table.get(qpn & abi::DB_INDEX_MASK)?;
+        (qp.core.id.number == qpn).then_some(qp)
+    }
+
+    /// The queue pair of a number, which has 24 bits.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp<H>> {
+        let qp = self.table.get_mut(qpn & abi::DB_INDEX_MASK)?;
+        (qp.core.id.number == qpn).then_some(qp)
+    }
+
+    /// The number of the queue pair at an index, if there is one.
+    pub(crate) fn number_at(&self, index: u32) -> Option<u32> {
+        Some(self.table.get(index)?.core.id.number)
+    }
+
+    /// A queue pair wants a turn, after the others of its flow.
+    #[inline]
+    pub(crate) fn activate(&mut self, index: u32) {
+        let Some(flow) = self.table.link_mut(index).map(|link| link.flow) else {
+            return;
+        };
+        if let Some(active) = self.active.get_mut(flow as usize) {
+            active.push_back(&mut self.table, index);
+            self.flows.push_back(&mut self.flow_links, flow);
+        }
+    }
+
+    /// There may be room for the packets of a queue pair again.
+    pub(crate) fn unblock_tx(&mut self, index: u32) {
+        if let Some(qp) = self.table.get_mut(index) {
+            qp.wire.unblock_tx();
+            qp.sq.unblock_tx();
+        }
+    }
+
+    /// Whether a queue pair waits for a turn.
+    pub(crate) fn has_active(&self) -> bool {
+        !self.flows.is_empty()
+    }
+
+    /// Whether a queue pair of the context waits for a turn, or of another one of its flow.
+    #[inline]
+    pub(crate) fn has_active_of(&self, context: ContextId) -> bool {
+        let flow = flow(Some(context)) as usize;
+        self.active
+            .get(flow)
+            .is_some_and(|active| !active.is_empty())
+    }
+
+    /// Takes the doorbell of a queue pair that has to belong to `context`.
+    #[inline]
+    pub(crate) fn ring(&mut self, counters: &mut Counters, context: ContextId, doorbell: u32) {
+        counters.doorbells.count(1);
+        match self.table.get(doorbell) {
+            Some(qp) if qp.core.init.context == Some(context) => self.activate(doorbell),
+            _ => counters.stray_doorbells.count(1),
+        }
+    }
+
+    /// The next turn is the context's, if one of its queue pairs wants it.
+    pub(crate) fn prefer(&mut self, context: ContextId) {
+        self.flows
+            .move_to_front(&mut self.flow_links, flow(Some(context)));
+    }
+
+    /// Takes the queue pair whose turn it is out of the table. One that was removed while it waited has left its place
+    /// behind: nobody stands there.
+    #[inline]
+    pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
+        let flow = self.flows.pop_front(&mut self.flow_links)?;
+        let active = self.active.get_mut(flow as usize)?;
+        let index = active.pop_front(&mut self.table);
+        if !active.is_empty() {
+            self.flows.push_back(&mut self.flow_links, flow);
+        }
+        self.table.take(index?)
+    }
+
+    /// All indices are below this.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.table.capacity()
+    }
+
+    /// Takes the queue pair of an index out of the table.
+    pub(crate) fn take_index(&mut self, index: u32) -> Option<H::Box<Qp<H>>> {
+        self.table.take(index)
+    }
+
+    /// Takes the queue pair of a number out of the table.
+    pub(crate) fn take(&mut self, qpn: u32) -> Option<H::Box<Qp<H>>> {
+        let index = self.get(qpn)?.core.index();
+        self.table.take(index)
+    }
+
+    /// Puts a queue pair back after its turn.
+    #[inline]
+    pub(crate) fn put_back(&mut self, qp: H::Box<Qp<H>>) {
+        self.table.put_back(qp.core.index(), qp);
+    }
+
+    /// Sets the timer of a queue pair, in nanoseconds of [`Host::now`].
+    pub(crate) fn set_timer(&mut self, index: u32, deadline: u64) {
+        self.timers.set(&mut self.table, index, deadline);
+    }
+
+    /// Sets the timer of a queue pair, unless it fires before `deadline` anyway.
+    pub(crate) fn set_timer_before(&mut self, index: u32, deadline: u64) {
+        if self
+            .timers
+            .deadline(&mut self.table, index)
+            .is_none_or(|running| deadline < running)
+        {
+            self.set_timer(index, deadline);
+        }
+    }
+
+    /// Stops the timer of a queue pair, if it runs.
+    pub(crate) fn clear_timer(&mut self, index: u32) {
+        self.timers.clear(&mut self.table, index);
+    }
+
+    /// A queue pair has entered ERR: it waits for nothing any more, and wants turns to flush.
+    pub(crate) fn stop(&mut self, index: u32) {
+        self.clear_timer(index);
+        self.activate(index);
+    }
+
+    /// When the next timer fires.
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.timers.next(&mut self.table)
+    }
+
+    /// Takes the queue pair whose timer is due out of the table.
+    pub(crate) fn take_due(&mut self, now: u64) -> Option<H::Box<Qp<H>>> {
+        loop {
+            let index = self.timers.pop_due(&mut self.table, now)?;
+            if let Some(qp) = self.table.take(index) {
+                break Some(qp);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send queue: its ring, the request at hand, and what the requester knows of it.
+
+use crate::{
+    base::{
+        abi::wr_opcode,
+        attr::{
+            Attributes,
+            Mtu, //
+        },
+        counters::Count,
+        event::Trace,
+        host::Host,
+        status::Status, //
+    },
+    memory::{
+        fast,
+        sgl::{
+            check_list,
+            Cursor, //
+        },
+    },
+    object::request::SendRequest,
+    queue_pair::{
+        bus::Bus,
+        core::Core, //
+    },
+};
+
+/// The most bytes of a message that are sent in one piece: a multiple of every path MTU.
+const PIECE: u32 = 256 * 1024;
+
+/// What the requester waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Nothing,
+    /// An acknowledgement that may not come.
+    Acknowledgement,
+    /// The time that a receiver which was not ready asked for.
+    Receiver,
+    /// Room for a packet.
+    Host,
+}
+
+/// The send queue's side of a queue pair.
+pub(crate) struct SendQueue {
+    /// The next slot to be taken.
+    consumer: u32,
+    /// The producer index as last read.
+    producer: u32,
+    /// The producer index made no sense: nothing in the ring can be believed.
+    broken: bool,
+    /// A request is at hand: `request` is it.
+    pub(crate) busy: bool,
+    pub(crate) request: SendRequest,
+    /// Bytes of the request that have been acknowledged.
+    pub(crate) done: u32,
+    pub(crate) cursor: Cursor,
+    /// The sequence number of the next packet.
+    pub(crate) psn: u32,
+    pub(crate) wait: Wait,
+    pub(crate) retries: u8,
+    rnr_retries: u8,
+}
+
+/// What the ring gave.
+pub(crate) enum Taken {
+    Request,
+    Nothing,
+    Malformed(Status),
+    Jump,
+}
+
+impl SendQueue {
+    pub(crate) fn new() -> Self {
+        Self {
+            consumer: 0,
+            producer: 0,
+            broken: false,
+            busy: false,
+            request: SendRequest::new(),
+            done: 0,
+            cursor: Cursor::default(),
+            psn: 0,
+            wait: Wait::Nothing,
+            retries: 0,
+            rnr_retries: 0,
+        }
+    }
+
+    /// Forgets all, as in RESET.
+    pub(crate) fn reset(&mut self) {
+        self.consumer = 0;
+        self.producer = 0;
+        self.broken = false;
+        self.psn = 0;
+        self.wait = Wait::Nothing;
+        self.finish();
+    }
+
+    /// Goes on as if so many requests had been taken.
+    #[cfg(test)]
+    pub(crate) fn set_indices(&mut self, index: u32) {
+        (self.consumer, self.producer) = (index, index);
+    }
+
+    /// The request at hand, or the last one.
+    pub(crate) fn request(&self) -> &SendRequest {
+        &self.request
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    pub(crate) fn psn(&self) -> u32 {
+        self.psn
+    }
+
+    pub(crate) fn set_psn(&mut self, psn: u32) {
+        self.psn = psn;
+    }
+
+    pub(crate) fn consumer(&self) -> u32 {
+        self.consumer
+    }
+
+    /// The request at hand has ended.
+    pub(crate) fn finish(&mut self) {
+        self.busy = false;
+        self.begin_again();
+    }
+
+    /// Goes back to the start of the request at hand.
+    pub(crate) fn begin_again(&mut self) {
+        self.done = 0;
+        self.cursor = Cursor::default();
+    }
+
+    /// Has all its retries again, as the attributes have them.
+    pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
+        self.refill_transport_retries(attr);
+        self.rnr_retries = attr.rnr_retry;
+    }
+
+    /// Has all those again that are for what is lost.
+    pub(crate) fn refill_transport_retries(&mut self, attr: &Attributes) {
+        self.retries = attr.retry_cnt;
+    }
+
+    /// Looks how many requests wait in the ring.
+    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
+        if self.broken {
+            return Some(0);
+        }
+        let ring = &core.init.sq;
+        if ring.depth == 0 {
+            return Some(0);
+        }
+        if self.consumer == self.producer {
+            self.producer = core.sq_producer();
+        }
+        ring.waiting(self.consumer, self.producer)
+    }
+
+    /// Takes the next request out of the ring.
+    #[inline(always)]
+    pub(crate) fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
+        let looked = self.consumer == self.producer;
+        match self.waiting(core) {
+            None => {
+                self.broken = true;
+                return Taken::Jump;
+            }
+            Some(0) => return Taken::Nothing,
+            Some(_) => (),
+        }
+        if looked {
+            bus.host.trace(&Trace::Doorbell {
+                qpn: core.id.number,
+                producer: self.producer,
+            });
+        }
+        let init = &core.init;
+        let index = self.consumer;
+        self.consumer = index.wrapping_add(1);
+        self.busy = true;
+        let judged = self.request.read(init, index);
+        bus.counters.requests.count(1);
+        bus.host.trace(&Trace::Request {
+            qpn: core.id.number,
+            wr_id: self.request.head.wr_id.get(),
+            opcode: self.request.head.opcode,
+            length: self.request.length,
+        });
+        if let Err(status) = judged {
+            return Taken::Malformed(status);
+        }
+        // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
+        if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
+            return Taken::Malformed(Status::LocalOperation);
+        }
+        match self.check_keys(bus, core) {
+            Ok(()) => Taken::Request,
+            Err(status) => Taken::Malformed(status),
+        }
+    }
+
+    /// Local keys are checked before anything is sent, so that a request which names memory that it
+    /// must not is never begun (C10-57).
+    #[inline(always)]
+    fn check_keys<H: Host>(&self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), Status> {
+        let request = &self.request;
+        let need = request.opcode.local_need();
+        if request.is_inline() || check_list(bus.keys, core.init.pd, need, request.entries()) {
+            Ok(())
+        } else {
+            Err(Status::LocalProtection)
+        }
+    }
+
+    /// The request at hand is in the hands of the wire.
+    pub(crate) fn let_go(&mut self) {
+        self.finish();
+    }
+
+    /// The request that was copied last, and where its list goes on.
+    pub(crate) fn at_hand(&mut self) -> (&SendRequest, &mut Cursor) {
+        (&self.request, &mut self.cursor)
+    }
+
+    /// Copies a request that was taken before once more, and judges it as then.
+    pub(crate) fn reload<H: Host>(
+        &mut self,
+        bus: &mut Bus<'_, H>,
+        core: &Core<H>,
+        index: u32,
+    ) -> Result<&SendRequest, Status> {
+        self.request.read(&core.init, index)?;
+        self.check_keys(bus, core)?;
+        Ok(&self.request)
+    }
+
+    /// Whether a request of the next ones in the ring will be sent before those before it have ended: so it
+    /// asks for their answer. One that changes a key waits for that, and one that registers sends nothing.
+    pub(crate) fn is_followed<H: Host>(&mut self, core: &Core<H>) -> bool {
+        // Kernel users post a few registrations in front of a request.
+        const LOOKS: u32 = 4;
+
+        let init = &core.init;
+        let waiting = self.waiting(core).unwrap_or(0).min(LOOKS);
+        let next = (0..waiting)
+            .map(|i| SendRequest::peek(&init.queue, &init.sq, self.consumer.wrapping_add(i)))
+            .find(|&opcode| opcode != fast::WR_REGISTER);
+        !matches!(next, None | Some(wr_opcode::LOCAL_INV | wr_opcode::BIND_MW))
+    }
+
+    /// There may be room for a packet again.
+    pub(crate) fn unblock_tx(&mut self) {
+        if self.wait == Wait::Host {
+            self.wait = Wait::Nothing;
+        }
+    }
+
+    /// Goes back to an earlier request.
+    pub(crate) fn rewind(&mut self, index: u32) {
+        self.consumer = index;
+        self.finish();
+    }
+
+    /// Takes one of the retries after receiver not ready; answers whether there was one.
+    pub(crate) fn take_rnr_retry(&mut self, attr: &Attributes) -> bool {
+        // 7 stands for no limit.
+        if attr.rnr_retry == 7 {
+            return true;
+        }
+        match self.rnr_retries.checked_sub(1) {
+            Some(left) => {
+                self.rnr_retries = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the next request to be flushed: first the one at hand, then those in the ring.
+    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
+        if self.busy {
+            return true;
+        }
+        match self.waiting(core) {
+            Some(0) => false,
+            Some(_) => {
+                let index = self.consumer;
+                self.consumer = index.wrapping_add(1);
+                self.request
+                    .read_head(&core.init.queue, &core.init.sq, index);
+                self.busy = true;
+                true
+            }
+            None => {
+                self.broken = true;
+                false
+            }
+        }
+    }
+
+    /// The bytes of the next piece: as many as the turn allows, and whole packets but for the last.
+    #[inline]
+    pub(crate) fn piece(&self, mtu: Mtu, allowed: u64) -> u32 {
+        let rest = self.request.length.wrapping_sub(self.done);
+        let allowed = allowed.min(u64::from(PIECE)) as u32;
+        if rest <= allowed {
+            return rest;
+        }
+        let whole = allowed & !mtu.bytes().wrapping_sub(1);
+        rest.min(whole.max(mtu.bytes()))
+    }
+}

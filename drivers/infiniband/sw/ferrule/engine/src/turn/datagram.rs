@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sends datagrams: to a queue pair of the engine, by packet, or to all of a group.
+
+use zerocopy::FromBytes;
+
+use crate::{
+    base::{
+        abi,
+        attr::PathKind,
+        counters::Count,
+        grh,
+        host::Host,
+        psn,
+        status::Status, //
+    },
+    object::{
+        multicast::{
+            is_multicast,
+            MULTICAST_QPN, //
+        },
+        request::{
+            Opcode,
+            SendRequest, //
+        },
+    },
+    operation::{
+        datagram::{
+            arrive,
+            receive,
+            Area,
+            Arrival, //
+        },
+        ending::enter_error,
+        unreliable::Unfinished, //
+    },
+    queue_pair::{
+        bus::Bus,
+        qp::Qp,
+        schedule::Qps, //
+    },
+    wire::{
+        self,
+        ud::Way, //
+    },
+};
+
+/// With this bit in a request's Q_Key, that of the queue pair is sent instead, which only a
+/// privileged program can have set to a controlled one (IBA volume 1, 10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+
+/// Sends the request at hand.
+///
+/// # Errors
+///
+/// [`Unfinished`]. Nothing was sent then, but to others than the one in question if memory that was
+/// registered when the request was taken can no longer be read.
+pub(crate) fn send<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+) -> Result<(), Unfinished> {
+    let request = qp.sq.request();
+    let (to, _) = abi::Destination::read_from_prefix(&request.head.extra)
+        .map_err(|_| Status::LocalOperation)?;
+    let target = to.remote_qpn.get();
+    if to.reserved.get() != 0 || target > psn::MASK {
+        return Err(Status::LocalOperation.into());
+    }
+    if request.length > bus.port.mtu.bytes() {
+        return Err(Status::LocalLength.into());
+    }
+    let init = &qp.core.init;
+    let own = match init.context {
+        Some(_) => None,
+        None => bus.host.destination(&init.queue, request.index),
+    };
+    let (path, mut way) = match own {
+        Some((path, route)) => (path, Way::Own(route)),
+        None => {
+            let ah = to.ah.get();
+            let path = bus.port.ahs.path(ah, init.pd);
+            (path.ok_or(Status::LocalOperation)?, Way::Handle(ah))
+        }
+    };
+    let qkey = match to.remote_qkey.get() {
+        given if given & OWN_QKEY == 0 => given,
+        _ => qp.core.attr.qkey,
+    };
+    let area = |request: &SendRequest| Area {
+        header: grh::header(&path, request.length, request.opcode == Opcode::SendWithImm),
+        sl: path.sl,
+    };
+
+    if !is_multicast(&path.dgid) {
+        if path.kind == PathKind::Remote {
+            return Ok(wire::ud::send(bus, qp, &mut way, target, qkey)?);
+        }
+        let area = area(request);
+        return deliver(qps, bus, qp, target, &area, qkey);
+    }
+    // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
+    if target != MULTICAST_QPN {
+        bus.counters.dropped.count(1);
+        return Ok(());
+    }
+    let area = area(request);
+    let members = bus.port.groups.members(&path.dgid);
+    let members = members.as_slice();
+    // First those elsewhere: what cannot be sent yet is sent later as a whole.
+    if path.kind == PathKind::Remote {
+        wire::ud::send(bus, qp, &mut way, target, qkey)?;
+    } else if members.is_empty() {
+        bus.counters.dropped.count(1);
+    }
+    for &member in members {
+        deliver(qps, bus, qp, member, &area, qkey)?;
+    }
+    Ok(())
+}
+
+/// Hands the datagram to one queue pair, which may be the sender itself.
+fn deliver<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    receiver: u32,
+    area: &Area,
+    qkey: u32,
+) -> Result<(), Unfinished> {
+    let Qp { core, sq, rq, .. } = qp;
+    // Each receiver gets all of it, so each copy begins at the start.
+    sq.begin_again();
+    let length = sq.request().length;
+    let message = sq.message(core, length);
+    let arrival = if receiver == core.id.number {
+        let arrival = receive(bus, core, rq, message, area, qkey);
+        if let Arrival::Broken = arrival {
+            enter_error(qps, bus.host, core);
+        }
+        arrival
+    } else {
+        arrive(qps, bus, receiver, message, area, qkey)
+    };
+    match arrival {
+        Arrival::SourceLost => Err(Status::LocalProtection.into()),
+        Arrival::Delivered | Arrival::Dropped | Arrival::Broken => Ok(()),
+    }
+}

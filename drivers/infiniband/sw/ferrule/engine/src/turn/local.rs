@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Local delivery: the peer is a queue pair of the same engine, and no packet is made.
+//!
+//! What a peer can observe is as on the wire: sequence numbers, receiver not ready, refusals,
+//! silence, and the order of completions.
+
+use crate::{
+    base::{
+        attr::{
+            PathKind,
+            QpType,
+            State, //
+        },
+        host::Host, //
+    },
+    operation::{
+        accept,
+        message::Message,
+        reply::Reply,
+        uc, //
+    },
+    queue_pair::{
+        bus::Bus,
+        core::Core,
+        qp::Qp,
+        receive_queue::ReceiveQueue,
+        schedule::Qps, //
+    },
+};
+
+/// Hands a piece of `length` bytes of the request at hand to the peer, and brings the answer.
+#[inline(always)]
+pub(crate) fn deliver<H: Host>(
+    qps: &mut Qps<H>,
+    bus: &mut Bus<'_, H>,
+    qp: &mut Qp<H>,
+    length: u32,
+) -> Reply {
+    let Qp { core, sq, rq, .. } = qp;
+    // Without a way to it, or by the wire, nothing comes here.
+    if core
+        .attr
+        .path
+        .is_none_or(|path| path.kind != PathKind::Local)
+    {
+        return Reply::Silence;
+    }
+    let mut message = sq.message(core, length);
+    let qp_type = core.init.qp_type;
+    let peer = core.attr.dest_qpn;
+    let (core, rq) = if peer == core.id.number {
+        (core, rq)
+    } else {
+        let Some(peer) = qps.get_mut(peer) else {
+            return Reply::Silence;
+        };
+        (&mut peer.core, &mut peer.rq)
+    };
+    if core.init.qp_type != qp_type {
+        return Reply::Silence;
+    }
+    let reply = receive(bus, core, rq, &mut message);
+    if let Reply::Refuse(_) = reply {
+        core.set_state(bus.host, State::Err);
+        let index = core.index();
+        qps.stop(index);
+    }
+    reply
+}
+
+/// Takes a piece by the rules of the queue pair's service.
+#[inline]
+fn receive<H: Host>(
+    bus: &mut Bus<'_, H>,
+    core: &Core<H>,
+    rq: &mut ReceiveQueue,
+    message: &mut Message<'_, H>,
+) -> Reply {
+    match core.init.qp_type {
+        QpType::Uc => uc::receive(bus, core, rq, message),
+        _ => accept::receive(bus, core, rq, message),
+    }
+}

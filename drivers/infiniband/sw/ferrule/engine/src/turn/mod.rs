@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a queue pair does when it is its turn or the control path changes it.
+
+pub(crate) mod datagram;
+pub(crate) mod local;
+pub(crate) mod modify;
+pub(crate) mod send;
