@@ -114,9 +114,9 @@ pub use crate::{
     },
     engine::{
         chunk::Chunk,
+        run::Outcome,
         Config,
-        Engine,
-        Outcome, //
+        Engine, //
     },
     memory::{
         fast,

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The control path: objects come, change and go.
+
+use crate::{
+    base::{
+        abi,
+        attr::{
+            Gid,
+            Modify,
+            Mtu,
+            QpInfo,
+            QpType,
+            State, //
+        },
+        error::{
+            Error,
+            Refused, //
+        },
+        host::Host,
+        id::{
+            ContextId,
+            QpId, //
+        },
+    },
+    engine::Engine,
+    memory::{
+        key::{
+            Mr,
+            MrChange, //
+        },
+        window::Mw, //
+    },
+    object::{
+        address::Ah,
+        context::Context,
+        cq::{
+            Cq,
+            CqInfo,
+            CqResize, //
+        },
+        multicast::{
+            Attached,
+            Group, //
+        },
+        srq::{
+            Srq,
+            SrqInfo, //
+        },
+    },
+    operation::ending::enter_error,
+    queue_pair::qp::Qp,
+    turn::modify, //
+};
+
+/// How many numbers of queue pairs a step of [`Engine::fail_context`] or [`Engine::find_qp`] looks at.
+const STEP: u32 = 64;
+
+impl<H: Host> Engine<H> {
+    /// Adds a user context. Its status area says at once whether the engine sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_context(
+        &mut self,
+        context: H::Box<Context<H>>,
+    ) -> Result<ContextId, Refused<H::Box<Context<H>>>> {
+        self.contexts.add(context)
+    }
+
+    /// Removes a user context. Its doorbell and status areas are not touched any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while queues belong to it, [`Error::NotFound`].
+    pub fn remove_context(&mut self, id: ContextId) -> Result<H::Box<Context<H>>, Error> {
+        self.contexts.remove(id)
+    }
+
+    /// Adds a memory region and answers its key, both local and remote.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the region would exceed the address space, [`Error::NeedChunk`],
+    /// [`Error::Full`].
+    pub fn add_mr(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
+        self.keys.add(mr)
+    }
+
+    /// Removes a memory region: when this returns, the engine has done with its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_mr(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
+        self.keys.remove(key)
+    }
+
+    /// Changes the protection domain, the rights or the memory of a region, which keeps its key.
+    ///
+    /// When this returns, the engine has done with the memory that was there before; it is left in
+    /// `change`, for the host to drop without the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while memory windows are bound to it, [`Error::Invalid`] if the region would
+    /// exceed the address space, [`Error::NotFound`]. Nothing has changed then.
+    pub fn rereg_mr(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
+        self.keys.rereg(key, change)
+    }
+
+    /// Tells how a memory region stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_mr(&self, key: u32) -> Result<&Mr<H>, Error> {
+        self.keys.mr(key)
+    }
+
+    /// Adds a memory window and answers its first key, which opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_mw(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
+        self.keys.windows.add(mw)
+    }
+
+    /// Removes a memory window, bound or not, by any key that it has had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_mw(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
+        self.keys.remove_mw(key)
+    }
+
+    /// Adds a completion queue and answers its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_cq(&mut self, cq: H::Box<Cq<H>>) -> Result<u32, Refused<H::Box<Cq<H>>>> {
+        self.cqs.add(cq)
+    }
+
+    /// Removes a completion queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while a queue pair completes there, [`Error::NotFound`].
+    pub fn remove_cq(&mut self, cqn: u32) -> Result<H::Box<Cq<H>>, Error> {
+        self.cqs.remove(cqn)
+    }
+
+    /// Lets a completion queue go on with another ring, and answers the index of the first
+    /// completion there. Those before it stand where they stood.
+    ///
+    /// When this returns, the engine has done with the ring of before; it is left in `resize`, for
+    /// the host to drop without the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a depth that is not a power of two, too large, or less than what is
+    /// not consumed; [`Error::NotFound`]. Nothing has changed then.
+    pub fn resize_cq(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
+        self.cqs.resize(cqn, resize)
+    }
+
+    /// Tells how a completion queue stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_cq(&self, cqn: u32) -> Result<CqInfo, Error> {
+        self.cqs.query(cqn)
+    }
+
+    /// Adds a shared receive queue and answers its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_srq(&mut self, srq: H::Box<Srq<H>>) -> Result<u32, Refused<H::Box<Srq<H>>>> {
+        self.srqs.add(srq)
+    }
+
+    /// Removes a shared receive queue. The requests in it are gone, without completions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while a queue pair takes from it, [`Error::NotFound`].
+    pub fn remove_srq(&mut self, number: u32) -> Result<H::Box<Srq<H>>, Error> {
+        self.srqs.remove(number)
+    }
+
+    /// Sets the limit of a shared receive queue: as soon as it holds fewer requests, be that now,
+    /// an event is raised, once, and the limit is 0 again. 0 raises none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a limit above what the queue can hold, [`Error::NotFound`].
+    pub fn set_srq_limit(&mut self, host: &mut H, number: u32, limit: u32) -> Result<(), Error> {
+        self.srqs.set_limit(host, &mut self.counters, number, limit)
+    }
+
+    /// Tells how a shared receive queue stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_srq(&self, number: u32) -> Result<SrqInfo, Error> {
+        self.srqs.query(number)
+    }
+
+    /// Adds a queue pair, in state RESET, and answers its number and generation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if its context, one of its completion queues or its shared receive queue
+    /// does not exist, [`Error::Busy`] if it is to be the port's for general services and there is
+    /// one, [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
+        let init = &qp.core.init;
+        let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
+        let srq = init.srq;
+        let known = context.is_none_or(|context| self.contexts.exists(context))
+            && self.cqs.exists(send_cq)
+            && self.cqs.exists(recv_cq)
+            && srq.is_none_or(|srq| self.srqs.exists(srq));
+        if !known {
+            return Err(Refused {
+                error: Error::NotFound,
+                object: qp,
+            });
+        }
+        let id = self.qps.add(qp)?;
+        self.cqs.add_user(send_cq);
+        self.cqs.add_user(recv_cq);
+        if let Some(srq) = srq {
+            self.srqs.add_user(srq);
+        }
+        if let Some(context) = context {
+            self.contexts
+                .add_user(context, id.number & abi::DB_INDEX_MASK);
+        }
+        Ok(id)
+    }
+
+    /// Removes a queue pair in whatever state it is. Nothing is flushed and no completion of it
+    /// will be written any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group.
+    pub fn remove_qp(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
+        if self.qps.get(qpn).is_some_and(|qp| qp.core.groups != 0) {
+            return Err(Error::Busy);
+        }
+        let qp = self.qps.remove(qpn)?;
+        let init = &qp.core.init;
+        self.cqs.remove_user(init.send_cq);
+        self.cqs.remove_user(init.recv_cq);
+        if let Some(srq) = init.srq {
+            self.srqs.remove_user(srq);
+        }
+        if let Some(context) = init.context {
+            self.contexts.remove_user(context, qp.core.index());
+        }
+        Ok(qp)
+    }
+
+    /// Changes attributes and state of a queue pair.
+    ///
+    /// The flush of a queue pair that enters ERR, and what it can send when it enters RTS, is left
+    /// to the next [`Engine::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such transition, an attribute is
+    /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
+    /// migration, another size or a rate. Nothing has changed then.
+    ///
+    /// With a path to a peer elsewhere comes the route to it. What is left in `route` is for the host
+    /// to drop without the shard.
+    pub fn modify_qp(
+        &mut self,
+        host: &mut H,
+        qpn: u32,
+        modify: &Modify,
+        route: &mut Option<H::Route>,
+    ) -> Result<(), Error> {
+        let mut qp = self.qps.take(qpn).ok_or(Error::NotFound)?;
+        let result = modify::modify(&mut self.qps, host, &mut qp, modify);
+        if result.is_ok() && modify.path.is_some() {
+            core::mem::swap(&mut qp.wire.route, route);
+        }
+        self.qps.put_back(qp);
+        result
+    }
+
+    /// Tells how a queue pair stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn query_qp(&self, qpn: u32) -> Result<QpInfo, Error> {
+        Ok(self.qps.get(qpn).ok_or(Error::NotFound)?.query())
+    }
+
+    /// Tells how many bytes a datagram may have: the path MTU of the port. 256 until it is told.
+    pub fn set_port_mtu(&mut self, mtu: Mtu) {
+        self.port.mtu = mtu;
+    }
+
+    /// Adds an address handle and answers its number, which is never 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_ah(&mut self, ah: H::Box<Ah<H>>) -> Result<u32, Refused<H::Box<Ah<H>>>> {
+        self.port.ahs.add(ah)
+    }
+
+    /// Removes an address handle. What names it from now on ends with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_ah(&mut self, number: u32) -> Result<H::Box<Ah<H>>, Error> {
+        self.port.ahs.remove(number)
+    }
+
+    /// Attaches a datagram queue pair to a multicast group: it gets what is sent there, also what
+    /// it sends itself. `memory` is for a group that has no members yet; it comes back otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the address is not a group's, the queue pair has another transport
+    /// service, or is attached already; [`Error::NotFound`] if there is none;
+    /// [`Error::NeedChunk`]; [`Error::Full`] with as many groups, or queue pairs of this one, as
+    /// there can be.
+    pub fn attach_mcast(
+        &mut self,
+        qpn: u32,
+        gid: &Gid,
+        memory: H::Box<Group>,
+    ) -> Attached<H::Box<Group>> {
+        let error = match self.qps.get(qpn) {
+            Some(qp) if qp.core.init.qp_type == QpType::Ud => None,
+            Some(_) => Some(Error::Invalid),
+            None => Some(Error::NotFound),
+        };
+        if let Some(error) = error {
+            return Err(Refused {
+                error,
+                object: memory,
+            });
+        }
+        let left = self.port.groups.attach(gid, qpn, memory)?;
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.core.groups = qp.core.groups.wrapping_add(1);
+        }
+        Ok(left)
+    }
+
+    /// Detaches a queue pair from a multicast group, and answers the group's memory if it was the
+    /// last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if it is not attached.
+    pub fn detach_mcast(&mut self, qpn: u32, gid: &Gid) -> Result<Option<H::Box<Group>>, Error> {
+        let left = self.port.groups.detach(gid, qpn)?;
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.core.groups = qp.core.groups.wrapping_sub(1);
+        }
+        Ok(left)
+    }
+
+    /// Visits queue pairs of the device in steps, beginning with the index `from`: answers the number of the first
+    /// that is there, and the index to go on with, or none if all have been seen.
+    pub fn find_qp(&self, from: u32) -> (Option<u32>, Option<u32>) {
+        let end = from.saturating_add(STEP).min(self.qps.capacity());
+        let found = (from..end).find_map(|index| self.qps.number_at(index));
+        let next = found.map_or(end, |qpn| (qpn & abi::DB_INDEX_MASK).wrapping_add(1));
+        (found, (next < self.qps.capacity()).then_some(next))
+    }
+
+    /// Moves every queue pair of a context to error, but those in RESET, which have no work.
+    ///
+    /// Looks at some queue pairs of the device, beginning with the index `from`, and answers the index to go on with,
+    /// or none if all have been seen. [`Engine::run`], until nothing is left, ends their work with flush errors.
+    pub fn fail_context(&mut self, host: &mut H, id: ContextId, from: u32) -> Option<u32> {
+        let end = from.saturating_add(STEP);
+        for index in from..end {
+            if let Some(mut qp) = self.qps.take_index(index) {
+                if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
+                    enter_error(&mut self.qps, host, &mut qp.core);
+                }
+                self.qps.put_back(qp);
+            }
+        }
+        (end < self.qps.capacity()).then_some(end)
+    }
+
+    /// Tells a context that its device is gone.
+    pub fn set_context_dead(&mut self, id: ContextId) {
+        self.contexts.set_dead(id);
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The run: doorbells, timers, packets and turns, within a budget.
+
+use crate::{
+    base::{
+        abi,
+        attr::State,
+        budget::Budget,
+        counters::Count,
+        host::Host,
+        id::ContextId, //
+    },
+    engine::Engine,
+    object::context::{
+        Look,
+        Sleep, //
+    },
+    operation::completion::{
+        flush_receive_queue,
+        flush_send_queue, //
+    },
+    queue_pair::{
+        bus::{
+            Bus,
+            Next, //
+        },
+        qp::Qp,
+        schedule::Qps, //
+    },
+    turn::send,
+    wire::{
+        self,
+        received::Datagram, //
+    },
+};
+
+/// How many looks a context gets, before those after it have their turns.
+const CONTEXT_LOOKS: u32 = 64;
+
+/// What a run did and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// A queue pair still waits for a turn, a context has doorbells left, or a timer is due.
+    pub more: bool,
+    /// The queue pair, or the doorbells, are of the context that was to be first.
+    pub first: bool,
+    /// When the next timer fires, in nanoseconds of [`Host::now`].
+    pub deadline: Option<u64>,
+    /// What was used of the budget, looks included.
+    pub used: Budget,
+    /// The requests among that, and the turns and timers that count as such.
+    pub done: u32,
+}
+
+impl<H: Host> Engine<H> {
+    /// A queue pair of the host's own has new send requests, or receive requests while in error; or there is
+    /// room again for packets of a queue pair that was [`Unsent::Full`](crate::Unsent::Full).
+    ///
+    /// Of its number the index alone counts: a turn too many does no harm, nor does one for nobody.
+    pub fn ring_qp(&mut self, qpn: u32) {
+        let index = qpn & abi::DB_INDEX_MASK;
+        self.qps.unblock_tx(index);
+        self.qps.activate(index);
+    }
+
+    /// Whether a queue pair waits for a turn, or a context that has doorbells left. Looks at no doorbell and no
+    /// clock.
+    pub fn has_work(&self) -> bool {
+        self.qps.has_active() || self.contexts.has_due()
+    }
+
+    /// When the next timer fires, in nanoseconds of [`Host::now`].
+    pub fn deadline(&mut self) -> Option<u64> {
+        self.qps.deadline()
+    }
+
+    /// The engine is awake: a context that kicks is told that it need not, until it rings no more or
+    /// the engine sleeps again.
+    pub fn wake(&mut self) {
+        self.contexts.wake();
+    }
+
+    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, unless there is something to do.
+    ///
+    /// Asked again and again, it sleeps at last, or is awake, and [`Engine::run`] finds the work. Until then no
+    /// context is told any more that it need not kick. A timer may be due meanwhile: see [`Engine::deadline`].
+    pub fn try_sleep(&mut self, looks: u32) -> Sleep {
+        if self.has_work() {
+            self.wake();
+            return Sleep::Awake;
+        }
+        self.contexts.try_sleep(looks)
+    }
+
+    /// A context has kicked: the next run looks at it, and it is told if it need not kick again.
+    ///
+    /// One that is not open does no harm.
+    pub fn kicked(&mut self, context: ContextId) {
+        self.contexts.kicked(context);
+    }
+
+    /// Looks at the contexts that need not kick, and at those that have kicked, one after the other. Answers how many of
+    /// the looks are left.
+    #[inline]
+    fn look_around(&mut self, mut looks: u32) -> u32 {
+        // Each once; and as long as one has doorbells left, all of them again.
+        let mut left = self.contexts.watched();
+        let usual = looks.min(CONTEXT_LOOKS);
+        while looks != 0 && left != 0 {
+            let Some(context) = self.contexts.take_turn() else {
+                break;
+            };
+            let most = looks.min(CONTEXT_LOOKS);
+            let look = self.look_at(context, most);
+            looks = looks.wrapping_sub(most.wrapping_sub(look.left));
+            left = if look.more {
+                // The end of the looks came too soon for this one: the next run goes on with it.
+                if most < usual {
+                    self.contexts.set_turn(context);
+                }
+                self.contexts.watched()
+            } else {
+                left.wrapping_sub(1)
+            };
+        }
+        looks
+    }
+
+    /// Takes the doorbells of one context, as far as `looks` go.
+    #[inline]
+    fn look_at(&mut self, context: ContextId, looks: u32) -> Look {
+        let Self {
+            contexts,
+            qps,
+            counters,
+            ..
+        } = self;
+        counters.contexts.count(1);
+        let look = contexts.look(context, looks, |doorbell| {
+            qps.ring(counters, context, doorbell);
+        });
+        if look.found {
+            counters.context_scans.count(1);
+        }
+        look
+    }
+
+    /// As [`Engine::look_at`], for a context that has kicked and is to be first. Answers how many of the looks are left.
+    #[inline]
+    fn look_first(&mut self, context: ContextId, looks: u32) -> u32 {
+        self.contexts.wake_one(context);
+        let look = self.look_at(context, looks);
+        self.qps.prefer(context);
+        look.left
+    }
+
+    /// The queue pairs, and what one of them works with at its turn.
+    #[inline]
+    fn bus<'a>(
+        &'a mut self,
+        host: &'a mut H,
+        now: u64,
+        allowance: Budget,
+    ) -> (&'a mut Qps<H>, Bus<'a, H>) {
+        let bus = Bus {
+            host,
+            keys: &mut self.keys,
+            cqs: &mut self.cqs,
+            srqs: &mut self.srqs,
+            port: &mut self.port,
+            paths: &mut *self.paths,
+            counters: &mut self.counters,
+            retries_for_ever: self.retries_for_ever,
+            now,
+            allowance,
+        };
+        (&mut self.qps, bus)
+    }
+
+    /// Takes a queue pair's turn, and puts it back.
+    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
+        self.counters.turns.count(1);
+        let (qps, mut bus) = self.bus(host, now, allowance);
+        let next = match qp.core.state {
+            State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
+                wire::run(qps, &mut bus, &mut qp)
+            }
+            State::Rts | State::Sqd => send::run(qps, &mut bus, &mut qp),
+            State::Err => match flush_send_queue(&mut bus, &mut qp) {
+                Next::Again => Next::Again,
+                Next::Idle => flush_receive_queue(&mut bus, &mut qp),
+            },
+            State::Sqe => flush_send_queue(&mut bus, &mut qp),
+            State::Reset | State::Init | State::Rtr => Next::Idle,
+        };
+        let left = bus.allowance;
+        if next == Next::Again {
+            self.qps.activate(qp.core.index());
+        }
+        self.qps.put_back(qp);
+        self.cqs.raise_events(host, &mut self.counters);
+        allowance.less(left)
+    }
+
+    /// Lets timers fire that are due, each for a request of the budget.
+    fn fire_timers(&mut self, host: &mut H, now: u64, left: &mut Budget) {
+        while !left.is_spent() {
+            let Some(mut qp) = self.qps.take_due(now) else {
+                break;
+            };
+            left.take_request();
+            self.counters.timers.count(1);
+            let (qps, mut bus) = self.bus(host, now, Budget::TURN);
+            send::timer_fired(qps, &mut bus, &mut qp);
+            self.qps.put_back(qp);
+        }
+        self.cqs.raise_events(host, &mut self.counters);
+    }
+
+    /// Takes a packet that has come to port 4791. What it asks for in return is left to the next
+    /// [`Engine::run`].
+    ///
+    /// Whatever is wrong with it, it is dropped and counted.
+    pub fn receive(&mut self, host: &mut H, datagram: &Datagram<'_, H>) {
+        let now = host.now();
+        let (qps, mut bus) = self.bus(host, now, Budget::TURN);
+        wire::receive(qps, &mut bus, datagram);
+        self.cqs.raise_events(host, &mut self.counters);
+    }
+
+    /// Does what there is to do, within a budget.
+    ///
+    /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts that need not; lets
+    /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with
+    /// `first`, each for a bounded part of the budget, until none wants one or the budget is spent. A
+    /// turn, and a timer, count as a request even if they find nothing to do, since a program can have
+    /// as many of them as it likes; and so do some looks for doorbells. Half of the budget may go for these: the rest
+    /// of them stay rung, so that who rings without end does not keep others from their turns.
+    #[inline]
+    pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
+        self.work(host, budget, first, false)
+    }
+
+    /// As [`Engine::run`], but takes the doorbells of one context alone, which has kicked, and ends
+    /// when none of its queue pairs wants a turn.
+    #[inline]
+    pub fn run_for(&mut self, host: &mut H, budget: Budget, context: ContextId) -> Outcome {
+        self.work(host, budget, Some(context), true)
+    }
+
+    /// Does what there is to do: `only` for `first`, or for all.
+    fn work(
+        &mut self,
+        host: &mut H,
+        budget: Budget,
+        first: Option<ContextId>,
+        only: bool,
+    ) -> Outcome {
+        let most = budget.looks() / 2;
+        let mut looks = most;
+        if let Some(context) = first {
+            let some = if only { most } else { most.div_ceil(2) };
+            looks = looks.wrapping_sub(some.wrapping_sub(self.look_first(context, some)));
+        }
+        if !only {
+            looks = self.look_around(looks);
+        }
+        let mut left = budget.less_looks(most.wrapping_sub(looks));
+        let most = left.requests;
+        let mut due = false;
+        if self.qps.deadline().is_some() {
+            let now = host.now();
+            self.fire_timers(host, now, &mut left);
+            due = self.qps.deadline().is_some_and(|deadline| deadline <= now);
+        }
+        let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
+        while !left.is_spent() && (!only || waits(&self.qps)) {
+            let Some(qp) = self.qps.take_next() else {
+                if !self.qps.has_active() {
+                    break;
+                }
+                left.take_request();
+                continue;
+            };
+            let now = host.now();
+            let used = self.turn(host, qp, now, left.min(Budget::TURN));
+            left = left.less(Budget {
+                requests: used.requests.max(1),
+                ..used
+            });
+        }
+        Outcome {
+            more: due || self.has_work(),
+            first: first
+                .is_some_and(|first| self.qps.has_active_of(first) || self.contexts.is_due(first)),
+            deadline: self.qps.deadline(),
+            used: budget.less(left),
+            done: most.saturating_sub(left.requests),
+        }
+    }
+}
