@@ -152,7 +152,11 @@ impl Host for Kernel {
 
     /// The one copy of the payload is from registered memory into the socket buffer. Softirqs wait
     /// for the end of the burst, so no packet is delivered in here.
-    fn transmit<'a>(&mut self, path: &mut Path, packet: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+    fn transmit<'a>(
+        &mut self,
+        path: &mut Path,
+        packet: &mut impl Outgoing<'a, Self>,
+    ) -> Result<(), Unsent> {
         // A queue pair that has a way has an account.
         let Some(sender) = &packet.queue().sender else {
             self.lost = self.lost.wrapping_add(1);

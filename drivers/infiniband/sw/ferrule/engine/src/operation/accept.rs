@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The responder: judges what a peer sends, places it, and says how the peer is to be answered.
+//! The rules of the responder, for memory and packets alike: judges what a peer sends, places it, and says how
+//! the peer is to be answered.
 
 use crate::{
     base::{

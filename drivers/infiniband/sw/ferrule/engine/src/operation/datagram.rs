@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams: one packet each, to one queue pair or to all of a group, and nobody answers.
+//! Takes datagrams: one packet each, to one queue pair or to all of a group, and nobody answers.
 
 use crate::{
     base::{

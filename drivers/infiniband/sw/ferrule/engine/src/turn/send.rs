@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requester: takes send requests in order, sends each in pieces, and waits for the answer.
+//! A turn of the send queue: takes send requests in order, sends each in pieces, and waits for the answer.
 
 use crate::{
     base::{
@@ -47,7 +47,7 @@ use crate::{
     wire, //
 };
 
-/// A turn of the requester, in state RTS or SQD.
+/// A turn of the send queue, in state RTS or SQD.
 ///
 /// This is one function, and what is rare is none of it: a request goes from the ring to the peer's memory without
 /// a call, so with few registers to be saved, and its code lies together.
