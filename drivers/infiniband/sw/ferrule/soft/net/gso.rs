@@ -100,8 +100,9 @@ impl Pending {
         Ok(())
     }
 
-    /// Lets them leave.
-    #[inline]
+    /// Lets them leave. Not inlined: each verb that has had the shard ends with this, and its frame would have all
+    /// that a list takes.
+    #[inline(never)]
     pub(crate) fn flush(&mut self) {
         if let Some(list) = self.list.take() {
             self.lists = self.lists.wrapping_add((list.packets.count() > 1).into());
