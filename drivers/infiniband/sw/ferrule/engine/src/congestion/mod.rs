@@ -176,9 +176,11 @@ impl Congestion {
     /// smaller the window, the more, so that of several connections those with less come to have more (as Swift
     /// scales its target with flows).
     fn target(&self, path: &Path) -> u64 {
+        const SMALL: u64 = SMALL_CWND as u64;
+
         let target = path.target();
-        let part = u64::from(SMALL_CWND.saturating_sub(self.cwnd));
-        let more = (target / 2).saturating_mul(part) / u64::from(SMALL_CWND);
+        let part = SMALL.saturating_sub(self.cwnd.into());
+        let more = (target / 2).saturating_mul(part) / SMALL;
         target.saturating_sub(target / 4).saturating_add(more)
     }
 
