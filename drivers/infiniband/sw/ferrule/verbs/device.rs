@@ -53,7 +53,7 @@ pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
         max_sge_rd: abi::MAX_SGE as u32,
         max_cq: MAX_CQ,
         max_cqe: abi::MAX_CQ_DEPTH,
-        max_mr: MAX_MR,
+        max_mr: MAX_MR - 1,
         max_pd: crate::soft::MAX_PD,
         max_qp_rd_atom: MAX_RD_ATOMIC.into(),
         max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which queue pair has its turn, which waits for the clock, and what a turn may use.
+//! Which queue pair has its turn, and which waits for the clock.
 
 use crate::{
     base::{
