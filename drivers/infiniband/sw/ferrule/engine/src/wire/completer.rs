@@ -65,10 +65,10 @@ pub(super) fn receive<H: Host>(
         return bus.counters.dropped.count(1);
     }
     let number = packet.bth().psn.get();
-    let first = qp.wire.unacknowledged;
+    let first = qp.wire.requester.unacknowledged;
     // What is behind has been seen before, and what was never sent cannot be answered: both are
     // dropped (IBA volume 1, 9.7.5.1.2).
-    let is_due = psn::within(number, first, psn::distance(first, qp.wire.used));
+    let is_due = psn::within(number, first, psn::distance(first, qp.wire.requester.used));
     if !is_due && number != psn::advance(first, psn::MASK) {
         return bus.counters.duplicates.count(1);
     }
@@ -87,7 +87,7 @@ pub(super) fn receive<H: Host>(
         return qp.wire.keep_answer(number, bytes, bus.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
-        qp.wire.limit = limit(aeth, credits);
+        qp.wire.requester.limit = limit(aeth, credits);
     }
     match (packet.rule().kind, syndrome) {
         (Kind::ReadResponse, None | Some(Syndrome::Acknowledge(_))) => {
@@ -123,11 +123,11 @@ impl<H: Host> Wire<H> {
             (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
                 limit(aeth, credits)
             }
-            _ => self.limit,
+            _ => self.requester.limit,
         };
         let is_more = |limit| told.is_none_or(|told| psn::is_ahead(told, limit));
-        if self.limit.is_some_and(is_more) {
-            self.limit = told;
+        if self.requester.limit.is_some_and(is_more) {
+            self.requester.limit = told;
         } else {
             counters.duplicates.count(1);
         }
@@ -137,34 +137,34 @@ impl<H: Host> Wire<H> {
     fn progress(&mut self, bus: &mut Bus<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
         let now = bus.now;
         let mtu = core.attr.path_mtu;
-        let acked = psn::distance(self.unacknowledged, psn);
-        let in_flight = psn::distance(self.unacknowledged, self.used);
-        let rtt = self.probe.heard(psn, now);
+        let acked = psn::distance(self.requester.unacknowledged, psn);
+        let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
+        let rtt = self.requester.probe.heard(psn, now);
         let peer = core.attr.path.as_ref().map(|path| &path.dgid);
-        let path = peer.and_then(|peer| self.congestion.path(bus.paths, peer, now));
+        let path = peer.and_then(|peer| self.requester.congestion.path(bus.paths, peer, now));
         if let Some(path) = path {
-            self.congestion.on_ack(path, acked, in_flight);
+            self.requester.congestion.on_ack(path, acked, in_flight);
             if let Some(rtt) = rtt {
-                self.congestion.on_rtt(path, rtt, in_flight, now);
+                self.requester.congestion.on_rtt(path, rtt, in_flight, now);
                 bus.host
-                    .trace(&self.congestion.trace(core.id.number, in_flight));
+                    .trace(&self.requester.congestion.trace(core.id.number, in_flight));
             }
         }
-        self.unacknowledged = psn;
-        self.overdue = None;
-        self.repair.heard(psn);
-        if psn != self.used {
+        self.requester.unacknowledged = psn;
+        self.requester.overdue = None;
+        self.requester.repair.heard(psn);
+        if psn != self.requester.used {
             self.expect(core, now);
         }
-        self.missed = Gap::default();
+        self.completer.missed = Gap::default();
         // What was to be sent again may have arrived after all.
-        if self.repair.is_over(psn) {
+        if self.requester.repair.is_over(psn) {
             self.end_repair(None);
         }
-        if let Some(record) = self.record(self.sending) {
+        if let Some(record) = self.record(self.requester.sending) {
             let next = self.next_number(record, mtu);
-            if self.sending != consumer && psn::is_ahead(psn, next) {
-                self.repair.skipped();
+            if self.requester.sending != consumer && psn::is_ahead(psn, next) {
+                self.requester.repair.skipped();
                 self.seek(psn, consumer, mtu);
             }
         }
@@ -183,10 +183,10 @@ fn acknowledge_before<H: Host>(
 ) -> bool {
     while qp.core.state != State::Err {
         let consumer = qp.sq.consumer();
-        if qp.wire.unacknowledged == number || qp.wire.outstanding(consumer) == 0 {
-            return qp.wire.unacknowledged == number;
+        if qp.wire.requester.unacknowledged == number || qp.wire.outstanding(consumer) == 0 {
+            return qp.wire.requester.unacknowledged == number;
         }
-        let Some(&record) = qp.wire.record(qp.wire.oldest) else {
+        let Some(&record) = qp.wire.record(qp.wire.requester.oldest) else {
             return false;
         };
         if record.is_local() || record.failed.is_some() && record.packets == 0 {
@@ -198,8 +198,8 @@ fn acknowledge_before<H: Host>(
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
         let end = record.end();
-        let is_whole =
-            psn::distance(wire.unacknowledged, end) <= psn::distance(wire.unacknowledged, number);
+        let is_whole = psn::distance(wire.requester.unacknowledged, end)
+            <= psn::distance(wire.requester.unacknowledged, number);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
             wire.progress(bus, number, core, consumer);
@@ -216,7 +216,7 @@ fn acknowledge_before<H: Host>(
 /// Packet `number` has come, and data that should have come before it are missing: they are asked for
 /// again, if there are retries left.
 fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, number: u32) {
-    if !qp.wire.missed.is_news(number) {
+    if !qp.wire.completer.missed.is_news(number) {
         return;
     }
     bus.counters.sequence_errors.count(1);
@@ -292,9 +292,9 @@ fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
     if wire.outstanding(qp.sq.consumer()) == 0 {
         return None;
     }
-    let record = wire.record(wire.oldest)?;
+    let record = wire.record(wire.requester.oldest)?;
     let fits = record.is_answered_with_data() && record.is_read() != atomic;
-    (fits && record.failed.is_none()).then_some((wire.oldest, *record))
+    (fits && record.failed.is_none()).then_some((wire.requester.oldest, *record))
 }
 
 /// Copies data to where the request of slot `index` wants them, from `offset` on.
@@ -307,20 +307,25 @@ fn place<H: Host>(
     length: u32,
 ) -> Result<(), Status> {
     let Qp { core, wire, .. } = qp;
-    if wire.reply_index != Some(index) {
-        wire.reply_index = None;
-        wire.reply.read(&core.init, index)?;
+    if wire.completer.reply_index != Some(index) {
+        wire.completer.reply_index = None;
+        wire.completer.reply.read(&core.init, index)?;
         let record = wire.record(index).ok_or(Status::Fatal)?;
-        if wire.reply.head.opcode != record.opcode || wire.reply.length != record.length {
+        if wire.completer.reply.head.opcode != record.opcode
+            || wire.completer.reply.length != record.length
+        {
             return Err(Status::LocalOperation);
         }
-        wire.reply_index = Some(index);
-        wire.reply_cursor = Cursor::default();
-        wire.reply_cursor.seek(wire.reply.entries(), offset);
+        wire.completer.reply_index = Some(index);
+        wire.completer.reply_cursor = Cursor::default();
+        wire.completer
+            .reply_cursor
+            .seek(wire.completer.reply.entries(), offset);
     }
-    let mut target = wire
-        .reply
-        .side(core.init.pd, offset, &mut wire.reply_cursor);
+    let mut target =
+        wire.completer
+            .reply
+            .side(core.init.pd, offset, &mut wire.completer.reply_cursor);
     sgl::copy(bus.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
     bus.counters.bytes.count(length.into());
     Ok(())
@@ -336,20 +341,20 @@ fn answered<H: Host>(
 ) {
     let consumer = qp.sq.consumer();
     let Qp { core, sq, wire, .. } = qp;
-    let next = psn::advance(wire.unacknowledged, 1);
+    let next = psn::advance(wire.requester.unacknowledged, 1);
     sq.refill_retries(&core.attr);
-    let oldest = wire.oldest;
+    let oldest = wire.requester.oldest;
     let mut done = 0;
     if let Some(record) = wire.record_mut(oldest) {
         record.done = record.done.wrapping_add(length);
         done = record.done;
     }
-    if wire.part == Some(done) {
-        wire.part = None;
-        wire.is_part_sent = false;
+    if wire.requester.part == Some(done) {
+        wire.requester.part = None;
+        wire.requester.is_part_sent = false;
     }
     if is_last {
-        wire.reply_index = None;
+        wire.completer.reply_index = None;
         retire(qps, bus, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);
@@ -361,7 +366,8 @@ fn answered<H: Host>(
 /// is a copy of the first and costs no retry.
 fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
-    if wire.rnr_until.is_some() && wire.rnr_psn == wire.unacknowledged {
+    if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.unacknowledged
+    {
         return bus.counters.duplicates.count(1);
     }
     bus.counters.receiver_not_ready.count(1);
@@ -372,10 +378,10 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, co
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
-    wire.rnr_psn = wire.unacknowledged;
-    wire.rnr_until = Some(bus.now.saturating_add(rnr_timer::nanoseconds(code)));
-    wire.overdue = None;
-    wire.missed = Gap::default();
+    wire.requester.rnr_psn = wire.requester.unacknowledged;
+    wire.requester.rnr_until = Some(bus.now.saturating_add(rnr_timer::nanoseconds(code)));
+    wire.requester.overdue = None;
+    wire.completer.missed = Gap::default();
 }
 
 /// The oldest request was refused.

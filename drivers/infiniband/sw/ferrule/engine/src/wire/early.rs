@@ -93,7 +93,7 @@ pub(super) fn answers<H: Host>(
     qp: &mut Qp<H>,
     before: u32,
 ) {
-    if qp.wire.unacknowledged != before && !qp.wire.early_answers.is_empty() {
+    if qp.wire.requester.unacknowledged != before && !qp.wire.completer.early.is_empty() {
         take_answers(qps, bus, qp);
         qp.wire.took(bus.now);
     }
@@ -102,11 +102,11 @@ pub(super) fn answers<H: Host>(
 #[cold]
 fn take_answers<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
-        let before = qp.wire.unacknowledged;
-        let Some(number) = next(&mut qp.wire.early_answers, before) else {
+        let before = qp.wire.requester.unacknowledged;
+        let Some(number) = next(&mut qp.wire.completer.early, before) else {
             return;
         };
-        let Some(bytes) = qp.wire.early_answers.take(number) else {
+        let Some(bytes) = qp.wire.completer.early.take(number) else {
             return;
         };
         let Ok(packet) = parse::<H>(&bytes) else {
@@ -114,7 +114,7 @@ fn take_answers<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>)
         };
         // If data before it are missing, they are asked for, and it is kept once more.
         completer::receive(qps, bus, qp, &packet, &bytes);
-        if qp.wire.unacknowledged == before {
+        if qp.wire.requester.unacknowledged == before {
             return;
         }
     }

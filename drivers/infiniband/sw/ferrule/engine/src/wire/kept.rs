@@ -38,8 +38,8 @@ impl<H: Host> Wire<H> {
 
     /// Keeps an answer that is ahead of those that are missing by less than [`AHEAD`].
     pub(super) fn keep_answer(&mut self, number: u32, packet: &H::Packet, now: u64) {
-        if psn::distance(self.unacknowledged, number) < AHEAD {
-            self.early_answers.keep(number, packet);
+        if psn::distance(self.requester.unacknowledged, number) < AHEAD {
+            self.completer.early.keep(number, packet);
             self.linger(now);
         }
     }
@@ -52,7 +52,7 @@ impl<H: Host> Wire<H> {
     /// Some has been taken: the peer lives, and what is still kept waits for the next packet that is missing.
     pub(super) fn took(&mut self, now: u64) {
         self.early_until = None;
-        if !self.responses.early.is_empty() || !self.early_answers.is_empty() {
+        if !self.responses.early.is_empty() || !self.completer.early.is_empty() {
             self.linger(now);
         }
     }

@@ -94,13 +94,13 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     }
     let wire = &qp.wire;
     // A probe is sent no earlier than anything else.
-    let probe = wire.probe.due.filter(|_| !wire.is_paused());
+    let probe = wire.requester.probe.due.filter(|_| !wire.is_paused());
     let dues = [
-        wire.congestion.paced(),
-        wire.overdue,
-        wire.rnr_until,
+        wire.requester.congestion.paced(),
+        wire.requester.overdue,
+        wire.requester.rnr_until,
         wire.tx_blocked_until,
-        wire.full_until,
+        wire.requester.full_until,
         probe,
         wire.early_until,
     ];
@@ -174,7 +174,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
             }
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
-                    let before = qp.wire.unacknowledged;
+                    let before = qp.wire.requester.unacknowledged;
                     completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
                     early::answers(qps, bus, &mut qp, before);
                 }
@@ -192,7 +192,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
         }
         (Service::Congestion, QpType::Rc) if is_of_peer => {
             bus.counters.congestion_notifications_handled.count(1);
-            qp.wire.congestion.on_mark();
+            qp.wire.requester.congestion.on_mark();
         }
         // UC has no acknowledgements, and so no window.
         (Service::Congestion, QpType::Uc) if is_of_peer => (),

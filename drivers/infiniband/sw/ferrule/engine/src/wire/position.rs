@@ -20,15 +20,15 @@ impl<H: Host> Wire<H> {
         let sent = if record.is_answered_with_data() {
             record.done
         } else {
-            self.offset
+            self.requester.offset
         };
         psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
     }
 
     /// Sends go on with the packet of this sequence number, which has not been acknowledged.
     pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
-        self.loaded = None;
-        let mut index = self.oldest;
+        self.requester.loaded = None;
+        let mut index = self.requester.oldest;
         while index != consumer {
             let Some(record) = self.record(index) else {
                 break;
@@ -37,7 +37,7 @@ impl<H: Host> Wire<H> {
             let is_waiting = record.is_local() && !record.is_registered();
             if is_waiting || record.failed.is_some() || ahead < record.packets {
                 let sends_bytes = !record.is_local() && !record.is_answered_with_data();
-                self.offset = if sends_bytes && record.failed.is_none() {
+                self.requester.offset = if sends_bytes && record.failed.is_none() {
                     ahead.wrapping_shl(mtu.shift())
                 } else {
                     0
@@ -47,37 +47,37 @@ impl<H: Host> Wire<H> {
             index = index.wrapping_add(1);
         }
         if index == consumer {
-            self.offset = 0;
+            self.requester.offset = 0;
         }
-        self.sending = index;
-        self.is_part_sent = false;
+        self.requester.sending = index;
+        self.requester.is_part_sent = false;
     }
 
     /// Sends go on with the next request.
     pub(super) fn go_on(&mut self) {
-        self.sending = self.sending.wrapping_add(1);
-        self.offset = 0;
-        self.loaded = None;
+        self.requester.sending = self.requester.sending.wrapping_add(1);
+        self.requester.offset = 0;
+        self.requester.loaded = None;
     }
 
     /// Sends go on with the oldest packet that has not been acknowledged.
     pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
-        self.repair.give_up();
-        self.seek(self.unacknowledged, consumer, mtu);
+        self.requester.repair.give_up();
+        self.seek(self.requester.unacknowledged, consumer, mtu);
     }
 
     /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
     pub(super) fn is_back(&self, mtu: Mtu) -> bool {
-        self.sending == self.oldest
-            && !self.is_part_sent
-            && self
-                .record(self.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.unacknowledged)
+        self.requester.sending == self.requester.oldest
+            && !self.requester.is_part_sent
+            && self.record(self.requester.sending).is_some_and(|record| {
+                self.next_number(record, mtu) == self.requester.unacknowledged
+            })
     }
 
     /// Sends again from the oldest packet that has not been acknowledged.
     pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
-        self.probe.begin_again();
+        self.requester.probe.begin_again();
         self.seek_oldest(consumer, mtu);
     }
 }

@@ -43,20 +43,20 @@ use crate::{
 impl<H: Host> Wire<H> {
     /// Where the requester goes on, if it has nothing to send again.
     fn front(&self, consumer: u32, mtu: Mtu) -> Option<Place> {
-        let is_front = self.sending == consumer
-            || self.is_part_sent
+        let is_front = self.requester.sending == consumer
+            || self.requester.is_part_sent
             || self
-                .record(self.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.used);
+                .record(self.requester.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.requester.used);
         is_front.then_some(self.place())
     }
 
     /// Where the requester is.
     fn place(&self) -> Place {
         Place {
-            sending: self.sending,
-            offset: self.offset,
-            is_part_sent: self.is_part_sent,
+            sending: self.requester.sending,
+            offset: self.requester.offset,
+            is_part_sent: self.requester.is_part_sent,
         }
     }
 
@@ -65,37 +65,41 @@ impl<H: Host> Wire<H> {
     pub(super) fn repair(&mut self, core: &Core<H>, consumer: u32, beyond: Option<u32>) {
         let mtu = core.attr.path_mtu;
         // Of reads, it is this side that keeps what has come.
-        let is_enough = beyond.is_some() || self.repair.is_trusted(self.unacknowledged);
-        self.probe.begin_again();
+        let is_enough = beyond.is_some()
+            || self
+                .requester
+                .repair
+                .is_trusted(self.requester.unacknowledged);
+        self.requester.probe.begin_again();
         self.begin(consumer, mtu, beyond, is_enough, true);
-        self.repair.is_told = beyond.is_none() && !self.repair.is_under_way();
+        self.requester.repair.is_told = beyond.is_none() && !self.requester.repair.is_under_way();
     }
 
     /// What is behind the oldest packet is known to have come, or is with a peer that keeps it.
     pub(super) fn is_alone_enough(&self) -> bool {
         if self.awaits_data() {
-            !self.early_answers.is_empty()
+            !self.completer.early.is_empty()
         } else {
-            self.repair.is_known()
+            self.requester.repair.is_known()
         }
     }
 
     /// The oldest request is answered with data.
     fn awaits_data(&self) -> bool {
-        self.record(self.oldest)
+        self.record(self.requester.oldest)
             .is_some_and(Record::is_answered_with_data)
     }
 
     /// The oldest packet is sent again, to see what became of it. Answers whether it is sent alone.
     pub(super) fn look(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let beyond = if self.awaits_data() {
-            next(&mut self.early_answers, self.unacknowledged)
+            next(&mut self.completer.early, self.requester.unacknowledged)
         } else {
             None
         };
         let is_enough = self.is_alone_enough();
         self.begin(consumer, mtu, beyond, is_enough, false);
-        self.repair.is_under_way()
+        self.requester.repair.is_under_way()
     }
 
     /// Sends go on with the oldest packet. If that `is_enough`, they then go on where they were. It `is_lost`, or else
@@ -109,18 +113,22 @@ impl<H: Host> Wire<H> {
         is_lost: bool,
     ) {
         let front = self.front(consumer, mtu);
-        let place = self.repair.resume.or(front).filter(|_| is_enough);
+        let place = self.requester.repair.resume.or(front).filter(|_| is_enough);
         self.seek_oldest(consumer, mtu);
-        let in_flight = psn::distance(self.unacknowledged, self.used);
-        let is_congestion = is_lost && self.congestion.on_loss(in_flight, place.is_some());
+        let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
+        let is_congestion = is_lost
+            && self
+                .requester
+                .congestion
+                .on_loss(in_flight, place.is_some());
         if place.is_none() {
             return;
         }
-        self.repair.resume = place;
-        self.repair.beyond = beyond;
-        if beyond.is_none() && self.repair.is_known() {
-            self.repair.kept = if is_congestion {
-                in_flight.saturating_sub(self.congestion.window())
+        self.requester.repair.resume = place;
+        self.requester.repair.beyond = beyond;
+        if beyond.is_none() && self.requester.repair.is_known() {
+            self.requester.repair.kept = if is_congestion {
+                in_flight.saturating_sub(self.requester.congestion.window())
             } else {
                 in_flight
             };
@@ -131,25 +139,25 @@ impl<H: Host> Wire<H> {
     /// is answered with data, the last one is sent again to ask, or else nobody would hear of it. Answers
     /// whether it is.
     pub(super) fn ask_again(&mut self, consumer: u32, mtu: Mtu) -> bool {
-        let next = match self.record(self.sending) {
-            _ if self.sending == consumer => self.used,
+        let next = match self.record(self.requester.sending) {
+            _ if self.requester.sending == consumer => self.requester.used,
             // Nothing is sent again of a request that has failed.
             Some(failed) if failed.failed.is_some() => failed.psn,
             Some(record) => self.next_number(record, mtu),
             None => return false,
         };
-        let sent = psn::distance(self.unacknowledged, next);
+        let sent = psn::distance(self.requester.unacknowledged, next);
         if sent == 0
-            || self.repair.is_under_way()
-            || psn::within(self.asked, self.unacknowledged, sent)
+            || self.requester.repair.is_under_way()
+            || psn::within(self.requester.asked, self.requester.unacknowledged, sent)
         {
             return false;
         }
         let last = psn::advance(next, psn::MASK);
         let is_of = |record: &Record| psn::within(last, record.psn, record.packets);
-        let mut index = self.sending;
+        let mut index = self.requester.sending;
         while index == consumer || !self.record(index).is_some_and(is_of) {
-            if index == self.oldest {
+            if index == self.requester.oldest {
                 return false;
             }
             index = index.wrapping_sub(1);
@@ -162,26 +170,26 @@ impl<H: Host> Wire<H> {
         }
         let place = self.place();
         self.seek(last, consumer, mtu);
-        self.repair.resume = Some(place);
+        self.requester.repair.resume = Some(place);
         true
     }
 
     /// The requester goes on where it was, if it was at a repair: packet `number` has been sent, or
     /// `None` of it is needed any more. Answers whether it was.
     pub(super) fn end_repair(&mut self, number: Option<u32>) -> bool {
-        let Some(place) = self.repair.resume.take() else {
+        let Some(place) = self.requester.repair.resume.take() else {
             return false;
         };
         // The newest packet has nothing behind it that the peer could have kept.
-        if number.is_none_or(|number| psn::advance(number, 1) != self.used) {
-            self.repair.alone = number.filter(|_| self.repair.beyond.is_none());
+        if number.is_none_or(|number| psn::advance(number, 1) != self.requester.used) {
+            self.requester.repair.alone = number.filter(|_| self.requester.repair.beyond.is_none());
         }
-        self.repair.beyond = None;
-        self.sending = place.sending;
-        self.offset = place.offset;
+        self.requester.repair.beyond = None;
+        self.requester.sending = place.sending;
+        self.requester.offset = place.offset;
         // The part may have come meanwhile.
-        self.is_part_sent = place.is_part_sent && self.part.is_some();
-        self.loaded = None;
+        self.requester.is_part_sent = place.is_part_sent && self.requester.part.is_some();
+        self.requester.loaded = None;
         true
     }
 }

@@ -44,8 +44,8 @@ use crate::{
                 Mark,
                 Record, //
             },
-            response::SPAN,
-            state::REQUESTS, //
+            requester::REQUESTS,
+            response::SPAN, //
         },
         schedule::Qps,
         send_queue::Taken, //
@@ -88,7 +88,7 @@ fn go<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
         if bus.allowance.is_spent() {
             return Next::Again;
         }
-        if qp.wire.sending == qp.sq.consumer() {
+        if qp.wire.requester.sending == qp.sq.consumer() {
             if qp.core.state == State::Sqd || qp.wire.outstanding(qp.sq.consumer()) == REQUESTS {
                 return Next::Idle;
             }
@@ -132,7 +132,7 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         None => (0, request.length),
     };
     if is_message {
-        wire.ssn = psn::advance(wire.ssn, 1);
+        wire.requester.ssn = psn::advance(wire.requester.ssn, 1);
     }
     let record = Record {
         wr_id: request.head.wr_id.get(),
@@ -140,7 +140,7 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         packets,
         length,
         done: 0,
-        ssn: wire.ssn,
+        ssn: wire.requester.ssn,
         opcode: request.head.opcode,
         flags: request.head.flags,
         mark: Mark::None,
@@ -149,9 +149,9 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     if let Some(place) = wire.record_mut(index) {
         *place = record;
     }
-    wire.loaded = Some(index);
-    wire.sending = index;
-    wire.offset = 0;
+    wire.requester.loaded = Some(index);
+    wire.requester.sending = index;
+    wire.requester.offset = 0;
     sq.set_psn(record.end());
     sq.let_go();
 }
@@ -164,11 +164,11 @@ enum Step {
 
 /// Sends the next packet, if it may be sent now.
 fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step {
-    let index = qp.wire.sending;
+    let index = qp.wire.requester.sending;
     let Some(&record) = qp.wire.record(index) else {
         return Step::Wait;
     };
-    let is_oldest = index == qp.wire.oldest;
+    let is_oldest = index == qp.wire.requester.oldest;
     if let Some(status) = record.failed {
         // What was begun before ends first.
         if is_oldest {
@@ -182,15 +182,15 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         qp.wire.go_on();
         return Step::Sent;
     }
-    if qp.wire.loaded != Some(index) && !load(bus, qp, index, &record) {
+    if qp.wire.requester.loaded != Some(index) && !load(bus, qp, index, &record) {
         return Step::Sent;
     }
     if record.is_local() {
         return change(qps, bus, qp, &record);
     }
     // What is sent alone has been sent before, and waits for nothing.
-    let is_alone = qp.wire.repair.is_under_way();
-    if !is_alone && (!qp.wire.congestion.may_send(bus.now) || !may_send(qp, &record)) {
+    let is_alone = qp.wire.requester.repair.is_under_way();
+    if !is_alone && (!qp.wire.requester.congestion.may_send(bus.now) || !may_send(qp, &record)) {
         return Step::Wait;
     }
     send(bus, qp, &record)
@@ -203,8 +203,8 @@ fn change<H: Host>(
     qp: &mut Qp<H>,
     record: &Record,
 ) -> Step {
-    let index = qp.wire.sending;
-    let is_oldest = index == qp.wire.oldest;
+    let index = qp.wire.requester.sending;
+    let is_oldest = index == qp.wire.requester.oldest;
     // Requests before may still need the key that another one changes. A region opens nothing before it
     // is registered, so nobody needs its key, and the requests behind need not wait for a round trip.
     let is_fenced = record.flags & abi::wr_flags::FENCE != 0;
@@ -237,8 +237,8 @@ fn load<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, index: u32, record: &Reco
                 && request.head.flags == record.flags
                 && request.length == record.length =>
         {
-            wire.loaded = Some(index);
-            let offset = wire.offset;
+            wire.requester.loaded = Some(index);
+            let offset = wire.requester.offset;
             let (request, cursor) = sq.at_hand();
             cursor.seek(request.entries(), offset);
             true
@@ -259,16 +259,16 @@ fn load<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, index: u32, record: &Reco
 /// Whether the next packet of a request may be sent now.
 fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     let Qp { core, sq, wire, .. } = qp;
-    let index = wire.sending;
+    let index = wire.requester.sending;
     // Of the request whose first packets have been acknowledged, none is before it.
-    let before = if index == wire.oldest {
+    let before = if index == wire.requester.oldest {
         0
     } else {
-        psn::distance(wire.unacknowledged, record.psn)
+        psn::distance(wire.requester.unacknowledged, record.psn)
     };
     if record.is_answered_with_data() || record.flags & abi::wr_flags::FENCE != 0 {
         let mut open = 0u8;
-        let mut other = wire.oldest;
+        let mut other = wire.requester.oldest;
         while other != index {
             let data = wire
                 .record(other)
@@ -288,35 +288,40 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         }
     }
     // Part of a read that is asked for again comes before the next part is.
-    if wire.is_part_sent {
+    if wire.requester.is_part_sent {
         return false;
     }
     // The window must have room for all the data of a read, too. One that is larger is asked for in
     // parts, when all before it has ended.
     if record.is_answered_with_data()
-        && index != wire.oldest
-        && (record.packets > wire.congestion.window()
-            || psn::distance(wire.unacknowledged, record.end()) > wire.room())
+        && index != wire.requester.oldest
+        && (record.packets > wire.requester.congestion.window()
+            || psn::distance(wire.requester.unacknowledged, record.end()) > wire.room())
     {
         return false;
     }
     // Sequence numbers in use are never so many that older and newer ones look alike.
-    if before != 0 && wire.offset == 0 && before.saturating_add(record.packets) >= SPAN {
+    if before != 0 && wire.requester.offset == 0 && before.saturating_add(record.packets) >= SPAN {
         return false;
     }
-    let sent = wire.offset.wrapping_shr(core.attr.path_mtu.shift());
+    let sent = wire
+        .requester
+        .offset
+        .wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
-    if !record.is_answered_with_data() && psn::distance(wire.unacknowledged, next) >= wire.room() {
+    if !record.is_answered_with_data()
+        && psn::distance(wire.requester.unacknowledged, next) >= wire.room()
+    {
         return false;
     }
     // Beyond the receive requests that the responder has told of, only one packet of one message
     // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
     // receive request for the message.
     !wire.is_limited(record, sq.request().opcode)
-        || if wire.offset == 0 {
-            wire.unacknowledged == record.psn
+        || if wire.requester.offset == 0 {
+            wire.requester.unacknowledged == record.psn
         } else {
-            wire.unacknowledged != record.psn && index == wire.oldest
+            wire.requester.unacknowledged != record.psn && index == wire.requester.oldest
         }
 }
 
@@ -329,24 +334,30 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     let (length, position) = if is_data_back {
         (0, Position::Only)
     } else {
-        let rest = record.length.wrapping_sub(wire.offset);
+        let rest = record.length.wrapping_sub(wire.requester.offset);
         let length = rest.min(mtu.bytes());
-        (length, Position::of(wire.offset == 0, length == rest))
+        (
+            length,
+            Position::of(wire.requester.offset == 0, length == rest),
+        )
     };
     let number = wire.next_number(record, mtu);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
     // and would flood whatever is between. It goes on where the answer ended or broke off.
-    let is_alone = wire.repair.is_under_way();
+    let is_alone = wire.requester.repair.is_under_way();
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
         let part = if is_alone {
             rest
         } else {
-            rest.min(wire.congestion.window().wrapping_shl(mtu.shift()))
+            rest.min(wire.requester.congestion.window().wrapping_shl(mtu.shift()))
         };
         let until = record.done.wrapping_add(part);
-        let until = wire.part.unwrap_or(until);
-        (record.done, until.min(wire.repair.end(record, mtu.shift())))
+        let until = wire.requester.part.unwrap_or(until);
+        (
+            record.done,
+            until.min(wire.requester.repair.end(record, mtu.shift())),
+        )
     } else {
         (0, record.length)
     };
@@ -357,20 +368,20 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     // takes the last credit, and of the one packet by which more are to be learned. A window that is
     // full waits for one that was asked for before, or else it would have every packet acknowledged from
     // then on.
-    wire.unasked = wire.unasked.saturating_add(1);
+    wire.requester.unasked = wire.requester.unasked.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
-    let ahead = psn::distance(wire.unacknowledged, number);
+    let ahead = psn::distance(wire.requester.unacknowledged, number);
     let is_window_full = ahead.saturating_add(1) >= wire.room()
-        && !psn::within(wire.asked, wire.unacknowledged, ahead);
+        && !psn::within(wire.requester.asked, wire.requester.unacknowledged, ahead);
     let is_limited = wire.is_limited(record, opcode);
     let takes_last_credit =
-        position.ends() && takes_receive(opcode) && wire.limit == Some(record.ssn);
+        position.ends() && takes_receive(opcode) && wire.requester.limit == Some(record.ssn);
     if is_last
         || is_window_full
         || is_limited
         || takes_last_credit
         || is_alone
-        || wire.unasked >= wire.congestion.window() / 4
+        || wire.requester.unasked >= wire.requester.congestion.window() / 4
         || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
     {
         base.acknowledge = Bth::ACK_REQ;
@@ -381,7 +392,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     let payload = if is_data_back {
         Side::Inline(Inline(&[]))
     } else {
-        request.side(core.init.pd, wire.offset, cursor)
+        request.side(core.init.pd, wire.requester.offset, cursor)
     };
     let kind = Sends::Requests;
     match transmit(bus, core, kind, &mut wire.route, headers, payload, length) {
@@ -393,7 +404,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
                 return Step::Wait;
             }
             // The program's own memory cannot be read; what was begun before ends first.
-            let sending = wire.sending;
+            let sending = wire.requester.sending;
             if let Some(record) = wire.record_mut(sending) {
                 record.failed = Some(Status::LocalProtection);
             }
@@ -401,8 +412,8 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         }
     }
     if base.wants_acknowledge() {
-        wire.unasked = 0;
-        wire.asked = number;
+        wire.requester.unasked = 0;
+        wire.requester.asked = number;
     }
     bus.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
@@ -410,38 +421,38 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     } else {
         psn::advance(number, 1)
     };
-    let is_new = psn::is_ahead(next, wire.used);
+    let is_new = psn::is_ahead(next, wire.requester.used);
     if base.wants_acknowledge() || is_data_back {
-        wire.probe.asked(number, bus.now, !is_new);
+        wire.requester.probe.asked(number, bus.now, !is_new);
     }
-    wire.congestion.sent(bus.now);
+    wire.requester.congestion.sent(bus.now);
     if record.is_read() && (!is_new || range != (0, record.length)) {
-        let sending = wire.sending;
+        let sending = wire.requester.sending;
         if let Some(record) = wire.record_mut(sending) {
             record.mark = Mark::Parted;
         }
     }
     if is_new {
-        wire.used = next;
+        wire.requester.used = next;
         // To the responder, each part of a read is a message.
         if range.0 != 0 {
-            wire.ssn = psn::advance(wire.ssn, 1);
+            wire.requester.ssn = psn::advance(wire.requester.ssn, 1);
         }
     }
-    if wire.overdue.is_none() {
+    if wire.requester.overdue.is_none() {
         wire.expect(core, bus.now);
     }
     if wire.end_repair(Some(number)) {
         return Step::Sent;
     }
     if range.1 != record.length {
-        wire.part = Some(range.1);
-        wire.is_part_sent = true;
+        wire.requester.part = Some(range.1);
+        wire.requester.is_part_sent = true;
     }
     if position.ends() && range.1 == record.length {
         wire.go_on();
     } else if !is_data_back {
-        wire.offset = wire.offset.wrapping_add(length);
+        wire.requester.offset = wire.requester.offset.wrapping_add(length);
     }
     Step::Sent
 }
@@ -450,27 +461,34 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
 pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let is_to_come = |until: &u64| *until > bus.now;
     let wire = &mut qp.wire;
-    wire.rnr_until = wire.rnr_until.filter(is_to_come);
+    wire.requester.rnr_until = wire.requester.rnr_until.filter(is_to_come);
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
-    wire.full_until = wire.full_until.filter(is_to_come);
-    wire.congestion.timer_fired(bus.now);
-    if wire.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
+    wire.requester.full_until = wire.requester.full_until.filter(is_to_come);
+    wire.requester.congestion.timer_fired(bus.now);
+    if wire.requester.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
         bus.counters.probes.count(1);
         let wire = &mut qp.wire;
         let is_alone = wire.look(qp.sq.consumer(), qp.core.attr.path_mtu);
-        wire.probe.send(bus.now, wire.overdue, is_alone);
+        wire.requester
+            .probe
+            .send(bus.now, wire.requester.overdue, is_alone);
     }
-    if qp.wire.overdue.is_some_and(|overdue| overdue <= bus.now) {
-        qp.wire.overdue = None;
-        if qp.wire.unacknowledged != qp.wire.used {
+    if qp
+        .wire
+        .requester
+        .overdue
+        .is_some_and(|overdue| overdue <= bus.now)
+    {
+        qp.wire.requester.overdue = None;
+        if qp.wire.requester.unacknowledged != qp.wire.requester.used {
             bus.counters.unanswered.count(1);
             // What still comes of answers to what was sent before tells nothing new.
-            qp.wire.missed.told = true;
+            qp.wire.completer.missed.told = true;
             // All is sent again, if there are retries left (C9-139, C9-140).
             if lost(bus, qp) {
                 return fail(qps, bus, qp, Status::RetryExceeded);
             }
-            qp.wire.congestion.on_timeout();
+            qp.wire.requester.congestion.on_timeout();
             qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
         }
     }

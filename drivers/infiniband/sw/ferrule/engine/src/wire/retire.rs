@@ -31,11 +31,11 @@ use crate::{
 /// Ends the oldest request, and so writes its completion where one is due.
 fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<(), Overrun> {
     let Qp { core, wire, .. } = qp;
-    let index = wire.oldest;
+    let index = wire.requester.oldest;
     let Some(&record) = wire.record(index) else {
         return Ok(());
     };
-    wire.oldest = index.wrapping_add(1);
+    wire.requester.oldest = index.wrapping_add(1);
     let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
     if status == Status::Success && !is_due {
         return Ok(());
@@ -56,21 +56,21 @@ fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
     let told = loop {
         let wire = &mut qp.wire;
-        if wire.sending == wire.oldest {
+        if wire.requester.sending == wire.requester.oldest {
             wire.go_on();
         }
         let told = end(bus, qp, Status::Success);
         let wire = &qp.wire;
         let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
             && wire
-                .record(wire.oldest)
+                .record(wire.requester.oldest)
                 .is_some_and(|next| next.is_registered());
         if told.is_err() || !is_next_done {
             break told;
         }
     };
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
-        qp.wire.overdue = None;
+        qp.wire.requester.overdue = None;
         if qp.core.state == State::Sqd {
             tell_drained(bus.host, &qp.core);
         }

@@ -27,18 +27,27 @@ use crate::{
 impl<H: Host> Wire<H> {
     /// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
     pub(super) fn room(&self) -> u32 {
-        if self.probe.holds_back() {
+        if self.requester.probe.holds_back() {
             return 1;
         }
         // What has come behind a loss is not on its way any more.
-        let come = self.early_answers.count().max(self.repair.kept());
-        self.congestion.window().saturating_add(come).min(AHEAD)
+        let come = self
+            .completer
+            .early
+            .count()
+            .max(self.requester.repair.kept());
+        self.requester
+            .congestion
+            .window()
+            .saturating_add(come)
+            .min(AHEAD)
     }
 
     /// For all that the responder has told, it has no receive request for a message.
     pub(super) fn is_limited(&self, record: &Record, opcode: Opcode) -> bool {
         takes_receive(opcode)
             && self
+                .requester
                 .limit
                 .is_some_and(|limit| psn::is_ahead(record.ssn, limit))
     }
@@ -46,11 +55,15 @@ impl<H: Host> Wire<H> {
     /// Waits from now on for an answer to what is on its way; with a timeout of 0 for ever (C9-141).
     pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
         let exponent = u32::from(core.attr.timeout);
-        self.overdue = (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
+        self.requester.overdue =
+            (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
         // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
-        let window = self.congestion.window();
+        let window = self.requester.congestion.window();
         let is_parted = |record: &Record| record.is_read() && record.packets > window;
-        let is_alone = self.record(self.oldest).is_some_and(is_parted) || self.is_alone_enough();
-        self.probe.expect(now, self.overdue, is_alone);
+        let is_alone =
+            self.record(self.requester.oldest).is_some_and(is_parted) || self.is_alone_enough();
+        self.requester
+            .probe
+            .expect(now, self.requester.overdue, is_alone);
     }
 }

@@ -112,7 +112,7 @@ pub(crate) struct Responses<H: Host> {
     pub(crate) answer: Option<(u32, Syndrome)>,
     pub(crate) resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
     /// Which of these is used next.
-    next_resource: usize,
+    next_resource: u8,
 }
 
 impl<H: Host> Responses<H> {
@@ -179,8 +179,9 @@ impl<H: Host> Responses<H> {
     /// The place of the resource that is used next: that of the oldest one.
     fn next_place(&self, core: &Core<H>) -> usize {
         let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
-        if self.next_resource < limit {
-            self.next_resource
+        let next = usize::from(self.next_resource);
+        if next < limit {
+            next
         } else {
             0
         }
@@ -221,7 +222,7 @@ impl<H: Host> Responses<H> {
         if let Some(old) = self.resources.get_mut(place) {
             *old = resource;
         }
-        self.next_resource = place.wrapping_add(1);
+        self.next_resource = place.wrapping_add(1) as u8;
     }
 
     /// Whether a resource's answer has been given in full at least once.

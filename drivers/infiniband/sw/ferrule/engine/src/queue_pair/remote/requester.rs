@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the requester knows: which requests are on their way, where it is, and how much it may send.
+
+use crate::{
+    base::host::Host,
+    congestion::Congestion,
+    queue_pair::remote::{
+        probe::Probe,
+        record::Record,
+        repair::Repair, //
+    },
+};
+
+/// Requests that may be on their way at a time. A power of two.
+pub(crate) const REQUESTS: u32 = 64;
+
+/// What the requester knows of its requests and of the way to the peer.
+pub(crate) struct Requester<H: Host> {
+    pub(crate) records: H::Box<[Record; REQUESTS as usize]>,
+    /// The slot of the oldest request that has not ended.
+    pub(crate) oldest: u32,
+    /// The slot of the request whose packets are sent next, and how many of its bytes were sent.
+    pub(crate) sending: u32,
+    pub(crate) offset: u32,
+    /// The slot of which the requester has a copy at hand.
+    pub(crate) loaded: Option<u32>,
+    /// The sequence number of the oldest packet that has not been acknowledged.
+    pub(crate) unacknowledged: u32,
+    /// The sequence number after the last one that was ever used.
+    pub(crate) used: u32,
+    /// Messages sent so far (24 bits).
+    pub(crate) ssn: u32,
+    /// Up to which message the responder has receive requests; `None`: no limit.
+    pub(crate) limit: Option<u32>,
+    /// When an acknowledgement is overdue.
+    pub(crate) overdue: Option<u64>,
+    /// The receiver was not ready: until then no request is sent.
+    pub(crate) rnr_until: Option<u64>,
+    /// The packet of which that was said.
+    pub(crate) rnr_psn: u32,
+    /// So many requests are on their way that none is sent until then. Answers are.
+    pub(crate) full_until: Option<u64>,
+    /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
+    /// they have come: for all that is known, the responder heard of that part alone, and then what
+    /// is asked for again must not reach beyond it.
+    pub(crate) part: Option<u32>,
+    /// That part has been asked for, and nothing is sent until it has come.
+    pub(crate) is_part_sent: bool,
+    pub(crate) repair: Repair,
+    /// How many packets may be in flight, in either direction, beside those that have come behind a loss.
+    pub(crate) congestion: Congestion,
+    pub(crate) probe: Probe,
+    /// Packets since an acknowledgement was last asked for, and the sequence number of that.
+    pub(crate) unasked: u32,
+    pub(crate) asked: u32,
+}
+
+impl<H: Host> Requester<H> {
+    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            records: H::boxed_array(|_| Record::default())?,
+            oldest: 0,
+            sending: 0,
+            offset: 0,
+            loaded: None,
+            unacknowledged: 0,
+            used: 0,
+            ssn: 0,
+            limit: None,
+            overdue: None,
+            rnr_until: None,
+            rnr_psn: 0,
+            full_until: None,
+            part: None,
+            is_part_sent: false,
+            repair: Repair::NEW,
+            congestion: Congestion::NEW,
+            probe: Probe::default(),
+            unasked: 0,
+            asked: 0,
+        })
+    }
+
+    /// Nothing is on its way any more; the next request is in slot `consumer`.
+    pub(crate) fn stop(&mut self, consumer: u32) {
+        self.oldest = consumer;
+        self.sending = consumer;
+        self.offset = 0;
+        self.loaded = None;
+        self.overdue = None;
+        self.rnr_until = None;
+        self.full_until = None;
+        self.part = None;
+        self.is_part_sent = false;
+        self.repair = Repair::NEW;
+        self.congestion = Congestion::NEW;
+        self.probe = Probe::default();
+        self.unasked = 0;
+    }
+}
