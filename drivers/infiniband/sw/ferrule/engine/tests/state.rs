@@ -10,6 +10,31 @@ use proptest::prelude::*;
 
 use crate::sim::*;
 
+/// `enum ib_qp_state` of the verbs.
+#[test]
+fn states_have_the_numbers_of_the_verbs() {
+    for (number, state) in (0..).zip(State::ALL) {
+        assert_eq!(State::try_from(number), Ok(state));
+        assert_eq!(state as u32, number);
+    }
+    assert_eq!(State::try_from(7), Err(Error::Invalid));
+}
+
+/// As `errno(3)` names them on Linux.
+#[test]
+fn refusals_have_the_error_numbers_of_linux() {
+    for (error, number) in [
+        (Error::NoMemory, 12),
+        (Error::Full, 12),
+        (Error::Busy, 16),
+        (Error::Invalid, 22),
+        (Error::NotFound, 22),
+        (Error::NotSupported, 95),
+    ] {
+        assert_eq!(error.errno(), number);
+    }
+}
+
 /// The attributes of a change, named as in the verbs.
 const NAMES: [&str; 19] = [
     "CUR_STATE",

@@ -301,6 +301,21 @@ fn the_least_round_trip_is_measured_anew() {
 }
 
 #[test]
+fn a_window_that_gave_way_is_back_after_two_round_trips() {
+    let mut flow = Flow::new(64);
+    while flow.one.mode != Mode::Drain {
+        flow.rtt(BASE + BASE * 2 / 5);
+    }
+    while flow.one.mode == Mode::Drain {
+        flow.rtt(BASE);
+    }
+    assert_eq!(flow.one.window(), 16);
+    flow.round(BASE);
+    flow.round(BASE);
+    assert_eq!(flow.one.window(), 64);
+}
+
+#[test]
 fn a_queue_that_goes_when_connections_give_way_is_theirs() {
     let mut flow = Flow::new(20);
     let mut was_drained = false;
