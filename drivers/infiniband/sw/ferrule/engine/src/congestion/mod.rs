@@ -5,8 +5,8 @@
 //! The main signal is delay, as in TIMELY and Swift (SIGCOMM 2015 and 2020). The queuing delay of a round trip is
 //! what it takes longer than the least one of its path (`min_rtt`). While that is below a target, the congestion
 //! window (`cwnd`) grows: by half a packet each round trip, or by a sixteenth of itself far below the target. If
-//! the delay has been above the target for three round trips, the window shrinks by as much as the least of the
-//! three exceeds it. One or two late round trips show no queue: a guest that was not scheduled for a while makes
+//! the delay has been above the target for three round trips, the window shrinks by four fifths of the part by which
+//! the least of the three is too long. One or two late round trips show no queue: a guest that was not scheduled for a while makes
 //! them. The target is relative to what the path does by itself ([`Path::target`]): its least round trip, its
 //! jitter, and a queue of some packets.
 //!
@@ -15,8 +15,8 @@
 //! - Marks, by ECN. The peer answers them with congestion notification packets (CNP, annex A17.9.3), or they
 //!   stand on the data of a read. `alpha` is the share of round trips with marks, smoothed, and a round trip
 //!   with marks takes half of that off the window: the rule of DCTCP (RFC 8257) and DCQCN (SIGCOMM 2015).
-//! - Losses. They halve the window if more than an eighth of a window is lost, if all behind a loss has to be sent
-//!   again, and in slow start. A lost packet without any of that is none of congestion's, and changes nothing.
+//! - Losses. They halve the window if more than one packet and an eighth of a window are lost, if all behind a loss
+//!   has to be sent again, and in slow start. Any other loss is no sign of congestion and changes nothing.
 //!
 //! A flow that goes by delay starves beside one that goes by loss, such as TCP's CUBIC or Reno, which fill
 //! whatever queue there is. So if there was a queue for some round trips, the connections of a path give way for

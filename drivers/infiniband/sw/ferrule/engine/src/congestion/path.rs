@@ -63,7 +63,7 @@ pub(crate) struct Path {
     acked: u32,
     /// The time between two packets that are delivered.
     packet_time: u64,
-    /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and no sooner than when it may
+    /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and the time from which it may
     /// begin again.
     drain_before: u64,
     drain_min: u64,
@@ -125,7 +125,8 @@ impl Path {
         self.acked = self.acked.saturating_add(packets);
     }
 
-    /// A packet and its answer took so long, where few were in flight. Answers whether that shows no queue.
+    /// Takes a round trip into account for the least one alone. Answers whether it shows no queue, where few packets
+    /// were in flight.
     #[inline]
     pub(super) fn glance(&mut self, rtt: u64, now: u64) -> bool {
         if self.min_rtt == 0 || rtt <= self.min_rtt {

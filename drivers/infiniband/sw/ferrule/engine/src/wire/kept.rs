@@ -16,9 +16,8 @@ use crate::{
     },
 };
 
-/// Nanoseconds without progress after which nothing is kept any longer. A peer that lives has sent what is
-/// missing long before, and what is kept are pages of a network device, which wants them back when it goes
-/// down.
+/// Nanoseconds without progress after which nothing is kept any longer. A peer that lives has sent the missing
+/// packet long before, and the kept ones are pages of a network device, which wants them back when it goes down.
 const LINGER: u64 = 1_000_000_000;
 
 impl<H: Host> Wire<H> {

@@ -30,7 +30,7 @@ impl<H: Host> Wire<H> {
         if self.requester.probe.holds_back() {
             return 1;
         }
-        // What has come behind a loss is not on its way any more.
+        // Packets that are kept behind a loss are not in flight any more.
         let come = self
             .completer
             .early
