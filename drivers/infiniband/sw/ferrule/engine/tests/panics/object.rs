@@ -217,7 +217,11 @@ impl Host for Opaque {
         unknown(5)
     }
 
-    fn transmit<'a>(&mut self, (): &mut (), packet: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+    fn transmit<'a>(
+        &mut self,
+        (): &mut (),
+        packet: &mut impl Outgoing<'a, Self>,
+    ) -> Result<(), Unsent> {
         if unknown(packet.length() as u64) == 0 {
             return Err(Unsent::Busy);
         }
