@@ -21,8 +21,8 @@ use crate::{
         flush_send_queue, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        cx::{
+            Cx,
             Next, //
         },
         qp::Qp,
@@ -157,13 +157,13 @@ impl<H: Host> Engine<H> {
 
     /// The queue pairs, and what one of them works with at its turn.
     #[inline]
-    fn bus<'a>(
+    fn cx<'a>(
         &'a mut self,
         host: &'a mut H,
         now: u64,
         allowance: Budget,
-    ) -> (&'a mut Qps<H>, Bus<'a, H>) {
-        let bus = Bus {
+    ) -> (&'a mut Qps<H>, Cx<'a, H>) {
+        let cx = Cx {
             host,
             keys: &mut self.keys,
             cqs: &mut self.cqs,
@@ -175,26 +175,26 @@ impl<H: Host> Engine<H> {
             now,
             allowance,
         };
-        (&mut self.qps, bus)
+        (&mut self.qps, cx)
     }
 
     /// Takes a queue pair's turn, and puts it back.
     fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
         self.counters.turns.count(1);
-        let (qps, mut bus) = self.bus(host, now, allowance);
+        let (qps, mut cx) = self.cx(host, now, allowance);
         let next = match qp.core.state {
             State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
-                wire::run(qps, &mut bus, &mut qp)
+                wire::run(qps, &mut cx, &mut qp)
             }
-            State::Rts | State::Sqd => send::run(qps, &mut bus, &mut qp),
-            State::Err => match flush_send_queue(&mut bus, &mut qp) {
+            State::Rts | State::Sqd => send::run(qps, &mut cx, &mut qp),
+            State::Err => match flush_send_queue(&mut cx, &mut qp) {
                 Next::Again => Next::Again,
-                Next::Idle => flush_receive_queue(&mut bus, &mut qp),
+                Next::Idle => flush_receive_queue(&mut cx, &mut qp),
             },
-            State::Sqe => flush_send_queue(&mut bus, &mut qp),
+            State::Sqe => flush_send_queue(&mut cx, &mut qp),
             State::Reset | State::Init | State::Rtr => Next::Idle,
         };
-        let left = bus.allowance;
+        let left = cx.allowance;
         if next == Next::Again {
             self.qps.activate(qp.core.index());
         }
@@ -211,8 +211,8 @@ impl<H: Host> Engine<H> {
             };
             left.take_request();
             self.counters.timers.count(1);
-            let (qps, mut bus) = self.bus(host, now, Budget::TURN);
-            send::timer_fired(qps, &mut bus, &mut qp);
+            let (qps, mut cx) = self.cx(host, now, Budget::TURN);
+            send::timer_fired(qps, &mut cx, &mut qp);
             self.qps.put_back(qp);
         }
         self.cqs.raise_events(host, &mut self.counters);
@@ -224,8 +224,8 @@ impl<H: Host> Engine<H> {
     /// Whatever is wrong with it, it is dropped and counted.
     pub fn receive(&mut self, host: &mut H, datagram: &Datagram<'_, H>) {
         let now = host.now();
-        let (qps, mut bus) = self.bus(host, now, Budget::TURN);
-        wire::receive(qps, &mut bus, datagram);
+        let (qps, mut cx) = self.cx(host, now, Budget::TURN);
+        wire::receive(qps, &mut cx, datagram);
         self.cqs.raise_events(host, &mut self.counters);
     }
 

@@ -47,8 +47,8 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         receive_queue::{
             Inbound,
             ReceiveQueue, //
@@ -61,7 +61,7 @@ use crate::{
 /// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
 #[inline(always)]
 pub(crate) fn receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
@@ -73,7 +73,7 @@ pub(crate) fn receive<H: Host>(
         return Reply::Silence;
     }
     if message.psn != rq.psn {
-        bus.counters.sequence_errors.count(1);
+        cx.counters.sequence_errors.count(1);
         // Ahead of what is expected, packets were lost: that is told (C9-112). Behind, it would be
         // a packet that was seen before; no peer on this engine sends one twice, so the two were
         // given numbers that do not fit, and nothing comes of it.
@@ -83,12 +83,12 @@ pub(crate) fn receive<H: Host>(
             Reply::Silence
         };
     }
-    rq.establish(bus, core);
-    let refusal = match accept(bus, core, rq, message) {
+    rq.establish(cx, core);
+    let refusal = match accept(cx, core, rq, message) {
         Ok(reply) => return reply,
         Err(refusal) => refusal,
     };
-    bus.counters.responder_errors.count(1);
+    cx.counters.responder_errors.count(1);
     let handle = &core.init.handle;
     let (status, event) = match refusal {
         Refusal::InvalidRequest => (Status::RemoteInvalidRequest, Some(QpEvent::RequestError)),
@@ -96,13 +96,13 @@ pub(crate) fn receive<H: Host>(
         Refusal::Broken => (Status::RemoteOperation, Some(QpEvent::Fatal)),
         Refusal::Receive { local, remote } => {
             // The completion tells the error, so no event does (IBA volume 1, 9.9.3.1, class A).
-            let told = complete_receive_in_error(bus, core, rq, local);
+            let told = complete_receive_in_error(cx, core, rq, local);
             rq.finish();
             (remote, told.is_err().then_some(QpEvent::Fatal))
         }
     };
     if let Some(event) = event {
-        bus.host.qp_event(handle, event);
+        cx.host.qp_event(handle, event);
     }
     Reply::Refuse(status)
 }
@@ -110,7 +110,7 @@ pub(crate) fn receive<H: Host>(
 /// Judges the piece, places its bytes and completes the receive request it may end.
 #[inline(always)]
 pub(crate) fn accept<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
@@ -136,15 +136,15 @@ pub(crate) fn accept<H: Host>(
         return Err(Refusal::InvalidRequest);
     }
     let reply = match opcode {
-        Opcode::Read => read::answer(bus, core, message)?,
-        Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(bus, core, message)?,
-        _ => place(bus, core, rq, message, kind)?,
+        Opcode::Read => read::answer(cx, core, message)?,
+        Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(cx, core, message)?,
+        _ => place(cx, core, rq, message, kind)?,
     };
     if reply != Reply::Acknowledge {
         return Ok(reply);
     }
     rq.psn = psn::advance(rq.psn, message.packets);
-    bus.counters.bytes.count(u64::from(message.length));
+    cx.counters.bytes.count(u64::from(message.length));
     if !message.is_last {
         rq.inbound = kind;
         return Ok(reply);
@@ -154,16 +154,16 @@ pub(crate) fn accept<H: Host>(
         // The data have been placed; that the key stays valid is what the receiver has to know
         // (IBA volume 1, 9.9.3.1, class J).
         let key = u32::from_le_bytes(message.head.imm_or_inv);
-        bus.keys
+        cx.keys
             .invalidate_by_peer(core.init.pd, core.id, key)
             .map_err(|_| Refusal::Receive {
                 local: Status::RemoteInvalidRequest,
                 remote: Status::RemoteAccess,
             })?;
     }
-    bus.counters.messages.count(1);
+    cx.counters.messages.count(1);
     if rq.busy {
-        let told = complete_receive(bus, core, rq, message);
+        let told = complete_receive(cx, core, rq, message);
         rq.finish();
         if !told {
             return Err(Refusal::Broken);
@@ -175,7 +175,7 @@ pub(crate) fn accept<H: Host>(
 /// Places the bytes of a piece of a SEND or an RDMA WRITE.
 #[inline(always)]
 fn place<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
@@ -192,7 +192,7 @@ fn place<H: Host>(
         _ => false,
     };
     if takes_receive {
-        match rq.take(bus, core) {
+        match rq.take(cx, core) {
             Ok(()) => (),
             Err(NoReceive::Empty) => return Ok(Reply::NotReady(core.attr.min_rnr_timer)),
             Err(NoReceive::Malformed(local)) => {
@@ -213,14 +213,14 @@ fn place<H: Host>(
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            copy(bus.keys, message, &mut rq.target())
+            copy(cx.keys, message, &mut rq.target())
         }
         _ => {
             // Checked for the whole range before a byte is placed, and again with every piece, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
-            let memory = Memory::opened(bus.keys, &whole, message.offset);
-            copy(bus.keys, message, &mut memory.ok_or(Refusal::Access)?)
+            let memory = Memory::opened(cx.keys, &whole, message.offset);
+            copy(cx.keys, message, &mut memory.ok_or(Refusal::Access)?)
         }
     };
     match copied {
@@ -256,7 +256,7 @@ fn copy<H: Host>(
 
 /// Completes the receive request that the message took; answers whether that could be told.
 fn complete_receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &ReceiveQueue,
     message: &Message<'_, H>,
@@ -285,6 +285,6 @@ fn complete_receive<H: Host>(
         queue_index: rq.request.index.wrapping_add(1),
         solicited: message.is_solicited(),
     }
-    .write(bus, core, core.init.recv_cq)
+    .write(cx, core, core.init.recv_cq)
     .is_ok()
 }

@@ -33,14 +33,14 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
-        core::Core, //
+        core::Core,
+        cx::Cx, //
     },
 };
 
 /// Carries an atomic operation out and hands what was there to the peer.
 pub(crate) fn answer<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     message: &mut Message<'_, H>,
 ) -> Result<Reply, Refusal> {
@@ -49,7 +49,7 @@ pub(crate) fn answer<H: Host>(
         return Err(Refusal::InvalidRequest);
     }
     let word = message.remote(core, Access::REMOTE_ATOMIC);
-    let (region, offset) = bus.keys.check(&word).map_err(|_| Refusal::Access)?;
+    let (region, offset) = cx.keys.check(&word).map_err(|_| Refusal::Access)?;
     // The address has to be a multiple of 8, else the request is invalid (IBA volume 1, 9.4.5).
     if word.addr & 7 != 0 {
         return Err(Refusal::InvalidRequest);
@@ -70,7 +70,7 @@ pub(crate) fn answer<H: Host>(
     }
     let before = before.to_ne_bytes();
     let mut source = Inline(&before);
-    match sgl::copy(bus.keys, &mut source, &mut message.local(), WORD) {
+    match sgl::copy(cx.keys, &mut source, &mut message.local(), WORD) {
         Ok(()) => Ok(Reply::Acknowledge),
         Err(_) => Ok(Reply::LocalLost),
     }

@@ -24,11 +24,11 @@ use crate::{
         request::completion_opcode, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        core::Core,
+        cx::{
+            Cx,
             Next, //
         },
-        core::Core,
         qp::Qp,
         receive_queue::ReceiveQueue,
         send_queue::SendQueue, //
@@ -57,16 +57,16 @@ impl Completion {
     /// Writes the completion to the queue `cqn`.
     pub(crate) fn write<H: Host>(
         &self,
-        bus: &mut Bus<'_, H>,
+        cx: &mut Cx<'_, H>,
         core: &Core<H>,
         cqn: u32,
     ) -> Result<(), Overrun> {
         match self.status {
             Status::Success => (),
-            Status::Flushed => bus.counters.flushed.count(1),
-            _ => bus.counters.request_errors.count(1),
+            Status::Flushed => cx.counters.flushed.count(1),
+            _ => cx.counters.request_errors.count(1),
         }
-        bus.host.trace(&Trace::Completion {
+        cx.host.trace(&Trace::Completion {
             qpn: core.id.number,
             cqn,
             wr_id: self.wr_id,
@@ -88,14 +88,13 @@ impl Completion {
             sl: self.sl,
             pkey_index: U16::ZERO,
             vendor_err: U16::ZERO,
-            timestamp: U64::new(bus.now),
+            timestamp: U64::new(cx.now),
             reserved: [0; 12],
             phase: U32::ZERO,
         };
         // A completion in error counts as a solicited one (IBA volume 1, 11.4.2.2).
         let solicited = self.solicited || self.status != Status::Success;
-        bus.cqs
-            .push(bus.host, bus.counters, cqn, &mut cqe, solicited)
+        cx.cqs.push(cx.host, cx.counters, cqn, &mut cqe, solicited)
     }
 }
 
@@ -104,7 +103,7 @@ impl Completion {
 /// Success is told only where it was asked for; every other end is told always.
 #[inline]
 pub(crate) fn complete_send<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     sq: &SendQueue,
     status: Status,
@@ -114,7 +113,7 @@ pub(crate) fn complete_send<H: Host>(
         return Ok(());
     }
     complete(
-        bus,
+        cx,
         core,
         request.index,
         request.head.wr_id.get(),
@@ -126,7 +125,7 @@ pub(crate) fn complete_send<H: Host>(
 
 /// Writes the completion of the send request of slot `index`.
 pub(crate) fn complete<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     index: u32,
     wr_id: u64,
@@ -146,12 +145,12 @@ pub(crate) fn complete<H: Host>(
         queue_index: index.wrapping_add(1),
         solicited: false,
     }
-    .write(bus, core, core.init.send_cq)
+    .write(cx, core, core.init.send_cq)
 }
 
 /// Writes the completion of the receive request at hand, which did not take a message.
 pub(crate) fn complete_receive_in_error<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &ReceiveQueue,
     status: Status,
@@ -169,24 +168,24 @@ pub(crate) fn complete_receive_in_error<H: Host>(
         queue_index: request.index.wrapping_add(1),
         solicited: false,
     }
-    .write(bus, core, core.init.recv_cq)
+    .write(cx, core, core.init.recv_cq)
 }
 
 /// Ends what is left in the send queue with flush errors, as far as the turn allows (C10-42).
-pub(crate) fn flush_send_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let Qp { core, sq, wire, .. } = qp;
     // What is on its way to a peer elsewhere comes first.
     if core.is_acknowledged() && wire.outstanding(sq.consumer()) != 0 {
         sq.rewind(wire.oldest());
     }
-    while !bus.allowance.is_spent() {
+    while !cx.allowance.is_spent() {
         if !sq.take_for_flush(core) {
             wire.stop(sq.consumer());
             return Next::Idle;
         }
-        bus.allowance.take_request();
+        cx.allowance.take_request();
         // A completion queue without room has told so; the queue is emptied all the same.
-        let _ = complete_send(bus, core, sq, Status::Flushed);
+        let _ = complete_send(cx, core, sq, Status::Flushed);
         sq.finish();
         wire.stop(sq.consumer());
     }
@@ -194,24 +193,24 @@ pub(crate) fn flush_send_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) ->
 }
 
 /// Ends what is left in the receive queue with flush errors, as far as the turn allows (C10-42).
-pub(crate) fn flush_receive_queue<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+pub(crate) fn flush_receive_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let Qp { core, rq, .. } = qp;
     // The program posts, fences, and looks whether it has to ring; the engine asked it to, fences,
     // and looks what was posted. So at least one of the two sees what the other did.
     H::fence();
-    while !bus.allowance.is_spent() {
+    while !cx.allowance.is_spent() {
         if !rq.take_for_flush(core) {
             // What stands in a shared receive queue is for others to take. That this queue pair
             // takes no more, and that its completions are all written, is told by an event (IBA
             // volume 1, 11.6.3.4).
             if core.init.srq.is_some() && rq.is_last_to_be_told() {
                 let handle = &core.init.handle;
-                bus.host.qp_event(handle, QpEvent::LastRequestReached);
+                cx.host.qp_event(handle, QpEvent::LastRequestReached);
             }
             return Next::Idle;
         }
-        bus.allowance.take_request();
-        let _ = complete_receive_in_error(bus, core, rq, Status::Flushed);
+        cx.allowance.take_request();
+        let _ = complete_receive_in_error(cx, core, rq, Status::Flushed);
         rq.finish();
     }
     Next::Again

@@ -36,8 +36,8 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         receive_queue::ReceiveQueue,
         schedule::Qps, //
     },
@@ -66,20 +66,20 @@ pub(crate) enum Arrival {
 /// Hands a datagram to the queue pair of a number, which is not at its turn.
 pub(crate) fn arrive<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     receiver: u32,
     message: Message<'_, H>,
     area: &Area,
     qkey: u32,
 ) -> Arrival {
     let Some(peer) = qps.get_mut(receiver) else {
-        bus.counters.dropped.count(1);
+        cx.counters.dropped.count(1);
         return Arrival::Dropped;
     };
-    let arrival = receive(bus, &peer.core, &mut peer.rq, message, area, qkey);
+    let arrival = receive(cx, &peer.core, &mut peer.rq, message, area, qkey);
     if let Arrival::Broken = arrival {
         let index = peer.core.index();
-        peer.core.set_state(bus.host, State::Err);
+        peer.core.set_state(cx.host, State::Err);
         qps.stop(index);
     }
     arrival
@@ -87,23 +87,23 @@ pub(crate) fn arrive<H: Host>(
 
 /// Takes a datagram, or drops it and counts that: nobody is told.
 pub(crate) fn receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: Message<'_, H>,
     area: &Area,
     qkey: u32,
 ) -> Arrival {
-    let arrival = take(bus, core, rq, message, area, qkey);
+    let arrival = take(cx, core, rq, message, area, qkey);
     if let Arrival::Dropped | Arrival::Broken = arrival {
-        bus.counters.dropped.count(1);
+        cx.counters.dropped.count(1);
     }
     arrival
 }
 
 /// Takes a datagram, unless something forbids it.
 fn take<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     mut message: Message<'_, H>,
@@ -118,40 +118,40 @@ fn take<H: Host>(
         return Arrival::Dropped;
     }
     if core.attr.qkey != qkey {
-        bus.counters.qkey_violations.count(1);
+        cx.counters.qkey_violations.count(1);
         return Arrival::Dropped;
     }
-    match rq.take(bus, core) {
+    match rq.take(cx, core) {
         Ok(()) => (),
         Err(NoReceive::Empty) => return Arrival::Dropped,
         Err(NoReceive::Malformed(status)) => {
             // Moved to error whether that could be told or not.
-            let _ = end_in_error(bus, core, rq, status);
+            let _ = end_in_error(cx, core, rq, status);
             return Arrival::Broken;
         }
         Err(NoReceive::Jump) => {
-            tell_broken(bus, core);
+            tell_broken(cx, core);
             return Arrival::Broken;
         }
     }
     let length = message.length;
     if !rq.has_room(length.wrapping_add(grh::LENGTH)) {
-        return match drop_too_long(bus, core, rq) {
+        return match drop_too_long(cx, core, rq) {
             Ok(()) => Arrival::Dropped,
             Err(_) => Arrival::Broken,
         };
     }
     let with_imm = message.opcode == Opcode::SendWithImm;
     let mut copied = sgl::copy(
-        bus.keys,
+        cx.keys,
         &mut Inline(&area.header),
         &mut rq.target(),
         grh::LENGTH,
     );
     if copied.is_ok() {
-        copied = sgl::copy(bus.keys, &mut message.local(), &mut rq.target(), length);
+        copied = sgl::copy(cx.keys, &mut message.local(), &mut rq.target(), length);
     }
-    bus.allowance.take_bytes(length.wrapping_add(grh::LENGTH));
+    cx.allowance.take_bytes(length.wrapping_add(grh::LENGTH));
     match copied {
         Ok(()) => (),
         // The receive request stays for the next datagram.
@@ -161,12 +161,12 @@ fn take<H: Host>(
         }
         // The buffer is not what it should be (IBA volume 1, 9.9.3, class A).
         Err(Unreachable::Target) => {
-            let _ = end_in_error(bus, core, rq, Status::LocalProtection);
+            let _ = end_in_error(cx, core, rq, Status::LocalProtection);
             return Arrival::Broken;
         }
     }
-    bus.counters.messages.count(1);
-    bus.counters.bytes.count(u64::from(length));
+    cx.counters.messages.count(1);
+    cx.counters.bytes.count(u64::from(length));
     let told = Completion {
         wr_id: rq.request().head.wr_id.get(),
         status: Status::Success,
@@ -183,12 +183,12 @@ fn take<H: Host>(
         queue_index: rq.request().index.wrapping_add(1),
         solicited: message.is_solicited(),
     }
-    .write(bus, core, core.init.recv_cq);
+    .write(cx, core, core.init.recv_cq);
     rq.finish();
     match told {
         Ok(()) => Arrival::Delivered,
         Err(_) => {
-            tell_broken(bus, core);
+            tell_broken(cx, core);
             Arrival::Broken
         }
     }

@@ -10,23 +10,23 @@ use crate::{
         host::Host, //
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
 };
 
 /// Counts a retry; answers whether there are none left.
-pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
-    if bus.retries_for_ever && qp.core.attr.retry_cnt == 7 {
-        bus.counters.retries.count(1);
+pub(crate) fn lost<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
+    if cx.retries_for_ever && qp.core.attr.retry_cnt == 7 {
+        cx.counters.retries.count(1);
         return false;
     }
     match qp.sq.retries.checked_sub(1) {
         Some(left) => {
             qp.sq.retries = left;
-            bus.counters.retries.count(1);
+            cx.counters.retries.count(1);
             false
         }
         None => true,
@@ -35,10 +35,10 @@ pub(crate) fn lost<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> bool {
 
 /// The queue pair cannot tell any more how its requests end: it is in error, and says so.
 #[cold]
-pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.core.state != State::Err {
-        bus.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);
-        enter_error(qps, bus.host, &mut qp.core);
+        cx.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);
+        enter_error(qps, cx.host, &mut qp.core);
     }
 }
 

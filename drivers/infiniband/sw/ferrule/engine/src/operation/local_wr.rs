@@ -13,22 +13,22 @@ use crate::{
     },
     object::request::Opcode,
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp, //
     },
 };
 
 /// Binds a window, registers a region or invalidates a key. All requests before have ended, so none
 /// still needs it; or it registers a region, which opens nothing yet.
-pub(crate) fn change_key<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
+pub(crate) fn change_key<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
     let Qp { core, sq, .. } = qp;
     let head = &sq.request.head;
     match sq.request.opcode {
-        Opcode::BindWindow => bus.keys.bind(core.init.pd, core.id, &Bind::from(head)),
-        Opcode::Register => bus.keys.register(core.init.pd, &Register::from(head)),
+        Opcode::BindWindow => cx.keys.bind(core.init.pd, core.id, &Bind::from(head)),
+        Opcode::Register => cx.keys.register(core.init.pd, &Register::from(head)),
         _ => {
             let key = u32::from_le_bytes(head.imm_or_inv);
-            bus.keys.invalidate(core.init.pd, core.id, key)
+            cx.keys.invalidate(core.init.pd, core.id, key)
         }
     }
 }

@@ -20,14 +20,14 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
-        core::Core, //
+        core::Core,
+        cx::Cx, //
     },
 };
 
 /// Hands a piece of what the peer asks for to it.
 pub(crate) fn answer<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     message: &mut Message<'_, H>,
 ) -> Result<Reply, Refusal> {
@@ -37,12 +37,12 @@ pub(crate) fn answer<H: Host>(
     }
     // Checked for the whole range before a byte is handed out, and again with every piece.
     let whole = message.remote(core, Access::REMOTE_READ);
-    let mut source = Memory::opened(bus.keys, &whole, message.offset).ok_or(Refusal::Access)?;
+    let mut source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
         return Ok(Reply::Acknowledge);
     }
     let piece = message.length;
-    match sgl::copy(bus.keys, &mut source, &mut message.local(), piece) {
+    match sgl::copy(cx.keys, &mut source, &mut message.local(), piece) {
         Ok(()) => Ok(Reply::Acknowledge),
         Err(Unreachable::Source) => Err(Refusal::Access),
         Err(Unreachable::Target) => Ok(Reply::LocalLost),

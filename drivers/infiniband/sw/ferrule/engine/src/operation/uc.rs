@@ -23,8 +23,8 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         receive_queue::ReceiveQueue, //
     },
 };
@@ -34,7 +34,7 @@ use crate::{
 /// The caller moves the queue pair to error where the answer is [`Reply::Refuse`], which the peer
 /// does not get to know.
 pub(crate) fn receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
@@ -45,11 +45,11 @@ pub(crate) fn receive<H: Host>(
     );
     if !ready || !message.is_from_peer(core) {
         let is_counted = message.is_first || message.is_packet();
-        bus.counters.dropped.count(u64::from(is_counted));
+        cx.counters.dropped.count(u64::from(is_counted));
         return Reply::Silence;
     }
     if message.psn != rq.psn() {
-        bus.counters.sequence_errors.count(1);
+        cx.counters.sequence_errors.count(1);
     }
     if message.is_first {
         // Whatever was lost before, a message that begins is taken with the number that it has, and
@@ -57,13 +57,13 @@ pub(crate) fn receive<H: Host>(
         rq.abandon();
         rq.set_psn(message.psn);
     } else if message.psn != rq.psn() || !rq.is_within_message() {
-        bus.counters.dropped.count(u64::from(message.is_packet()));
+        cx.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
         rq.skip(message.psn, message.packets);
         return Reply::Silence;
     }
-    rq.establish(bus, core);
-    let dropped = match accept(bus, core, rq, message) {
+    rq.establish(cx, core);
+    let dropped = match accept(cx, core, rq, message) {
         Ok(Reply::Acknowledge) => return Reply::Acknowledge,
         Ok(Reply::LocalLost) => {
             rq.abandon();
@@ -71,20 +71,20 @@ pub(crate) fn receive<H: Host>(
         }
         Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
         Err(Refusal::Broken) => {
-            tell_broken(bus, core);
+            tell_broken(cx, core);
             return Reply::Refuse(Status::RemoteOperation);
         }
         Err(Refusal::Receive {
             local: Status::LocalLength,
             ..
-        }) => drop_too_long(bus, core, rq),
+        }) => drop_too_long(cx, core, rq),
         Err(Refusal::Receive { local, remote }) => {
             // Moved to error whether that could be told or not.
-            let _ = end_in_error(bus, core, rq, local);
+            let _ = end_in_error(cx, core, rq, local);
             return Reply::Refuse(remote);
         }
     };
-    bus.counters.dropped.count(1);
+    cx.counters.dropped.count(1);
     rq.abandon();
     rq.skip(message.psn, message.packets);
     match dropped {

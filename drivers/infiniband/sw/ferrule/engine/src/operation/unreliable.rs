@@ -16,30 +16,30 @@ use crate::{
     object::cq::Overrun,
     operation::completion::complete_receive_in_error,
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         receive_queue::ReceiveQueue, //
     },
 };
 
 /// The queue pair cannot go on, and says so; the caller moves it to error.
-pub(crate) fn tell_broken<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) {
-    bus.host.qp_event(&core.init.handle, QpEvent::Fatal);
+pub(crate) fn tell_broken<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) {
+    cx.host.qp_event(&core.init.handle, QpEvent::Fatal);
 }
 
 /// Ends the receive request at hand with an error of its own (class A); the caller moves the queue
 /// pair to error.
 pub(crate) fn end_in_error<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {
-    bus.counters.responder_errors.count(1);
-    let told = complete_receive_in_error(bus, core, rq, status);
+    cx.counters.responder_errors.count(1);
+    let told = complete_receive_in_error(cx, core, rq, status);
     rq.finish();
     if told.is_err() {
-        tell_broken(bus, core);
+        tell_broken(cx, core);
     }
     told
 }
@@ -52,12 +52,12 @@ pub(crate) fn end_in_error<H: Host>(
 ///
 /// That could not be told: the caller moves the queue pair to error.
 pub(crate) fn drop_too_long<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
 ) -> Result<(), Overrun> {
     match core.init.srq {
-        Some(_) => end_in_error(bus, core, rq, Status::LocalLength),
+        Some(_) => end_in_error(cx, core, rq, Status::LocalLength),
         None => Ok(()),
     }
 }

@@ -2,8 +2,8 @@
 
 //! Queue pairs: state, and whose turn it is. What they do stands above.
 
-pub(crate) mod bus;
 pub(crate) mod core;
+pub(crate) mod cx;
 pub(crate) mod qp;
 pub(crate) mod receive_queue;
 pub(crate) mod remote;

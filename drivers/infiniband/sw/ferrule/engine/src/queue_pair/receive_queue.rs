@@ -23,8 +23,8 @@ use crate::{
         ReceiveRequest, //
     },
     queue_pair::{
-        bus::Bus,
-        core::Core, //
+        core::Core,
+        cx::Cx, //
     },
 };
 
@@ -144,7 +144,7 @@ impl ReceiveQueue {
     /// stayed at hand when a message was dropped or could not be read any more by who sent it.
     pub(crate) fn take<H: Host>(
         &mut self,
-        bus: &mut Bus<'_, H>,
+        cx: &mut Cx<'_, H>,
         core: &Core<H>,
     ) -> Result<(), NoReceive> {
         if self.busy {
@@ -152,9 +152,7 @@ impl ReceiveQueue {
             return Ok(());
         }
         if let Some(srq) = core.init.srq {
-            let taken = bus
-                .srqs
-                .take(bus.host, bus.counters, srq, &mut self.request);
+            let taken = cx.srqs.take(cx.host, cx.counters, srq, &mut self.request);
             // A malformed request has been taken, too, and ends here.
             self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
             self.pd = taken?;
@@ -163,7 +161,7 @@ impl ReceiveQueue {
         match self.waiting(core) {
             None => {
                 self.broken = true;
-                bus.counters.producer_jumps.count(1);
+                cx.counters.producer_jumps.count(1);
                 return Err(NoReceive::Jump);
             }
             Some(0) => return Err(NoReceive::Empty),
@@ -212,11 +210,11 @@ impl ReceiveQueue {
     }
 
     /// Tells of the first message before this side was ready to send (IBA volume 1, 11.6.3.3).
-    pub(crate) fn establish<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) {
+    pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &Core<H>) {
         if core.state == State::Rtr && !self.established {
             self.established = true;
             let handle = &core.init.handle;
-            bus.host.qp_event(handle, QpEvent::CommunicationEstablished);
+            cx.host.qp_event(handle, QpEvent::CommunicationEstablished);
         }
     }
 

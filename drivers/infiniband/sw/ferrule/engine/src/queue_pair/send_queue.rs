@@ -23,8 +23,8 @@ use crate::{
     },
     object::request::SendRequest,
     queue_pair::{
-        bus::Bus,
-        core::Core, //
+        core::Core,
+        cx::Cx, //
     },
 };
 
@@ -166,7 +166,7 @@ impl SendQueue {
 
     /// Takes the next request out of the ring.
     #[inline(always)]
-    pub(crate) fn take<H: Host>(&mut self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Taken {
+    pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &Core<H>) -> Taken {
         let looked = self.consumer == self.producer;
         match self.waiting(core) {
             None => {
@@ -177,7 +177,7 @@ impl SendQueue {
             Some(_) => (),
         }
         if looked {
-            bus.host.trace(&Trace::Doorbell {
+            cx.host.trace(&Trace::Doorbell {
                 qpn: core.id.number,
                 producer: self.producer,
             });
@@ -187,8 +187,8 @@ impl SendQueue {
         self.consumer = index.wrapping_add(1);
         self.busy = true;
         let judged = self.request.read(init, index);
-        bus.counters.requests.count(1);
-        bus.host.trace(&Trace::Request {
+        cx.counters.requests.count(1);
+        cx.host.trace(&Trace::Request {
             qpn: core.id.number,
             wr_id: self.request.head.wr_id.get(),
             opcode: self.request.head.opcode,
@@ -201,7 +201,7 @@ impl SendQueue {
         if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
             return Taken::Malformed(Status::LocalOperation);
         }
-        match self.check_keys(bus, core) {
+        match self.check_keys(cx, core) {
             Ok(()) => Taken::Request,
             Err(status) => Taken::Malformed(status),
         }
@@ -210,10 +210,10 @@ impl SendQueue {
     /// Local keys are checked before anything is sent, so that a request which names memory that it
     /// must not is never begun (C10-57).
     #[inline(always)]
-    fn check_keys<H: Host>(&self, bus: &mut Bus<'_, H>, core: &Core<H>) -> Result<(), Status> {
+    fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &Core<H>) -> Result<(), Status> {
         let request = &self.request;
         let need = request.opcode.local_need();
-        if request.is_inline() || check_list(bus.keys, core.init.pd, need, request.entries()) {
+        if request.is_inline() || check_list(cx.keys, core.init.pd, need, request.entries()) {
             Ok(())
         } else {
             Err(Status::LocalProtection)
@@ -233,12 +233,12 @@ impl SendQueue {
     /// Copies a request that was taken before once more, and judges it as then.
     pub(crate) fn reload<H: Host>(
         &mut self,
-        bus: &mut Bus<'_, H>,
+        cx: &mut Cx<'_, H>,
         core: &Core<H>,
         index: u32,
     ) -> Result<&SendRequest, Status> {
         self.request.read(&core.init, index)?;
-        self.check_keys(bus, core)?;
+        self.check_keys(cx, core)?;
         Ok(&self.request)
     }
 

@@ -35,7 +35,7 @@ use crate::{
         unreliable::Unfinished, //
     },
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
@@ -57,7 +57,7 @@ const OWN_QKEY: u32 = 1 << 31;
 /// registered when the request was taken can no longer be read.
 pub(crate) fn send<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
 ) -> Result<(), Unfinished> {
     let request = qp.sq.request();
@@ -67,19 +67,19 @@ pub(crate) fn send<H: Host>(
     if to.reserved.get() != 0 || target > psn::MASK {
         return Err(Status::LocalOperation.into());
     }
-    if request.length > bus.port.mtu.bytes() {
+    if request.length > cx.port.mtu.bytes() {
         return Err(Status::LocalLength.into());
     }
     let init = &qp.core.init;
     let own = match init.context {
         Some(_) => None,
-        None => bus.host.destination(&init.queue, request.index),
+        None => cx.host.destination(&init.queue, request.index),
     };
     let (path, mut way) = match own {
         Some((path, route)) => (path, Way::Own(route)),
         None => {
             let ah = to.ah.get();
-            let path = bus.port.ahs.path(ah, init.pd);
+            let path = cx.port.ahs.path(ah, init.pd);
             (path.ok_or(Status::LocalOperation)?, Way::Handle(ah))
         }
     };
@@ -94,27 +94,27 @@ pub(crate) fn send<H: Host>(
 
     if !is_multicast(&path.dgid) {
         if path.kind == PathKind::Remote {
-            return Ok(wire::ud::send(bus, qp, &mut way, target, qkey)?);
+            return Ok(wire::ud::send(cx, qp, &mut way, target, qkey)?);
         }
         let area = area(request);
-        return deliver(qps, bus, qp, target, &area, qkey);
+        return deliver(qps, cx, qp, target, &area, qkey);
     }
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     if target != MULTICAST_QPN {
-        bus.counters.dropped.count(1);
+        cx.counters.dropped.count(1);
         return Ok(());
     }
     let area = area(request);
-    let members = bus.port.groups.members(&path.dgid);
+    let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
     // First those elsewhere: what cannot be sent yet is sent later as a whole.
     if path.kind == PathKind::Remote {
-        wire::ud::send(bus, qp, &mut way, target, qkey)?;
+        wire::ud::send(cx, qp, &mut way, target, qkey)?;
     } else if members.is_empty() {
-        bus.counters.dropped.count(1);
+        cx.counters.dropped.count(1);
     }
     for &member in members {
-        deliver(qps, bus, qp, member, &area, qkey)?;
+        deliver(qps, cx, qp, member, &area, qkey)?;
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ pub(crate) fn send<H: Host>(
 /// Hands the datagram to one queue pair, which may be the sender itself.
 fn deliver<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     receiver: u32,
     area: &Area,
@@ -134,13 +134,13 @@ fn deliver<H: Host>(
     let length = sq.request().length;
     let message = sq.message(core, length);
     let arrival = if receiver == core.id.number {
-        let arrival = receive(bus, core, rq, message, area, qkey);
+        let arrival = receive(cx, core, rq, message, area, qkey);
         if let Arrival::Broken = arrival {
-            enter_error(qps, bus.host, core);
+            enter_error(qps, cx.host, core);
         }
         arrival
     } else {
-        arrive(qps, bus, receiver, message, area, qkey)
+        arrive(qps, cx, receiver, message, area, qkey)
     };
     match arrival {
         Arrival::SourceLost => Err(Status::LocalProtection.into()),

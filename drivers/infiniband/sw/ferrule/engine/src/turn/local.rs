@@ -21,8 +21,8 @@ use crate::{
         uc, //
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         qp::Qp,
         receive_queue::ReceiveQueue,
         schedule::Qps, //
@@ -33,7 +33,7 @@ use crate::{
 #[inline(always)]
 pub(crate) fn deliver<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     length: u32,
 ) -> Reply {
@@ -60,9 +60,9 @@ pub(crate) fn deliver<H: Host>(
     if core.init.qp_type != qp_type {
         return Reply::Silence;
     }
-    let reply = receive(bus, core, rq, &mut message);
+    let reply = receive(cx, core, rq, &mut message);
     if let Reply::Refuse(_) = reply {
-        core.set_state(bus.host, State::Err);
+        core.set_state(cx.host, State::Err);
         let index = core.index();
         qps.stop(index);
     }
@@ -72,13 +72,13 @@ pub(crate) fn deliver<H: Host>(
 /// Takes a piece by the rules of the queue pair's service.
 #[inline]
 fn receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Reply {
     match core.init.qp_type {
-        QpType::Uc => uc::receive(bus, core, rq, message),
-        _ => accept::receive(bus, core, rq, message),
+        QpType::Uc => uc::receive(cx, core, rq, message),
+        _ => accept::receive(cx, core, rq, message),
     }
 }

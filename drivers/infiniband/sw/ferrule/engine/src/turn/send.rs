@@ -29,8 +29,8 @@ use crate::{
         unreliable::Unfinished, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        cx::{
+            Cx,
             Next, //
         },
         qp::Qp,
@@ -52,34 +52,34 @@ use crate::{
 /// This is one function, and what is rare is none of it: a request goes from the ring to the peer's memory without
 /// a call, so with few registers to be saved, and its code lies together.
 #[inline(never)]
-pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.sq.wait != Wait::Nothing {
             return Next::Idle;
         }
-        if bus.allowance.is_spent() {
+        if cx.allowance.is_spent() {
             return Next::Again;
         }
         if !qp.sq.busy {
             if qp.core.state == State::Sqd {
                 return Next::Idle;
             }
-            match qp.sq.take(bus, &qp.core) {
-                Taken::Request => bus.allowance.take_request(),
+            match qp.sq.take(cx, &qp.core) {
+                Taken::Request => cx.allowance.take_request(),
                 Taken::Nothing => return Next::Idle,
                 Taken::Malformed(status) => {
-                    bus.allowance.take_request();
-                    fail(qps, bus, qp, status);
+                    cx.allowance.take_request();
+                    fail(qps, cx, qp, status);
                     continue;
                 }
                 Taken::Jump => {
-                    bus.counters.producer_jumps.count(1);
-                    break_down(qps, bus, qp);
+                    cx.counters.producer_jumps.count(1);
+                    break_down(qps, cx, qp);
                     continue;
                 }
             }
         }
-        step(qps, bus, qp);
+        step(qps, cx, qp);
     }
     // In error the queues are flushed, in turns of their own.
     Next::Again
@@ -87,149 +87,144 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 
 /// Sends one piece of the request at hand and does what the answer says.
 #[inline(always)]
-fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.sq.request.opcode.is_local() {
-        return match change_key(bus, qp) {
-            Ok(()) => succeed(qps, bus, qp),
-            Err(BindError) => fail(qps, bus, qp, Status::WindowBind),
+        return match change_key(cx, qp) {
+            Ok(()) => succeed(qps, cx, qp),
+            Err(BindError) => fail(qps, cx, qp, Status::WindowBind),
         };
     }
     match qp.core.init.qp_type {
         QpType::Rc => (),
-        QpType::Uc => return step_unreliable(qps, bus, qp),
-        QpType::Ud => return step_datagram(qps, bus, qp),
+        QpType::Uc => return step_unreliable(qps, cx, qp),
+        QpType::Ud => return step_datagram(qps, cx, qp),
     }
-    let length = qp.sq.piece(qp.core.attr.path_mtu, bus.allowance.bytes);
-    match local::deliver(qps, bus, qp, length) {
+    let length = qp.sq.piece(qp.core.attr.path_mtu, cx.allowance.bytes);
+    match local::deliver(qps, cx, qp, length) {
         Reply::Acknowledge => {
-            bus.allowance.take_bytes(length);
-            acknowledge(qps, bus, qp, length);
+            cx.allowance.take_bytes(length);
+            acknowledge(qps, cx, qp, length);
         }
-        Reply::NotReady(code) => receiver_not_ready(qps, bus, qp, code),
+        Reply::NotReady(code) => receiver_not_ready(qps, cx, qp, code),
         Reply::OutOfSequence => {
             // The peer expects an earlier packet. To send again is all there is to do, as often as
             // the attributes allow (C9-103, C9-139).
-            if lost(bus, qp) {
-                fail(qps, bus, qp, Status::RetryExceeded);
+            if lost(cx, qp) {
+                fail(qps, cx, qp, Status::RetryExceeded);
             }
         }
         Reply::Silence => {
-            bus.counters.unanswered.count(1);
+            cx.counters.unanswered.count(1);
             qp.sq.wait = Wait::Acknowledgement;
             // A timeout of 0 waits for ever (C9-141).
             let timeout = qp.core.attr.timeout;
             if timeout != 0 {
                 let wait = 4096u64.wrapping_shl(u32::from(timeout));
-                qps.set_timer(qp.core.index(), bus.now.saturating_add(wait));
+                qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
             }
         }
-        Reply::Refuse(status) => fail(qps, bus, qp, status),
-        Reply::LocalLost => fail(qps, bus, qp, Status::LocalProtection),
+        Reply::Refuse(status) => fail(qps, cx, qp, status),
+        Reply::LocalLost => fail(qps, cx, qp, Status::LocalProtection),
     }
 }
 
 /// Sends a piece of a message of an unreliable connection. Nobody answers: what was sent is done,
 /// whatever became of it (IBA volume 1, 9.8.2.1).
 #[inline(never)]
-fn step_unreliable<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
-        let length = qp.sq.piece(mtu, bus.allowance.bytes);
-        if local::deliver(qps, bus, qp, length) == Reply::LocalLost {
-            return fail(qps, bus, qp, Status::LocalProtection);
+        let length = qp.sq.piece(mtu, cx.allowance.bytes);
+        if local::deliver(qps, cx, qp, length) == Reply::LocalLost {
+            return fail(qps, cx, qp, Status::LocalProtection);
         }
-        bus.allowance.take_bytes(length);
-        return acknowledge(qps, bus, qp, length);
+        cx.allowance.take_bytes(length);
+        return acknowledge(qps, cx, qp, length);
     }
     let length = qp.sq.piece(mtu, mtu.bytes().into());
     let begin = qp.sq.cursor;
-    match wire::uc::send(bus, qp, length) {
+    match wire::uc::send(cx, qp, length) {
         Ok(()) => {
-            bus.allowance.take_bytes(length.max(Budget::PACKET));
-            acknowledge(qps, bus, qp, length);
+            cx.allowance.take_bytes(length.max(Budget::PACKET));
+            acknowledge(qps, cx, qp, length);
         }
         Err(unsent) => {
             qp.sq.cursor = begin;
-            give_up(qps, bus, qp, unsent.into());
+            give_up(qps, cx, qp, unsent.into());
         }
     }
 }
 
 /// Sends the datagram at hand, which is done with that.
 #[inline(never)]
-fn step_datagram<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    match datagram::send(qps, bus, qp) {
+fn step_datagram<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    match datagram::send(qps, cx, qp) {
         Ok(()) => {
             qp.sq.psn = psn::advance(qp.sq.psn, 1);
-            succeed(qps, bus, qp);
+            succeed(qps, cx, qp);
         }
-        Err(unfinished) => give_up(qps, bus, qp, unfinished),
+        Err(unfinished) => give_up(qps, cx, qp, unfinished),
     }
 }
 
 /// Gives the piece up, for good or for a while.
-fn give_up<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    unfinished: Unfinished,
-) {
+fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfinished: Unfinished) {
     match unfinished {
-        Unfinished::Failed(status) => fail(qps, bus, qp, status),
+        Unfinished::Failed(status) => fail(qps, cx, qp, status),
         Unfinished::Later(wait) => {
             qp.sq.wait = Wait::Host;
-            qps.set_timer(qp.core.index(), bus.now.saturating_add(wait));
+            qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
         }
     }
 }
 
 /// A piece arrived: the request has ended if it was the last.
 #[inline(always)]
-fn acknowledge<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, length: u32) {
+fn acknowledge<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) {
     let Qp { core, sq, .. } = qp;
     sq.psn = psn::advance(sq.psn, psn::packets(length, core.attr.path_mtu));
     sq.done = sq.done.wrapping_add(length);
     sq.refill_retries(&core.attr);
     if sq.done == sq.request.length {
-        succeed(qps, bus, qp);
+        succeed(qps, cx, qp);
     }
 }
 
 /// The request at hand has done what it should.
 #[inline(always)]
-fn succeed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let Qp { core, sq, .. } = qp;
-    let told = complete_send(bus, core, sq, Status::Success);
+    let told = complete_send(cx, core, sq, Status::Success);
     sq.finish();
     if told.is_err() {
-        break_down(qps, bus, qp);
+        break_down(qps, cx, qp);
     } else if core.state == State::Sqd {
-        tell_drained(bus.host, core);
+        tell_drained(cx.host, core);
     }
 }
 
 /// The receiver had no receive request: try again after the time it asked for (C9-155, C9-157).
 #[cold]
-fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
-    bus.counters.receiver_not_ready.count(1);
+fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
+    cx.counters.receiver_not_ready.count(1);
     if !qp.sq.take_rnr_retry(&qp.core.attr) {
-        return fail(qps, bus, qp, Status::RnrRetryExceeded);
+        return fail(qps, cx, qp, Status::RnrRetryExceeded);
     }
     qp.sq.wait = Wait::Receiver;
     qps.set_timer(
         qp.core.index(),
-        bus.now.saturating_add(rnr_timer::nanoseconds(code)),
+        cx.now.saturating_add(rnr_timer::nanoseconds(code)),
     );
 }
 
 /// The timer of a queue pair has fired: it tries again, if it may.
-pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.core.is_acknowledged() {
-        return wire::timer_fired(qps, bus, qp);
+        return wire::timer_fired(qps, cx, qp);
     }
     let wait = core::mem::replace(&mut qp.sq.wait, Wait::Nothing);
-    if wait == Wait::Acknowledgement && lost(bus, qp) {
-        fail(qps, bus, qp, Status::RetryExceeded);
+    if wait == Wait::Acknowledgement && lost(cx, qp) {
+        fail(qps, cx, qp, Status::RetryExceeded);
     }
     qps.activate(qp.core.index());
 }
@@ -239,19 +234,19 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
 /// A queue pair of a connected, reliable service is in error then; of the others, only its send
 /// queue is (IBA volume 1, 10.3.1 and 9.9.2.1).
 #[cold]
-fn fail<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) {
+fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) {
     let Qp { core, sq, .. } = qp;
-    let told = complete_send(bus, core, sq, status);
+    let told = complete_send(cx, core, sq, status);
     sq.finish();
     if told.is_err() {
-        return break_down(qps, bus, qp);
+        return break_down(qps, cx, qp);
     }
     match core.init.qp_type {
-        QpType::Rc => enter_error(qps, bus.host, core),
+        QpType::Rc => enter_error(qps, cx.host, core),
         // It may be in error by what it sent to itself.
         QpType::Uc | QpType::Ud if core.state == State::Err => (),
         QpType::Uc | QpType::Ud => {
-            core.set_state(bus.host, State::Sqe);
+            core.set_state(cx.host, State::Sqe);
             qps.activate(core.index());
         }
     }

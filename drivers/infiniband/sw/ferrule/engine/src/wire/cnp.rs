@@ -26,7 +26,7 @@ use crate::{
         Headers, //
     },
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp, //
     },
     wire::transmit::{
@@ -44,7 +44,7 @@ const RESERVED: [u8; 16] = [0; 16];
 ///
 /// [`Unsent::Busy`], [`Unsent::Full`]: it is still due.
 #[cold]
-pub(super) fn notify<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
+pub(super) fn notify<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, wire, .. } = qp;
     let base = Bth {
         congestion: Bth::BECN,
@@ -53,8 +53,8 @@ pub(super) fn notify<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<()
     let payload = Side::Inline(Inline(&RESERVED));
     let length = RESERVED.len() as u32;
     let (headers, kind) = (Headers::new(&base), Sends::Answers);
-    transmit(bus, core, kind, &mut wire.route, headers, payload, length)?;
-    bus.counters.congestion_notifications_sent.count(1);
-    wire.notification.sent(bus.now);
+    transmit(cx, core, kind, &mut wire.route, headers, payload, length)?;
+    cx.counters.congestion_notifications_sent.count(1);
+    wire.notification.sent(cx.now);
     Ok(())
 }

@@ -34,8 +34,8 @@ use crate::{
         Syndrome, //
     },
     queue_pair::{
-        bus::Bus,
         core::Core,
+        cx::Cx,
         qp::Qp,
         remote::{
             gap::Gap,
@@ -56,13 +56,13 @@ use crate::{
 /// Takes an acknowledgement or an answer with data.
 pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
 ) {
     if !matches!(qp.core.state, State::Rts | State::Sqd) {
-        return bus.counters.dropped.count(1);
+        return cx.counters.dropped.count(1);
     }
     let number = packet.bth().psn.get();
     let first = qp.wire.requester.unacknowledged;
@@ -70,41 +70,41 @@ pub(super) fn receive<H: Host>(
     // dropped (IBA volume 1, 9.7.5.1.2).
     let is_due = psn::within(number, first, psn::distance(first, qp.wire.requester.used));
     if !is_due && number != psn::advance(first, psn::MASK) {
-        return bus.counters.duplicates.count(1);
+        return cx.counters.duplicates.count(1);
     }
     let mut syndrome = None;
     if let Some(aeth) = packet.aeth() {
         syndrome = Syndrome::parse(aeth.syndrome);
         if syndrome.is_none() {
-            return bus.counters.dropped.count(1);
+            return cx.counters.dropped.count(1);
         }
     }
     if !is_due {
-        return qp.wire.renew(bus.counters, packet, syndrome);
+        return qp.wire.renew(cx.counters, packet, syndrome);
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
-    if !acknowledge_before(qps, bus, qp, number) {
-        return qp.wire.keep_answer(number, bytes, bus.now);
+    if !acknowledge_before(qps, cx, qp, number) {
+        return qp.wire.keep_answer(number, bytes, cx.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
         qp.wire.requester.limit = limit(aeth, credits);
     }
     match (packet.rule().kind, syndrome) {
         (Kind::ReadResponse, None | Some(Syndrome::Acknowledge(_))) => {
-            take_read(qps, bus, qp, packet, bytes);
+            take_read(qps, cx, qp, packet, bytes);
         }
         (Kind::AtomicAcknowledge, Some(Syndrome::Acknowledge(_))) => {
-            take_atomic(qps, bus, qp, packet);
+            take_atomic(qps, cx, qp, packet);
         }
         // Data and a refusal in one packet are no answer (IBA volume 1, 9.7.5.2).
         (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
-            fail(qps, bus, qp, Status::BadResponse);
+            fail(qps, cx, qp, Status::BadResponse);
         }
         (_, Some(Syndrome::Acknowledge(_))) => {
-            acknowledge_before(qps, bus, qp, psn::advance(number, 1));
+            acknowledge_before(qps, cx, qp, psn::advance(number, 1));
         }
-        (_, Some(Syndrome::NotReady(code))) => not_ready(qps, bus, qp, code),
-        (_, Some(Syndrome::Negative(nak))) => refused(qps, bus, qp, nak),
+        (_, Some(Syndrome::NotReady(code))) => not_ready(qps, cx, qp, code),
+        (_, Some(Syndrome::Negative(nak))) => refused(qps, cx, qp, nak),
         (_, None) => (),
     }
 }
@@ -134,19 +134,19 @@ impl<H: Host> Wire<H> {
     }
 
     /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
-    fn progress(&mut self, bus: &mut Bus<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
-        let now = bus.now;
+    fn progress(&mut self, cx: &mut Cx<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
+        let now = cx.now;
         let mtu = core.attr.path_mtu;
         let acked = psn::distance(self.requester.unacknowledged, psn);
         let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
         let rtt = self.requester.probe.heard(psn, now);
         let peer = core.attr.path.as_ref().map(|path| &path.dgid);
-        let path = peer.and_then(|peer| self.requester.congestion.path(bus.paths, peer, now));
+        let path = peer.and_then(|peer| self.requester.congestion.path(cx.paths, peer, now));
         if let Some(path) = path {
             self.requester.congestion.on_ack(path, acked, in_flight);
             if let Some(rtt) = rtt {
                 self.requester.congestion.on_rtt(path, rtt, in_flight, now);
-                bus.host
+                cx.host
                     .trace(&self.requester.congestion.trace(core.id.number, in_flight));
             }
         }
@@ -177,7 +177,7 @@ impl<H: Host> Wire<H> {
 /// asked for again, once (C9-148 and 9.7.5.1.1).
 fn acknowledge_before<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     number: u32,
 ) -> bool {
@@ -193,7 +193,7 @@ fn acknowledge_before<H: Host>(
             return false;
         }
         if record.is_answered_with_data() {
-            missed(qps, bus, qp, number);
+            missed(qps, cx, qp, number);
             return false;
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
@@ -202,47 +202,47 @@ fn acknowledge_before<H: Host>(
             <= psn::distance(wire.requester.unacknowledged, number);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
-            wire.progress(bus, number, core, consumer);
+            wire.progress(cx, number, core, consumer);
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
-        retire(qps, bus, qp);
+        retire(qps, cx, qp);
         let (core, wire) = (&qp.core, &mut qp.wire);
-        wire.progress(bus, end, core, consumer);
+        wire.progress(cx, end, core, consumer);
     }
     false
 }
 
 /// Packet `number` has come, and data that should have come before it are missing: they are asked for
 /// again, if there are retries left.
-fn missed<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, number: u32) {
+fn missed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, number: u32) {
     if !qp.wire.completer.missed.is_news(number) {
         return;
     }
-    bus.counters.sequence_errors.count(1);
-    repair(qps, bus, qp, Some(number));
+    cx.counters.sequence_errors.count(1);
+    repair(qps, cx, qp, Some(number));
 }
 
 /// Sends again what was lost, if there are retries left; see [`Wire::repair`].
-fn repair<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, beyond: Option<u32>) {
-    if lost(bus, qp) {
-        return fail(qps, bus, qp, Status::RetryExceeded);
+fn repair<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, beyond: Option<u32>) {
+    if lost(cx, qp) {
+        return fail(qps, cx, qp, Status::RetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;
     wire.repair(core, sq.consumer(), beyond);
-    wire.expect(core, bus.now);
+    wire.expect(core, cx.now);
 }
 
 /// Places the data of a read.
 fn take_read<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
 ) {
     let Some((index, record)) = oldest(qp, false) else {
-        return bus.counters.dropped.count(1);
+        return cx.counters.dropped.count(1);
     };
     let mtu = qp.core.attr.path_mtu;
     let rest = record.length.wrapping_sub(record.done);
@@ -256,34 +256,29 @@ fn take_read<H: Host>(
             && position.begins() >= due.begins()
             && position.ends() >= due.ends();
     if packet.payload() != length as usize || !is_in_order {
-        return fail(qps, bus, qp, Status::BadResponse);
+        return fail(qps, cx, qp, Status::BadResponse);
     }
     let mut payload = InPacket {
         packet: bytes,
         offset: packet.headers().len(),
     };
-    if let Err(status) = place(bus, qp, index, record.done, &mut payload, length) {
-        return fail(qps, bus, qp, status);
+    if let Err(status) = place(cx, qp, index, record.done, &mut payload, length) {
+        return fail(qps, cx, qp, status);
     }
-    answered(qps, bus, qp, length, length == rest);
+    answered(qps, cx, qp, length, length == rest);
 }
 
 /// Places what an atomic operation found.
-fn take_atomic<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    packet: &Packet<'_>,
-) {
+fn take_atomic<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, packet: &Packet<'_>) {
     let (Some((index, record)), Some(found)) = (oldest(qp, true), packet.atomic_ack()) else {
-        return bus.counters.dropped.count(1);
+        return cx.counters.dropped.count(1);
     };
     // Memory has the number as the CPU has it.
     let found = found.original.get().to_ne_bytes();
-    if let Err(status) = place(bus, qp, index, 0, &mut Inline(&found), record.length) {
-        return fail(qps, bus, qp, status);
+    if let Err(status) = place(cx, qp, index, 0, &mut Inline(&found), record.length) {
+        return fail(qps, cx, qp, status);
     }
-    answered(qps, bus, qp, record.length, true);
+    answered(qps, cx, qp, record.length, true);
 }
 
 /// The oldest request, if it is one for which such data come back.
@@ -299,7 +294,7 @@ fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
 
 /// Copies data to where the request of slot `index` wants them, from `offset` on.
 fn place<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     index: u32,
     offset: u32,
@@ -326,15 +321,15 @@ fn place<H: Host>(
         wire.completer
             .reply
             .side(core.init.pd, offset, &mut wire.completer.reply_cursor);
-    sgl::copy(bus.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
-    bus.counters.bytes.count(length.into());
+    sgl::copy(cx.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
+    cx.counters.bytes.count(length.into());
     Ok(())
 }
 
 /// So many bytes have come back for the oldest request, and those may have been the last.
 fn answered<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     length: u32,
     is_last: bool,
@@ -355,46 +350,46 @@ fn answered<H: Host>(
     }
     if is_last {
         wire.completer.reply_index = None;
-        retire(qps, bus, qp);
+        retire(qps, cx, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);
-    wire.progress(bus, next, core, consumer);
+    wire.progress(cx, next, core, consumer);
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for
 /// (C9-155, C9-157). While that time runs, the packet has not been sent again, so another refusal of it
 /// is a copy of the first and costs no retry.
-fn not_ready<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, code: u8) {
+fn not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
     if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.unacknowledged
     {
-        return bus.counters.duplicates.count(1);
+        return cx.counters.duplicates.count(1);
     }
-    bus.counters.receiver_not_ready.count(1);
+    cx.counters.receiver_not_ready.count(1);
     if !qp.sq.take_rnr_retry(&qp.core.attr) {
-        return fail(qps, bus, qp, Status::RnrRetryExceeded);
+        return fail(qps, cx, qp, Status::RnrRetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.requester.rnr_psn = wire.requester.unacknowledged;
-    wire.requester.rnr_until = Some(bus.now.saturating_add(rnr_timer::nanoseconds(code)));
+    wire.requester.rnr_until = Some(cx.now.saturating_add(rnr_timer::nanoseconds(code)));
     wire.requester.overdue = None;
     wire.completer.missed = Gap::default();
 }
 
 /// The oldest request was refused.
-fn refused<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>, nak: Nak) {
-    bus.counters.naks_received.count(1);
+fn refused<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, nak: Nak) {
+    cx.counters.naks_received.count(1);
     let status = match nak {
         // Nothing new to who goes back already. rdma_rxe says it of what came behind the packet for
         // which it was not ready, and means the same packet.
         Nak::Sequence if qp.wire.is_back(qp.core.attr.path_mtu) => return,
-        Nak::Sequence => return repair(qps, bus, qp, None),
+        Nak::Sequence => return repair(qps, cx, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,
         Nak::RemoteAccess => Status::RemoteAccess,
         Nak::RemoteOperation => Status::RemoteOperation,
     };
-    fail(qps, bus, qp, status);
+    fail(qps, cx, qp, status);
 }

@@ -23,7 +23,7 @@ use crate::{
     },
     packet::Syndrome,
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
@@ -38,10 +38,10 @@ use crate::{
 /// The responder expected packet `before`. If that has come, a copy of it that was kept goes, what was kept
 /// behind it is taken, and who asks is told of it. `asks`: packet `before` does.
 #[inline]
-pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u32, asks: bool) {
+pub(super) fn requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, before: u32, asks: bool) {
     if qp.rq.psn() != before && !qp.wire.responses.early.is_empty() {
         qp.wire.responses.early.take(before);
-        take_requests(bus, qp);
+        take_requests(cx, qp);
         let wire = &mut qp.wire;
         let is_due = match wire.responses.answer {
             Some((_, Syndrome::Acknowledge(_))) => true,
@@ -56,12 +56,12 @@ pub(super) fn requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, before: u3
         if let (Some(plain), true) = (plain, is_due) {
             wire.responses.answer = Some((plain, Syndrome::Acknowledge(0)));
         }
-        wire.took(bus.now);
+        wire.took(cx.now);
     }
 }
 
 #[cold]
-fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     loop {
         let expected = qp.rq.psn();
         match next(&mut qp.wire.responses.early, expected) {
@@ -76,7 +76,7 @@ fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
         let Ok(packet) = parse::<H>(&bytes) else {
             return;
         };
-        responder::receive(bus, qp, &packet, &bytes, true);
+        responder::receive(cx, qp, &packet, &bytes, true);
         // It was refused, or there is no receive request for it: it will come again if it may.
         if qp.rq.psn() == expected {
             return;
@@ -87,20 +87,15 @@ fn take_requests<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
 /// Packet `before` was the oldest that had not been acknowledged. If it has been now, what was kept of
 /// answers to those behind it is taken.
 #[inline]
-pub(super) fn answers<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    before: u32,
-) {
+pub(super) fn answers<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, before: u32) {
     if qp.wire.requester.unacknowledged != before && !qp.wire.completer.early.is_empty() {
-        take_answers(qps, bus, qp);
-        qp.wire.took(bus.now);
+        take_answers(qps, cx, qp);
+        qp.wire.took(cx.now);
     }
 }
 
 #[cold]
-fn take_answers<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+fn take_answers<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         let before = qp.wire.requester.unacknowledged;
         let Some(number) = next(&mut qp.wire.completer.early, before) else {
@@ -113,7 +108,7 @@ fn take_answers<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>)
             return;
         };
         // If data before it are missing, they are asked for, and it is kept once more.
-        completer::receive(qps, bus, qp, &packet, &bytes);
+        completer::receive(qps, cx, qp, &packet, &bytes);
         if qp.wire.requester.unacknowledged == before {
             return;
         }

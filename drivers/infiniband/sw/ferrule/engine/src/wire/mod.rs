@@ -57,8 +57,8 @@ use crate::{
         Malformed, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        cx::{
+            Cx,
             Next, //
         },
         qp::Qp,
@@ -72,10 +72,10 @@ use crate::{
 };
 
 /// A turn of a queue pair whose peer is elsewhere: first answers, then requests.
-pub(crate) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
-    let next = match responder::run(qps, bus, qp) {
+pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
+    let next = match responder::run(qps, cx, qp) {
         Next::Idle if matches!(qp.core.state, State::Rts | State::Sqd) => {
-            requester::run(qps, bus, qp)
+            requester::run(qps, cx, qp)
         }
         next => next,
     };
@@ -110,11 +110,11 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
 }
 
 /// The timer of a queue pair has fired.
-pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    if qp.wire.early_until.is_some_and(|until| until <= bus.now) {
+pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    if qp.wire.early_until.is_some_and(|until| until <= cx.now) {
         qp.wire.drop_early();
     }
-    requester::timer_fired(qps, bus, qp);
+    requester::timer_fired(qps, cx, qp);
     set_timer(qps, qp);
     qps.activate(qp.core.index());
 }
@@ -122,46 +122,46 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &
 /// Looks at a packet and hands it to the queue pair that it is for.
 ///
 /// Nothing is placed before the invariant CRC has been found right.
-pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram: &Datagram<'_, H>) {
-    bus.counters.packets_received.count(1);
+pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &Datagram<'_, H>) {
+    cx.counters.packets_received.count(1);
     let packet = match parse::<H>(datagram.packet) {
         Ok(packet) => packet,
         Err(malformed) => {
             let counter = match malformed {
-                Malformed::Short => &mut bus.counters.malformed_short,
-                Malformed::Version => &mut bus.counters.malformed_version,
-                Malformed::Opcode => &mut bus.counters.malformed_opcode,
-                Malformed::Length => &mut bus.counters.malformed_length,
+                Malformed::Short => &mut cx.counters.malformed_short,
+                Malformed::Version => &mut cx.counters.malformed_version,
+                Malformed::Opcode => &mut cx.counters.malformed_opcode,
+                Malformed::Length => &mut cx.counters.malformed_length,
             };
             return counter.count(1);
         }
     };
     if !is_intact(datagram, packet.headers()) {
-        return bus.counters.icrc_errors.count(1);
+        return cx.counters.icrc_errors.count(1);
     }
     let Some((from, to, marked)) = datagram.addresses() else {
-        return bus.counters.malformed_short.count(1);
+        return cx.counters.malformed_short.count(1);
     };
     let bth = packet.bth();
     // Full members of the default partition, and limited ones, are the members there are (10.9.3).
     if bth.pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
-        return bus.counters.pkey_errors.count(1);
+        return cx.counters.pkey_errors.count(1);
     }
     if marked {
-        bus.counters.congestion_marks.count(1);
+        cx.counters.congestion_marks.count(1);
     }
     let rule = packet.rule();
     if rule.kind == Kind::Congestion {
-        bus.counters.congestion_notifications.count(1);
+        cx.counters.congestion_notifications.count(1);
     }
     if rule.service == Service::Ud {
         let Some(deth) = packet.deth() else {
-            return bus.counters.malformed_short.count(1);
+            return cx.counters.malformed_short.count(1);
         };
-        return ud::receive(qps, bus, datagram, &packet, deth, &to);
+        return ud::receive(qps, cx, datagram, &packet, deth, &to);
     }
     let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
-        return bus.counters.unknown_queue_pairs.count(1);
+        return cx.counters.unknown_queue_pairs.count(1);
     };
     let is_of_peer = qp
         .core
@@ -170,33 +170,33 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, datagram:
     match (rule.service, qp.core.init.qp_type) {
         (Service::Rc, QpType::Rc) if is_of_peer => {
             if marked {
-                qp.wire.marked(rule.kind, bus.now);
+                qp.wire.marked(rule.kind, cx.now);
             }
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
                     let before = qp.wire.requester.unacknowledged;
-                    completer::receive(qps, bus, &mut qp, &packet, datagram.packet);
-                    early::answers(qps, bus, &mut qp, before);
+                    completer::receive(qps, cx, &mut qp, &packet, datagram.packet);
+                    early::answers(qps, cx, &mut qp, before);
                 }
                 _ => {
                     let before = qp.rq.psn();
-                    responder::receive(bus, &mut qp, &packet, datagram.packet, false);
-                    early::requests(bus, &mut qp, before, bth.wants_acknowledge());
+                    responder::receive(cx, &mut qp, &packet, datagram.packet, false);
+                    early::requests(cx, &mut qp, before, bth.wants_acknowledge());
                 }
             }
             set_timer(qps, &qp);
             qps.activate(qp.core.index());
         }
         (Service::Uc, QpType::Uc) if is_of_peer => {
-            uc::receive(qps, bus, &mut qp, &packet, datagram.packet);
+            uc::receive(qps, cx, &mut qp, &packet, datagram.packet);
         }
         (Service::Congestion, QpType::Rc) if is_of_peer => {
-            bus.counters.congestion_notifications_handled.count(1);
+            cx.counters.congestion_notifications_handled.count(1);
             qp.wire.requester.congestion.on_mark();
         }
         // UC has no acknowledgements, and so no window.
         (Service::Congestion, QpType::Uc) if is_of_peer => (),
-        _ => bus.counters.misdirected.count(1),
+        _ => cx.counters.misdirected.count(1),
     }
     qps.put_back(qp);
 }

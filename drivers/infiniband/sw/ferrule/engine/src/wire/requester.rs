@@ -34,8 +34,8 @@ use crate::{
         Bth, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        cx::{
+            Cx,
             Next, //
         },
         qp::Qp,
@@ -68,9 +68,9 @@ use crate::{
 };
 
 /// A turn of the requester.
-pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     loop {
-        let next = go(qps, bus, qp);
+        let next = go(qps, cx, qp);
         let may_wait_in_vain = next == Next::Idle && !qp.wire.is_paused();
         let mtu = qp.core.attr.path_mtu;
         if !may_wait_in_vain || !qp.wire.ask_again(qp.sq.consumer(), mtu) {
@@ -80,36 +80,36 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
 }
 
 /// Sends until there is nothing to be sent, or what is to be sent has to wait.
-fn go<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+fn go<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.wire.is_paused() {
             return Next::Idle;
         }
-        if bus.allowance.is_spent() {
+        if cx.allowance.is_spent() {
             return Next::Again;
         }
         if qp.wire.requester.sending == qp.sq.consumer() {
             if qp.core.state == State::Sqd || qp.wire.outstanding(qp.sq.consumer()) == REQUESTS {
                 return Next::Idle;
             }
-            match qp.sq.take(bus, &qp.core) {
+            match qp.sq.take(cx, &qp.core) {
                 Taken::Nothing => return Next::Idle,
                 Taken::Request => {
-                    bus.allowance.take_request();
+                    cx.allowance.take_request();
                     note(qp, None);
                 }
                 Taken::Malformed(status) => {
-                    bus.allowance.take_request();
+                    cx.allowance.take_request();
                     note(qp, Some(status));
                 }
                 Taken::Jump => {
-                    bus.counters.producer_jumps.count(1);
-                    break_down(qps, bus, qp);
+                    cx.counters.producer_jumps.count(1);
+                    break_down(qps, cx, qp);
                     continue;
                 }
             }
         }
-        match step(qps, bus, qp) {
+        match step(qps, cx, qp) {
             Step::Sent => (),
             Step::Wait => return Next::Idle,
         }
@@ -163,7 +163,7 @@ enum Step {
 }
 
 /// Sends the next packet, if it may be sent now.
-fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step {
+fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     let index = qp.wire.requester.sending;
     let Some(&record) = qp.wire.record(index) else {
         return Step::Wait;
@@ -172,7 +172,7 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
     if let Some(status) = record.failed {
         // What was begun before ends first.
         if is_oldest {
-            fail(qps, bus, qp, status);
+            fail(qps, cx, qp, status);
             return Step::Sent;
         }
         return Step::Wait;
@@ -182,27 +182,22 @@ fn step<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Step
         qp.wire.go_on();
         return Step::Sent;
     }
-    if qp.wire.requester.loaded != Some(index) && !load(bus, qp, index, &record) {
+    if qp.wire.requester.loaded != Some(index) && !load(cx, qp, index, &record) {
         return Step::Sent;
     }
     if record.is_local() {
-        return change(qps, bus, qp, &record);
+        return change(qps, cx, qp, &record);
     }
     // What is sent alone has been sent before, and waits for nothing.
     let is_alone = qp.wire.requester.repair.is_under_way();
-    if !is_alone && (!qp.wire.requester.congestion.may_send(bus.now) || !may_send(qp, &record)) {
+    if !is_alone && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, &record)) {
         return Step::Wait;
     }
-    send(bus, qp, &record)
+    send(cx, qp, &record)
 }
 
 /// Carries out the local request that is at hand, if it may be now.
-fn change<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    record: &Record,
-) -> Step {
+fn change<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     let index = qp.wire.requester.sending;
     let is_oldest = index == qp.wire.requester.oldest;
     // Requests before may still need the key that another one changes. A region opens nothing before it
@@ -212,11 +207,11 @@ fn change<H: Host>(
     if !is_oldest && !may_be_early {
         return Step::Wait;
     }
-    let changed = change_key(bus, qp);
+    let changed = change_key(cx, qp);
     if is_oldest {
         match changed {
-            Ok(()) => retire(qps, bus, qp),
-            Err(_) => fail(qps, bus, qp, Status::WindowBind),
+            Ok(()) => retire(qps, cx, qp),
+            Err(_) => fail(qps, cx, qp, Status::WindowBind),
         }
     } else if let Some(record) = qp.wire.record_mut(index) {
         // What was begun before ends first.
@@ -229,9 +224,9 @@ fn change<H: Host>(
 }
 
 /// Copies a request out of the ring again, and compares it with what is known of it.
-fn load<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record) -> bool {
+fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record) -> bool {
     let Qp { core, sq, wire, .. } = qp;
-    match sq.reload(bus, core, index) {
+    match sq.reload(cx, core, index) {
         Ok(request)
             if request.head.opcode == record.opcode
                 && request.head.flags == record.flags
@@ -326,7 +321,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
 }
 
 /// Sends the next packet of the request at hand.
-fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
+fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     let Qp { core, sq, wire, .. } = qp;
     let mtu = core.attr.path_mtu;
     let opcode = sq.request().opcode;
@@ -395,12 +390,12 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         request.side(core.init.pd, wire.requester.offset, cursor)
     };
     let kind = Sends::Requests;
-    match transmit(bus, core, kind, &mut wire.route, headers, payload, length) {
+    match transmit(cx, core, kind, &mut wire.route, headers, payload, length) {
         Ok(()) => (),
         Err(unsent) => {
             *cursor = saved;
             if unsent != Unsent::Fault {
-                wire.block_tx(kind, unsent, bus.now);
+                wire.block_tx(kind, unsent, cx.now);
                 return Step::Wait;
             }
             // The program's own memory cannot be read; what was begun before ends first.
@@ -415,7 +410,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         wire.requester.unasked = 0;
         wire.requester.asked = number;
     }
-    bus.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
         psn::advance(record.psn, psn::packets(range.1, mtu))
     } else {
@@ -423,9 +418,9 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
     };
     let is_new = psn::is_ahead(next, wire.requester.used);
     if base.wants_acknowledge() || is_data_back {
-        wire.requester.probe.asked(number, bus.now, !is_new);
+        wire.requester.probe.asked(number, cx.now, !is_new);
     }
-    wire.requester.congestion.sent(bus.now);
+    wire.requester.congestion.sent(cx.now);
     if record.is_read() && (!is_new || range != (0, record.length)) {
         let sending = wire.requester.sending;
         if let Some(record) = wire.record_mut(sending) {
@@ -440,7 +435,7 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
         }
     }
     if wire.requester.overdue.is_none() {
-        wire.expect(core, bus.now);
+        wire.expect(core, cx.now);
     }
     if wire.end_repair(Some(number)) {
         return Step::Sent;
@@ -458,35 +453,35 @@ fn send<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step 
 }
 
 /// What is waited for may be due.
-pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
-    let is_to_come = |until: &u64| *until > bus.now;
+pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    let is_to_come = |until: &u64| *until > cx.now;
     let wire = &mut qp.wire;
     wire.requester.rnr_until = wire.requester.rnr_until.filter(is_to_come);
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
     wire.requester.full_until = wire.requester.full_until.filter(is_to_come);
-    wire.requester.congestion.timer_fired(bus.now);
-    if wire.requester.probe.due.is_some_and(|due| due <= bus.now) && !wire.is_paused() {
-        bus.counters.probes.count(1);
+    wire.requester.congestion.timer_fired(cx.now);
+    if wire.requester.probe.due.is_some_and(|due| due <= cx.now) && !wire.is_paused() {
+        cx.counters.probes.count(1);
         let wire = &mut qp.wire;
         let is_alone = wire.look(qp.sq.consumer(), qp.core.attr.path_mtu);
         wire.requester
             .probe
-            .send(bus.now, wire.requester.overdue, is_alone);
+            .send(cx.now, wire.requester.overdue, is_alone);
     }
     if qp
         .wire
         .requester
         .overdue
-        .is_some_and(|overdue| overdue <= bus.now)
+        .is_some_and(|overdue| overdue <= cx.now)
     {
         qp.wire.requester.overdue = None;
         if qp.wire.requester.unacknowledged != qp.wire.requester.used {
-            bus.counters.unanswered.count(1);
+            cx.counters.unanswered.count(1);
             // What still comes of answers to what was sent before tells nothing new.
             qp.wire.completer.missed.told = true;
             // All is sent again, if there are retries left (C9-139, C9-140).
-            if lost(bus, qp) {
-                return fail(qps, bus, qp, Status::RetryExceeded);
+            if lost(cx, qp) {
+                return fail(qps, cx, qp, Status::RetryExceeded);
             }
             qp.wire.requester.congestion.on_timeout();
             qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);

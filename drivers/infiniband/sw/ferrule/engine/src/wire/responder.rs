@@ -54,11 +54,11 @@ use crate::{
         U24, //
     },
     queue_pair::{
-        bus::{
-            Bus,
+        core::Core,
+        cx::{
+            Cx,
             Next, //
         },
-        core::Core,
         qp::Qp,
         receive_queue::ReceiveQueue,
         remote::{
@@ -83,7 +83,7 @@ use crate::{
 
 /// Takes a packet of a request, which has just come or was kept.
 pub(super) fn receive<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
@@ -92,27 +92,27 @@ pub(super) fn receive<H: Host>(
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
     if !ready || qp.wire.responses.gives_up {
-        return bus.counters.dropped.count(1);
+        return cx.counters.dropped.count(1);
     }
     let Qp { core, rq, wire, .. } = qp;
     let number = packet.bth().psn.get();
     if number != rq.psn() {
         if psn::is_ahead(number, rq.psn()) {
             // Packets were lost. What follows waits until the one that is missing comes (C9-113).
-            bus.counters.sequence_errors.count(1);
-            wire.keep_request(rq.psn(), number, bytes, bus.now);
+            cx.counters.sequence_errors.count(1);
+            wire.keep_request(rq.psn(), number, bytes, cx.now);
             if wire.responses.refused.is_news(number) {
                 wire.responses.goes_back = false;
                 wire.responses.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
-            duplicate(bus, &mut wire.responses, packet, core.attr.path_mtu);
+            duplicate(cx, &mut wire.responses, packet, core.attr.path_mtu);
         }
         return;
     }
     let responses = &mut wire.responses;
     responses.refused = Gap::default();
-    match request(bus, core, rq, responses, packet, bytes) {
+    match request(cx, core, rq, responses, packet, bytes) {
         Reply::Acknowledge => {
             if packet.rule().position.ends() {
                 responses.msn = psn::advance(responses.msn, 1);
@@ -145,10 +145,10 @@ pub(super) fn receive<H: Host>(
             let is_copy = responses
                 .not_ready
                 .take()
-                .is_some_and(|(refused, until)| refused == number && bus.now < until);
+                .is_some_and(|(refused, until)| refused == number && cx.now < until);
             if !is_copy {
                 let wait = rnr_timer::nanoseconds(code);
-                let until = bus.now.saturating_add(wait.saturating_sub(wait / 16));
+                let until = cx.now.saturating_add(wait.saturating_sub(wait / 16));
                 responses.not_ready = Some((number, until));
                 responses.goes_back = true;
                 responses.answer = Some((number, Syndrome::NotReady(code)));
@@ -171,7 +171,7 @@ pub(super) fn receive<H: Host>(
 
 /// Makes a message of a packet and hands it on to the responder that local peers have, too.
 fn request<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     responses: &mut Responses<H>,
@@ -180,14 +180,14 @@ fn request<H: Host>(
 ) -> Reply {
     let mut head = abi::SendWqe::default();
     let Some(mut message) = assemble(core, responses, packet, bytes, &mut head) else {
-        return refuse(bus, core);
+        return refuse(cx, core);
     };
     let opcode = message.opcode;
     // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
     if opcode.is_answered_with_data() && !responses.has_resource(core) {
-        return refuse(bus, core);
+        return refuse(cx, core);
     }
-    let reply = take(bus, core, rq, &mut message);
+    let reply = take(cx, core, rq, &mut message);
     if reply != Reply::Acknowledge {
         return reply;
     }
@@ -219,10 +219,10 @@ fn request<H: Host>(
 }
 
 /// A request that no packet of a sound peer makes (NAK Invalid Request, class C).
-fn refuse<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) -> Reply {
-    bus.counters.responder_errors.count(1);
+fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) -> Reply {
+    cx.counters.responder_errors.count(1);
     let handle = &core.init.handle;
-    bus.host.qp_event(handle, QpEvent::RequestError);
+    cx.host.qp_event(handle, QpEvent::RequestError);
     Reply::Refuse(Status::RemoteInvalidRequest)
 }
 
@@ -232,12 +232,12 @@ fn refuse<H: Host>(bus: &mut Bus<'_, H>, core: &Core<H>) -> Reply {
 /// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105),
 /// as far as every peer bears it ([`Responses::plain`]). Others are answered by their own number.
 fn duplicate<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     responses: &mut Responses<H>,
     packet: &Packet<'_>,
     mtu: Mtu,
 ) {
-    bus.counters.duplicates.count(1);
+    cx.counters.duplicates.count(1);
     let number = packet.bth().psn.get();
     let known = responses.resources.iter_mut().find(|resource| {
         resource.packets != 0 && psn::within(number, resource.psn, resource.packets)
@@ -284,23 +284,19 @@ fn duplicate<H: Host>(
 }
 
 /// Sends what there is to be answered, in the order of the requests.
-pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Next {
+pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     if !matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd) {
         return Next::Idle;
     }
     let expected = qp.rq.psn();
     loop {
-        if qp
-            .wire
-            .tx_blocked_until
-            .is_some_and(|until| until > bus.now)
-        {
+        if qp.wire.tx_blocked_until.is_some_and(|until| until > cx.now) {
             return Next::Idle;
         }
         // Before the answers, which may be many.
         if qp.wire.notification.is_due() {
-            if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = notify(bus, qp) {
-                qp.wire.block_tx(Sends::Answers, unsent, bus.now);
+            if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = notify(cx, qp) {
+                qp.wire.block_tx(Sends::Answers, unsent, cx.now);
                 return Next::Idle;
             }
         }
@@ -317,20 +313,20 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         let Some(place) = place else {
             break;
         };
-        if bus.allowance.is_spent() {
+        if cx.allowance.is_spent() {
             return Next::Again;
         }
-        match respond(bus, qp, place) {
+        match respond(cx, qp, place) {
             Ok(number) => qp.wire.responses.acknowledged_before(number),
             Err(unsent @ (Unsent::Busy | Unsent::Full)) => {
-                qp.wire.block_tx(Sends::Answers, unsent, bus.now);
+                qp.wire.block_tx(Sends::Answers, unsent, cx.now);
                 return Next::Idle;
             }
             Err(Unsent::Fault) if qp.wire.responses.has_answered(place) => {
                 // A read that was answered is asked for once more, and the memory is not there any
                 // more. Whoever has had the answer may have said so, and the memory may have been
                 // deregistered. The request was on its way then, and no harm may come of it.
-                bus.counters.dropped.count(1);
+                cx.counters.dropped.count(1);
                 if let Some(resource) = qp.wire.responses.resources.get_mut(place) {
                     resource.stop();
                 }
@@ -343,9 +339,9 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
                     .resources
                     .get(place)
                     .map_or(0, |gone| gone.next().0);
-                bus.counters.responder_errors.count(1);
+                cx.counters.responder_errors.count(1);
                 let handle = &qp.core.init.handle;
-                bus.host.qp_event(handle, QpEvent::AccessError);
+                cx.host.qp_event(handle, QpEvent::AccessError);
                 qp.wire.responses.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
                 qp.wire.responses.gives_up = true;
                 for resource in qp.wire.responses.resources.iter_mut() {
@@ -355,13 +351,13 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H
         }
     }
     if qp.wire.responses.answer.is_some() {
-        if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = acknowledge(bus, qp) {
-            qp.wire.block_tx(Sends::Answers, unsent, bus.now);
+        if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = acknowledge(cx, qp) {
+            qp.wire.block_tx(Sends::Answers, unsent, cx.now);
             return Next::Idle;
         }
     }
     if qp.wire.responses.gives_up {
-        enter_error(qps, bus.host, &mut qp.core);
+        enter_error(qps, cx.host, &mut qp.core);
         return Next::Again;
     }
     Next::Idle
@@ -385,7 +381,7 @@ fn aeth<H: Host>(core: &Core<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Synd
 }
 
 /// Sends the acknowledgement that is due.
-fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
+fn acknowledge<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
     let Some((number, syndrome)) = wire.responses.answer else {
         return Ok(());
@@ -394,16 +390,16 @@ fn acknowledge<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>) -> Result<(), Unse
     headers.push(&aeth(core, rq, wire.responses.msn, syndrome));
     let nothing = Side::Inline(Inline(&[]));
     let kind = Sends::Answers;
-    transmit(bus, core, kind, &mut wire.route, headers, nothing, 0)?;
+    transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
-        bus.counters.naks_sent.count(1);
+        cx.counters.naks_sent.count(1);
     }
     wire.responses.answer = None;
     Ok(())
 }
 
 /// Sends the next packet of an answer with data; answers its number.
-fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<u32, Unsent> {
+fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<u32, Unsent> {
     let Qp { core, rq, wire, .. } = qp;
     let Some(&resource) = wire.responses.resources.get(place) else {
         return Err(Unsent::Fault);
@@ -417,8 +413,8 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         });
         let nothing = Side::Inline(Inline(&[]));
         let kind = Sends::Answers;
-        transmit(bus, core, kind, &mut wire.route, headers, nothing, 0)?;
-        bus.allowance.take_bytes(Budget::PACKET);
+        transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
+        cx.allowance.take_bytes(Budget::PACKET);
         if let Some(resource) = wire.responses.resources.get_mut(place) {
             resource.active = false;
             resource.answered = true;
@@ -449,18 +445,18 @@ fn respond<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, place: usize) -> Resul
         length: resource.length.into(),
         peer_of: Some(core.id),
     };
-    let payload = Memory::opened(bus.keys, &whole, offset).ok_or(Unsent::Fault)?;
+    let payload = Memory::opened(cx.keys, &whole, offset).ok_or(Unsent::Fault)?;
     let packet = TxPacket {
         headers,
         payload: Side::Memory(payload),
         length,
-        keys: bus.keys,
+        keys: cx.keys,
         queue: &core.init.queue,
         kind: Sends::Answers,
     };
-    packet.send(bus.host, bus.counters, wire.route.as_mut())?;
-    bus.allowance.take_bytes(length.max(Budget::PACKET));
-    bus.counters.bytes.count(length.into());
+    packet.send(cx.host, cx.counters, wire.route.as_mut())?;
+    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.counters.bytes.count(length.into());
     if let Some(resource) = wire.responses.resources.get_mut(place) {
         resource.sent();
     }

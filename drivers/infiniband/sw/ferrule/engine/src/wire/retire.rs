@@ -22,14 +22,14 @@ use crate::{
         },
     },
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
 };
 
 /// Ends the oldest request, and so writes its completion where one is due.
-fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<(), Overrun> {
+fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<(), Overrun> {
     let Qp { core, wire, .. } = qp;
     let index = wire.requester.oldest;
     let Some(&record) = wire.record(index) else {
@@ -41,7 +41,7 @@ fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<
         return Ok(());
     }
     complete(
-        bus,
+        cx,
         core,
         index,
         record.wr_id,
@@ -53,13 +53,13 @@ fn end<H: Host>(bus: &mut Bus<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<
 
 /// The oldest request has done what it should, and so have those behind it that have registered regions
 /// meanwhile. If it is the one to be sent next, the one after it is.
-pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Qp<H>) {
+pub(super) fn retire<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let told = loop {
         let wire = &mut qp.wire;
         if wire.requester.sending == wire.requester.oldest {
             wire.go_on();
         }
-        let told = end(bus, qp, Status::Success);
+        let told = end(cx, qp, Status::Success);
         let wire = &qp.wire;
         let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
             && wire
@@ -72,26 +72,21 @@ pub(super) fn retire<H: Host>(qps: &mut Qps<H>, bus: &mut Bus<'_, H>, qp: &mut Q
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
         qp.wire.requester.overdue = None;
         if qp.core.state == State::Sqd {
-            tell_drained(bus.host, &qp.core);
+            tell_drained(cx.host, &qp.core);
         }
     }
     if told.is_err() {
-        break_down(qps, bus, qp);
+        break_down(qps, cx, qp);
     }
 }
 
 /// The oldest request ends with an error, and so does the work of the queue pair.
-pub(super) fn fail<H: Host>(
-    qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    status: Status,
-) {
+pub(super) fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) {
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
         return;
     }
-    if end(bus, qp, status).is_err() {
-        return break_down(qps, bus, qp);
+    if end(cx, qp, status).is_err() {
+        return break_down(qps, cx, qp);
     }
-    enter_error(qps, bus.host, &mut qp.core);
+    enter_error(qps, cx.host, &mut qp.core);
 }

@@ -31,8 +31,8 @@ use crate::{
         Headers, //
     },
     queue_pair::{
-        bus::Bus,
-        core::Core, //
+        core::Core,
+        cx::Cx, //
     },
 };
 
@@ -99,7 +99,7 @@ impl<H: Host> TxPacket<'_, H> {
 
 /// Hands a packet of a queue pair to the host.
 pub(super) fn transmit<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     core: &Core<H>,
     kind: Sends,
     route: &mut Option<H::Route>,
@@ -111,11 +111,11 @@ pub(super) fn transmit<H: Host>(
         headers,
         payload,
         length,
-        keys: bus.keys,
+        keys: cx.keys,
         queue: &core.init.queue,
         kind,
     };
-    packet.send(bus.host, bus.counters, route.as_mut())
+    packet.send(cx.host, cx.counters, route.as_mut())
 }
 
 /// The base transport header of a packet to the peer, without payload.

@@ -28,7 +28,7 @@ use crate::{
         Packet, //
     },
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
@@ -46,11 +46,7 @@ use crate::{
 };
 
 /// Sends a piece of the request at hand, which is one packet.
-pub(crate) fn send<H: Host>(
-    bus: &mut Bus<'_, H>,
-    qp: &mut Qp<H>,
-    length: u32,
-) -> Result<(), Unsent> {
+pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Result<(), Unsent> {
     let Qp { core, sq, wire, .. } = qp;
     let mut message = sq.message(core, length);
     let position = Position::of(message.is_first, message.is_last);
@@ -61,13 +57,13 @@ pub(crate) fn send<H: Host>(
     let headers = headers(message.head, message.opcode, range, base, position);
     let payload = message.local();
     let kind = Sends::Requests;
-    transmit(bus, core, kind, &mut wire.route, headers, payload, length)
+    transmit(cx, core, kind, &mut wire.route, headers, payload, length)
 }
 
 /// Takes a packet.
 pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
@@ -77,19 +73,19 @@ pub(super) fn receive<H: Host>(
     let Some(mut message) = assemble(core, &mut wire.responses, packet, bytes, &mut head) else {
         // What is not made as the message needs it ends the message (C9-188).
         let number = packet.bth().psn.get();
-        bus.counters
+        cx.counters
             .sequence_errors
             .count(u64::from(number != rq.psn()));
-        bus.counters.dropped.count(1);
+        cx.counters.dropped.count(1);
         rq.set_psn(psn::advance(number, 1));
         return rq.abandon();
     };
-    let reply = uc::receive(bus, core, rq, &mut message);
+    let reply = uc::receive(cx, core, rq, &mut message);
     match reply {
         Reply::Acknowledge => {
             wire.responses.offset_in = message.offset.wrapping_add(message.length)
         }
-        Reply::Refuse(_) => enter_error(qps, bus.host, core),
+        Reply::Refuse(_) => enter_error(qps, cx.host, core),
         _ => (),
     }
 }

@@ -46,7 +46,7 @@ use crate::{
         U24, //
     },
     queue_pair::{
-        bus::Bus,
+        cx::Cx,
         qp::Qp,
         schedule::Qps, //
     },
@@ -69,7 +69,7 @@ pub(crate) enum Way<H: Host> {
 
 /// Sends the request at hand to the queue pair `target`.
 pub(crate) fn send<H: Host>(
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     way: &mut Way<H>,
     target: u32,
@@ -101,26 +101,26 @@ pub(crate) fn send<H: Host>(
             data: message.head.imm_or_inv,
         });
     }
-    bus.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.allowance.take_bytes(length.max(Budget::PACKET));
     let packet = TxPacket {
         headers,
         payload: message.local(),
         length,
-        keys: bus.keys,
+        keys: cx.keys,
         queue: &core.init.queue,
         kind: Sends::Requests,
     };
     let route = match way {
-        Way::Handle(ah) => bus.port.ahs.route(*ah),
+        Way::Handle(ah) => cx.port.ahs.route(*ah),
         Way::Own(route) => route.as_mut(),
     };
-    packet.send(bus.host, bus.counters, route)
+    packet.send(cx.host, cx.counters, route)
 }
 
 /// Takes a packet that was sent to the address `to`.
 pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
-    bus: &mut Bus<'_, H>,
+    cx: &mut Cx<'_, H>,
     datagram: &Datagram<'_, H>,
     packet: &Packet<'_>,
     deth: &Deth,
@@ -162,18 +162,18 @@ pub(super) fn receive<H: Host>(
     let qkey = deth.qkey.get();
     if !is_multicast(to) {
         if qps.get(target).is_none() {
-            return bus.counters.unknown_queue_pairs.count(1);
+            return cx.counters.unknown_queue_pairs.count(1);
         }
-        datagram::arrive(qps, bus, target, message(), &area, qkey);
+        datagram::arrive(qps, cx, target, message(), &area, qkey);
         return;
     }
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
-    let group = bus.port.groups.members(to);
+    let group = cx.port.groups.members(to);
     let members = group.as_slice();
     if target != MULTICAST_QPN || members.is_empty() {
-        return bus.counters.misdirected.count(1);
+        return cx.counters.misdirected.count(1);
     }
     for &member in members {
-        datagram::arrive(qps, bus, member, message(), &area, qkey);
+        datagram::arrive(qps, cx, member, message(), &area, qkey);
     }
 }

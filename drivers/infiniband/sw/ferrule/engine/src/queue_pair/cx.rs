@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair works with at its turn, and how that ends.
+//! The context ([`Cx`]) that a queue pair works in, and how its turn ends.
 
 use crate::{
     base::{
@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// What a queue pair at its turn works with, beside the other queue pairs.
-pub(crate) struct Bus<'a, H: Host> {
+/// What a queue pair works with, beside the other queue pairs: at its turn, when its timer fires, when a packet comes.
+pub(crate) struct Cx<'a, H: Host> {
     pub(crate) host: &'a mut H,
     pub(crate) keys: &'a mut Keys<H>,
     pub(crate) cqs: &'a mut Cqs<H>,
