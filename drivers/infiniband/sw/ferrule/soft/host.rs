@@ -118,7 +118,7 @@ impl Host for Kernel {
     type SrqHandle = Arc<srq::Notifier>;
     type Route = Path;
     type Packet = Received;
-    type Early = ReorderBuffer;
+    type Reorder = ReorderBuffer;
 
     fn boxed<T>(make: impl FnOnce() -> T) -> Option<KBox<T>> {
         boxed(make, GFP_KERNEL_ACCOUNT).ok()

@@ -280,17 +280,17 @@ fn an_import_upwards_is_found() {
 #[test]
 fn a_circle_within_a_floor_is_found() {
     let tree = of(&[
-        ("wire", "use early::answers;\n"),
-        ("wire::early", "use super::kept;\n"),
+        ("wire", "use release::release_responses;\n"),
+        ("wire::release", "use super::reorder;\n"),
         (
-            "wire::kept",
-            "use crate::wire::early::{\n    requests, //\n};\n",
+            "wire::reorder",
+            "use crate::wire::release::{\n    requests, //\n};\n",
         ),
         ("wire::probe", ""),
     ]);
     let expected = [
-        "wire::early is of a circle and imports wire::kept",
-        "wire::kept is of a circle and imports wire::early",
+        "wire::release is of a circle and imports wire::reorder",
+        "wire::reorder is of a circle and imports wire::release",
     ];
     assert_eq!(complaints(&tree), expected);
 }

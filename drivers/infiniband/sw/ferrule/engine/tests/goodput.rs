@@ -133,7 +133,7 @@ fn a_wire_is_in_use_while_a_loss_is_mended() {
 #[test]
 fn much_of_a_lossy_wire_is_of_use_where_the_peer_keeps_nothing() {
     // Of a read, it is the requester that keeps.
-    KEEPS.set(false);
+    REORDERS.set(false);
     for (lost, least) in [(1, 0.9), (10, 0.75), (30, 0.5)] {
         for verb in [Verb::Write, Verb::Send] {
             assert!(goodput(verb, lost, 0).share > least);

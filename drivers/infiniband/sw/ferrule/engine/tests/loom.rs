@@ -272,7 +272,7 @@ struct Loom {
     events: u32,
 }
 
-impl Early<NoBytes> for () {
+impl Reorder<NoBytes> for () {
     fn keep(&mut self, _: u32, _: &NoBytes) {}
 
     fn take(&mut self, _: u32) -> Option<NoBytes> {
@@ -315,7 +315,7 @@ impl Host for Loom {
     type CompletionRing = LoomRing;
     type Doorbells = LoomDoorbells;
     type Packet = NoBytes;
-    type Early = ();
+    type Reorder = ();
     type Route = ();
     type CqHandle = ();
     type QpHandle = ();

@@ -40,7 +40,7 @@ impl Scene {
     /// Lets all happen; answers how many packets either side was sent.
     fn settle(&mut self) -> [u64; 2] {
         self.link.settle();
-        assert_eq!(KEPT.get(), 0, "nothing is kept when all has come");
+        assert_eq!(BUFFERED.get(), 0, "nothing is kept when all has come");
         for world in &self.link.worlds {
             assert_eq!(world.engine.counters().unanswered, 0);
         }
@@ -113,7 +113,7 @@ fn gaps_of_several_reads_are_filled() {
 /// A peer that goes by the letter, and keeps nothing, gets all from there on.
 #[test]
 fn a_peer_that_keeps_nothing_gets_all_again() {
-    KEEPS.set(false);
+    REORDERS.set(false);
     for doomed in [&[(1, 5)][..], &[(1, 5), (1, 45)]] {
         let mut s = Scene::new(doomed);
         s.ends[0].qp.post_send(&s.write(1, 0, SIZE));
@@ -128,7 +128,7 @@ fn a_peer_that_keeps_nothing_gets_all_again() {
         s.ends[0].cq.expect(2, Status::Success);
         assert!(s.is_copied());
     }
-    KEEPS.set(true);
+    REORDERS.set(true);
 }
 
 /// Who asks learns of all that has come, but of the end of a message of several packets only by that packet:
@@ -455,17 +455,17 @@ fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
             network::deliver(peer, &packet);
         }
     }
-    assert_eq!(KEPT.get(), 255);
+    assert_eq!(BUFFERED.get(), 255);
     // Nor does it stay for ever.
     peer.host.now = peer.engine.deadline().unwrap();
     assert_eq!(peer.host.now, 1000 * MS);
     peer.run();
-    assert_eq!(KEPT.get(), 0);
+    assert_eq!(BUFFERED.get(), 0);
     network::deliver(peer, &packets[1]);
-    assert_eq!(KEPT.get(), 1);
+    assert_eq!(BUFFERED.get(), 1);
     peer.to(&s.ends[1].qp, State::Err);
     peer.run();
-    assert_eq!(KEPT.get(), 0);
+    assert_eq!(BUFFERED.get(), 0);
 }
 
 /// The number of a packet, and whether it refuses.
@@ -519,19 +519,19 @@ fn what_is_kept_stays_as_long_as_there_is_progress() {
     // Each second packet comes now, and the others late, one by one.
     let kept: Vec<_> = packets.iter().skip(1).step_by(2).cloned().collect();
     s.link.give(1, &kept);
-    assert_eq!(KEPT.get(), kept.len());
+    assert_eq!(BUFFERED.get(), kept.len());
     for (i, packet) in packets.iter().step_by(2).take(8).enumerate() {
         s.link.wait(400 * MS);
         s.link.give(1, std::slice::from_ref(packet));
         s.link.sent(1);
-        assert_eq!(KEPT.get(), kept.len() - 1 - i);
+        assert_eq!(BUFFERED.get(), kept.len() - 1 - i);
     }
     s.link.wait(1000 * MS - 1);
     s.link.sent(1);
-    assert_ne!(KEPT.get(), 0);
+    assert_ne!(BUFFERED.get(), 0);
     s.link.wait(1);
     s.link.sent(1);
-    assert_eq!(KEPT.get(), 0);
+    assert_eq!(BUFFERED.get(), 0);
 }
 
 /// What a packet costs does not grow with how far ahead something is kept.
@@ -548,11 +548,11 @@ fn a_packet_far_ahead_is_not_searched_for() {
     ahead.transport[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
     ahead.seal();
     s.link.give(1, &[ahead]);
-    assert_eq!(KEPT.get(), 1);
+    assert_eq!(BUFFERED.get(), 1);
     LOOKS.set(0);
     s.link.give(1, &packets);
     assert!(LOOKS.get() <= packets.len(), "{} looks", LOOKS.get());
-    assert_eq!(KEPT.get(), 1);
+    assert_eq!(BUFFERED.get(), 1);
 }
 
 /// What a program may post.
@@ -588,7 +588,7 @@ proptest! {
         doomed in prop::collection::btree_set((0..2usize, 0..200u64), 0..30),
         keeps: bool,
     ) {
-        KEEPS.set(keeps);
+        REORDERS.set(keeps);
         let mut s = Scene::new(&[]);
         s.link.network.doomed = doomed;
         let counter = s.link.worlds[1].mr(8);
@@ -607,7 +607,7 @@ proptest! {
         }
         let start = u64::from_ne_bytes(counter.bytes(0, 8).try_into().unwrap());
         s.link.settle();
-        prop_assert_eq!(KEPT.get(), 0);
+        prop_assert_eq!(BUFFERED.get(), 0);
         let mut added = 0;
         for (i, request) in requests.iter().enumerate() {
             s.ends[0].cq.expect(i as u64, Status::Success);

@@ -116,7 +116,7 @@ fn a_refusal_that_comes_twice_costs_one_retry() {
 #[test]
 fn one_lack_of_a_receive_request_costs_one_retry() {
     for keeps in [true, false] {
-        KEEPS.set(keeps);
+        REORDERS.set(keeps);
         let mut s = Scene::with_retries(1);
         let sent = s.sends(3);
         let refusal = s.link.answers(1, &sent);
@@ -136,9 +136,9 @@ fn one_lack_of_a_receive_request_costs_one_retry() {
         s.post_recv(9);
         s.link.settle();
         assert_eq!(s.ended(), [0, 0]);
-        assert_eq!(KEPT.get(), 0);
+        assert_eq!(BUFFERED.get(), 0);
     }
-    KEEPS.set(true);
+    REORDERS.set(true);
 }
 
 /// The peer goes back when a receive request is missing, so it sends the kept packets again. The responder
@@ -161,7 +161,7 @@ fn a_kept_packet_waits_until_it_comes_again() {
     s.ends[1].cq.expect(7, Status::Success);
     s.ends[1].cq.expect(8, Status::Success);
     // The copy that was kept of the second goes with it.
-    assert_eq!(KEPT.get(), 1);
+    assert_eq!(BUFFERED.get(), 1);
     let answers = s.link.answers(1, &sent[2..]);
     assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
 }
@@ -194,7 +194,7 @@ fn a_kept_packet_behind_a_loss_is_refused_once() {
         for wr_id in 7..10 {
             s.ends[1].cq.expect(wr_id, Status::Success);
         }
-        assert_eq!(KEPT.get(), 0);
+        assert_eq!(BUFFERED.get(), 0);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reorder buffer: packets that came before one that is missing, kept until that one comes.
+//! The reorder buffer: out-of-order packets, until the missing one comes.
 
 use ferrule_engine::host;
 use kernel::{
@@ -14,14 +14,14 @@ use kernel::{
 
 use super::received::Received;
 
-/// How many are kept at most, of all queue pairs of all devices: a peer decides how many come. They hold
-/// pages of the network device, and 16 MiB are enough for 16 lossy connections and more.
+/// How many packets are buffered at most, of all queue pairs of all devices: a peer decides how many come. They
+/// hold pages of the network device, and 16 MiB are enough for 16 lossy connections and more.
 const LIMIT: u32 = 4096;
 
-/// How many are kept.
-static KEPT: Atomic<u32> = Atomic::new(0);
+/// How many are buffered.
+static BUFFERED: Atomic<u32> = Atomic::new(0);
 
-/// The right to keep one packet.
+/// The right to buffer one packet.
 struct Room(());
 
 impl Room {
@@ -29,19 +29,19 @@ impl Room {
     fn new() -> Option<Self> {
         // Dropped again if there is none, which is when it is counted down.
         let room = Room(());
-        (KEPT.fetch_add(1, Relaxed) < LIMIT).then_some(room)
+        (BUFFERED.fetch_add(1, Relaxed) < LIMIT).then_some(room)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        KEPT.fetch_sub(1, Relaxed);
+        BUFFERED.fetch_sub(1, Relaxed);
     }
 }
 
-/// The packets that are kept for a queue pair in one direction, by sequence number.
+/// The out-of-order packets of a queue pair in one direction, by sequence number.
 ///
-/// Keeping one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
+/// Adding one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
 /// where the network device has put them. It is done where a packet was lost, and nowhere else.
 pub(crate) struct ReorderBuffer {
     packets: RBTree<u32, (Received, Room)>,
@@ -57,8 +57,8 @@ impl Default for ReorderBuffer {
     }
 }
 
-impl host::Early<Received> for ReorderBuffer {
-    fn keep(&mut self, number: u32, packet: &Received) {
+impl host::Reorder<Received> for ReorderBuffer {
+    fn insert(&mut self, number: u32, packet: &Received) {
         if self.packets.get(&number).is_some() {
             return;
         }
@@ -70,15 +70,15 @@ impl host::Early<Received> for ReorderBuffer {
             return;
         };
         let flags = GFP_ATOMIC | __GFP_NOWARN;
-        let kept = self
+        let inserted = self
             .packets
             .try_create_and_insert(number, (packet, room), flags);
-        if kept.is_ok() {
+        if inserted.is_ok() {
             self.count = self.count.wrapping_add(1);
         }
     }
 
-    fn take(&mut self, number: u32) -> Option<Received> {
+    fn remove(&mut self, number: u32) -> Option<Received> {
         let (packet, _) = self.packets.remove(&number)?;
         self.count = self.count.wrapping_sub(1);
         Some(packet)

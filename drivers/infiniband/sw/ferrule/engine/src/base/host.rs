@@ -50,8 +50,8 @@ pub trait Host: Sized {
     /// The bytes of a packet that was received.
     type Packet: Packet<Self::Region>;
 
-    /// Packets of a queue pair that wait for one before them. Empty in the beginning.
-    type Early: Early<Self::Packet>;
+    /// A reorder buffer of a queue pair. Empty in the beginning.
+    type Reorder: Reorder<Self::Packet>;
 
     /// What the host needs to send along a path: a route, headers that it has prepared. The engine
     /// keeps it and lends it to [`Host::transmit`]; it is the host that makes and drops it.
@@ -302,17 +302,17 @@ pub trait Packet<R: Region> {
     fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
 }
 
-/// Packets that wait for one before them, each by a number of its own.
+/// A reorder buffer: out-of-order packets, each by a number of its own, until the missing one before them comes.
 ///
-/// They are kept in order not to be sent again, so it does no harm if there is no room for one: it
-/// counts as lost. The engine keeps no more than a window of them for a queue pair; how many there may
-/// be of all queue pairs is for the host to say.
-pub trait Early<P>: Default {
-    /// Keeps a packet, if there is none of this number and room for it.
-    fn keep(&mut self, number: u32, packet: &P);
+/// A packet is buffered so that it need not be sent again. So it does no harm if there is no room for one: it
+/// counts as lost. The engine buffers no more than two windows of packets for a queue pair in each direction; the
+/// host decides how many there may be of all queue pairs.
+pub trait Reorder<P>: Default {
+    /// Adds a packet, if there is none of this number and room for it.
+    fn insert(&mut self, number: u32, packet: &P);
 
-    /// Gives back the packet of this number.
-    fn take(&mut self, number: u32) -> Option<P>;
+    /// Takes the packet of this number out.
+    fn remove(&mut self, number: u32) -> Option<P>;
 
     /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of
     /// 24 bits comes 0. What that costs does not grow with the distance.

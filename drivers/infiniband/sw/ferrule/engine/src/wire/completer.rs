@@ -84,7 +84,7 @@ pub(super) fn receive<H: Host>(
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, number) {
-        return qp.wire.keep_answer(number, bytes, cx.now);
+        return qp.wire.reorder_response(number, bytes, cx.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
         qp.wire.requester.limit = limit(aeth, credits);

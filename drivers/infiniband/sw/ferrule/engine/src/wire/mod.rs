@@ -8,7 +8,8 @@
 //!
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
 //! what comes back for them. [`responder`] takes requests of the peer and answers them. Where packets were
-//! lost, [`early`] keeps those that come before them, and [`repair`] sends only what was lost. [`cnp`] tells the
+//! lost, [`reorder`] buffers those behind them, [`release`] takes them when they are in order, and [`repair`] sends
+//! only what was lost. [`cnp`] tells the
 //! peer of marks. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
 //! queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and
 //! allocated with the queue pair.
@@ -25,11 +26,11 @@
 mod assemble;
 mod cnp;
 mod completer;
-mod early;
 mod headers;
-mod kept;
 mod position;
 pub(crate) mod received;
+mod release;
+mod reorder;
 mod repair;
 mod requester;
 mod responder;
@@ -69,6 +70,10 @@ use crate::{
         parse,
         Datagram, //
     },
+    wire::release::{
+        release_requests,
+        release_responses, //
+    },
 };
 
 /// A turn of a queue pair whose peer is elsewhere: first answers, then requests.
@@ -102,7 +107,7 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         wire.tx_blocked_until,
         wire.requester.full_until,
         probe,
-        wire.early_until,
+        wire.reorder_expires,
     ];
     if let Some(due) = dues.into_iter().flatten().min() {
         qps.set_timer_before(qp.core.index(), due);
@@ -111,8 +116,8 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
 
 /// The timer of a queue pair has fired.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if qp.wire.early_until.is_some_and(|until| until <= cx.now) {
-        qp.wire.drop_early();
+    if qp.wire.reorder_expires.is_some_and(|until| until <= cx.now) {
+        qp.wire.clear_reorder_buffers();
     }
     requester::timer_fired(qps, cx, qp);
     set_timer(qps, qp);
@@ -176,12 +181,12 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
                     let before = qp.wire.requester.unacknowledged;
                     completer::receive(qps, cx, &mut qp, &packet, datagram.packet);
-                    early::answers(qps, cx, &mut qp, before);
+                    release_responses(qps, cx, &mut qp, before);
                 }
                 _ => {
                     let before = qp.rq.psn();
                     responder::receive(cx, &mut qp, &packet, datagram.packet, false);
-                    early::requests(cx, &mut qp, before, bth.wants_acknowledge());
+                    release_requests(cx, &mut qp, before, bth.wants_acknowledge());
                 }
             }
             set_timer(qps, &qp);

@@ -4,7 +4,7 @@
 //!
 //! A peer that says that a packet is missing (NAK with a sequence error) throws away what comes behind
 //! it, if it goes by the letter, and all has to be sent again from there (C9-139). A peer that is
-//! ferrule itself [keeps it](super::early), and then only the one packet has to be sent. Nothing in a
+//! ferrule itself [buffers it](super::reorder), and then only the one packet has to be sent. Nothing in a
 //! packet tells which it is, so the requester finds out: it sends the one packet, goes on where it was,
 //! and sees by the next acknowledgement how far the peer has come. If the peer misses the very next
 //! packet, too, it has not kept it, or that was lost as well; after a few such cases all is sent again.
@@ -24,8 +24,8 @@ use crate::{
     base::{
         attr::Mtu,
         host::{
-            Early,
-            Host, //
+            Host,
+            Reorder, //
         },
         psn, //
     },
@@ -37,7 +37,7 @@ use crate::{
             state::Wire, //
         },
     },
-    wire::kept::next, //
+    wire::reorder::first_buffered, //
 };
 
 impl<H: Host> Wire<H> {
@@ -78,7 +78,7 @@ impl<H: Host> Wire<H> {
     /// What is behind the oldest packet is known to have come, or is with a peer that keeps it.
     pub(super) fn is_alone_enough(&self) -> bool {
         if self.awaits_data() {
-            !self.completer.early.is_empty()
+            !self.completer.reorder.is_empty()
         } else {
             self.requester.repair.is_known()
         }
@@ -93,7 +93,7 @@ impl<H: Host> Wire<H> {
     /// The oldest packet is sent again, to see what became of it. Answers whether it is sent alone.
     pub(super) fn look(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let beyond = if self.awaits_data() {
-            next(&mut self.completer.early, self.requester.unacknowledged)
+            first_buffered(&mut self.completer.reorder, self.requester.unacknowledged)
         } else {
             None
         };

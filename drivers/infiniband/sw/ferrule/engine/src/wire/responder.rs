@@ -14,8 +14,8 @@ use crate::{
         counters::Count,
         event::QpEvent,
         host::{
-            Early,
             Host,
+            Reorder,
             Sends,
             Unsent, //
         },
@@ -81,13 +81,13 @@ use crate::{
     },
 };
 
-/// Takes a packet of a request, which has just come or was kept.
+/// Takes a packet of a request, which has just come or was in the reorder buffer.
 pub(super) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
-    is_kept: bool,
+    is_buffered: bool,
 ) {
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
@@ -100,7 +100,7 @@ pub(super) fn receive<H: Host>(
         if psn::is_ahead(number, rq.psn()) {
             // Packets were lost. What follows waits until the one that is missing comes (C9-113).
             cx.counters.sequence_errors.count(1);
-            wire.keep_request(rq.psn(), number, bytes, cx.now);
+            wire.reorder_request(rq.psn(), number, bytes, cx.now);
             if wire.responses.refused.is_news(number) {
                 wire.responses.goes_back = false;
                 wire.responses.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
@@ -134,8 +134,8 @@ pub(super) fn receive<H: Host>(
             }
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
-        Reply::NotReady(_) if is_kept && responses.goes_back => {
-            responses.early.keep(number, bytes);
+        Reply::NotReady(_) if is_buffered && responses.goes_back => {
+            responses.reorder.insert(number, bytes);
         }
         Reply::NotReady(code) => {
             responses.refused.told = true;

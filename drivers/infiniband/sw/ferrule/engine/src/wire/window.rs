@@ -5,8 +5,8 @@
 use crate::{
     base::{
         host::{
-            Early,
-            Host, //
+            Host,
+            Reorder, //
         },
         psn, //
     },
@@ -17,7 +17,7 @@ use crate::{
             record::Record,
             state::{
                 Wire,
-                AHEAD, //
+                REORDER_WINDOW, //
             },
         },
     },
@@ -30,17 +30,17 @@ impl<H: Host> Wire<H> {
         if self.requester.probe.holds_back() {
             return 1;
         }
-        // Packets that are kept behind a loss are not in flight any more.
+        // Packets that are buffered behind a loss are not in flight any more.
         let come = self
             .completer
-            .early
+            .reorder
             .count()
             .max(self.requester.repair.kept());
         self.requester
             .congestion
             .window()
             .saturating_add(come)
-            .min(AHEAD)
+            .min(REORDER_WINDOW)
     }
 
     /// For all that the responder has told, it has no receive request for a message.

@@ -11,9 +11,10 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Datagram, Doorbells, Early, Engine, Error, Fault, Gid, Group, Host, Modify,
-    Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
-    QpInit, Queue, Refused, Region, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace, Unsent,
+    CqInit, CqResize, Datagram, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr,
+    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
+    QpInit, Queue, Refused, Region, Reorder, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
+    Unsent,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -104,16 +105,16 @@ impl CompletionRing for Opaque {
     }
 }
 
-/// Packets of which nothing is known.
+/// A reorder buffer of which nothing is known.
 #[derive(Default)]
-pub struct OpaqueEarly;
+pub struct OpaqueReorder;
 
-impl Early<Opaque> for OpaqueEarly {
-    fn keep(&mut self, number: u32, _: &Opaque) {
+impl Reorder<Opaque> for OpaqueReorder {
+    fn insert(&mut self, number: u32, _: &Opaque) {
         unknown(number.into());
     }
 
-    fn take(&mut self, number: u32) -> Option<Opaque> {
+    fn remove(&mut self, number: u32) -> Option<Opaque> {
         (unknown(number.into()) == 0).then_some(Opaque)
     }
 
@@ -193,7 +194,7 @@ impl Host for Opaque {
     type CompletionRing = Opaque;
     type Doorbells = Opaque;
     type Packet = Opaque;
-    type Early = OpaqueEarly;
+    type Reorder = OpaqueReorder;
     type Route = ();
     type CqHandle = ();
     type QpHandle = ();

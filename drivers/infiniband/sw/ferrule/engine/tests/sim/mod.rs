@@ -17,9 +17,9 @@ use std::rc::Rc;
 use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
     abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
-    CqResize, Datagram, Early, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw,
-    MwType, Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType,
-    Refused, Region, RingLayout, Sends, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State,
+    CqResize, Datagram, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType,
+    Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused,
+    Region, Reorder, RingLayout, Sends, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State,
     Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -197,36 +197,36 @@ impl Packet<SimRegion> for SentPacket {
 }
 
 thread_local! {
-    /// Whether hosts keep packets that come early.
-    pub static KEEPS: Cell<bool> = const { Cell::new(true) };
-    /// How many they keep.
-    pub static KEPT: Cell<usize> = const { Cell::new(0) };
-    /// How often they were asked what they keep.
+    /// Whether the reorder buffers of hosts take packets.
+    pub static REORDERS: Cell<bool> = const { Cell::new(true) };
+    /// How many packets they have.
+    pub static BUFFERED: Cell<usize> = const { Cell::new(0) };
+    /// How often they were asked which they have.
     pub static LOOKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Packets that have come early.
+/// A reorder buffer.
 #[derive(Default)]
-pub struct SimEarly(BTreeMap<u32, SentPacket>);
+pub struct SimReorder(BTreeMap<u32, SentPacket>);
 
-impl Drop for SimEarly {
+impl Drop for SimReorder {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
-impl Early<SentPacket> for SimEarly {
-    fn keep(&mut self, number: u32, packet: &SentPacket) {
-        if KEEPS.get() && !self.0.contains_key(&number) {
+impl Reorder<SentPacket> for SimReorder {
+    fn insert(&mut self, number: u32, packet: &SentPacket) {
+        if REORDERS.get() && !self.0.contains_key(&number) {
             self.0.insert(number, packet.clone());
-            KEPT.set(KEPT.get() + 1);
+            BUFFERED.set(BUFFERED.get() + 1);
             assert!(self.0.len() <= 256, "more than two windows");
         }
     }
 
-    fn take(&mut self, number: u32) -> Option<SentPacket> {
+    fn remove(&mut self, number: u32) -> Option<SentPacket> {
         let packet = self.0.remove(&number)?;
-        KEPT.set(KEPT.get() - 1);
+        BUFFERED.set(BUFFERED.get() - 1);
         Some(packet)
     }
 
@@ -241,7 +241,7 @@ impl Early<SentPacket> for SimEarly {
     }
 
     fn clear(&mut self) {
-        KEPT.set(KEPT.get() - self.0.len());
+        BUFFERED.set(BUFFERED.get() - self.0.len());
         self.0.clear();
     }
 }
@@ -253,7 +253,7 @@ impl Host for Sim {
     type CompletionRing = SimRing;
     type Doorbells = SimDoorbells;
     type Packet = SentPacket;
-    type Early = SimEarly;
+    type Reorder = SimReorder;
     type Route = Path;
     type CqHandle = u32;
     type QpHandle = u32;

@@ -19,8 +19,8 @@ fn reply<H: Host>() -> Option<H::Box<SendRequest>> {
 pub(crate) struct Completer<H: Host> {
     /// Answers are missing.
     pub(crate) missed: Gap,
-    /// Answers to requests behind those whose data are missing.
-    pub(crate) early: H::Early,
+    /// The reorder buffer of responses.
+    pub(crate) reorder: H::Reorder,
     /// The request for which data come back.
     pub(crate) reply: H::Box<SendRequest>,
     pub(crate) reply_index: Option<u32>,
@@ -32,7 +32,7 @@ impl<H: Host> Completer<H> {
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
             missed: Gap::default(),
-            early: H::Early::default(),
+            reorder: H::Reorder::default(),
             reply: reply::<H>()?,
             reply_index: None,
             reply_cursor: Cursor::default(),

@@ -100,8 +100,8 @@ pub(crate) struct Responses<H: Host> {
     /// That was told of the packet that is missing, so the peer sends again all behind it, too, and not the
     /// packet alone.
     pub(crate) goes_back: bool,
-    /// Requests behind one that is missing.
-    pub(crate) early: H::Early,
+    /// The reorder buffer of requests.
+    pub(crate) reorder: H::Reorder,
     /// A request was refused: the queue pair is in error as soon as the peer has been told.
     pub(crate) gives_up: bool,
     /// Where the write goes that is under way, its length, and the bytes of the message so far.
@@ -124,7 +124,7 @@ impl<H: Host> Responses<H> {
             refused: Gap::default(),
             not_ready: None,
             goes_back: false,
-            early: H::Early::default(),
+            reorder: H::Reorder::default(),
             gives_up: false,
             target: (0, 0),
             total: 0,

@@ -5,8 +5,8 @@
 use crate::{
     base::{
         host::{
-            Early,
             Host,
+            Reorder,
             Sends,
             Unsent, //
         },
@@ -29,9 +29,9 @@ use crate::{
     },
 };
 
-/// How far the newest packet may be ahead of one that is missing: as many as may be on their way, and as
-/// many again that have come.
-pub(crate) const AHEAD: u32 = 2 * WINDOW;
+/// How far a packet in a reorder buffer may be ahead of the missing one: by as many as may be on their way, and
+/// as many again that have come.
+pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
 
 /// What a queue pair needs for the wire, beyond what it needs for local peers.
 pub(crate) struct Wire<H: Host> {
@@ -44,8 +44,8 @@ pub(crate) struct Wire<H: Host> {
     pub(crate) notification: Notification,
     /// The host had no room for a packet: until then nothing is sent, neither requests nor answers.
     pub(crate) tx_blocked_until: Option<u64>,
-    /// Until when early requests and early answers are kept.
-    pub(crate) early_until: Option<u64>,
+    /// When both reorder buffers are cleared, unless a missing packet comes before.
+    pub(crate) reorder_expires: Option<u64>,
 }
 
 impl<H: Host> Wire<H> {
@@ -58,7 +58,7 @@ impl<H: Host> Wire<H> {
             responses: Responses::new()?,
             notification: Notification::default(),
             tx_blocked_until: None,
-            early_until: None,
+            reorder_expires: None,
         })
     }
 
@@ -92,7 +92,7 @@ impl<H: Host> Wire<H> {
     pub(crate) fn stop(&mut self, consumer: u32) {
         self.requester.stop(consumer);
         self.completer.stop();
-        self.drop_early();
+        self.clear_reorder_buffers();
         self.notification = Notification::default();
         self.tx_blocked_until = None;
         self.responses.stop();
@@ -157,10 +157,10 @@ impl<H: Host> Wire<H> {
             .get_mut((index & REQUESTS.wrapping_sub(1)) as usize)
     }
 
-    /// Keeps nothing any longer.
-    pub(crate) fn drop_early(&mut self) {
-        self.responses.early.clear();
-        self.completer.early.clear();
-        self.early_until = None;
+    /// Drops all out-of-order packets.
+    pub(crate) fn clear_reorder_buffers(&mut self) {
+        self.responses.reorder.clear();
+        self.completer.reorder.clear();
+        self.reorder_expires = None;
     }
 }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Releases packets from the reorder buffers: those that are in order since a missing packet has come.
+//!
+//! To a responder, an out-of-order packet is nothing but a sign of a loss (C9-113), and go-back-N sends it again.
+//! Here it is buffered until the missing packet has come, and is then taken as if the network had put all in order.
+//! A peer sees nothing new. It is told of the loss at once. If it sends the missing packet alone and asks for an
+//! acknowledgement, one acknowledgement names all that has come ([`plain`] says how much). If it goes back and
+//! sends all again, the rest are duplicates.
+//!
+//! At most two windows of packets are released at once, and each cost next to nothing when it came.
+//!
+//! [`plain`]: crate::queue_pair::remote::response::Responses::plain
+
+use crate::{
+    base::{
+        attr::State,
+        host::{
+            Host,
+            Reorder, //
+        },
+        psn, //
+    },
+    packet::Syndrome,
+    queue_pair::{
+        cx::Cx,
+        qp::Qp,
+        schedule::Qps, //
+    },
+    wire::{
+        completer,
+        received::parse,
+        reorder::first_buffered,
+        responder, //
+    },
+};
+
+/// The responder expected packet `before`. If that has come, its copy in the buffer is dropped, the responder takes
+/// the packets behind it, and a peer that asks gets an acknowledgement. `asks`: packet `before` does.
+#[inline]
+pub(super) fn release_requests<H: Host>(
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    before: u32,
+    asks: bool,
+) {
+    if qp.rq.psn() != before && !qp.wire.responses.reorder.is_empty() {
+        qp.wire.responses.reorder.remove(before);
+        take_requests(cx, qp);
+        let wire = &mut qp.wire;
+        let is_due = match wire.responses.answer {
+            Some((_, Syndrome::Acknowledge(_))) => true,
+            Some(_) => false,
+            None => asks,
+        };
+        // A buffered packet may have asked in vain when it came, and may not be sent again.
+        let plain = wire
+            .responses
+            .plain
+            .filter(|&plain| !psn::is_ahead(before, plain));
+        if let (Some(plain), true) = (plain, is_due) {
+            wire.responses.answer = Some((plain, Syndrome::Acknowledge(0)));
+        }
+        wire.restart_reorder_timer(cx.now);
+    }
+}
+
+#[cold]
+fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    loop {
+        let expected = qp.rq.psn();
+        match first_buffered(&mut qp.wire.responses.reorder, expected) {
+            Some(number) if number == expected => (),
+            // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
+            // report it before a packet behind it comes.
+            _ => return,
+        }
+        let Some(bytes) = qp.wire.responses.reorder.remove(expected) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        responder::receive(cx, qp, &packet, &bytes, true);
+        // It was refused, or there is no receive request for it: it will come again if it may.
+        if qp.rq.psn() == expected {
+            return;
+        }
+    }
+}
+
+/// Packet `before` was the oldest that had not been acknowledged. If it has been now, the completer takes the
+/// buffered responses to the packets behind it.
+#[inline]
+pub(super) fn release_responses<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    before: u32,
+) {
+    if qp.wire.requester.unacknowledged != before && !qp.wire.completer.reorder.is_empty() {
+        take_responses(qps, cx, qp);
+        qp.wire.restart_reorder_timer(cx.now);
+    }
+}
+
+#[cold]
+fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    while matches!(qp.core.state, State::Rts | State::Sqd) {
+        let before = qp.wire.requester.unacknowledged;
+        let Some(number) = first_buffered(&mut qp.wire.completer.reorder, before) else {
+            return;
+        };
+        let Some(bytes) = qp.wire.completer.reorder.remove(number) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        // If data before it are missing, the completer asks for them and buffers the packet once more.
+        completer::receive(qps, cx, qp, &packet, &bytes);
+        if qp.wire.requester.unacknowledged == before {
+            return;
+        }
+    }
+}
