@@ -286,7 +286,7 @@ fn a_circle_within_a_floor_is_found() {
             "wire::reorder",
             "use crate::wire::release::{\n    requests, //\n};\n",
         ),
-        ("wire::probe", ""),
+        ("wire::cnp", ""),
     ]);
     let expected = [
         "wire::release is of a circle and imports wire::reorder",

@@ -57,8 +57,8 @@ const SMALL_CWND: u32 = 16 * PACKET;
 
 /// Shorter gaps between packets take no timer, and none is longer than the other, whatever a peer makes of the
 /// round trip. In nanoseconds, as all times here.
-const LEAST_GAP: u64 = 50_000;
-const MOST_GAP: u64 = 100_000_000;
+const MIN_GAP: u64 = 50_000;
+const MAX_GAP: u64 = 100_000_000;
 
 /// Late round trips in turn that show a queue.
 const LATE: u8 = 3;
@@ -167,8 +167,8 @@ impl Congestion {
     fn pace(&mut self, now: u64) {
         let gap = self.rtt.saturating_mul(PACKET.into());
         let gap = gap.checked_div(self.cwnd.into()).unwrap_or(u64::MAX);
-        if gap >= LEAST_GAP {
-            self.paced_until = now.saturating_add(gap.min(MOST_GAP));
+        if gap >= MIN_GAP {
+            self.paced_until = now.saturating_add(gap.min(MAX_GAP));
         }
     }
 
@@ -242,7 +242,8 @@ impl Congestion {
     pub(super) fn on_rtt(&mut self, path: &mut Path, rtt: u64, in_flight: u32, now: u64) {
         // A window that is not used has nothing to learn but the least round trip.
         let is_quiet = self.late == 0 && !self.is_marked && !self.is_used(in_flight);
-        if is_quiet && path.glance(rtt, now) {
+        path.update_min_rtt(rtt, now);
+        if is_quiet && path.is_without_queue(rtt) {
             self.rtt = rtt;
             self.min_rtt = path.min_rtt();
         } else {
@@ -333,12 +334,12 @@ impl Congestion {
         self.mode = mode;
     }
 
-    /// A packet was lost of those that were `in_flight`, and it `is_alone` if nothing behind it has to be sent again.
+    /// A packet was lost of those that were `in_flight`. It `is_selective` if nothing behind it is sent again.
     /// Answers whether that shows congestion.
-    pub(super) fn on_loss(&mut self, in_flight: u32, is_alone: bool) -> bool {
+    pub(super) fn on_loss(&mut self, in_flight: u32, is_selective: bool) -> bool {
         self.lost = self.lost.saturating_add(1);
         let is_much = u32::from(self.lost) > (self.window() / 8).saturating_add(1);
-        let must_halve = is_much || !is_alone || self.cwnd < self.ssthresh;
+        let must_halve = is_much || !is_selective || self.cwnd < self.ssthresh;
         let is_congestion = must_halve || self.mode == Mode::Compete;
         if is_congestion && self.recovery == 0 {
             self.recovery = in_flight;
@@ -355,7 +356,7 @@ impl Congestion {
         is_congestion
     }
 
-    /// Nothing was heard for so long that all is sent again (RFC 5681, 3.1).
+    /// No response came for so long that all is sent again (RFC 5681, 3.1).
     pub(super) fn on_timeout(&mut self) {
         self.ssthresh = (self.cwnd / 2).max(2 * PACKET);
         self.prior_cwnd = self.prior_cwnd.min(self.ssthresh);

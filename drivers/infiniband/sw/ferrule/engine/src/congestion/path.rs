@@ -9,23 +9,23 @@
 use crate::base::attr::Gid;
 
 /// The least queuing delay that connections react to, in nanoseconds, as all times here.
-const LEAST_TARGET: u64 = 300_000;
+const MIN_TARGET: u64 = 300_000;
 
 /// Packets that the connections of a path may have in a queue together. TCP Vegas has a few for each connection
 /// (Brakmo and Peterson, 1995); here it is what keeps two guests at work that wait for each other at times.
-const QUEUE: u64 = 30;
+const QUEUE_PACKETS: u64 = 30;
 
 /// After so many rounds in turn with a queue, connections find out whose it is,
-const PATIENCE: u8 = 32;
+const QUEUE_ROUNDS: u8 = 32;
 
 /// unless they have done so less long ago.
 const TEST_INTERVAL: u64 = 1_000_000_000;
 
 /// To find out, they give way for so many rounds.
-const DRAIN: u8 = 3;
+const DRAIN_ROUNDS: u8 = 3;
 
 /// If the queue is not theirs, they compete for so many rounds.
-const COMPETITION: u8 = 128;
+const COMPETE_ROUNDS: u8 = 128;
 
 /// The least round trip is measured anew after so long: routes change.
 pub(super) const MIN_RTT_AGE: u64 = 10_000_000_000;
@@ -111,13 +111,14 @@ impl Path {
     /// as it comes. A guest whose processor does something else for a while adds milliseconds.
     pub(super) fn noise(&self) -> u64 {
         self.min_rtt
-            .max(LEAST_TARGET)
+            .max(MIN_TARGET)
             .max(self.jitter.saturating_mul(4))
     }
 
     /// The queuing delay that connections allow for.
     pub(super) fn target(&self) -> u64 {
-        self.noise().max(self.packet_time.saturating_mul(QUEUE))
+        self.noise()
+            .max(self.packet_time.saturating_mul(QUEUE_PACKETS))
     }
 
     /// So many packets have been acknowledged.
@@ -125,20 +126,24 @@ impl Path {
         self.acked = self.acked.saturating_add(packets);
     }
 
-    /// Takes a round trip into account for the least one alone. Answers whether it shows no queue, where few packets
-    /// were in flight.
+    /// A packet and its response took so long: perhaps it is the least round trip.
     #[inline]
-    pub(super) fn glance(&mut self, rtt: u64, now: u64) -> bool {
+    pub(super) fn update_min_rtt(&mut self, rtt: u64, now: u64) {
         if self.min_rtt == 0 || rtt <= self.min_rtt {
             self.min_rtt = rtt;
             self.min_rtt_at = now;
         }
-        rtt.saturating_sub(self.min_rtt) <= LEAST_TARGET.max(self.min_rtt)
     }
 
-    /// A packet and its answer took so long.
+    /// Whether a round trip shows no queue, where few packets were in flight.
+    #[inline]
+    pub(super) fn is_without_queue(&self, rtt: u64) -> bool {
+        rtt.saturating_sub(self.min_rtt) <= MIN_TARGET.max(self.min_rtt)
+    }
+
+    /// A packet and its response took so long, and [`Path::update_min_rtt`] knows. All else that round trips tell is
+    /// updated.
     pub(super) fn sample(&mut self, rtt: u64, now: u64) {
-        self.glance(rtt, now);
         if self.rtt != 0 {
             let difference = self.rtt.abs_diff(rtt);
             self.jitter = self
@@ -161,8 +166,8 @@ impl Path {
 
     /// A round ends: takes the time between its packets into account, at once if that is less than before.
     fn measure_pace(&mut self, now: u64) {
-        let took = now.saturating_sub(self.round_start);
-        let each = took.checked_div(self.acked.into()).unwrap_or(0);
+        let elapsed = now.saturating_sub(self.round_start);
+        let each = elapsed.checked_div(self.acked.into()).unwrap_or(0);
         let smoothed = self
             .packet_time
             .saturating_sub(self.packet_time / 4)
@@ -184,15 +189,15 @@ impl Path {
                     self.rounds = 0;
                 }
                 let is_old = now.saturating_sub(self.min_rtt_at) >= MIN_RTT_AGE;
-                if is_old || (self.rounds >= PATIENCE && now >= self.drain_at) {
+                if is_old || (self.rounds >= QUEUE_ROUNDS && now >= self.drain_at) {
                     self.drain(delay);
                 }
             }
-            Mode::Compete if self.rounds >= COMPETITION => self.drain(delay),
+            Mode::Compete if self.rounds >= COMPETE_ROUNDS => self.drain(delay),
             // A flow that fills the queue does not let it run dry.
             Mode::Compete if delay < self.noise() / 4 => self.enter(Mode::Delay),
             Mode::Compete => (),
-            Mode::Drain if self.rounds >= DRAIN => self.judge(now),
+            Mode::Drain if self.rounds >= DRAIN_ROUNDS => self.end_drain(now),
             Mode::Drain => (),
         }
     }
@@ -205,7 +210,7 @@ impl Path {
     }
 
     /// Connections have given way for long enough.
-    fn judge(&mut self, now: u64) {
+    fn end_drain(&mut self, now: u64) {
         let delay = self.drain_min.saturating_sub(self.min_rtt);
         // Most of the queue has stayed: somebody else fills it.
         if delay > self.noise().max(self.drain_before / 2) {

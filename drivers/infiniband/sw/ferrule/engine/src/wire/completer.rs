@@ -139,7 +139,7 @@ impl<H: Host> Wire<H> {
         let mtu = core.attr.path_mtu;
         let acked = psn::distance(self.requester.unacknowledged, psn);
         let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
-        let rtt = self.requester.probe.heard(psn, now);
+        let rtt = self.requester.tlp.on_ack(psn, now);
         let peer = core.attr.path.as_ref().map(|path| &path.dgid);
         let path = peer.and_then(|peer| self.requester.congestion.path(cx.paths, peer, now));
         if let Some(path) = path {
@@ -152,19 +152,19 @@ impl<H: Host> Wire<H> {
         }
         self.requester.unacknowledged = psn;
         self.requester.overdue = None;
-        self.requester.repair.heard(psn);
+        self.requester.retransmit.on_ack(psn);
         if psn != self.requester.used {
             self.expect(core, now);
         }
         self.completer.missed = Gap::default();
         // What was to be sent again may have arrived after all.
-        if self.requester.repair.is_over(psn) {
-            self.end_repair(None);
+        if self.requester.retransmit.is_complete(psn) {
+            self.end_retransmit(None);
         }
         if let Some(record) = self.record(self.requester.sending) {
             let next = self.next_number(record, mtu);
             if self.requester.sending != consumer && psn::is_ahead(psn, next) {
-                self.requester.repair.skipped();
+                self.requester.retransmit.on_ack_beyond_sent();
                 self.seek(psn, consumer, mtu);
             }
         }
@@ -220,16 +220,21 @@ fn missed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, number:
         return;
     }
     cx.counters.sequence_errors.count(1);
-    repair(qps, cx, qp, Some(number));
+    retransmit(qps, cx, qp, Some(number));
 }
 
-/// Sends again what was lost, if there are retries left; see [`Wire::repair`].
-fn repair<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, beyond: Option<u32>) {
+/// Sends again what was lost, if there are retries left; see [`Wire::retransmit`].
+fn retransmit<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    hole_end: Option<u32>,
+) {
     if lost(cx, qp) {
         return fail(qps, cx, qp, Status::RetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;
-    wire.repair(core, sq.consumer(), beyond);
+    wire.retransmit(core, sq.consumer(), hole_end);
     wire.expect(core, cx.now);
 }
 
@@ -386,7 +391,7 @@ fn refused<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, nak: N
         // Nothing new to who goes back already. rdma_rxe says it of what came behind the packet for
         // which it was not ready, and means the same packet.
         Nak::Sequence if qp.wire.is_back(qp.core.attr.path_mtu) => return,
-        Nak::Sequence => return repair(qps, cx, qp, None),
+        Nak::Sequence => return retransmit(qps, cx, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,
         Nak::RemoteAccess => Status::RemoteAccess,
         Nak::RemoteOperation => Status::RemoteOperation,

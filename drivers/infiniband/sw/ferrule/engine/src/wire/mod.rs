@@ -8,8 +8,8 @@
 //!
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
 //! what comes back for them. [`responder`] takes requests of the peer and answers them. Where packets were
-//! lost, [`reorder`] buffers those behind them, [`release`] takes them when they are in order, and [`repair`] sends
-//! only what was lost. [`cnp`] tells the
+//! lost, [`reorder`] buffers those behind them, [`release`] takes them when they are in order, and [`retransmit`]
+//! sends only what was lost. [`cnp`] tells the
 //! peer of marks. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
 //! queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and
 //! allocated with the queue pair.
@@ -31,10 +31,10 @@ mod position;
 pub(crate) mod received;
 mod release;
 mod reorder;
-mod repair;
 mod requester;
 mod responder;
 mod retire;
+mod retransmit;
 mod transmit;
 pub(crate) mod uc;
 pub(crate) mod ud;
@@ -99,7 +99,8 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     }
     let wire = &qp.wire;
     // A probe is sent no earlier than anything else.
-    let probe = wire.requester.probe.due.filter(|_| !wire.is_paused());
+    let probe = wire.requester.tlp.deadline;
+    let probe = probe.filter(|_| !wire.is_paused());
     let dues = [
         wire.requester.congestion.paced(),
         wire.requester.overdue,

@@ -62,7 +62,7 @@ impl<H: Host> Wire<H> {
 
     /// Sends go on with the oldest packet that has not been acknowledged.
     pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
-        self.requester.repair.give_up();
+        self.requester.retransmit.cancel();
         self.seek(self.requester.unacknowledged, consumer, mtu);
     }
 
@@ -77,7 +77,7 @@ impl<H: Host> Wire<H> {
 
     /// Sends again from the oldest packet that has not been acknowledged.
     pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
-        self.requester.probe.begin_again();
+        self.requester.tlp.cancel();
         self.seek_oldest(consumer, mtu);
     }
 }

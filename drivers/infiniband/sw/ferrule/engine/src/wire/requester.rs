@@ -73,7 +73,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         let next = go(qps, cx, qp);
         let may_wait_in_vain = next == Next::Idle && !qp.wire.is_paused();
         let mtu = qp.core.attr.path_mtu;
-        if !may_wait_in_vain || !qp.wire.ask_again(qp.sq.consumer(), mtu) {
+        if !may_wait_in_vain || !qp.wire.request_ack(qp.sq.consumer(), mtu) {
             return next;
         }
     }
@@ -188,9 +188,9 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     if record.is_local() {
         return change(qps, cx, qp, &record);
     }
-    // What is sent alone has been sent before, and waits for nothing.
-    let is_alone = qp.wire.requester.repair.is_under_way();
-    if !is_alone && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, &record)) {
+    // A packet that is retransmitted alone has been sent before, and waits for nothing.
+    let is_selective = qp.wire.requester.retransmit.is_active();
+    if !is_selective && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, &record)) {
         return Step::Wait;
     }
     send(cx, qp, &record)
@@ -339,10 +339,10 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     let number = wire.next_number(record, mtu);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
     // and would flood whatever is between. It goes on where the answer ended or broke off.
-    let is_alone = wire.requester.repair.is_under_way();
+    let is_selective = wire.requester.retransmit.is_active();
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
-        let part = if is_alone {
+        let part = if is_selective {
             rest
         } else {
             rest.min(wire.requester.congestion.window().wrapping_shl(mtu.shift()))
@@ -351,7 +351,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         let until = wire.requester.part.unwrap_or(until);
         (
             record.done,
-            until.min(wire.requester.repair.end(record, mtu.shift())),
+            until.min(wire.requester.retransmit.read_end(record, mtu.shift())),
         )
     } else {
         (0, record.length)
@@ -363,11 +363,15 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     // takes the last credit, and of the one packet by which more are to be learned. A window that is
     // full waits for one that was asked for before, or else it would have every packet acknowledged from
     // then on.
-    wire.requester.unasked = wire.requester.unasked.saturating_add(1);
+    wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.requester.unacknowledged, number);
     let is_window_full = ahead.saturating_add(1) >= wire.room()
-        && !psn::within(wire.requester.asked, wire.requester.unacknowledged, ahead);
+        && !psn::within(
+            wire.requester.ack_requested,
+            wire.requester.unacknowledged,
+            ahead,
+        );
     let is_limited = wire.is_limited(record, opcode);
     let takes_last_credit =
         position.ends() && takes_receive(opcode) && wire.requester.limit == Some(record.ssn);
@@ -375,8 +379,8 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         || is_window_full
         || is_limited
         || takes_last_credit
-        || is_alone
-        || wire.requester.unasked >= wire.requester.congestion.window() / 4
+        || is_selective
+        || wire.requester.since_ack_request >= wire.requester.congestion.window() / 4
         || (position.ends() && wire.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
     {
         base.acknowledge = Bth::ACK_REQ;
@@ -407,8 +411,8 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         }
     }
     if base.wants_acknowledge() {
-        wire.requester.unasked = 0;
-        wire.requester.asked = number;
+        wire.requester.since_ack_request = 0;
+        wire.requester.ack_requested = number;
     }
     cx.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
@@ -418,7 +422,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     };
     let is_new = psn::is_ahead(next, wire.requester.used);
     if base.wants_acknowledge() || is_data_back {
-        wire.requester.probe.asked(number, cx.now, !is_new);
+        wire.requester.tlp.start_sample(number, cx.now, !is_new);
     }
     wire.requester.congestion.sent(cx.now);
     if record.is_read() && (!is_new || range != (0, record.length)) {
@@ -437,7 +441,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     if wire.requester.overdue.is_none() {
         wire.expect(core, cx.now);
     }
-    if wire.end_repair(Some(number)) {
+    if wire.end_retransmit(Some(number)) {
         return Step::Sent;
     }
     if range.1 != record.length {
@@ -460,13 +464,13 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
     wire.requester.full_until = wire.requester.full_until.filter(is_to_come);
     wire.requester.congestion.timer_fired(cx.now);
-    if wire.requester.probe.due.is_some_and(|due| due <= cx.now) && !wire.is_paused() {
+    let probe = wire.requester.tlp.deadline;
+    if probe.is_some_and(|deadline| deadline <= cx.now) && !wire.is_paused() {
         cx.counters.probes.count(1);
-        let wire = &mut qp.wire;
-        let is_alone = wire.look(qp.sq.consumer(), qp.core.attr.path_mtu);
+        let is_selective = wire.probe(qp.sq.consumer(), qp.core.attr.path_mtu);
         wire.requester
-            .probe
-            .send(cx.now, wire.requester.overdue, is_alone);
+            .tlp
+            .sent(cx.now, wire.requester.overdue, is_selective);
     }
     if qp
         .wire

@@ -27,7 +27,7 @@ use crate::{
 impl<H: Host> Wire<H> {
     /// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
     pub(super) fn room(&self) -> u32 {
-        if self.requester.probe.holds_back() {
+        if self.requester.tlp.holds_back() {
             return 1;
         }
         // Packets that are buffered behind a loss are not in flight any more.
@@ -35,7 +35,7 @@ impl<H: Host> Wire<H> {
             .completer
             .reorder
             .count()
-            .max(self.requester.repair.kept());
+            .max(self.requester.retransmit.peer_buffered);
         self.requester
             .congestion
             .window()
@@ -60,10 +60,10 @@ impl<H: Host> Wire<H> {
         // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
         let window = self.requester.congestion.window();
         let is_parted = |record: &Record| record.is_read() && record.packets > window;
-        let is_alone =
-            self.record(self.requester.oldest).is_some_and(is_parted) || self.is_alone_enough();
+        let is_selective =
+            self.record(self.requester.oldest).is_some_and(is_parted) || self.is_selective();
         self.requester
-            .probe
-            .expect(now, self.requester.overdue, is_alone);
+            .tlp
+            .arm(now, self.requester.overdue, is_selective);
     }
 }

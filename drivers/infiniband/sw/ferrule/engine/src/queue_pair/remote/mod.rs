@@ -5,9 +5,9 @@
 pub(crate) mod completer;
 pub(crate) mod gap;
 pub(crate) mod notification;
-pub(crate) mod probe;
 pub(crate) mod record;
-pub(crate) mod repair;
 pub(crate) mod requester;
 pub(crate) mod response;
+pub(crate) mod retransmit_state;
 pub(crate) mod state;
+pub(crate) mod tail_loss_probe;

@@ -6,9 +6,9 @@ use crate::{
     base::host::Host,
     congestion::Congestion,
     queue_pair::remote::{
-        probe::Probe,
         record::Record,
-        repair::Repair, //
+        retransmit_state::RetransmitState,
+        tail_loss_probe::TailLossProbe, //
     },
 };
 
@@ -47,13 +47,13 @@ pub(crate) struct Requester<H: Host> {
     pub(crate) part: Option<u32>,
     /// That part has been asked for, and nothing is sent until it has come.
     pub(crate) is_part_sent: bool,
-    pub(crate) repair: Repair,
+    pub(crate) retransmit: RetransmitState,
     /// How many packets may be in flight, in either direction, beside those that have come behind a loss.
     pub(crate) congestion: Congestion,
-    pub(crate) probe: Probe,
+    pub(crate) tlp: TailLossProbe,
     /// Packets since an acknowledgement was last asked for, and the sequence number of that.
-    pub(crate) unasked: u32,
-    pub(crate) asked: u32,
+    pub(crate) since_ack_request: u32,
+    pub(crate) ack_requested: u32,
 }
 
 impl<H: Host> Requester<H> {
@@ -75,11 +75,11 @@ impl<H: Host> Requester<H> {
             full_until: None,
             part: None,
             is_part_sent: false,
-            repair: Repair::NEW,
+            retransmit: RetransmitState::NEW,
             congestion: Congestion::NEW,
-            probe: Probe::default(),
-            unasked: 0,
-            asked: 0,
+            tlp: TailLossProbe::default(),
+            since_ack_request: 0,
+            ack_requested: 0,
         })
     }
 
@@ -94,9 +94,9 @@ impl<H: Host> Requester<H> {
         self.full_until = None;
         self.part = None;
         self.is_part_sent = false;
-        self.repair = Repair::NEW;
+        self.retransmit = RetransmitState::NEW;
         self.congestion = Congestion::NEW;
-        self.probe = Probe::default();
-        self.unasked = 0;
+        self.tlp = TailLossProbe::default();
+        self.since_ack_request = 0;
     }
 }

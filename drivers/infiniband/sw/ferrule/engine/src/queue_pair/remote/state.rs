@@ -33,7 +33,7 @@ use crate::{
 /// as many again that have come.
 pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
 
-/// What a queue pair needs for the wire, beyond what it needs for local peers.
+/// What a queue pair needs for the wire, hole_end what it needs for local peers.
 pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
     pub(crate) route: Option<H::Route>,
@@ -75,7 +75,7 @@ impl<H: Host> Wire<H> {
     pub(crate) fn set_psn(&mut self, psn: u32) {
         self.requester.unacknowledged = psn;
         self.requester.used = psn;
-        self.requester.asked = psn::advance(psn, psn::MASK);
+        self.requester.ack_requested = psn::advance(psn, psn::MASK);
     }
 
     /// Requests that are on their way, the next one to be taken being in slot `consumer`.
