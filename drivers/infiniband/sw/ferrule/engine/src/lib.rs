@@ -127,7 +127,7 @@ pub use crate::{
             MrInit,
             MAX_MR, //
         },
-        window::{
+        memory_window::{
             Mw,
             MwType,
             MAX_MW, //

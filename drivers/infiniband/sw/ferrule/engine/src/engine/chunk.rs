@@ -15,7 +15,7 @@ use crate::{
     },
     memory::{
         key::Mr,
-        window::Mw, //
+        memory_window::Mw, //
     },
     object::{
         address::Ah,

@@ -29,7 +29,7 @@ use crate::{
             Mr,
             MrChange, //
         },
-        window::Mw, //
+        memory_window::Mw, //
     },
     object::{
         address::Ah,

@@ -14,7 +14,7 @@ use crate::{
     memory::{
         key::Keys,
         key_use::KeyUse,
-        window::{
+        memory_window::{
             Binding,
             Mw,
             MwType,

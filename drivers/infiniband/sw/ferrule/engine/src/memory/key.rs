@@ -25,7 +25,7 @@ use crate::{
             KeyError,
             KeyUse, //
         },
-        window::{
+        memory_window::{
             Windows,
             TAG, //
         },

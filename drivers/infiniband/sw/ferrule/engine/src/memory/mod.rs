@@ -6,5 +6,5 @@ pub(crate) mod bind;
 pub mod fast;
 pub(crate) mod key;
 pub(crate) mod key_use;
+pub(crate) mod memory_window;
 pub(crate) mod sgl;
-pub(crate) mod window;

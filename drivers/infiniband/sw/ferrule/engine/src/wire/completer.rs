@@ -65,10 +65,14 @@ pub(super) fn receive<H: Host>(
         return cx.counters.dropped.count(1);
     }
     let number = packet.bth().psn.get();
-    let first = qp.wire.requester.unacknowledged;
+    let first = qp.wire.requester.snd_una;
     // What is behind has been seen before, and what was never sent cannot be answered: both are
     // dropped (IBA volume 1, 9.7.5.1.2).
-    let is_due = psn::within(number, first, psn::distance(first, qp.wire.requester.used));
+    let is_due = psn::within(
+        number,
+        first,
+        psn::distance(first, qp.wire.requester.snd_nxt),
+    );
     if !is_due && number != psn::advance(first, psn::MASK) {
         return cx.counters.duplicates.count(1);
     }
@@ -87,7 +91,7 @@ pub(super) fn receive<H: Host>(
         return qp.wire.reorder_response(number, bytes, cx.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
-        qp.wire.requester.limit = limit(aeth, credits);
+        qp.wire.requester.lsn = lsn(aeth, credits);
     }
     match (packet.rule().kind, syndrome) {
         (Kind::ReadResponse, None | Some(Syndrome::Acknowledge(_))) => {
@@ -109,8 +113,8 @@ pub(super) fn receive<H: Host>(
     }
 }
 
-/// Up to which message the responder has receive requests; `None`: no limit.
-fn limit(aeth: &Aeth, credits: u8) -> Option<u32> {
+/// The limit sequence number that an acknowledgement reports; `None`: no limit.
+fn lsn(aeth: &Aeth, credits: u8) -> Option<u32> {
     packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits))
 }
 
@@ -121,13 +125,13 @@ impl<H: Host> Wire<H> {
     fn renew(&mut self, counters: &mut Counters, packet: &Packet<'_>, syndrome: Option<Syndrome>) {
         let told = match (packet.rule().kind, packet.aeth(), syndrome) {
             (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
-                limit(aeth, credits)
+                lsn(aeth, credits)
             }
-            _ => self.requester.limit,
+            _ => self.requester.lsn,
         };
-        let is_more = |limit| told.is_none_or(|told| psn::is_ahead(told, limit));
-        if self.requester.limit.is_some_and(is_more) {
-            self.requester.limit = told;
+        let is_more = |lsn| told.is_none_or(|told| psn::is_ahead(told, lsn));
+        if self.requester.lsn.is_some_and(is_more) {
+            self.requester.lsn = told;
         } else {
             counters.duplicates.count(1);
         }
@@ -137,8 +141,8 @@ impl<H: Host> Wire<H> {
     fn progress(&mut self, cx: &mut Cx<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
         let now = cx.now;
         let mtu = core.attr.path_mtu;
-        let acked = psn::distance(self.requester.unacknowledged, psn);
-        let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
+        let acked = psn::distance(self.requester.snd_una, psn);
+        let in_flight = psn::distance(self.requester.snd_una, self.requester.snd_nxt);
         let rtt = self.requester.tlp.on_ack(psn, now);
         let peer = core.attr.path.as_ref().map(|path| &path.dgid);
         let path = peer.and_then(|peer| self.requester.congestion.path(cx.paths, peer, now));
@@ -150,11 +154,11 @@ impl<H: Host> Wire<H> {
                     .trace(&self.requester.congestion.trace(core.id.number, in_flight));
             }
         }
-        self.requester.unacknowledged = psn;
-        self.requester.overdue = None;
+        self.requester.snd_una = psn;
+        self.requester.ack_deadline = None;
         self.requester.retransmit.on_ack(psn);
-        if psn != self.requester.used {
-            self.expect(core, now);
+        if psn != self.requester.snd_nxt {
+            self.start_ack_timer(core, now);
         }
         self.completer.missed = Gap::default();
         // What was to be sent again may have arrived after all.
@@ -183,8 +187,8 @@ fn acknowledge_before<H: Host>(
 ) -> bool {
     while qp.core.state != State::Err {
         let consumer = qp.sq.consumer();
-        if qp.wire.requester.unacknowledged == number || qp.wire.outstanding(consumer) == 0 {
-            return qp.wire.requester.unacknowledged == number;
+        if qp.wire.requester.snd_una == number || qp.wire.outstanding(consumer) == 0 {
+            return qp.wire.requester.snd_una == number;
         }
         let Some(&record) = qp.wire.record(qp.wire.requester.oldest) else {
             return false;
@@ -198,8 +202,8 @@ fn acknowledge_before<H: Host>(
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
         let end = record.end();
-        let is_whole = psn::distance(wire.requester.unacknowledged, end)
-            <= psn::distance(wire.requester.unacknowledged, number);
+        let is_whole = psn::distance(wire.requester.snd_una, end)
+            <= psn::distance(wire.requester.snd_una, number);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
             wire.progress(cx, number, core, consumer);
@@ -235,7 +239,7 @@ fn retransmit<H: Host>(
     }
     let Qp { core, sq, wire, .. } = qp;
     wire.retransmit(core, sq.consumer(), hole_end);
-    wire.expect(core, cx.now);
+    wire.start_ack_timer(core, cx.now);
 }
 
 /// Places the data of a read.
@@ -341,7 +345,7 @@ fn answered<H: Host>(
 ) {
     let consumer = qp.sq.consumer();
     let Qp { core, sq, wire, .. } = qp;
-    let next = psn::advance(wire.requester.unacknowledged, 1);
+    let next = psn::advance(wire.requester.snd_una, 1);
     sq.refill_retries(&core.attr);
     let oldest = wire.requester.oldest;
     let mut done = 0;
@@ -366,8 +370,7 @@ fn answered<H: Host>(
 /// is a copy of the first and costs no retry.
 fn not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
-    if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.unacknowledged
-    {
+    if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.snd_una {
         return cx.counters.duplicates.count(1);
     }
     cx.counters.receiver_not_ready.count(1);
@@ -378,9 +381,9 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
-    wire.requester.rnr_psn = wire.requester.unacknowledged;
+    wire.requester.rnr_psn = wire.requester.snd_una;
     wire.requester.rnr_until = Some(cx.now.saturating_add(rnr_timer::nanoseconds(code)));
-    wire.requester.overdue = None;
+    wire.requester.ack_deadline = None;
     wire.completer.missed = Gap::default();
 }
 

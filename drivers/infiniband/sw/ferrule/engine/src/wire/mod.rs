@@ -35,10 +35,10 @@ mod requester;
 mod responder;
 mod retire;
 mod retransmit;
+mod send_window;
 mod transmit;
 pub(crate) mod uc;
 pub(crate) mod ud;
-mod window;
 
 use crate::{
     base::{
@@ -103,7 +103,7 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     let probe = probe.filter(|_| !wire.is_paused());
     let dues = [
         wire.requester.congestion.paced(),
-        wire.requester.overdue,
+        wire.requester.ack_deadline,
         wire.requester.rnr_until,
         wire.tx_blocked_until,
         wire.requester.full_until,
@@ -180,7 +180,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
             }
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
-                    let before = qp.wire.requester.unacknowledged;
+                    let before = qp.wire.requester.snd_una;
                     completer::receive(qps, cx, &mut qp, &packet, datagram.packet);
                     release_responses(qps, cx, &mut qp, before);
                 }

@@ -63,16 +63,16 @@ impl<H: Host> Wire<H> {
     /// Sends go on with the oldest packet that has not been acknowledged.
     pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
         self.requester.retransmit.cancel();
-        self.seek(self.requester.unacknowledged, consumer, mtu);
+        self.seek(self.requester.snd_una, consumer, mtu);
     }
 
     /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
     pub(super) fn is_back(&self, mtu: Mtu) -> bool {
         self.requester.sending == self.requester.oldest
             && !self.requester.is_part_sent
-            && self.record(self.requester.sending).is_some_and(|record| {
-                self.next_number(record, mtu) == self.requester.unacknowledged
-            })
+            && self
+                .record(self.requester.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.requester.snd_una)
     }
 
     /// Sends again from the oldest packet that has not been acknowledged.

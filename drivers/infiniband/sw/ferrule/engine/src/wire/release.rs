@@ -98,7 +98,7 @@ pub(super) fn release_responses<H: Host>(
     qp: &mut Qp<H>,
     before: u32,
 ) {
-    if qp.wire.requester.unacknowledged != before && !qp.wire.completer.reorder.is_empty() {
+    if qp.wire.requester.snd_una != before && !qp.wire.completer.reorder.is_empty() {
         take_responses(qps, cx, qp);
         qp.wire.restart_reorder_timer(cx.now);
     }
@@ -107,7 +107,7 @@ pub(super) fn release_responses<H: Host>(
 #[cold]
 fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
-        let before = qp.wire.requester.unacknowledged;
+        let before = qp.wire.requester.snd_una;
         let Some(number) = first_buffered(&mut qp.wire.completer.reorder, before) else {
             return;
         };
@@ -119,7 +119,7 @@ fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         };
         // If data before it are missing, the completer asks for them and buffers the packet once more.
         completer::receive(qps, cx, qp, &packet, &bytes);
-        if qp.wire.requester.unacknowledged == before {
+        if qp.wire.requester.snd_una == before {
             return;
         }
     }

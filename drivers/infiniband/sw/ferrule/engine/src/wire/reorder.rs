@@ -37,7 +37,7 @@ impl<H: Host> Wire<H> {
 
     /// Buffers a response that is ahead of the missing ones by less than [`REORDER_WINDOW`].
     pub(super) fn reorder_response(&mut self, number: u32, packet: &H::Packet, now: u64) {
-        if psn::distance(self.requester.unacknowledged, number) < REORDER_WINDOW {
+        if psn::distance(self.requester.snd_una, number) < REORDER_WINDOW {
             self.completer.reorder.insert(number, packet);
             self.start_reorder_timer(now);
         }

@@ -259,7 +259,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     let before = if index == wire.requester.oldest {
         0
     } else {
-        psn::distance(wire.requester.unacknowledged, record.psn)
+        psn::distance(wire.requester.snd_una, record.psn)
     };
     if record.is_answered_with_data() || record.flags & abi::wr_flags::FENCE != 0 {
         let mut open = 0u8;
@@ -291,7 +291,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     if record.is_answered_with_data()
         && index != wire.requester.oldest
         && (record.packets > wire.requester.congestion.window()
-            || psn::distance(wire.requester.unacknowledged, record.end()) > wire.room())
+            || psn::distance(wire.requester.snd_una, record.end()) > wire.send_window())
     {
         return false;
     }
@@ -305,18 +305,18 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         .wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
     if !record.is_answered_with_data()
-        && psn::distance(wire.requester.unacknowledged, next) >= wire.room()
+        && psn::distance(wire.requester.snd_una, next) >= wire.send_window()
     {
         return false;
     }
     // Beyond the receive requests that the responder has told of, only one packet of one message
     // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
     // receive request for the message.
-    !wire.is_limited(record, sq.request().opcode)
+    !wire.exceeds_credits(record, sq.request().opcode)
         || if wire.requester.offset == 0 {
-            wire.requester.unacknowledged == record.psn
+            wire.requester.snd_una == record.psn
         } else {
-            wire.requester.unacknowledged != record.psn && index == wire.requester.oldest
+            wire.requester.snd_una != record.psn && index == wire.requester.oldest
         }
 }
 
@@ -365,19 +365,15 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     // then on.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
-    let ahead = psn::distance(wire.requester.unacknowledged, number);
-    let is_window_full = ahead.saturating_add(1) >= wire.room()
-        && !psn::within(
-            wire.requester.ack_requested,
-            wire.requester.unacknowledged,
-            ahead,
-        );
-    let is_limited = wire.is_limited(record, opcode);
+    let ahead = psn::distance(wire.requester.snd_una, number);
+    let is_window_full = ahead.saturating_add(1) >= wire.send_window()
+        && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);
+    let exceeds_credits = wire.exceeds_credits(record, opcode);
     let takes_last_credit =
-        position.ends() && takes_receive(opcode) && wire.requester.limit == Some(record.ssn);
+        position.ends() && takes_receive(opcode) && wire.requester.lsn == Some(record.ssn);
     if is_last
         || is_window_full
-        || is_limited
+        || exceeds_credits
         || takes_last_credit
         || is_selective
         || wire.requester.since_ack_request >= wire.requester.congestion.window() / 4
@@ -420,7 +416,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     } else {
         psn::advance(number, 1)
     };
-    let is_new = psn::is_ahead(next, wire.requester.used);
+    let is_new = psn::is_ahead(next, wire.requester.snd_nxt);
     if base.wants_acknowledge() || is_data_back {
         wire.requester.tlp.start_sample(number, cx.now, !is_new);
     }
@@ -432,14 +428,14 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         }
     }
     if is_new {
-        wire.requester.used = next;
+        wire.requester.snd_nxt = next;
         // To the responder, each part of a read is a message.
         if range.0 != 0 {
             wire.requester.ssn = psn::advance(wire.requester.ssn, 1);
         }
     }
-    if wire.requester.overdue.is_none() {
-        wire.expect(core, cx.now);
+    if wire.requester.ack_deadline.is_none() {
+        wire.start_ack_timer(core, cx.now);
     }
     if wire.end_retransmit(Some(number)) {
         return Step::Sent;
@@ -470,16 +466,16 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
         let is_selective = wire.probe(qp.sq.consumer(), qp.core.attr.path_mtu);
         wire.requester
             .tlp
-            .sent(cx.now, wire.requester.overdue, is_selective);
+            .sent(cx.now, wire.requester.ack_deadline, is_selective);
     }
     if qp
         .wire
         .requester
-        .overdue
-        .is_some_and(|overdue| overdue <= cx.now)
+        .ack_deadline
+        .is_some_and(|ack_deadline| ack_deadline <= cx.now)
     {
-        qp.wire.requester.overdue = None;
-        if qp.wire.requester.unacknowledged != qp.wire.requester.used {
+        qp.wire.requester.ack_deadline = None;
+        if qp.wire.requester.snd_una != qp.wire.requester.snd_nxt {
             cx.counters.unanswered.count(1);
             // What still comes of answers to what was sent before tells nothing new.
             qp.wire.completer.missed.told = true;

@@ -70,7 +70,7 @@ pub(super) fn retire<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<
         }
     };
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
-        qp.wire.requester.overdue = None;
+        qp.wire.requester.ack_deadline = None;
         if qp.core.state == State::Sqd {
             tell_drained(cx.host, &qp.core);
         }

@@ -47,7 +47,7 @@ impl<H: Host> Wire<H> {
             || self.requester.is_part_sent
             || self
                 .record(self.requester.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.requester.used);
+                .is_some_and(|record| self.next_number(record, mtu) == self.requester.snd_nxt);
         is_front.then_some(self.position())
     }
 
@@ -65,11 +65,8 @@ impl<H: Host> Wire<H> {
     pub(super) fn retransmit(&mut self, core: &Core<H>, consumer: u32, hole_end: Option<u32>) {
         let mtu = core.attr.path_mtu;
         // Of reads, it is this side that has the reorder buffer.
-        let is_selective = hole_end.is_some()
-            || self
-                .requester
-                .retransmit
-                .on_loss(self.requester.unacknowledged);
+        let is_selective =
+            hole_end.is_some() || self.requester.retransmit.on_loss(self.requester.snd_una);
         self.requester.tlp.cancel();
         self.begin_retransmit(consumer, mtu, hole_end, is_selective, true);
         self.requester.retransmit.goes_back =
@@ -94,7 +91,7 @@ impl<H: Host> Wire<H> {
     /// The oldest packet is sent again as a probe, to see what became of it. Answers whether it is sent alone.
     pub(super) fn probe(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let hole_end = if self.awaits_data() {
-            first_buffered(&mut self.completer.reorder, self.requester.unacknowledged)
+            first_buffered(&mut self.completer.reorder, self.requester.snd_una)
         } else {
             None
         };
@@ -117,7 +114,7 @@ impl<H: Host> Wire<H> {
         let resume = self.requester.retransmit.resume.or(front);
         let resume = resume.filter(|_| is_selective);
         self.seek_oldest(consumer, mtu);
-        let in_flight = psn::distance(self.requester.unacknowledged, self.requester.used);
+        let in_flight = psn::distance(self.requester.snd_una, self.requester.snd_nxt);
         let is_congestion = is_lost
             && self
                 .requester
@@ -142,20 +139,16 @@ impl<H: Host> Wire<H> {
     /// whether it is.
     pub(super) fn request_ack(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let next = match self.record(self.requester.sending) {
-            _ if self.requester.sending == consumer => self.requester.used,
+            _ if self.requester.sending == consumer => self.requester.snd_nxt,
             // Nothing is sent again of a request that has failed.
             Some(failed) if failed.failed.is_some() => failed.psn,
             Some(record) => self.next_number(record, mtu),
             None => return false,
         };
-        let sent = psn::distance(self.requester.unacknowledged, next);
+        let sent = psn::distance(self.requester.snd_una, next);
         if sent == 0
             || self.requester.retransmit.is_active()
-            || psn::within(
-                self.requester.ack_requested,
-                self.requester.unacknowledged,
-                sent,
-            )
+            || psn::within(self.requester.ack_requested, self.requester.snd_una, sent)
         {
             return false;
         }
@@ -187,7 +180,7 @@ impl<H: Host> Wire<H> {
             return false;
         };
         // The newest packet has nothing behind it that the peer could have buffered.
-        if number.is_none_or(|number| psn::advance(number, 1) != self.requester.used) {
+        if number.is_none_or(|number| psn::advance(number, 1) != self.requester.snd_nxt) {
             self.requester.retransmit.retransmitted =
                 number.filter(|_| self.requester.retransmit.hole_end.is_none());
         }

@@ -25,16 +25,18 @@ pub(crate) struct Requester<H: Host> {
     pub(crate) offset: u32,
     /// The slot of which the requester has a copy at hand.
     pub(crate) loaded: Option<u32>,
-    /// The sequence number of the oldest packet that has not been acknowledged.
-    pub(crate) unacknowledged: u32,
-    /// The sequence number after the last one that was ever used.
-    pub(crate) used: u32,
+    /// The sequence number of the oldest packet that has not been acknowledged (SND.UNA of TCP).
+    pub(crate) snd_una: u32,
+    /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). What is sent again does not
+    /// change it.
+    pub(crate) snd_nxt: u32,
     /// Messages sent so far (24 bits).
     pub(crate) ssn: u32,
-    /// Up to which message the responder has receive requests; `None`: no limit.
-    pub(crate) limit: Option<u32>,
-    /// When an acknowledgement is overdue.
-    pub(crate) overdue: Option<u64>,
+    /// The limit sequence number: up to which message the responder has receive requests (IBA volume 1, 9.7.7.2).
+    /// `None`: no limit.
+    pub(crate) lsn: Option<u32>,
+    /// When the local ACK timeout is over.
+    pub(crate) ack_deadline: Option<u64>,
     /// The receiver was not ready: until then no request is sent.
     pub(crate) rnr_until: Option<u64>,
     /// The packet of which that was said.
@@ -65,11 +67,11 @@ impl<H: Host> Requester<H> {
             sending: 0,
             offset: 0,
             loaded: None,
-            unacknowledged: 0,
-            used: 0,
+            snd_una: 0,
+            snd_nxt: 0,
             ssn: 0,
-            limit: None,
-            overdue: None,
+            lsn: None,
+            ack_deadline: None,
             rnr_until: None,
             rnr_psn: 0,
             full_until: None,
@@ -89,7 +91,7 @@ impl<H: Host> Requester<H> {
         self.sending = consumer;
         self.offset = 0;
         self.loaded = None;
-        self.overdue = None;
+        self.ack_deadline = None;
         self.rnr_until = None;
         self.full_until = None;
         self.part = None;

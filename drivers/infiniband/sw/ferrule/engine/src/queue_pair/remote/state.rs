@@ -66,15 +66,15 @@ impl<H: Host> Wire<H> {
     pub(crate) fn reset(&mut self) {
         self.stop(0);
         self.requester.ssn = 0;
-        self.requester.limit = None;
+        self.requester.lsn = None;
         self.responses.reset();
         self.set_psn(0);
     }
 
     /// The requester begins with this sequence number.
     pub(crate) fn set_psn(&mut self, psn: u32) {
-        self.requester.unacknowledged = psn;
-        self.requester.used = psn;
+        self.requester.snd_una = psn;
+        self.requester.snd_nxt = psn;
         self.requester.ack_requested = psn::advance(psn, psn::MASK);
     }
 
@@ -103,7 +103,7 @@ impl<H: Host> Wire<H> {
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.requester.oldest);
-            sq.set_psn(self.requester.unacknowledged);
+            sq.set_psn(self.requester.snd_una);
         } else if !was_remote && sq.is_busy() {
             sq.rewind(sq.consumer().wrapping_sub(1));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much may be on its way, and how long an answer to it may take.
+//! The send window, and the timers that run while packets are on their way.
 
 use crate::{
     base::{
@@ -26,7 +26,7 @@ use crate::{
 
 impl<H: Host> Wire<H> {
     /// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
-    pub(super) fn room(&self) -> u32 {
+    pub(super) fn send_window(&self) -> u32 {
         if self.requester.tlp.holds_back() {
             return 1;
         }
@@ -43,19 +43,19 @@ impl<H: Host> Wire<H> {
             .min(REORDER_WINDOW)
     }
 
-    /// For all that the responder has told, it has no receive request for a message.
-    pub(super) fn is_limited(&self, record: &Record, opcode: Opcode) -> bool {
+    /// The responder has reported no receive request for this message.
+    pub(super) fn exceeds_credits(&self, record: &Record, opcode: Opcode) -> bool {
         takes_receive(opcode)
             && self
                 .requester
-                .limit
-                .is_some_and(|limit| psn::is_ahead(record.ssn, limit))
+                .lsn
+                .is_some_and(|lsn| psn::is_ahead(record.ssn, lsn))
     }
 
-    /// Waits from now on for an answer to what is on its way; with a timeout of 0 for ever (C9-141).
-    pub(super) fn expect(&mut self, core: &Core<H>, now: u64) {
+    /// Starts the local ACK timeout and the probe's; with a timeout of 0 neither runs (C9-141).
+    pub(super) fn start_ack_timer(&mut self, core: &Core<H>, now: u64) {
         let exponent = u32::from(core.attr.timeout);
-        self.requester.overdue =
+        self.requester.ack_deadline =
             (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
         // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
         let window = self.requester.congestion.window();
@@ -64,6 +64,6 @@ impl<H: Host> Wire<H> {
             self.record(self.requester.oldest).is_some_and(is_parted) || self.is_selective();
         self.requester
             .tlp
-            .arm(now, self.requester.overdue, is_selective);
+            .arm(now, self.requester.ack_deadline, is_selective);
     }
 }
