@@ -103,7 +103,7 @@ fn answers_do_not_wait_for_room_for_requests() {
 
 #[test]
 fn answers_wait_until_they_are_rung() {
-    let mut s = Scene::new(Sends::Answers);
+    let mut s = Scene::new(Sends::Responses);
     assert_eq!(s.read(), []);
     assert_eq!(s.waits(), 1);
     s.link.wait(MS);
@@ -119,11 +119,11 @@ fn answers_wait_until_they_are_rung() {
 /// A host that never rings is asked again.
 #[test]
 fn nobody_waits_for_ever() {
-    for kind in [Sends::Requests, Sends::Answers] {
+    for kind in [Sends::Requests, Sends::Responses] {
         let mut s = Scene::new(kind);
         match kind {
             Sends::Requests => s.write(100),
-            Sends::Answers => assert_eq!(s.read(), []),
+            Sends::Responses => assert_eq!(s.read(), []),
         }
         assert_eq!(s.link.sent(0), []);
         s.link.worlds[0].host.full = None;

@@ -8,7 +8,7 @@
 //! packets of another device. The queue pairs of one device share a limit, but a queue pair with few packets
 //! on their way may go beyond it.
 //!
-//! Answers go beyond the limit of requests, to twice as much: a queue pair whose requests wait can still
+//! Responses go beyond the limit of requests, to twice as much: a queue pair whose requests wait can still
 //! acknowledge those of its peer, which may be all that the peer waits for.
 //!
 //! The account of a queue pair goes with it. Its last packets then count for no queue pair, as those of a
@@ -174,7 +174,7 @@ impl Share {
     fn has_room(&self, charged: &Charged, kind: Sends) -> bool {
         let times = match kind {
             Sends::Requests => 1,
-            Sends::Answers => 2,
+            Sends::Responses => 2,
         };
         let queued = charged.queued();
         queued < LITTLE

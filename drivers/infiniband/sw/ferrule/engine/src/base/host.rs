@@ -222,7 +222,7 @@ pub trait Outgoing<'a, H: Host> {
     /// The buffer of the queue pair that sends it.
     fn queue(&self) -> &'a H::Queue;
 
-    /// Whether it is of a request or of an answer.
+    /// Whether it is of a request or of a response.
     fn kind(&self) -> Sends;
 
     /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
@@ -247,8 +247,8 @@ pub trait Outgoing<'a, H: Host> {
 pub enum Sends {
     /// Requests, of which programs decide how many there are.
     Requests,
-    /// Answers, for which the peer waits. It decides how many there are, by its requests.
-    Answers,
+    /// Responses, for which the peer waits. It decides how many there are, by its requests.
+    Responses,
 }
 
 /// Why a packet was not sent.

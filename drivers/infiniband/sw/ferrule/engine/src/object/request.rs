@@ -96,7 +96,7 @@ impl Opcode {
 
     /// Data come back from the responder, and take one of its resources for reads and atomics.
     #[inline]
-    pub(crate) fn is_answered_with_data(self) -> bool {
+    pub(crate) fn has_response_data(self) -> bool {
         self == Opcode::Read || self.is_atomic()
     }
 
@@ -118,7 +118,7 @@ impl Opcode {
     /// The right to its own memory that the requester needs.
     #[inline]
     pub(crate) fn local_need(self) -> Access {
-        if self.is_answered_with_data() {
+        if self.has_response_data() {
             Access::LOCAL_WRITE
         } else {
             Access::NONE
@@ -265,7 +265,7 @@ impl SendRequest {
             .slot(index)
             .wrapping_add(size_of::<abi::SendWqe>() as u32);
         if self.is_inline() {
-            if count != 0 || self.opcode.is_answered_with_data() {
+            if count != 0 || self.opcode.has_response_data() {
                 return Err(Status::LocalOperation);
             }
             if inline > cap.max_inline {

@@ -41,9 +41,9 @@ use crate::{
         },
         message::Message,
         read,
-        reply::{
+        response::{
             Refusal,
-            Reply, //
+            Response, //
         },
     },
     queue_pair::{
@@ -58,19 +58,19 @@ use crate::{
 
 /// Takes a piece of a message from a peer.
 ///
-/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`].
+/// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
-) -> Reply {
+) -> Response {
     // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
     // and following). There is one P_Key, so that always matches.
     let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
     if !ready || !message.is_from_peer(core) {
-        return Reply::Silence;
+        return Response::None;
     }
     if message.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
@@ -78,14 +78,14 @@ pub(crate) fn receive<H: Host>(
         // a packet that was seen before; no peer on this engine sends one twice, so the two were
         // given numbers that do not fit, and nothing comes of it.
         return if psn::is_ahead(message.psn, rq.psn) {
-            Reply::OutOfSequence
+            Response::SequenceError
         } else {
-            Reply::Silence
+            Response::None
         };
     }
     rq.establish(cx, core);
     let refusal = match accept(cx, core, rq, message) {
-        Ok(reply) => return reply,
+        Ok(response) => return response,
         Err(refusal) => refusal,
     };
     cx.counters.responder_errors.count(1);
@@ -104,7 +104,7 @@ pub(crate) fn receive<H: Host>(
     if let Some(event) = event {
         cx.host.qp_event(handle, event);
     }
-    Reply::Refuse(status)
+    Response::Nak(status)
 }
 
 /// Judges the piece, places its bytes and completes the receive request it may end.
@@ -114,7 +114,7 @@ pub(crate) fn accept<H: Host>(
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
-) -> Result<Reply, Refusal> {
+) -> Result<Response, Refusal> {
     let opcode = message.opcode;
     let kind = match opcode {
         Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => Inbound::Send,
@@ -135,19 +135,19 @@ pub(crate) fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
-    let reply = match opcode {
-        Opcode::Read => read::answer(cx, core, message)?,
-        Opcode::CompareSwap | Opcode::FetchAdd => atomic::answer(cx, core, message)?,
+    let response = match opcode {
+        Opcode::Read => read::execute(cx, core, message)?,
+        Opcode::CompareSwap | Opcode::FetchAdd => atomic::execute(cx, core, message)?,
         _ => place(cx, core, rq, message, kind)?,
     };
-    if reply != Reply::Acknowledge {
-        return Ok(reply);
+    if response != Response::Acknowledge {
+        return Ok(response);
     }
     rq.psn = psn::advance(rq.psn, message.packets);
     cx.counters.bytes.count(u64::from(message.length));
     if !message.is_last {
         rq.inbound = kind;
-        return Ok(reply);
+        return Ok(response);
     }
     rq.inbound = Inbound::Nothing;
     if opcode == Opcode::SendWithInv {
@@ -169,7 +169,7 @@ pub(crate) fn accept<H: Host>(
             return Err(Refusal::Broken);
         }
     }
-    Ok(reply)
+    Ok(response)
 }
 
 /// Places the bytes of a piece of a SEND or an RDMA WRITE.
@@ -180,7 +180,7 @@ fn place<H: Host>(
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
     kind: Inbound,
-) -> Result<Reply, Refusal> {
+) -> Result<Response, Refusal> {
     let opcode = message.opcode;
     let length = message.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
@@ -194,7 +194,7 @@ fn place<H: Host>(
     if takes_receive {
         match rq.take(cx, core) {
             Ok(()) => (),
-            Err(NoReceive::Empty) => return Ok(Reply::NotReady(core.attr.min_rnr_timer)),
+            Err(NoReceive::Empty) => return Ok(Response::NotReady(core.attr.min_rnr_timer)),
             Err(NoReceive::Malformed(local)) => {
                 return Err(Refusal::Receive {
                     local,
@@ -224,8 +224,8 @@ fn place<H: Host>(
         }
     };
     match copied {
-        Ok(()) => Ok(Reply::Acknowledge),
-        Err(Unreachable::Source) => Ok(Reply::LocalLost),
+        Ok(()) => Ok(Response::Acknowledge),
+        Err(Unreachable::Source) => Ok(Response::RequesterFault),
         Err(Unreachable::Target) if kind == Inbound::Send => {
             // The buffer of the receive request is not what it should be (C9-99, class A).
             Err(Refusal::Receive {

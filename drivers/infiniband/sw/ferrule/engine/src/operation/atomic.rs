@@ -27,9 +27,9 @@ use crate::{
             Bytes,
             Message, //
         },
-        reply::{
+        response::{
             Refusal,
-            Reply, //
+            Response, //
         },
     },
     queue_pair::{
@@ -39,11 +39,11 @@ use crate::{
 };
 
 /// Carries an atomic operation out and hands what was there to the peer.
-pub(crate) fn answer<H: Host>(
+pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
     message: &mut Message<'_, H>,
-) -> Result<Reply, Refusal> {
+) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
     if !core.attr.access.allows(Access::REMOTE_ATOMIC) || core.attr.max_dest_rd_atomic == 0 {
         return Err(Refusal::InvalidRequest);
@@ -66,12 +66,12 @@ pub(crate) fn answer<H: Host>(
     let before = before.map_err(|_| Refusal::InvalidRequest)?;
     if let Bytes::Packet { found, .. } = &mut message.bytes {
         *found = before;
-        return Ok(Reply::Acknowledge);
+        return Ok(Response::Acknowledge);
     }
     let before = before.to_ne_bytes();
     let mut source = Inline(&before);
     match sgl::copy(cx.keys, &mut source, &mut message.local(), WORD) {
-        Ok(()) => Ok(Reply::Acknowledge),
-        Err(_) => Ok(Reply::LocalLost),
+        Ok(()) => Ok(Response::Acknowledge),
+        Err(_) => Ok(Response::RequesterFault),
     }
 }

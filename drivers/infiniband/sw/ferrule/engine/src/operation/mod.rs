@@ -10,6 +10,6 @@ pub(crate) mod ending;
 pub(crate) mod local_wr;
 pub(crate) mod message;
 pub(crate) mod read;
-pub(crate) mod reply;
+pub(crate) mod response;
 pub(crate) mod uc;
 pub(crate) mod unreliable;

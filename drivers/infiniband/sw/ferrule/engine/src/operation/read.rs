@@ -14,9 +14,9 @@ use crate::{
     },
     operation::{
         message::Message,
-        reply::{
+        response::{
             Refusal,
-            Reply, //
+            Response, //
         },
     },
     queue_pair::{
@@ -26,12 +26,12 @@ use crate::{
 };
 
 /// Hands a piece of what the peer asks for to it.
-pub(crate) fn answer<H: Host>(
+pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
     message: &mut Message<'_, H>,
-) -> Result<Reply, Refusal> {
-    // A queue pair that promised no resource for reads has none to answer from (IBA volume 1, 9.4.4).
+) -> Result<Response, Refusal> {
+    // A queue pair that promised no resource for reads has none to respond from (IBA volume 1, 9.4.4).
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
         return Err(Refusal::InvalidRequest);
     }
@@ -39,12 +39,12 @@ pub(crate) fn answer<H: Host>(
     let whole = message.remote(core, Access::REMOTE_READ);
     let mut source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
-        return Ok(Reply::Acknowledge);
+        return Ok(Response::Acknowledge);
     }
     let piece = message.length;
     match sgl::copy(cx.keys, &mut source, &mut message.local(), piece) {
-        Ok(()) => Ok(Reply::Acknowledge),
+        Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Source) => Err(Refusal::Access),
-        Err(Unreachable::Target) => Ok(Reply::LocalLost),
+        Err(Unreachable::Target) => Ok(Response::RequesterFault),
     }
 }

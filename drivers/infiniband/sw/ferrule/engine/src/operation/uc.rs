@@ -12,9 +12,9 @@ use crate::{
     operation::{
         accept::accept,
         message::Message,
-        reply::{
+        response::{
             Refusal,
-            Reply, //
+            Response, //
         },
         unreliable::{
             drop_too_long,
@@ -31,14 +31,14 @@ use crate::{
 
 /// Takes a piece of a message from a peer.
 ///
-/// The caller moves the queue pair to error where the answer is [`Reply::Refuse`], which the peer
+/// The caller moves the queue pair to error where the response is [`Response::Nak`], which the peer
 /// does not get to know.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
-) -> Reply {
+) -> Response {
     let ready = matches!(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
@@ -46,7 +46,7 @@ pub(crate) fn receive<H: Host>(
     if !ready || !message.is_from_peer(core) {
         let is_counted = message.is_first || message.is_packet();
         cx.counters.dropped.count(u64::from(is_counted));
-        return Reply::Silence;
+        return Response::None;
     }
     if message.psn != rq.psn() {
         cx.counters.sequence_errors.count(1);
@@ -60,19 +60,19 @@ pub(crate) fn receive<H: Host>(
         cx.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
         rq.skip(message.psn, message.packets);
-        return Reply::Silence;
+        return Response::None;
     }
     rq.establish(cx, core);
     let dropped = match accept(cx, core, rq, message) {
-        Ok(Reply::Acknowledge) => return Reply::Acknowledge,
-        Ok(Reply::LocalLost) => {
+        Ok(Response::Acknowledge) => return Response::Acknowledge,
+        Ok(Response::RequesterFault) => {
             rq.abandon();
-            return Reply::LocalLost;
+            return Response::RequesterFault;
         }
         Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
         Err(Refusal::Broken) => {
             tell_broken(cx, core);
-            return Reply::Refuse(Status::RemoteOperation);
+            return Response::Nak(Status::RemoteOperation);
         }
         Err(Refusal::Receive {
             local: Status::LocalLength,
@@ -81,14 +81,14 @@ pub(crate) fn receive<H: Host>(
         Err(Refusal::Receive { local, remote }) => {
             // Moved to error whether that could be told or not.
             let _ = end_in_error(cx, core, rq, local);
-            return Reply::Refuse(remote);
+            return Response::Nak(remote);
         }
     };
     cx.counters.dropped.count(1);
     rq.abandon();
     rq.skip(message.psn, message.packets);
     match dropped {
-        Ok(()) => Reply::Silence,
-        Err(_) => Reply::Refuse(Status::RemoteOperation),
+        Ok(()) => Response::None,
+        Err(_) => Response::Nak(Status::RemoteOperation),
     }
 }

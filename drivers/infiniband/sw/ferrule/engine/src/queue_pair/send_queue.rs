@@ -198,7 +198,7 @@ impl SendQueue {
             return Taken::Malformed(status);
         }
         // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
-        if self.request.opcode.is_answered_with_data() && core.attr.max_rd_atomic == 0 {
+        if self.request.opcode.has_response_data() && core.attr.max_rd_atomic == 0 {
             return Taken::Malformed(Status::LocalOperation);
         }
         match self.check_keys(cx, core) {

@@ -17,7 +17,7 @@ use crate::{
     operation::{
         accept,
         message::Message,
-        reply::Reply,
+        response::Response,
         uc, //
     },
     queue_pair::{
@@ -29,14 +29,14 @@ use crate::{
     },
 };
 
-/// Hands a piece of `length` bytes of the request at hand to the peer, and brings the answer.
+/// Hands a piece of `length` bytes of the request at hand to the peer, and brings the response.
 #[inline(always)]
 pub(crate) fn deliver<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     length: u32,
-) -> Reply {
+) -> Response {
     let Qp { core, sq, rq, .. } = qp;
     // Without a way to it, or by the wire, nothing comes here.
     if core
@@ -44,7 +44,7 @@ pub(crate) fn deliver<H: Host>(
         .path
         .is_none_or(|path| path.kind != PathKind::Local)
     {
-        return Reply::Silence;
+        return Response::None;
     }
     let mut message = sq.message(core, length);
     let qp_type = core.init.qp_type;
@@ -53,20 +53,20 @@ pub(crate) fn deliver<H: Host>(
         (core, rq)
     } else {
         let Some(peer) = qps.get_mut(peer) else {
-            return Reply::Silence;
+            return Response::None;
         };
         (&mut peer.core, &mut peer.rq)
     };
     if core.init.qp_type != qp_type {
-        return Reply::Silence;
+        return Response::None;
     }
-    let reply = receive(cx, core, rq, &mut message);
-    if let Reply::Refuse(_) = reply {
+    let response = receive(cx, core, rq, &mut message);
+    if let Response::Nak(_) = response {
         core.set_state(cx.host, State::Err);
         let index = core.index();
         qps.stop(index);
     }
-    reply
+    response
 }
 
 /// Takes a piece by the rules of the queue pair's service.
@@ -76,7 +76,7 @@ fn receive<H: Host>(
     core: &Core<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
-) -> Reply {
+) -> Response {
     match core.init.qp_type {
         QpType::Uc => uc::receive(cx, core, rq, message),
         _ => accept::receive(cx, core, rq, message),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A turn of the send queue: takes send requests in order, sends each in pieces, and waits for the answer.
+//! A turn of the send queue: takes send requests in order, sends each in pieces, and waits for the response.
 
 use crate::{
     base::{
@@ -25,7 +25,7 @@ use crate::{
             tell_drained, //
         },
         local_wr::change_key,
-        reply::Reply,
+        response::Response,
         unreliable::Unfinished, //
     },
     queue_pair::{
@@ -85,7 +85,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     Next::Again
 }
 
-/// Sends one piece of the request at hand and does what the answer says.
+/// Sends one piece of the request at hand and does what the response says.
 #[inline(always)]
 fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.sq.request.opcode.is_local() {
@@ -101,19 +101,19 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
     let length = qp.sq.piece(qp.core.attr.path_mtu, cx.allowance.bytes);
     match local::deliver(qps, cx, qp, length) {
-        Reply::Acknowledge => {
+        Response::Acknowledge => {
             cx.allowance.take_bytes(length);
             acknowledge(qps, cx, qp, length);
         }
-        Reply::NotReady(code) => receiver_not_ready(qps, cx, qp, code),
-        Reply::OutOfSequence => {
+        Response::NotReady(code) => receiver_not_ready(qps, cx, qp, code),
+        Response::SequenceError => {
             // The peer expects an earlier packet. To send again is all there is to do, as often as
             // the attributes allow (C9-103, C9-139).
             if lost(cx, qp) {
                 fail(qps, cx, qp, Status::RetryExceeded);
             }
         }
-        Reply::Silence => {
+        Response::None => {
             cx.counters.unanswered.count(1);
             qp.sq.wait = Wait::Acknowledgement;
             // A timeout of 0 waits for ever (C9-141).
@@ -123,8 +123,8 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
                 qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
             }
         }
-        Reply::Refuse(status) => fail(qps, cx, qp, status),
-        Reply::LocalLost => fail(qps, cx, qp, Status::LocalProtection),
+        Response::Nak(status) => fail(qps, cx, qp, status),
+        Response::RequesterFault => fail(qps, cx, qp, Status::LocalProtection),
     }
 }
 
@@ -135,7 +135,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
         let length = qp.sq.piece(mtu, cx.allowance.bytes);
-        if local::deliver(qps, cx, qp, length) == Reply::LocalLost {
+        if local::deliver(qps, cx, qp, length) == Response::RequesterFault {
             return fail(qps, cx, qp, Status::LocalProtection);
         }
         cx.allowance.take_bytes(length);

@@ -25,7 +25,7 @@ use crate::{
     },
     queue_pair::{
         core::Core,
-        remote::response::Responses, //
+        remote::responder_state::ResponderState, //
     },
 };
 
@@ -34,7 +34,7 @@ use crate::{
 /// `None`: no packet of a sound peer is like this.
 pub(super) fn assemble<'a, H: Host>(
     core: &Core<H>,
-    responses: &mut Responses<H>,
+    responder: &mut ResponderState<H>,
     packet: &Packet<'_>,
     bytes: &'a H::Packet,
     head: &'a mut abi::SendWqe,
@@ -77,10 +77,10 @@ pub(super) fn assemble<'a, H: Host>(
         return None;
     }
     if is_first {
-        responses.offset_in = 0;
-        responses.total = length;
+        responder.offset_in = 0;
+        responder.total = length;
     }
-    let offset = responses.offset_in;
+    let offset = responder.offset_in;
     let end = offset
         .checked_add(length)
         .filter(|&end| end <= MAX_MESSAGE)?;
@@ -88,12 +88,12 @@ pub(super) fn assemble<'a, H: Host>(
         if reth.length.get() > MAX_MESSAGE {
             return None;
         }
-        responses.target = (reth.addr.get(), reth.rkey.get());
-        responses.total = reth.length.get();
+        responder.target = (reth.addr.get(), reth.rkey.get());
+        responder.total = reth.length.get();
     }
     if let Some(atomic) = packet.atomic() {
-        responses.target = (atomic.addr.get(), atomic.rkey.get());
-        responses.total = crate::object::request::WORD;
+        responder.target = (atomic.addr.get(), atomic.rkey.get());
+        responder.total = crate::object::request::WORD;
         let (compare_add, swap) = match opcode {
             Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
             _ => (atomic.swap_or_add.get(), 0),
@@ -105,14 +105,14 @@ pub(super) fn assemble<'a, H: Host>(
     }
     let total = match rule.kind {
         Kind::Send => end,
-        _ => responses.total,
+        _ => responder.total,
     };
     // A write has as many bytes as its first packet says (C9-94).
     if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
         return None;
     }
-    head.remote_addr = responses.target.0.into();
-    head.rkey = responses.target.1.into();
+    head.remote_addr = responder.target.0.into();
+    head.rkey = responder.target.1.into();
     Some(Message {
         from: core.attr.dest_qpn,
         opcode,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Congestion notification packets (CNP): a responder's answer to requests that were marked on their way.
+//! Congestion notification packets (CNP): a responder's response to requests that were marked on their way.
 //!
 //! A CNP names the queue pair that sent the requests and says nothing else: the backward mark (BECN) in the base
 //! transport header, sequence number 0, and 16 bytes of zeroes (IBA volume 1, annex A17.9.3). It acknowledges
@@ -52,7 +52,7 @@ pub(super) fn notify<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), 
     };
     let payload = Side::Inline(Inline(&RESERVED));
     let length = RESERVED.len() as u32;
-    let (headers, kind) = (Headers::new(&base), Sends::Answers);
+    let (headers, kind) = (Headers::new(&base), Sends::Responses);
     transmit(cx, core, kind, &mut wire.route, headers, payload, length)?;
     cx.counters.congestion_notifications_sent.count(1);
     wire.notification.sent(cx.now);

@@ -53,7 +53,7 @@ use crate::{
     },
 };
 
-/// Takes an acknowledgement or an answer with data.
+/// Takes a response: an acknowledgement, a NAK or data.
 pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
@@ -100,7 +100,7 @@ pub(super) fn receive<H: Host>(
         (Kind::AtomicAcknowledge, Some(Syndrome::Acknowledge(_))) => {
             take_atomic(qps, cx, qp, packet);
         }
-        // Data and a refusal in one packet are no answer (IBA volume 1, 9.7.5.2).
+        // Data and a refusal in one packet are no response (IBA volume 1, 9.7.5.2).
         (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
             fail(qps, cx, qp, Status::BadResponse);
         }
@@ -160,7 +160,7 @@ impl<H: Host> Wire<H> {
         if psn != self.requester.snd_nxt {
             self.start_ack_timer(core, now);
         }
-        self.completer.missed = Gap::default();
+        self.completer.gap = Gap::default();
         // What was to be sent again may have arrived after all.
         if self.requester.retransmit.is_complete(psn) {
             self.end_retransmit(None);
@@ -175,7 +175,7 @@ impl<H: Host> Wire<H> {
     }
 }
 
-/// Ends what takes no answer of its own, up to but not including `number`.
+/// Ends requests that get no data, up to but not including packet `number`.
 ///
 /// Answers whether all before `number` has come. It has not where data are missing: then they are
 /// asked for again, once (C9-148 and 9.7.5.1.1).
@@ -196,8 +196,8 @@ fn acknowledge_before<H: Host>(
         if record.is_local() || record.failed.is_some() && record.packets == 0 {
             return false;
         }
-        if record.is_answered_with_data() {
-            missed(qps, cx, qp, number);
+        if record.has_response_data() {
+            data_missing(qps, cx, qp, number);
             return false;
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
@@ -219,8 +219,8 @@ fn acknowledge_before<H: Host>(
 
 /// Packet `number` has come, and data that should have come before it are missing: they are asked for
 /// again, if there are retries left.
-fn missed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, number: u32) {
-    if !qp.wire.completer.missed.is_news(number) {
+fn data_missing<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, number: u32) {
+    if !qp.wire.completer.gap.should_report(number) {
         return;
     }
     cx.counters.sequence_errors.count(1);
@@ -256,8 +256,8 @@ fn take_read<H: Host>(
     let mtu = qp.core.attr.path_mtu;
     let rest = record.length.wrapping_sub(record.done);
     let length = rest.min(mtu.bytes());
-    // The answer is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
-    // data were asked for in parts or again, an answer may begin or end in the middle of them, too.
+    // The response is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
+    // data were asked for in parts or again, a response may begin or end in the middle of them, too.
     let position = packet.rule().position;
     let due = Position::of(record.done == 0, length == rest);
     let is_in_order = position == due
@@ -274,7 +274,7 @@ fn take_read<H: Host>(
     if let Err(status) = place(cx, qp, index, record.done, &mut payload, length) {
         return fail(qps, cx, qp, status);
     }
-    answered(qps, cx, qp, length, length == rest);
+    data_placed(qps, cx, qp, length, length == rest);
 }
 
 /// Places what an atomic operation found.
@@ -287,7 +287,7 @@ fn take_atomic<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, pa
     if let Err(status) = place(cx, qp, index, 0, &mut Inline(&found), record.length) {
         return fail(qps, cx, qp, status);
     }
-    answered(qps, cx, qp, record.length, true);
+    data_placed(qps, cx, qp, record.length, true);
 }
 
 /// The oldest request, if it is one for which such data come back.
@@ -297,7 +297,7 @@ fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
         return None;
     }
     let record = wire.record(wire.requester.oldest)?;
-    let fits = record.is_answered_with_data() && record.is_read() != atomic;
+    let fits = record.has_response_data() && record.is_read() != atomic;
     (fits && record.failed.is_none()).then_some((wire.requester.oldest, *record))
 }
 
@@ -311,32 +311,32 @@ fn place<H: Host>(
     length: u32,
 ) -> Result<(), Status> {
     let Qp { core, wire, .. } = qp;
-    if wire.completer.reply_index != Some(index) {
-        wire.completer.reply_index = None;
-        wire.completer.reply.read(&core.init, index)?;
+    if wire.completer.request_index != Some(index) {
+        wire.completer.request_index = None;
+        wire.completer.request.read(&core.init, index)?;
         let record = wire.record(index).ok_or(Status::Fatal)?;
-        if wire.completer.reply.head.opcode != record.opcode
-            || wire.completer.reply.length != record.length
+        if wire.completer.request.head.opcode != record.opcode
+            || wire.completer.request.length != record.length
         {
             return Err(Status::LocalOperation);
         }
-        wire.completer.reply_index = Some(index);
-        wire.completer.reply_cursor = Cursor::default();
+        wire.completer.request_index = Some(index);
+        wire.completer.cursor = Cursor::default();
         wire.completer
-            .reply_cursor
-            .seek(wire.completer.reply.entries(), offset);
+            .cursor
+            .seek(wire.completer.request.entries(), offset);
     }
-    let mut target =
-        wire.completer
-            .reply
-            .side(core.init.pd, offset, &mut wire.completer.reply_cursor);
+    let mut target = wire
+        .completer
+        .request
+        .side(core.init.pd, offset, &mut wire.completer.cursor);
     sgl::copy(cx.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
     cx.counters.bytes.count(length.into());
     Ok(())
 }
 
 /// So many bytes have come back for the oldest request, and those may have been the last.
-fn answered<H: Host>(
+fn data_placed<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
@@ -358,7 +358,7 @@ fn answered<H: Host>(
         wire.requester.is_part_sent = false;
     }
     if is_last {
-        wire.completer.reply_index = None;
+        wire.completer.request_index = None;
         retire(qps, cx, qp);
     }
     let (core, wire) = (&qp.core, &mut qp.wire);
@@ -384,7 +384,7 @@ fn not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code
     wire.requester.rnr_psn = wire.requester.snd_una;
     wire.requester.rnr_until = Some(cx.now.saturating_add(rnr_timer::nanoseconds(code)));
     wire.requester.ack_deadline = None;
-    wire.completer.missed = Gap::default();
+    wire.completer.gap = Gap::default();
 }
 
 /// The oldest request was refused.

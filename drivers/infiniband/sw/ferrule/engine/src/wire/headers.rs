@@ -86,7 +86,7 @@ pub(super) fn headers(
     if opcode == Opcode::Read || (is_write && position.begins()) {
         let length = until.wrapping_sub(from);
         // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a read
-        // (qp_resp_from_reth) and, if the answer was lost, does not know it again by any other.
+        // (qp_resp_from_reth) and, if the response was lost, does not know it again by any other.
         let rkey = match (opcode, length) {
             (Opcode::Read, 0) => 0,
             _ => head.rkey.get(),

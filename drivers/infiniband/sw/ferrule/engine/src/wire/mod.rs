@@ -76,7 +76,7 @@ use crate::{
     },
 };
 
-/// A turn of a queue pair whose peer is elsewhere: first answers, then requests.
+/// A turn of a queue pair whose peer is elsewhere: first responses, then requests.
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let next = match responder::run(qps, cx, qp) {
         Next::Idle if matches!(qp.core.state, State::Rts | State::Sqd) => {

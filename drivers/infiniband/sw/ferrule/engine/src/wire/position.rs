@@ -17,7 +17,7 @@ use crate::{
 impl<H: Host> Wire<H> {
     /// The sequence number with which sends go on, which is one of this request.
     pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
-        let sent = if record.is_answered_with_data() {
+        let sent = if record.has_response_data() {
             record.done
         } else {
             self.requester.offset
@@ -36,7 +36,7 @@ impl<H: Host> Wire<H> {
             let ahead = psn::distance(record.psn, psn);
             let is_waiting = record.is_local() && !record.is_registered();
             if is_waiting || record.failed.is_some() || ahead < record.packets {
-                let sends_bytes = !record.is_local() && !record.is_answered_with_data();
+                let sends_bytes = !record.is_local() && !record.has_response_data();
                 self.requester.offset = if sends_bytes && record.failed.is_none() {
                     ahead.wrapping_shl(mtu.shift())
                 } else {

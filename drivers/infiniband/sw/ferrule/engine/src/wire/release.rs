@@ -5,12 +5,12 @@
 //! To a responder, an out-of-order packet is nothing but a sign of a loss (C9-113), and go-back-N sends it again.
 //! Here it is buffered until the missing packet has come, and is then taken as if the network had put all in order.
 //! A peer sees nothing new. It is told of the loss at once. If it sends the missing packet alone and asks for an
-//! acknowledgement, one acknowledgement names all that has come ([`plain`] says how much). If it goes back and
+//! acknowledgement, one acknowledgement names all that has come ([`last_coalescable`] says how much). If it goes back and
 //! sends all again, the rest are duplicates.
 //!
 //! At most two windows of packets are released at once, and each cost next to nothing when it came.
 //!
-//! [`plain`]: crate::queue_pair::remote::response::Responses::plain
+//! [`last_coalescable`]: crate::queue_pair::remote::responder_state::ResponderState::last_coalescable
 
 use crate::{
     base::{
@@ -44,22 +44,22 @@ pub(super) fn release_requests<H: Host>(
     before: u32,
     asks: bool,
 ) {
-    if qp.rq.psn() != before && !qp.wire.responses.reorder.is_empty() {
-        qp.wire.responses.reorder.remove(before);
+    if qp.rq.psn() != before && !qp.wire.responder.reorder.is_empty() {
+        qp.wire.responder.reorder.remove(before);
         take_requests(cx, qp);
         let wire = &mut qp.wire;
-        let is_due = match wire.responses.answer {
+        let is_due = match wire.responder.pending_ack {
             Some((_, Syndrome::Acknowledge(_))) => true,
             Some(_) => false,
             None => asks,
         };
         // A buffered packet may have asked in vain when it came, and may not be sent again.
-        let plain = wire
-            .responses
-            .plain
-            .filter(|&plain| !psn::is_ahead(before, plain));
-        if let (Some(plain), true) = (plain, is_due) {
-            wire.responses.answer = Some((plain, Syndrome::Acknowledge(0)));
+        let last_coalescable = wire
+            .responder
+            .last_coalescable
+            .filter(|&last_coalescable| !psn::is_ahead(before, last_coalescable));
+        if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
+            wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
         }
         wire.restart_reorder_timer(cx.now);
     }
@@ -69,13 +69,13 @@ pub(super) fn release_requests<H: Host>(
 fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     loop {
         let expected = qp.rq.psn();
-        match first_buffered(&mut qp.wire.responses.reorder, expected) {
+        match first_buffered(&mut qp.wire.responder.reorder, expected) {
             Some(number) if number == expected => (),
             // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
             // report it before a packet behind it comes.
             _ => return,
         }
-        let Some(bytes) = qp.wire.responses.reorder.remove(expected) else {
+        let Some(bytes) = qp.wire.responder.reorder.remove(expected) else {
             return;
         };
         let Ok(packet) = parse::<H>(&bytes) else {

@@ -30,7 +30,7 @@ impl<H: Host> Wire<H> {
         now: u64,
     ) {
         if psn::distance(expected, number) < REORDER_WINDOW {
-            self.responses.reorder.insert(number, packet);
+            self.responder.reorder.insert(number, packet);
             self.start_reorder_timer(now);
         }
     }
@@ -51,7 +51,7 @@ impl<H: Host> Wire<H> {
     /// A missing packet has come, so the peer lives. The packets that are still buffered wait for another one.
     pub(super) fn restart_reorder_timer(&mut self, now: u64) {
         self.reorder_expires = None;
-        if !self.responses.reorder.is_empty() || !self.completer.reorder.is_empty() {
+        if !self.responder.reorder.is_empty() || !self.completer.reorder.is_empty() {
             self.start_reorder_timer(now);
         }
     }

@@ -44,8 +44,8 @@ use crate::{
                 Mark,
                 Record, //
             },
-            requester::REQUESTS,
-            response::SPAN, //
+            requester_state::REQUESTS,
+            responder_state::SPAN, //
         },
         schedule::Qps,
         send_queue::Taken, //
@@ -261,13 +261,11 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     } else {
         psn::distance(wire.requester.snd_una, record.psn)
     };
-    if record.is_answered_with_data() || record.flags & abi::wr_flags::FENCE != 0 {
+    if record.has_response_data() || record.flags & abi::wr_flags::FENCE != 0 {
         let mut open = 0u8;
         let mut other = wire.requester.oldest;
         while other != index {
-            let data = wire
-                .record(other)
-                .is_some_and(Record::is_answered_with_data);
+            let data = wire.record(other).is_some_and(Record::has_response_data);
             open = open.saturating_add(u8::from(data));
             other = other.wrapping_add(1);
         }
@@ -288,7 +286,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     }
     // The window must have room for all the data of a read, too. One that is larger is asked for in
     // parts, when all before it has ended.
-    if record.is_answered_with_data()
+    if record.has_response_data()
         && index != wire.requester.oldest
         && (record.packets > wire.requester.congestion.window()
             || psn::distance(wire.requester.snd_una, record.end()) > wire.send_window())
@@ -304,7 +302,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         .offset
         .wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
-    if !record.is_answered_with_data()
+    if !record.has_response_data()
         && psn::distance(wire.requester.snd_una, next) >= wire.send_window()
     {
         return false;
@@ -325,7 +323,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     let Qp { core, sq, wire, .. } = qp;
     let mtu = core.attr.path_mtu;
     let opcode = sq.request().opcode;
-    let is_data_back = record.is_answered_with_data();
+    let is_data_back = record.has_response_data();
     let (length, position) = if is_data_back {
         (0, Position::Only)
     } else {
@@ -338,7 +336,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     };
     let number = wire.next_number(record, mtu);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
-    // and would flood whatever is between. It goes on where the answer ended or broke off.
+    // and would flood whatever is between. It goes on where the response ended or broke off.
     let is_selective = wire.requester.retransmit.is_active();
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
@@ -477,8 +475,8 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
         qp.wire.requester.ack_deadline = None;
         if qp.wire.requester.snd_una != qp.wire.requester.snd_nxt {
             cx.counters.unanswered.count(1);
-            // What still comes of answers to what was sent before tells nothing new.
-            qp.wire.completer.missed.told = true;
+            // Responses to packets that were sent before bring nothing new.
+            qp.wire.completer.gap.reported = true;
             // All is sent again, if there are retries left (C9-139, C9-140).
             if lost(cx, qp) {
                 return fail(qps, cx, qp, Status::RetryExceeded);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The responder on the wire: takes the peer's requests in order, and answers them in order.
+//! The responder on the wire: takes the peer's requests in order, and sends the responses in order.
 
 use crate::{
     base::{
@@ -35,7 +35,7 @@ use crate::{
         accept::receive as take,
         ending::enter_error,
         message::Bytes,
-        reply::Reply, //
+        response::Response, //
     },
     packet::{
         self,
@@ -63,9 +63,9 @@ use crate::{
         receive_queue::ReceiveQueue,
         remote::{
             gap::Gap,
-            response::{
+            responder_state::{
                 Resource,
-                Responses, //
+                ResponderState, //
             },
         },
         schedule::Qps, //
@@ -91,7 +91,7 @@ pub(super) fn receive<H: Host>(
 ) {
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
-    if !ready || qp.wire.responses.gives_up {
+    if !ready || qp.wire.responder.error_after_nak {
         return cx.counters.dropped.count(1);
     }
     let Qp { core, rq, wire, .. } = qp;
@@ -101,71 +101,71 @@ pub(super) fn receive<H: Host>(
             // Packets were lost. What follows waits until the one that is missing comes (C9-113).
             cx.counters.sequence_errors.count(1);
             wire.reorder_request(rq.psn(), number, bytes, cx.now);
-            if wire.responses.refused.is_news(number) {
-                wire.responses.goes_back = false;
-                wire.responses.answer = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
+            if wire.responder.gap.should_report(number) {
+                wire.responder.goes_back = false;
+                wire.responder.pending_ack = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
-            duplicate(cx, &mut wire.responses, packet, core.attr.path_mtu);
+            duplicate(cx, &mut wire.responder, packet, core.attr.path_mtu);
         }
         return;
     }
-    let responses = &mut wire.responses;
-    responses.refused = Gap::default();
-    match request(cx, core, rq, responses, packet, bytes) {
-        Reply::Acknowledge => {
+    let responder = &mut wire.responder;
+    responder.gap = Gap::default();
+    match request(cx, core, rq, responder, packet, bytes) {
+        Response::Acknowledge => {
             if packet.rule().position.ends() {
-                responses.msn = psn::advance(responses.msn, 1);
+                responder.msn = psn::advance(responder.msn, 1);
             }
             let is_data = matches!(
                 packet.rule().kind,
                 Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
             );
             if !is_data {
-                responses.passed(number, 1);
-                responses.plain = Some(match packet.rule().position {
+                responder.forget_stale(number, 1);
+                responder.last_coalescable = Some(match packet.rule().position {
                     Position::Last => psn::advance(number, psn::MASK),
                     _ => number,
                 });
             }
-            responses.withdraw_refusal();
+            responder.withdraw_refusal();
             if !is_data && packet.bth().wants_acknowledge() {
-                responses.answer = Some((number, Syndrome::Acknowledge(0)));
+                responder.pending_ack = Some((number, Syndrome::Acknowledge(0)));
             }
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
-        Reply::NotReady(_) if is_buffered && responses.goes_back => {
-            responses.reorder.insert(number, bytes);
+        Response::NotReady(_) if is_buffered && responder.goes_back => {
+            responder.reorder.insert(number, bytes);
         }
-        Reply::NotReady(code) => {
-            responses.refused.told = true;
+        Response::NotReady(code) => {
+            responder.gap.reported = true;
             // The peer waits before it sends the packet again, by a clock that may be a little faster. What
             // comes sooner was on its way when it was told, and would cost it another retry. Once: the peer
             // may not have heard.
-            let is_copy = responses
+            let is_copy = responder
                 .not_ready
                 .take()
                 .is_some_and(|(refused, until)| refused == number && cx.now < until);
             if !is_copy {
                 let wait = rnr_timer::nanoseconds(code);
                 let until = cx.now.saturating_add(wait.saturating_sub(wait / 16));
-                responses.not_ready = Some((number, until));
-                responses.goes_back = true;
-                responses.answer = Some((number, Syndrome::NotReady(code)));
+                responder.not_ready = Some((number, until));
+                responder.goes_back = true;
+                responder.pending_ack = Some((number, Syndrome::NotReady(code)));
             }
         }
-        Reply::Refuse(status) => {
+        Response::Nak(status) => {
             let nak = match status {
                 Status::RemoteAccess => Nak::RemoteAccess,
                 Status::RemoteOperation => Nak::RemoteOperation,
                 _ => Nak::InvalidRequest,
             };
-            // In error nothing is answered any more: that is entered when this has been told, after
-            // the answers to what came before.
-            responses.answer = Some((number, Syndrome::Negative(nak)));
-            responses.gives_up = true;
+            // In error nothing is sent any more: ERR is entered when this NAK has been sent, after
+            // the responses to earlier requests.
+            responder.pending_ack = Some((number, Syndrome::Negative(nak)));
+            responder.error_after_nak = true;
         }
-        Reply::OutOfSequence | Reply::Silence | Reply::LocalLost => (),
+        Response::SequenceError | Response::None | Response::RequesterFault => (),
     }
 }
 
@@ -174,72 +174,72 @@ fn request<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
     rq: &mut ReceiveQueue,
-    responses: &mut Responses<H>,
+    responder: &mut ResponderState<H>,
     packet: &Packet<'_>,
     bytes: &H::Packet,
-) -> Reply {
+) -> Response {
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, responses, packet, bytes, &mut head) else {
+    let Some(mut message) = assemble(core, responder, packet, bytes, &mut head) else {
         return refuse(cx, core);
     };
     let opcode = message.opcode;
-    // Each answer is kept, so no more may be asked for than there is room for (9.4.4).
-    if opcode.is_answered_with_data() && !responses.has_resource(core) {
+    // Each takes a resource, and there are as many as the peer was promised (9.4.4).
+    if opcode.has_response_data() && !responder.has_resource(core) {
         return refuse(cx, core);
     }
-    let reply = take(cx, core, rq, &mut message);
-    if reply != Reply::Acknowledge {
-        return reply;
+    let response = take(cx, core, rq, &mut message);
+    if response != Response::Acknowledge {
+        return response;
     }
-    responses.offset_in = message.offset.wrapping_add(message.length);
-    if opcode.is_answered_with_data() {
+    responder.offset_in = message.offset.wrapping_add(message.length);
+    if opcode.has_response_data() {
         let found = match message.bytes {
             Bytes::Packet { found, .. } if opcode.is_atomic() => Some(found),
             _ => None,
         };
-        responses.keep(
+        responder.add_resource(
             core,
             Resource {
                 psn: message.psn,
                 packets: message.packets,
-                msn: psn::advance(responses.msn, 1),
-                addr: responses.target.0,
-                rkey: responses.target.1,
+                msn: psn::advance(responder.msn, 1),
+                addr: responder.target.0,
+                rkey: responder.target.1,
                 length: message.total,
                 next: message.psn,
                 start: message.psn,
                 again: None,
                 found,
                 active: true,
-                answered: false,
+                responded: false,
             },
         );
     }
-    reply
+    response
 }
 
 /// A request that no packet of a sound peer makes (NAK Invalid Request, class C).
-fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) -> Reply {
+fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) -> Response {
     cx.counters.responder_errors.count(1);
     let handle = &core.init.handle;
     cx.host.qp_event(handle, QpEvent::RequestError);
-    Reply::Refuse(Status::RemoteInvalidRequest)
+    Response::Nak(Status::RemoteInvalidRequest)
 }
 
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
 ///
-/// One that asks learns of all that has come: the latest acknowledgement is for this one, too (C9-105),
-/// as far as every peer bears it ([`Responses::plain`]). Others are answered by their own number.
+/// If it asks, the newest acknowledgement is for it, too (C9-105), as far as every peer bears it
+/// ([`ResponderState::last_coalescable`]). Others are acknowledged by their own number.
 fn duplicate<H: Host>(
     cx: &mut Cx<'_, H>,
-    responses: &mut Responses<H>,
+    responder: &mut ResponderState<H>,
     packet: &Packet<'_>,
     mtu: Mtu,
 ) {
     cx.counters.duplicates.count(1);
     let number = packet.bth().psn.get();
-    let known = responses.resources.iter_mut().find(|resource| {
+    let known = responder.resources.iter_mut().find(|resource| {
         resource.packets != 0 && psn::within(number, resource.psn, resource.packets)
     });
     match (packet.rule().kind, known, packet.reth()) {
@@ -267,23 +267,23 @@ fn duplicate<H: Host>(
         }
         (Kind::Send | Kind::Write, _, _) => {
             let asks = packet.bth().wants_acknowledge();
-            let last = responses
-                .plain
-                .filter(|&plain| asks && psn::is_ahead(plain, number))
+            let last = responder
+                .last_coalescable
+                .filter(|&last_coalescable| asks && psn::is_ahead(last_coalescable, number))
                 .unwrap_or(number);
             // What is to be told already stays if it says no, or more than this.
-            let is_better = responses.answer.is_none_or(|(known, syndrome)| {
+            let is_better = responder.pending_ack.is_none_or(|(known, syndrome)| {
                 matches!(syndrome, Syndrome::Acknowledge(_)) && psn::is_ahead(last, known)
             });
             if is_better {
-                responses.answer = Some((last, Syndrome::Acknowledge(0)));
+                responder.pending_ack = Some((last, Syndrome::Acknowledge(0)));
             }
         }
         _ => (),
     }
 }
 
-/// Sends what there is to be answered, in the order of the requests.
+/// Sends the responses that are due, in the order of the requests.
 pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     if !matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd) {
         return Next::Idle;
@@ -293,17 +293,17 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         if qp.wire.tx_blocked_until.is_some_and(|until| until > cx.now) {
             return Next::Idle;
         }
-        // Before the answers, which may be many.
+        // Before the responses, which may be many.
         if qp.wire.notification.is_due() {
             if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = notify(cx, qp) {
-                qp.wire.block_tx(Sends::Answers, unsent, cx.now);
+                qp.wire.block_tx(Sends::Responses, unsent, cx.now);
                 return Next::Idle;
             }
         }
         // The one furthest behind what is expected next is the oldest.
         let place = qp
             .wire
-            .responses
+            .responder
             .resources
             .iter()
             .enumerate()
@@ -317,17 +317,17 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
             return Next::Again;
         }
         match respond(cx, qp, place) {
-            Ok(number) => qp.wire.responses.acknowledged_before(number),
+            Ok(number) => qp.wire.responder.drop_ack_before(number),
             Err(unsent @ (Unsent::Busy | Unsent::Full)) => {
-                qp.wire.block_tx(Sends::Answers, unsent, cx.now);
+                qp.wire.block_tx(Sends::Responses, unsent, cx.now);
                 return Next::Idle;
             }
-            Err(Unsent::Fault) if qp.wire.responses.has_answered(place) => {
-                // A read that was answered is asked for once more, and the memory is not there any
-                // more. Whoever has had the answer may have said so, and the memory may have been
+            Err(Unsent::Fault) if qp.wire.responder.has_responded(place) => {
+                // A read that had its response is asked for once more, and the memory is not there any
+                // more. Whoever has had the response may have said so, and the memory may have been
                 // deregistered. The request was on its way then, and no harm may come of it.
                 cx.counters.dropped.count(1);
-                if let Some(resource) = qp.wire.responses.resources.get_mut(place) {
+                if let Some(resource) = qp.wire.responder.resources.get_mut(place) {
                     resource.stop();
                 }
             }
@@ -335,35 +335,36 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 // The memory is not what it was when the read was accepted.
                 let number = qp
                     .wire
-                    .responses
+                    .responder
                     .resources
                     .get(place)
                     .map_or(0, |gone| gone.next().0);
                 cx.counters.responder_errors.count(1);
                 let handle = &qp.core.init.handle;
                 cx.host.qp_event(handle, QpEvent::AccessError);
-                qp.wire.responses.answer = Some((number, Syndrome::Negative(Nak::RemoteAccess)));
-                qp.wire.responses.gives_up = true;
-                for resource in qp.wire.responses.resources.iter_mut() {
+                qp.wire.responder.pending_ack =
+                    Some((number, Syndrome::Negative(Nak::RemoteAccess)));
+                qp.wire.responder.error_after_nak = true;
+                for resource in qp.wire.responder.resources.iter_mut() {
                     resource.stop();
                 }
             }
         }
     }
-    if qp.wire.responses.answer.is_some() {
+    if qp.wire.responder.pending_ack.is_some() {
         if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = acknowledge(cx, qp) {
-            qp.wire.block_tx(Sends::Answers, unsent, cx.now);
+            qp.wire.block_tx(Sends::Responses, unsent, cx.now);
             return Next::Idle;
         }
     }
-    if qp.wire.responses.gives_up {
+    if qp.wire.responder.error_after_nak {
         enter_error(qps, cx.host, &mut qp.core);
         return Next::Again;
     }
     Next::Idle
 }
 
-/// The acknowledgement header of an answer, after which `msn` messages have been carried out.
+/// The acknowledgement header of a response, after which `msn` messages have been carried out.
 fn aeth<H: Host>(core: &Core<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Syndrome) -> Aeth {
     let syndrome = match syndrome {
         // How many receive requests there are is looked up when it is told; of a shared queue's,
@@ -383,25 +384,25 @@ fn aeth<H: Host>(core: &Core<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Synd
 /// Sends the acknowledgement that is due.
 fn acknowledge<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
-    let Some((number, syndrome)) = wire.responses.answer else {
+    let Some((number, syndrome)) = wire.responder.pending_ack else {
         return Ok(());
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
-    headers.push(&aeth(core, rq, wire.responses.msn, syndrome));
+    headers.push(&aeth(core, rq, wire.responder.msn, syndrome));
     let nothing = Side::Inline(Inline(&[]));
-    let kind = Sends::Answers;
+    let kind = Sends::Responses;
     transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         cx.counters.naks_sent.count(1);
     }
-    wire.responses.answer = None;
+    wire.responder.pending_ack = None;
     Ok(())
 }
 
-/// Sends the next packet of an answer with data; answers its number.
+/// Sends the next packet of a response with data; answers its number.
 fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<u32, Unsent> {
     let Qp { core, rq, wire, .. } = qp;
-    let Some(&resource) = wire.responses.resources.get(place) else {
+    let Some(&resource) = wire.responder.resources.get(place) else {
         return Err(Unsent::Fault);
     };
     let (number, first, end) = resource.next();
@@ -412,12 +413,12 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
             original: found.into(),
         });
         let nothing = Side::Inline(Inline(&[]));
-        let kind = Sends::Answers;
+        let kind = Sends::Responses;
         transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
         cx.allowance.take_bytes(Budget::PACKET);
-        if let Some(resource) = wire.responses.resources.get_mut(place) {
+        if let Some(resource) = wire.responder.resources.get_mut(place) {
             resource.active = false;
-            resource.answered = true;
+            resource.responded = true;
         }
         return Ok(number);
     }
@@ -452,12 +453,12 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         length,
         keys: cx.keys,
         queue: &core.init.queue,
-        kind: Sends::Answers,
+        kind: Sends::Responses,
     };
     packet.send(cx.host, cx.counters, wire.route.as_mut())?;
     cx.allowance.take_bytes(length.max(Budget::PACKET));
     cx.counters.bytes.count(length.into());
-    if let Some(resource) = wire.responses.resources.get_mut(place) {
+    if let Some(resource) = wire.responder.resources.get_mut(place) {
         resource.sent();
     }
     Ok(number)

@@ -82,10 +82,10 @@ impl<H: Host> Wire<H> {
         }
     }
 
-    /// The oldest request is answered with data.
+    /// The response to the oldest request has data.
     fn awaits_data(&self) -> bool {
         self.record(self.requester.oldest)
-            .is_some_and(Record::is_answered_with_data)
+            .is_some_and(Record::has_response_data)
     }
 
     /// The oldest packet is sent again as a probe, to see what became of it. Answers whether it is sent alone.
@@ -134,8 +134,8 @@ impl<H: Host> Wire<H> {
         }
     }
 
-    /// The requester has to wait. Unless a packet is on its way that asks for an acknowledgement, or one that
-    /// is answered with data, the last one is sent again to ask, or else no acknowledgement would come. Answers
+    /// The requester has to wait. Unless a packet is on its way that asks for an acknowledgement, or one whose
+    /// response has data, the last one is sent again to ask, or else no acknowledgement would come. Answers
     /// whether it is.
     pub(super) fn request_ack(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let next = match self.record(self.requester.sending) {
@@ -161,10 +161,7 @@ impl<H: Host> Wire<H> {
             }
             index = index.wrapping_sub(1);
         }
-        if self
-            .record(index)
-            .is_some_and(Record::is_answered_with_data)
-        {
+        if self.record(index).is_some_and(Record::has_response_data) {
             return false;
         }
         let position = self.position();

@@ -15,7 +15,7 @@ use crate::{
     },
     operation::{
         ending::enter_error,
-        reply::Reply,
+        response::Response,
         uc, //
     },
     packet::{
@@ -70,7 +70,7 @@ pub(super) fn receive<H: Host>(
 ) {
     let Qp { core, rq, wire, .. } = qp;
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, &mut wire.responses, packet, bytes, &mut head) else {
+    let Some(mut message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
         // What is not made as the message needs it ends the message (C9-188).
         let number = packet.bth().psn.get();
         cx.counters
@@ -80,12 +80,12 @@ pub(super) fn receive<H: Host>(
         rq.set_psn(psn::advance(number, 1));
         return rq.abandon();
     };
-    let reply = uc::receive(cx, core, rq, &mut message);
-    match reply {
-        Reply::Acknowledge => {
-            wire.responses.offset_in = message.offset.wrapping_add(message.length)
+    let response = uc::receive(cx, core, rq, &mut message);
+    match response {
+        Response::Acknowledge => {
+            wire.responder.offset_in = message.offset.wrapping_add(message.length)
         }
-        Reply::Refuse(_) => enter_error(qps, cx.host, core),
+        Response::Nak(_) => enter_error(qps, cx.host, core),
         _ => (),
     }
 }

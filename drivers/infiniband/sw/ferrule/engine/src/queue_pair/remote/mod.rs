@@ -2,12 +2,12 @@
 
 //! State of a queue pair whose peer is elsewhere.
 
-pub(crate) mod completer;
+pub(crate) mod completer_state;
 pub(crate) mod gap;
 pub(crate) mod notification;
 pub(crate) mod record;
-pub(crate) mod requester;
-pub(crate) mod response;
+pub(crate) mod requester_state;
+pub(crate) mod responder_state;
 pub(crate) mod retransmit_state;
 pub(crate) mod state;
 pub(crate) mod tail_loss_probe;

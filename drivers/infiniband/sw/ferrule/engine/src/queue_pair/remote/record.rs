@@ -35,7 +35,7 @@ pub(crate) enum Mark {
     None,
     /// It has registered a region, before its turn to end.
     Registered,
-    /// A read that was asked for in parts, or again: its answers may begin and end anywhere.
+    /// A read that was asked for in parts, or again: its responses may begin and end anywhere.
     Parted,
 }
 
@@ -51,7 +51,7 @@ impl Record {
         self.opcode == abi::wr_opcode::RDMA_READ
     }
 
-    pub(crate) fn is_answered_with_data(&self) -> bool {
+    pub(crate) fn has_response_data(&self) -> bool {
         self.is_read()
             || matches!(
                 self.opcode,

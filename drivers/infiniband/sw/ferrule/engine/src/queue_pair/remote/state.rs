@@ -16,14 +16,14 @@ use crate::{
     packet::opcode::Kind,
     queue_pair::{
         remote::{
-            completer::Completer,
+            completer_state::CompleterState,
             notification::Notification,
             record::Record,
-            requester::{
-                Requester,
+            requester_state::{
+                RequesterState,
                 REQUESTS, //
             },
-            response::Responses, //
+            responder_state::ResponderState, //
         },
         send_queue::SendQueue, //
     },
@@ -37,12 +37,12 @@ pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
 pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
     pub(crate) route: Option<H::Route>,
-    pub(crate) requester: Requester<H>,
-    pub(crate) completer: Completer<H>,
-    pub(crate) responses: Responses<H>,
+    pub(crate) requester: RequesterState<H>,
+    pub(crate) completer: CompleterState<H>,
+    pub(crate) responder: ResponderState<H>,
     /// The CNP that marks on the peer's requests call for.
     pub(crate) notification: Notification,
-    /// The host had no room for a packet: until then nothing is sent, neither requests nor answers.
+    /// The host had no room for a packet: until then nothing is sent, neither requests nor responses.
     pub(crate) tx_blocked_until: Option<u64>,
     /// When both reorder buffers are cleared, unless a missing packet comes before.
     pub(crate) reorder_expires: Option<u64>,
@@ -53,9 +53,9 @@ impl<H: Host> Wire<H> {
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
             route: None,
-            requester: Requester::new()?,
-            completer: Completer::new()?,
-            responses: Responses::new()?,
+            requester: RequesterState::new()?,
+            completer: CompleterState::new()?,
+            responder: ResponderState::new()?,
             notification: Notification::default(),
             tx_blocked_until: None,
             reorder_expires: None,
@@ -67,7 +67,7 @@ impl<H: Host> Wire<H> {
         self.stop(0);
         self.requester.ssn = 0;
         self.requester.lsn = None;
-        self.responses.reset();
+        self.responder.reset();
         self.set_psn(0);
     }
 
@@ -95,7 +95,7 @@ impl<H: Host> Wire<H> {
         self.clear_reorder_buffers();
         self.notification = Notification::default();
         self.tx_blocked_until = None;
-        self.responses.stop();
+        self.responder.stop();
     }
 
     /// The peer was elsewhere, or was not, and now it is the other way round: what has not ended is
@@ -118,7 +118,7 @@ impl<H: Host> Wire<H> {
             || self.requester.full_until.is_some()
     }
 
-    /// A packet of a request or of an answer was not sent: for a while nothing is; but answers are where the
+    /// A packet of a request or of a response was not sent: for a while nothing is; but responses are where the
     /// queue pair's own requests are too many.
     pub(crate) fn block_tx(&mut self, kind: Sends, unsent: Unsent, now: u64) {
         let until = Some(now.saturating_add(unsent.wait()));
@@ -159,7 +159,7 @@ impl<H: Host> Wire<H> {
 
     /// Drops all out-of-order packets.
     pub(crate) fn clear_reorder_buffers(&mut self) {
-        self.responses.reorder.clear();
+        self.responder.reorder.clear();
         self.completer.reorder.clear();
         self.reorder_expires = None;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of the requests of a peer that is elsewhere, until it has had its answers.
+//! State of the responder for a remote peer: its requests, until it has had the responses.
 
 use crate::{
     base::{
@@ -18,21 +18,21 @@ use crate::{
 /// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
 pub(crate) const SPAN: u32 = 1 << 23;
 
-/// Once in so many packets, a power of two, resources are looked at that are too old.
-const LOOK: u32 = 1 << 22;
+/// Once in so many packets, a power of two, resources that are too old are dropped.
+const STALE_CHECK: u32 = 1 << 22;
 
-/// A request of the peer that is answered with data.
+/// A responder resource: a request of the peer whose response has data (a READ or an atomic operation).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Resource {
     pub(crate) psn: u32,
     pub(crate) packets: u32,
-    /// Messages carried out with this one (24 bits), which all packets of the answer tell.
+    /// Messages carried out with this one (24 bits): the MSN in all packets of the response.
     pub(crate) msn: u32,
     /// What is read; of an atomic operation nothing.
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
-    /// The sequence number with which the answer goes on, and that with which it began.
+    /// The sequence number of the response's next packet, and that of its first one.
     pub(crate) next: u32,
     pub(crate) start: u32,
     /// Packets of it that are asked for again, though what is behind them is not: the next one, the
@@ -40,10 +40,10 @@ pub(crate) struct Resource {
     pub(crate) again: Option<(u32, u32, u32)>,
     /// What an atomic operation found.
     pub(crate) found: Option<u64>,
-    /// The answer is under way.
+    /// The response is under way.
     pub(crate) active: bool,
-    /// The answer has been given in full at least once.
-    pub(crate) answered: bool,
+    /// The response has been sent in full at least once.
+    pub(crate) responded: bool,
 }
 
 impl Resource {
@@ -75,74 +75,72 @@ impl Resource {
         } else {
             self.next = next;
             self.active = !is_last;
-            self.answered |= is_last;
+            self.responded |= is_last;
         }
     }
 }
 
-/// What a queue pair needs to answer a peer that is elsewhere, beyond what it needs for local peers.
-pub(crate) struct Responses<H: Host> {
+/// What the responder knows of a remote peer, beyond what it needs for local ones.
+pub(crate) struct ResponderState<H: Host> {
     /// Messages carried out (24 bits).
     pub(crate) msn: u32,
     /// The last packet carried out that the acknowledgement of an earlier one may name.
     ///
     /// By the specification that could be any, but not every peer bears it. rdma_rxe takes the
-    /// acknowledgement of what is answered with data for the answer. And when it is sending a message of
-    /// several packets again and hears of the last one, which it has not sent yet, then it does not complete
+    /// acknowledgement of a READ or an atomic operation for the response. And when it is sending a message of
+    /// several packets again and the last one is acknowledged, which it has not sent yet, then it does not complete
     /// the message, and has nothing more to send again by its account: if the next acknowledgement is lost,
-    /// it waits for ever. So the end of such a message is acknowledged to who asks by that packet alone.
-    pub(crate) plain: Option<u32>,
-    /// Packets are missing, or the peer is to come again later.
-    pub(crate) refused: Gap,
-    /// The packet of which the peer was told last that there was no receive request for it, and until when
-    /// what comes of it was sent before the peer heard that.
+    /// it waits for ever. So the last packet of such a message is acknowledged only if it asks itself.
+    pub(crate) last_coalescable: Option<u32>,
+    /// Packets are missing, or the peer is to send a packet again later.
+    pub(crate) gap: Gap,
+    /// The packet that got the last RNR NAK, and until when copies of it were sent before the peer had that NAK.
     pub(crate) not_ready: Option<(u32, u64)>,
-    /// That was told of the packet that is missing, so the peer sends again all behind it, too, and not the
-    /// packet alone.
+    /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
     pub(crate) goes_back: bool,
     /// The reorder buffer of requests.
     pub(crate) reorder: H::Reorder,
-    /// A request was refused: the queue pair is in error as soon as the peer has been told.
-    pub(crate) gives_up: bool,
+    /// A request was refused: the queue pair enters ERR as soon as the NAK has been sent.
+    pub(crate) error_after_nak: bool,
     /// Where the write goes that is under way, its length, and the bytes of the message so far.
     pub(crate) target: (u64, u32),
     pub(crate) total: u32,
     pub(crate) offset_in: u32,
-    /// What the peer is to be told: up to where, and what.
-    pub(crate) answer: Option<(u32, Syndrome)>,
+    /// The acknowledgement or NAK that is to be sent, and its sequence number.
+    pub(crate) pending_ack: Option<(u32, Syndrome)>,
     pub(crate) resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
     /// Which of these is used next.
     next_resource: u8,
 }
 
-impl<H: Host> Responses<H> {
+impl<H: Host> ResponderState<H> {
     /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
             msn: 0,
-            plain: None,
-            refused: Gap::default(),
+            last_coalescable: None,
+            gap: Gap::default(),
             not_ready: None,
             goes_back: false,
             reorder: H::Reorder::default(),
-            gives_up: false,
+            error_after_nak: false,
             target: (0, 0),
             total: 0,
             offset_in: 0,
-            answer: None,
+            pending_ack: None,
             resources: H::boxed_array(|_| Resource::default())?,
             next_resource: 0,
         })
     }
 
-    /// Forgets what [`Responses::stop`] leaves, as in RESET.
+    /// Forgets what [`ResponderState::stop`] leaves, as in RESET.
     pub(crate) fn reset(&mut self) {
         self.msn = 0;
-        self.plain = None;
-        self.refused = Gap::default();
+        self.last_coalescable = None;
+        self.gap = Gap::default();
         self.not_ready = None;
         self.goes_back = false;
-        self.gives_up = false;
+        self.error_after_nak = false;
         self.target = (0, 0);
         self.total = 0;
         self.offset_in = 0;
@@ -150,27 +148,29 @@ impl<H: Host> Responses<H> {
         self.next_resource = 0;
     }
 
-    /// Packet `number` of an answer with data has been sent. It acknowledges all before it, and answers leave in
-    /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of something before it is not sent any more.
-    pub(crate) fn acknowledged_before(&mut self, number: u32) {
-        if let Some((last, Syndrome::Acknowledge(_))) = self.answer {
+    /// Packet `number` of a response with data has been sent. It acknowledges all before it, and responses leave in
+    /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of an earlier packet is dropped.
+    pub(crate) fn drop_ack_before(&mut self, number: u32) {
+        if let Some((last, Syndrome::Acknowledge(_))) = self.pending_ack {
             if psn::is_ahead(number, last) {
-                self.answer = None;
+                self.pending_ack = None;
             }
         }
     }
 
-    /// What the peer was to be told is missing, or not to be taken yet, has been taken after all. What was
-    /// to be acknowledged before it, is.
+    /// The packet that a NAK was to report has been taken after all. An acknowledgement of the packets before it
+    /// takes the place of the NAK.
     pub(crate) fn withdraw_refusal(&mut self) {
-        if !matches!(self.answer, None | Some((_, Syndrome::Acknowledge(_)))) {
-            self.answer = self.plain.map(|plain| (plain, Syndrome::Acknowledge(0)));
+        if !matches!(self.pending_ack, None | Some((_, Syndrome::Acknowledge(_)))) {
+            self.pending_ack = self
+                .last_coalescable
+                .map(|last_coalescable| (last_coalescable, Syndrome::Acknowledge(0)));
         }
     }
 
-    /// Nothing is to be answered any more.
+    /// Nothing is to be sent any more.
     pub(crate) fn stop(&mut self) {
-        self.answer = None;
+        self.pending_ack = None;
         for resource in self.resources.iter_mut() {
             resource.stop();
         }
@@ -187,27 +187,27 @@ impl<H: Host> Responses<H> {
         }
     }
 
-    /// Whether the peer may ask for one more answer with data.
+    /// Whether a resource is free for one more READ or atomic operation.
     pub(crate) fn has_resource(&self, core: &Core<H>) -> bool {
         self.resources
             .get(self.next_place(core))
-            .is_some_and(|resource| !resource.active || resource.answered)
+            .is_some_and(|resource| !resource.active || resource.responded)
     }
 
-    /// A request of so many packets from `number` on is carried out.
+    /// A request of so many packets from `number` on is carried out: forgets resources that are too old, now and then.
     #[inline]
-    pub(crate) fn passed(&mut self, number: u32, packets: u32) {
-        let since = number & LOOK.wrapping_sub(1);
-        if since.wrapping_add(packets) >= LOOK {
-            self.forget_old(number);
-            self.forget_old(psn::advance(number, packets));
+    pub(crate) fn forget_stale(&mut self, number: u32, packets: u32) {
+        let since = number & STALE_CHECK.wrapping_sub(1);
+        if since.wrapping_add(packets) >= STALE_CHECK {
+            self.forget_before(number);
+            self.forget_before(psn::advance(number, packets));
         }
     }
 
-    /// Forgets requests whose answers nobody can wait for any more when packet `number` comes: soon their
+    /// Forgets requests whose responses nobody can wait for any more when packet `number` comes: soon their
     /// numbers are those of others.
     #[cold]
-    fn forget_old(&mut self, number: u32) {
+    fn forget_before(&mut self, number: u32) {
         for resource in self.resources.iter_mut() {
             if psn::distance(resource.psn, number) >= SPAN {
                 *resource = Resource::default();
@@ -215,9 +215,9 @@ impl<H: Host> Responses<H> {
         }
     }
 
-    /// Keeps what is to be answered in the place of the oldest one.
-    pub(crate) fn keep(&mut self, core: &Core<H>, resource: Resource) {
-        self.passed(resource.psn, resource.packets);
+    /// Adds a resource in the place of the oldest one.
+    pub(crate) fn add_resource(&mut self, core: &Core<H>, resource: Resource) {
+        self.forget_stale(resource.psn, resource.packets);
         let place = self.next_place(core);
         if let Some(old) = self.resources.get_mut(place) {
             *old = resource;
@@ -225,10 +225,10 @@ impl<H: Host> Responses<H> {
         self.next_resource = place.wrapping_add(1) as u8;
     }
 
-    /// Whether a resource's answer has been given in full at least once.
-    pub(crate) fn has_answered(&self, place: usize) -> bool {
+    /// Whether a response has been sent in full at least once.
+    pub(crate) fn has_responded(&self, place: usize) -> bool {
         self.resources
             .get(place)
-            .is_some_and(|resource| resource.answered)
+            .is_some_and(|resource| resource.responded)
     }
 }

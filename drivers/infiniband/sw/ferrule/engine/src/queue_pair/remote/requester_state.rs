@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the requester knows: which requests are on their way, where it is, and how much it may send.
+//! State of the requester: which requests are on their way, where it stands, and how much it may send.
 
 use crate::{
     base::host::Host,
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const REQUESTS: u32 = 64;
 
 /// What the requester knows of its requests and of the way to the peer.
-pub(crate) struct Requester<H: Host> {
+pub(crate) struct RequesterState<H: Host> {
     pub(crate) records: H::Box<[Record; REQUESTS as usize]>,
     /// The slot of the oldest request that has not ended.
     pub(crate) oldest: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Requester<H: Host> {
     pub(crate) rnr_until: Option<u64>,
     /// The packet of which that was said.
     pub(crate) rnr_psn: u32,
-    /// So many requests are on their way that none is sent until then. Answers are.
+    /// So many requests are on their way that none is sent until then. Responses are.
     pub(crate) full_until: Option<u64>,
     /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
     /// they have come: for all that is known, the responder heard of that part alone, and then what
@@ -58,7 +58,7 @@ pub(crate) struct Requester<H: Host> {
     pub(crate) ack_requested: u32,
 }
 
-impl<H: Host> Requester<H> {
+impl<H: Host> RequesterState<H> {
     /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a responder answers.
+//! The responses of a responder.
 
 use crate::base::status::Status;
 
-/// How the requester is answered.
+/// What the requester gets for a segment of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// The piece has arrived.
+pub(crate) enum Response {
+    /// An acknowledgement: the segment has arrived.
     Acknowledge,
-    /// There is no receive request; the code of the time to wait.
+    /// An RNR NAK: there is no receive request. The code of the time to wait.
     NotReady(u8),
-    /// An earlier packet was expected.
-    OutOfSequence,
-    /// The request is refused: how it ends at the requester. The responder is in error.
-    Refuse(Status),
-    /// Nobody answers.
-    Silence,
+    /// A NAK: an earlier packet was expected (PSN sequence error).
+    SequenceError,
+    /// Any other NAK: how the request ends at the requester. The responder is in error.
+    Nak(Status),
+    /// Nothing.
+    None,
     /// The requester's own memory could not be reached.
-    LocalLost,
+    RequesterFault,
 }
 
 /// Why a message is refused.
