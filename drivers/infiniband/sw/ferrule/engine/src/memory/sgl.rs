@@ -44,20 +44,24 @@ impl Cursor {
     }
 }
 
-/// Bytes in pieces, as one side of a copy has them.
+/// Bytes in fragments, as one side of a copy has them.
 ///
-/// A copy whose sides are of known kinds has no kinds to tell apart, piece by piece.
-pub(crate) trait Pieces<H: Host> {
-    /// The next piece, and how many of `at_most` bytes it has; `None` if the key check forbids it
+/// A copy whose sides are of known kinds has no kinds to tell apart, fragment by fragment.
+pub(crate) trait Fragments<H: Host> {
+    /// The next fragment, and how many of `at_most` bytes it has; `None` if the key check forbids it
     /// or the side is at its end.
-    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)>;
+    fn fragment<'b>(
+        &'b mut self,
+        keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)>;
 
-    /// Goes on by `length` bytes, of the piece that was answered last.
+    /// Goes on by `length` bytes, of the fragment that was answered last.
     fn advance(&mut self, length: u32);
 }
 
-/// The next bytes of a side that lie in one piece.
-pub(crate) enum Piece<'a, H: Host> {
+/// The next bytes of a side that lie in one fragment.
+pub(crate) enum Fragment<'a, H: Host> {
     Private(&'a [u8]),
     Packet {
         packet: &'a H::Packet,
@@ -70,14 +74,18 @@ pub(crate) enum Piece<'a, H: Host> {
 }
 
 /// Inline data of a request, or whatever else is not shared, of which the first bytes have been used.
-pub(crate) struct Inline<'a>(pub(crate) &'a [u8]);
+pub(crate) struct PrivateBytes<'a>(pub(crate) &'a [u8]);
 
-impl<H: Host> Pieces<H> for Inline<'_> {
+impl<H: Host> Fragments<H> for PrivateBytes<'_> {
     #[inline(always)]
-    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+    fn fragment<'b>(
+        &'b mut self,
+        _keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)> {
         let length = self.0.len().min(at_most as usize);
-        let piece = self.0.get(..length)?;
-        (length != 0).then_some((Piece::Private(piece), length as u32))
+        let fragment = self.0.get(..length)?;
+        (length != 0).then_some((Fragment::Private(fragment), length as u32))
     }
 
     #[inline(always)]
@@ -93,12 +101,16 @@ pub(crate) struct InPacket<'a, H: Host> {
     pub(crate) offset: usize,
 }
 
-impl<H: Host> Pieces<H> for InPacket<'_, H> {
+impl<H: Host> Fragments<H> for InPacket<'_, H> {
     #[inline(always)]
-    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+    fn fragment<'b>(
+        &'b mut self,
+        _keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)> {
         // Whoever copies out of a packet knows how many bytes it has.
         let InPacket { packet, offset } = *self;
-        Some((Piece::Packet { packet, offset }, at_most))
+        Some((Fragment::Packet { packet, offset }, at_most))
     }
 
     #[inline(always)]
@@ -115,9 +127,13 @@ pub(crate) struct Sgl<'a> {
     pub(crate) cursor: &'a mut Cursor,
 }
 
-impl<H: Host> Pieces<H> for Sgl<'_> {
+impl<H: Host> Fragments<H> for Sgl<'_> {
     #[inline(always)]
-    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+    fn fragment<'b>(
+        &'b mut self,
+        keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)> {
         loop {
             let entry = self.entries.get(self.cursor.entry)?;
             let rest = entry.length.get().wrapping_sub(self.cursor.offset);
@@ -139,7 +155,7 @@ impl<H: Host> Pieces<H> for Sgl<'_> {
                     peer_of: None,
                 })
                 .ok()?;
-            break Some((Piece::Memory { region, offset }, length));
+            break Some((Fragment::Memory { region, offset }, length));
         }
     }
 
@@ -179,12 +195,16 @@ impl<'a, H: Host> Memory<'a, H> {
     }
 }
 
-impl<H: Host> Pieces<H> for Memory<'_, H> {
+impl<H: Host> Fragments<H> for Memory<'_, H> {
     #[inline(always)]
-    fn piece<'b>(&'b mut self, _keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+    fn fragment<'b>(
+        &'b mut self,
+        _keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)> {
         let length = at_most.min(self.left);
         let (region, offset) = (self.region?, self.offset);
-        (length != 0).then_some((Piece::Memory { region, offset }, length))
+        (length != 0).then_some((Fragment::Memory { region, offset }, length))
     }
 
     #[inline(always)]
@@ -196,29 +216,33 @@ impl<H: Host> Pieces<H> for Memory<'_, H> {
 
 /// One side of a copy, of a kind that shows when it is made.
 pub(crate) enum Side<'a, H: Host> {
-    Inline(Inline<'a>),
+    Private(PrivateBytes<'a>),
     Packet(InPacket<'a, H>),
     List(Sgl<'a>),
     Memory(Memory<'a, H>),
 }
 
-impl<H: Host> Pieces<H> for Side<'_, H> {
+impl<H: Host> Fragments<H> for Side<'_, H> {
     #[inline]
-    fn piece<'b>(&'b mut self, keys: &'b Keys<H>, at_most: u32) -> Option<(Piece<'b, H>, u32)> {
+    fn fragment<'b>(
+        &'b mut self,
+        keys: &'b Keys<H>,
+        at_most: u32,
+    ) -> Option<(Fragment<'b, H>, u32)> {
         match self {
-            Side::Inline(bytes) => bytes.piece(keys, at_most),
-            Side::Packet(packet) => packet.piece(keys, at_most),
-            Side::List(list) => list.piece(keys, at_most),
-            Side::Memory(memory) => memory.piece(keys, at_most),
+            Side::Private(bytes) => bytes.fragment(keys, at_most),
+            Side::Packet(packet) => packet.fragment(keys, at_most),
+            Side::List(list) => list.fragment(keys, at_most),
+            Side::Memory(memory) => memory.fragment(keys, at_most),
         }
     }
 
     #[inline]
     fn advance(&mut self, length: u32) {
         match self {
-            Side::Inline(bytes) => Pieces::<H>::advance(bytes, length),
+            Side::Private(bytes) => Fragments::<H>::advance(bytes, length),
             Side::Packet(packet) => packet.advance(length),
-            Side::List(list) => Pieces::<H>::advance(list, length),
+            Side::List(list) => Fragments::<H>::advance(list, length),
             Side::Memory(memory) => memory.advance(length),
         }
     }
@@ -239,46 +263,46 @@ pub(crate) enum Unreachable {
 #[inline(always)]
 pub(crate) fn copy<H: Host>(
     keys: &Keys<H>,
-    source: &mut impl Pieces<H>,
-    target: &mut impl Pieces<H>,
+    source: &mut impl Fragments<H>,
+    target: &mut impl Fragments<H>,
     length: u32,
 ) -> Result<(), Unreachable> {
     let mut left = length;
     while left != 0 {
-        left = left.wrapping_sub(copy_piece(keys, source, target, left)?);
+        left = left.wrapping_sub(copy_fragment(keys, source, target, left)?);
     }
     Ok(())
 }
 
-/// Copies what lies in one piece on both sides, `at_most` so many bytes, and answers how many it was.
+/// Copies what lies in one fragment on both sides, `at_most` so many bytes, and answers how many it was.
 #[inline(always)]
-fn copy_piece<H: Host>(
+fn copy_fragment<H: Host>(
     keys: &Keys<H>,
-    source: &mut impl Pieces<H>,
-    target: &mut impl Pieces<H>,
+    source: &mut impl Fragments<H>,
+    target: &mut impl Fragments<H>,
     at_most: u32,
 ) -> Result<u32, Unreachable> {
-    let Some((from, at_most)) = source.piece(keys, at_most) else {
+    let Some((from, at_most)) = source.fragment(keys, at_most) else {
         return Err(Unreachable::Source);
     };
     let Some((
-        Piece::Memory {
+        Fragment::Memory {
             region: to,
             offset: to_offset,
         },
         length,
-    )) = target.piece(keys, at_most)
+    )) = target.fragment(keys, at_most)
     else {
         return Err(Unreachable::Target);
     };
     // Which of the two sides failed is not told; the key check allowed both.
     let copied = match from {
-        Piece::Private(bytes) => {
+        Fragment::Private(bytes) => {
             let bytes = bytes.get(..length as usize).ok_or(Unreachable::Source)?;
             to.write(to_offset, bytes)
         }
-        Piece::Packet { packet, offset } => packet.copy(offset, to, to_offset, length as usize),
-        Piece::Memory {
+        Fragment::Packet { packet, offset } => packet.copy(offset, to, to_offset, length as usize),
+        Fragment::Memory {
             region: from,
             offset: from_offset,
         } => H::Region::copy(from, from_offset, to, to_offset, length as usize),
@@ -296,18 +320,20 @@ fn copy_piece<H: Host>(
 /// [`Fault`] if they cannot be read, or there is no room for them; some may have been copied.
 pub(crate) fn gather<H: Host>(
     keys: &Keys<H>,
-    source: &mut impl Pieces<H>,
+    source: &mut impl Fragments<H>,
     to: &mut impl Sink<H::Region>,
     length: u32,
 ) -> Result<(), Fault> {
     let mut left = length;
     while left != 0 {
-        let (from, length) = source.piece(keys, left).ok_or(Fault)?;
+        let (from, length) = source.fragment(keys, left).ok_or(Fault)?;
         match from {
-            Piece::Private(bytes) => to.put(bytes.get(..length as usize).ok_or(Fault)?)?,
-            Piece::Memory { region, offset } => to.put_memory(region, offset, length as usize)?,
+            Fragment::Private(bytes) => to.put(bytes.get(..length as usize).ok_or(Fault)?)?,
+            Fragment::Memory { region, offset } => {
+                to.put_memory(region, offset, length as usize)?
+            }
             // Packets are not forwarded.
-            Piece::Packet { .. } => return Err(Fault),
+            Fragment::Packet { .. } => return Err(Fault),
         }
         source.advance(length);
         left = left.wrapping_sub(length);

@@ -26,7 +26,7 @@ use crate::{
         fast,
         sgl::{
             Cursor,
-            Inline,
+            PrivateBytes,
             Sgl,
             Side, //
         },
@@ -316,7 +316,7 @@ impl SendRequest {
     ) -> Side<'a, H> {
         if self.is_inline() {
             let bytes = self.payload.inline(self.length as usize);
-            Side::Inline(Inline(bytes.get(offset as usize..).unwrap_or(&[])))
+            Side::Private(PrivateBytes(bytes.get(offset as usize..).unwrap_or(&[])))
         } else {
             Side::List(Sgl {
                 pd,

@@ -23,8 +23,8 @@ use crate::{
         key::Keys,
         sgl::{
             self,
+            Fragments,
             Memory,
-            Pieces,
             Side,
             Unreachable, //
         },
@@ -56,7 +56,7 @@ use crate::{
     },
 };
 
-/// Takes a piece of a message from a peer.
+/// Takes a segment of a message from a peer.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
@@ -107,7 +107,7 @@ pub(crate) fn receive<H: Host>(
     Response::Nak(status)
 }
 
-/// Judges the piece, places its bytes and completes the receive request it may end.
+/// Judges the segment, places its bytes and completes the receive request it may end.
 #[inline(always)]
 pub(crate) fn accept<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -172,7 +172,7 @@ pub(crate) fn accept<H: Host>(
     Ok(response)
 }
 
-/// Places the bytes of a piece of a SEND or an RDMA WRITE.
+/// Places the bytes of a segment of a SEND or an RDMA WRITE.
 #[inline(always)]
 fn place<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -216,7 +216,7 @@ fn place<H: Host>(
             copy(cx.keys, message, &mut rq.target())
         }
         _ => {
-            // Checked for the whole range before a byte is placed, and again with every piece, for
+            // Checked for the whole range before a byte is placed, and again with every segment, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
             let memory = Memory::opened(cx.keys, &whole, message.offset);
@@ -237,17 +237,17 @@ fn place<H: Host>(
     }
 }
 
-/// Copies the bytes of a piece from the requester's side: for each kind that this may be by itself,
+/// Copies the bytes of a segment from the requester's side: for each kind that this may be by itself,
 /// so that no copy has kinds to tell apart.
 #[inline(always)]
 fn copy<H: Host>(
     keys: &Keys<H>,
     message: &mut Message<'_, H>,
-    target: &mut impl Pieces<H>,
+    target: &mut impl Fragments<H>,
 ) -> Result<(), Unreachable> {
     let length = message.length;
     match message.local() {
-        Side::Inline(mut bytes) => sgl::copy(keys, &mut bytes, target, length),
+        Side::Private(mut bytes) => sgl::copy(keys, &mut bytes, target, length),
         Side::Packet(mut packet) => sgl::copy(keys, &mut packet, target, length),
         Side::List(mut list) => sgl::copy(keys, &mut list, target, length),
         Side::Memory(mut memory) => sgl::copy(keys, &mut memory, target, length),

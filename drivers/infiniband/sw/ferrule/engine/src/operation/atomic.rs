@@ -16,7 +16,7 @@ use crate::{
     },
     memory::sgl::{
         self,
-        Inline, //
+        PrivateBytes, //
     },
     object::request::{
         Opcode,
@@ -69,7 +69,7 @@ pub(crate) fn execute<H: Host>(
         return Ok(Response::Acknowledge);
     }
     let before = before.to_ne_bytes();
-    let mut source = Inline(&before);
+    let mut source = PrivateBytes(&before);
     match sgl::copy(cx.keys, &mut source, &mut message.local(), WORD) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(_) => Ok(Response::RequesterFault),

@@ -19,7 +19,7 @@ use crate::{
     },
     memory::sgl::{
         self,
-        Inline,
+        PrivateBytes,
         Unreachable, //
     },
     object::request::{
@@ -144,7 +144,7 @@ fn take<H: Host>(
     let with_imm = message.opcode == Opcode::SendWithImm;
     let mut copied = sgl::copy(
         cx.keys,
-        &mut Inline(&area.header),
+        &mut PrivateBytes(&area.header),
         &mut rq.target(),
         grh::LENGTH,
     );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A piece of a message on its way to the responder, whether it came through memory or by packet.
+//! A segment of a message on its way to the responder, whether it came through memory or by packet.
 
 use crate::{
     base::{
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Where the requester has its side of a piece.
+/// Where the requester has its side of a segment.
 pub(crate) enum Bytes<'a, H: Host> {
     /// In the memory of a queue pair on the same engine, as its request names it.
     Request {
@@ -53,7 +53,7 @@ pub(crate) enum Bytes<'a, H: Host> {
     },
 }
 
-/// A piece of a message, as the responder sees it.
+/// A segment of a message, as the responder sees it.
 pub(crate) struct Message<'a, H: Host> {
     /// The sender's number.
     pub(crate) from: u32,
@@ -61,17 +61,17 @@ pub(crate) struct Message<'a, H: Host> {
     /// What the sender asks for: of interest are address, key, data, operands and `SOLICITED`.
     pub(crate) head: &'a abi::SendWqe,
     /// The bytes of the whole message. As far as they are known: the packets of a SEND do not tell
-    /// before the last one, and until then these are the bytes up to the end of this piece.
+    /// before the last one, and until then these are the bytes up to the end of this segment.
     pub(crate) total: u32,
-    /// The bytes of the message before this piece.
+    /// The bytes of the message before this segment.
     pub(crate) offset: u32,
-    /// The bytes of this piece.
+    /// The bytes of this segment.
     pub(crate) length: u32,
-    /// The piece begins the message.
+    /// The segment begins the message.
     pub(crate) is_first: bool,
-    /// The piece ends the message.
+    /// The segment ends the message.
     pub(crate) is_last: bool,
-    /// The sequence number of the first packet, and how many packets the piece takes.
+    /// The sequence number of the first packet, and how many packets the segment takes.
     pub(crate) psn: u32,
     pub(crate) packets: u32,
     pub(crate) bytes: Bytes<'a, H>,
@@ -111,7 +111,7 @@ impl<H: Host> Message<'_, H> {
         }
     }
 
-    /// The requester's side of the copy: where the bytes of the piece lie, or where they belong.
+    /// The requester's side of the copy: where the bytes of the segment lie, or where they belong.
     #[inline(always)]
     pub(crate) fn local(&mut self) -> Side<'_, H> {
         match &mut self.bytes {
@@ -129,7 +129,7 @@ impl<H: Host> Message<'_, H> {
 }
 
 impl SendQueue {
-    /// The next piece of the request at hand, of `length` bytes.
+    /// The next segment of the request at hand, of `length` bytes.
     pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_, H> {
         let request = &self.request;
         Message {

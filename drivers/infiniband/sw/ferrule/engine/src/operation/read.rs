@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Hands a piece of what the peer asks for to it.
+/// Hands a segment of what the peer asks for to it.
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &Core<H>,
@@ -35,14 +35,14 @@ pub(crate) fn execute<H: Host>(
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
         return Err(Refusal::InvalidRequest);
     }
-    // Checked for the whole range before a byte is handed out, and again with every piece.
+    // Checked for the whole range before a byte is handed out, and again with every segment.
     let whole = message.remote(core, Access::REMOTE_READ);
     let mut source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
         return Ok(Response::Acknowledge);
     }
-    let piece = message.length;
-    match sgl::copy(cx.keys, &mut source, &mut message.local(), piece) {
+    let length = message.length;
+    match sgl::copy(cx.keys, &mut source, &mut message.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Source) => Err(Refusal::Access),
         Err(Unreachable::Target) => Ok(Response::RequesterFault),

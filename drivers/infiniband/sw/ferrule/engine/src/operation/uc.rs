@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Takes a piece of a message from a peer.
+/// Takes a segment of a message from a peer.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`], which the peer
 /// does not get to know.

@@ -62,11 +62,11 @@ pub(crate) fn drop_too_long<H: Host>(
     }
 }
 
-/// Why a piece of an unreliable service was not sent.
+/// Why a segment of an unreliable service was not sent.
 pub(crate) enum Unfinished {
     /// The request ends with an error.
     Failed(Status),
-    /// The host has no room for a packet: the same piece again after so many nanoseconds.
+    /// The host has no room for a packet: the same segment again after so many nanoseconds.
     Later(u64),
 }
 

@@ -204,7 +204,7 @@ impl ReceiveQueue {
         self.cursor = Cursor::default();
     }
 
-    /// Goes on behind a piece that was dropped.
+    /// Goes on behind a segment that was dropped.
     pub(crate) fn skip(&mut self, psn: u32, packets: u32) {
         self.psn = psn::advance(psn, packets);
     }

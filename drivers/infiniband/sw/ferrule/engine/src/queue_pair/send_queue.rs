@@ -28,8 +28,8 @@ use crate::{
     },
 };
 
-/// The most bytes of a message that are sent in one piece: a multiple of every path MTU.
-const PIECE: u32 = 256 * 1024;
+/// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
+const MAX_SEGMENT: u32 = 256 * 1024;
 
 /// What the requester waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,11 +306,11 @@ impl SendQueue {
         }
     }
 
-    /// The bytes of the next piece: as many as the turn allows, and whole packets but for the last.
+    /// The bytes of the next segment: as many as the turn allows, and whole packets but for the last.
     #[inline]
-    pub(crate) fn piece(&self, mtu: Mtu, allowed: u64) -> u32 {
+    pub(crate) fn segment_length(&self, mtu: Mtu, allowed: u64) -> u32 {
         let rest = self.request.length.wrapping_sub(self.done);
-        let allowed = allowed.min(u64::from(PIECE)) as u32;
+        let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
         if rest <= allowed {
             return rest;
         }

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Hands a piece of `length` bytes of the request at hand to the peer, and brings the response.
+/// Hands a segment of `length` bytes of the request at hand to the peer, and brings the response.
 #[inline(always)]
 pub(crate) fn deliver<H: Host>(
     qps: &mut Qps<H>,
@@ -69,7 +69,7 @@ pub(crate) fn deliver<H: Host>(
     response
 }
 
-/// Takes a piece by the rules of the queue pair's service.
+/// Takes a segment by the rules of the queue pair's service.
 #[inline]
 fn receive<H: Host>(
     cx: &mut Cx<'_, H>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A turn of the send queue: takes send requests in order, sends each in pieces, and waits for the response.
+//! A turn of the send queue: takes send requests in order, sends each in segments, and waits for the response.
 
 use crate::{
     base::{
@@ -85,7 +85,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     Next::Again
 }
 
-/// Sends one piece of the request at hand and does what the response says.
+/// Sends one segment of the request at hand and does what the response says.
 #[inline(always)]
 fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.sq.request.opcode.is_local() {
@@ -99,7 +99,9 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         QpType::Uc => return step_unreliable(qps, cx, qp),
         QpType::Ud => return step_datagram(qps, cx, qp),
     }
-    let length = qp.sq.piece(qp.core.attr.path_mtu, cx.allowance.bytes);
+    let length = qp
+        .sq
+        .segment_length(qp.core.attr.path_mtu, cx.allowance.bytes);
     match local::deliver(qps, cx, qp, length) {
         Response::Acknowledge => {
             cx.allowance.take_bytes(length);
@@ -128,20 +130,20 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// Sends a piece of a message of an unreliable connection. Nobody answers: what was sent is done,
+/// Sends a segment of a message of an unreliable connection. Nobody answers: what was sent is done,
 /// whatever became of it (IBA volume 1, 9.8.2.1).
 #[inline(never)]
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
-        let length = qp.sq.piece(mtu, cx.allowance.bytes);
+        let length = qp.sq.segment_length(mtu, cx.allowance.bytes);
         if local::deliver(qps, cx, qp, length) == Response::RequesterFault {
             return fail(qps, cx, qp, Status::LocalProtection);
         }
         cx.allowance.take_bytes(length);
         return acknowledge(qps, cx, qp, length);
     }
-    let length = qp.sq.piece(mtu, mtu.bytes().into());
+    let length = qp.sq.segment_length(mtu, mtu.bytes().into());
     let begin = qp.sq.cursor;
     match wire::uc::send(cx, qp, length) {
         Ok(()) => {
@@ -167,7 +169,7 @@ fn step_datagram<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) 
     }
 }
 
-/// Gives the piece up, for good or for a while.
+/// Gives the segment up, for good or for a while.
 fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfinished: Unfinished) {
     match unfinished {
         Unfinished::Failed(status) => fail(qps, cx, qp, status),
@@ -178,7 +180,7 @@ fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfini
     }
 }
 
-/// A piece arrived: the request has ended if it was the last.
+/// A segment arrived: the request has ended if it was the last.
 #[inline(always)]
 fn acknowledge<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) {
     let Qp { core, sq, .. } = qp;

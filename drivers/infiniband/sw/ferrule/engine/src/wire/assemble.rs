@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Makes a piece of a message of a packet.
+//! Makes a segment of a message of a packet.
 
 use crate::{
     base::{

@@ -17,7 +17,7 @@ use crate::{
         },
     },
     memory::sgl::{
-        Inline,
+        PrivateBytes,
         Side, //
     },
     packet::{
@@ -50,7 +50,7 @@ pub(super) fn notify<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), 
         congestion: Bth::BECN,
         ..bth(core, CONGESTION, 0)
     };
-    let payload = Side::Inline(Inline(&RESERVED));
+    let payload = Side::Private(PrivateBytes(&RESERVED));
     let length = RESERVED.len() as u32;
     let (headers, kind) = (Headers::new(&base), Sends::Responses);
     transmit(cx, core, kind, &mut wire.route, headers, payload, length)?;

@@ -17,9 +17,9 @@ use crate::{
     memory::sgl::{
         self,
         Cursor,
+        Fragments,
         InPacket,
-        Inline,
-        Pieces, //
+        PrivateBytes, //
     },
     operation::ending::lost,
     packet::{
@@ -284,7 +284,7 @@ fn take_atomic<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, pa
     };
     // Memory has the number as the CPU has it.
     let found = found.original.get().to_ne_bytes();
-    if let Err(status) = place(cx, qp, index, 0, &mut Inline(&found), record.length) {
+    if let Err(status) = place(cx, qp, index, 0, &mut PrivateBytes(&found), record.length) {
         return fail(qps, cx, qp, status);
     }
     data_placed(qps, cx, qp, record.length, true);
@@ -307,7 +307,7 @@ fn place<H: Host>(
     qp: &mut Qp<H>,
     index: u32,
     offset: u32,
-    source: &mut impl Pieces<H>,
+    source: &mut impl Fragments<H>,
     length: u32,
 ) -> Result<(), Status> {
     let Qp { core, wire, .. } = qp;

@@ -17,7 +17,7 @@ use crate::{
         status::Status, //
     },
     memory::sgl::{
-        Inline,
+        PrivateBytes,
         Side, //
     },
     object::request::Opcode,
@@ -383,7 +383,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     let headers = headers(&request.head, opcode, range, base, position);
     let saved = *cursor;
     let payload = if is_data_back {
-        Side::Inline(Inline(&[]))
+        Side::Private(PrivateBytes(&[]))
     } else {
         request.side(core.init.pd, wire.requester.offset, cursor)
     };

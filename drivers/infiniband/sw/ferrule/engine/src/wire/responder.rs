@@ -26,8 +26,8 @@ use crate::{
     memory::{
         key_use::KeyUse,
         sgl::{
-            Inline,
             Memory,
+            PrivateBytes,
             Side, //
         },
     },
@@ -389,7 +389,7 @@ fn acknowledge<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent
     };
     let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
     headers.push(&aeth(core, rq, wire.responder.msn, syndrome));
-    let nothing = Side::Inline(Inline(&[]));
+    let nothing = Side::Private(PrivateBytes(&[]));
     let kind = Sends::Responses;
     transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
@@ -412,7 +412,7 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         headers.push(&AtomicAckEth {
             original: found.into(),
         });
-        let nothing = Side::Inline(Inline(&[]));
+        let nothing = Side::Private(PrivateBytes(&[]));
         let kind = Sends::Responses;
         transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
         cx.allowance.take_bytes(Budget::PACKET);

@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// Sends a piece of the request at hand, which is one packet.
+/// Sends a segment of the request at hand, which is one packet.
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Result<(), Unsent> {
     let Qp { core, sq, wire, .. } = qp;
     let mut message = sq.message(core, length);
