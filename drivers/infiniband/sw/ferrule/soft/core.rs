@@ -4,9 +4,9 @@
 //! for the worker.
 
 use ferrule_engine::{
+    BitmapScan,
     Config,
-    Engine,
-    Walk, //
+    Engine, //
 };
 use kernel::{
     prelude::*,
@@ -67,14 +67,14 @@ pub(crate) struct Core {
 pub(super) struct State {
     pub(super) engine: KBox<Engine<Kernel>>,
     /// The positions in [`Core::doorbells`] and in [`Core::kicked`].
-    pub(super) doorbells: Walk,
-    pub(super) kicked: Walk,
+    pub(super) doorbells: BitmapScan,
+    pub(super) kicked: BitmapScan,
 }
 
 impl State {
     /// Whether a set has been taken in part.
     pub(super) fn has_notes(&self) -> bool {
-        !(self.doorbells.is_over() && self.kicked.is_over())
+        !(self.doorbells.is_done() && self.kicked.is_done())
     }
 }
 
@@ -88,8 +88,8 @@ impl Core {
                     retries_for_ever: false,
                 })
                 .ok_or(ENOMEM)?,
-                doorbells: Walk::OVER,
-                kicked: Walk::OVER,
+                doorbells: BitmapScan::DONE,
+                kicked: BitmapScan::DONE,
             }),
             worker <- new_waitqueue!("Core::worker"),
             wanted: Atomic::new(0),

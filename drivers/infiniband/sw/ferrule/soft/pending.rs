@@ -9,12 +9,12 @@
 //! yet to be taken, together with the requests that were posted before; and a bit that is set below is found by
 //! way of those above.
 //!
-//! The owner takes some at a time, and keeps its position in a [`Walk`].
+//! The owner takes some at a time, and keeps its position in a [`BitmapScan`].
 
 use ferrule_engine::{
     abi,
-    ContextId,
-    Walk, //
+    BitmapScan,
+    ContextId, //
 };
 use kernel::{
     prelude::*,
@@ -103,14 +103,14 @@ impl PendingSet {
     /// Takes numbers, below 65536, out of the set and calls `each` with them, as many as `looks` allows. The rest
     /// is for the next call with the same `position`. For the owner of the shard.
     #[inline]
-    pub(super) fn take(&self, position: &mut Walk, looks: &mut u32, each: impl FnMut(u32)) {
-        if position.is_over() {
+    pub(super) fn take(&self, position: &mut BitmapScan, looks: &mut u32, each: impl FnMut(u32)) {
+        if position.is_done() {
             if self.is_empty() {
                 return;
             }
-            *position = Walk::new(self.top.xchg(0, Full));
+            *position = BitmapScan::new(self.top.xchg(0, Full));
         }
-        position.go_on(
+        position.resume(
             looks,
             |middle| clear(self.middles.get(middle as usize)),
             |leaf| clear(self.leaves.get(leaf as usize)),

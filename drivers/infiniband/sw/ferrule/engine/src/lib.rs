@@ -72,6 +72,7 @@ pub use crate::{
             State,
             MAX_RD_ATOMIC, //
         },
+        bitmap_scan::BitmapScan,
         budget::Budget,
         counters::{
             Counters,
@@ -109,8 +110,7 @@ pub use crate::{
             QpId, //
         },
         ring::RingLayout,
-        status::Status,
-        walk::Walk, //
+        status::Status, //
     },
     engine::{
         chunk::Chunk,

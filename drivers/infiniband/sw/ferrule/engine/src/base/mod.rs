@@ -4,6 +4,7 @@
 
 pub mod abi;
 pub(crate) mod attr;
+pub(crate) mod bitmap_scan;
 pub(crate) mod budget;
 pub(crate) mod counters;
 pub(crate) mod error;
@@ -18,4 +19,3 @@ pub(crate) mod rnr_timer;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod timer;
-pub(crate) mod walk;

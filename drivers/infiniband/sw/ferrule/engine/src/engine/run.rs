@@ -13,7 +13,7 @@ use crate::{
     },
     engine::Engine,
     object::context::{
-        Look,
+        Scanned,
         Sleep, //
     },
     operation::completion::{
@@ -100,10 +100,10 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked(context);
     }
 
-    /// Looks at the contexts that need not kick, and at those that have kicked, one after the other. Answers how many of
+    /// Scans the contexts that need not kick, and those that have kicked, one after the other. Answers how many of
     /// the looks are left.
     #[inline]
-    fn look_around(&mut self, mut looks: u32) -> u32 {
+    fn scan_contexts(&mut self, mut looks: u32) -> u32 {
         // Each once; and as long as one has doorbells left, all of them again.
         let mut left = self.contexts.watched();
         let usual = looks.min(CONTEXT_LOOKS);
@@ -112,9 +112,9 @@ impl<H: Host> Engine<H> {
                 break;
             };
             let most = looks.min(CONTEXT_LOOKS);
-            let look = self.look_at(context, most);
-            looks = looks.wrapping_sub(most.wrapping_sub(look.left));
-            left = if look.more {
+            let scanned = self.scan_context(context, most);
+            looks = looks.wrapping_sub(most.wrapping_sub(scanned.left));
+            left = if scanned.more {
                 // The end of the looks came too soon for this one: the next run goes on with it.
                 if most < usual {
                     self.contexts.set_turn(context);
@@ -129,7 +129,7 @@ impl<H: Host> Engine<H> {
 
     /// Takes the doorbells of one context, as far as `looks` go.
     #[inline]
-    fn look_at(&mut self, context: ContextId, looks: u32) -> Look {
+    fn scan_context(&mut self, context: ContextId, looks: u32) -> Scanned {
         let Self {
             contexts,
             qps,
@@ -137,22 +137,22 @@ impl<H: Host> Engine<H> {
             ..
         } = self;
         counters.contexts.count(1);
-        let look = contexts.look(context, looks, |doorbell| {
+        let scanned = contexts.scan(context, looks, |doorbell| {
             qps.ring(counters, context, doorbell);
         });
-        if look.found {
+        if scanned.found {
             counters.context_scans.count(1);
         }
-        look
+        scanned
     }
 
-    /// As [`Engine::look_at`], for a context that has kicked and is to be first. Answers how many of the looks are left.
+    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Answers how many of the looks are left.
     #[inline]
-    fn look_first(&mut self, context: ContextId, looks: u32) -> u32 {
+    fn scan_first(&mut self, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
-        let look = self.look_at(context, looks);
+        let scanned = self.scan_context(context, looks);
         self.qps.prefer(context);
-        look.left
+        scanned.left
     }
 
     /// The queue pairs, and what one of them works with at its turn.
@@ -261,10 +261,10 @@ impl<H: Host> Engine<H> {
         let mut looks = most;
         if let Some(context) = first {
             let some = if only { most } else { most.div_ceil(2) };
-            looks = looks.wrapping_sub(some.wrapping_sub(self.look_first(context, some)));
+            looks = looks.wrapping_sub(some.wrapping_sub(self.scan_first(context, some)));
         }
         if !only {
-            looks = self.look_around(looks);
+            looks = self.scan_contexts(looks);
         }
         let mut left = budget.less_looks(most.wrapping_sub(looks));
         let most = left.requests;

@@ -33,8 +33,8 @@ use crate::{
     },
     object::doorbell::{
         self,
-        Owned,
-        Scan, //
+        DoorbellScan,
+        Owned, //
     },
 };
 
@@ -49,7 +49,7 @@ const TELL_LOOKS: u32 = 3;
 pub struct Context<H: Host> {
     doorbells: H::Doorbells,
     /// How far they have been taken.
-    scan: Scan,
+    scan: DoorbellScan,
     /// Queue pairs that belong to this context.
     users: u32,
     /// How many of them have their doorbells in each word of 64.
@@ -76,7 +76,7 @@ impl<H: Host> Context<H> {
     pub fn new(doorbells: H::Doorbells) -> Self {
         Self {
             doorbells,
-            scan: Scan::NONE,
+            scan: DoorbellScan::NONE,
             users: 0,
             in_word: [0; DB_LEAF_WORDS],
             owned: Owned::NONE,
@@ -116,8 +116,8 @@ impl<H: Host> Context<H> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ContextLink;
 
-/// What became of a look at a context.
-pub(crate) struct Look {
+/// The result of a scan of a context's doorbells.
+pub(crate) struct Scanned {
     /// Something had been rung there.
     pub(crate) found: bool,
     /// Doorbells are left.
@@ -247,9 +247,9 @@ impl<H: Host> Contexts<H> {
 
     /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`.
     #[inline]
-    pub(crate) fn look(&mut self, id: ContextId, looks: u32, rung: impl FnMut(u32)) -> Look {
+    pub(crate) fn scan(&mut self, id: ContextId, looks: u32, rung: impl FnMut(u32)) -> Scanned {
         let Some(context) = self.table.get_mut(id.0) else {
-            return Look {
+            return Scanned {
                 found: false,
                 more: false,
                 left: looks,
@@ -263,7 +263,7 @@ impl<H: Host> Contexts<H> {
         } = context;
         let mut left = looks;
         let found = scan.take(doorbells, owned, H::fence, &mut left, rung);
-        let more = !scan.is_over();
+        let more = !scan.is_done();
         let awake = context.awake;
         if found {
             context.idle = 0;
@@ -274,7 +274,7 @@ impl<H: Host> Contexts<H> {
         if awake && !found {
             self.found_nothing(id, &mut left);
         }
-        Look { found, more, left }
+        Scanned { found, more, left }
     }
 
     /// Nothing was rung in a context that is awake. After so many looks it has to kick again.

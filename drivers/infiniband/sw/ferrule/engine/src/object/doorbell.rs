@@ -7,12 +7,12 @@
 //! stored before it found its bit rung already is seen, and what it stores afterwards is rung
 //! anew. This is the code that the model in `tests/loom.rs` runs.
 //!
-//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`Walk`].
+//! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`BitmapScan`].
 
 use crate::base::{
     abi::DB_TOP_WORDS,
-    host::Doorbells,
-    walk::Walk, //
+    bitmap_scan::BitmapScan,
+    host::Doorbells, //
 };
 
 /// The words of 64 doorbells in which a context has a queue pair.
@@ -54,30 +54,30 @@ impl Owned {
 }
 
 /// How far the doorbells of a context have been taken.
-pub(crate) struct Scan {
+pub(crate) struct DoorbellScan {
     /// The count of the context as of the last look at it.
     seq: u32,
-    /// The walk over its doorbells that this look led to.
-    walk: Walk,
+    /// The scan of its doorbells that this look led to.
+    scan: BitmapScan,
 }
 
-impl Scan {
+impl DoorbellScan {
     /// Nothing was ever rung.
-    pub(crate) const NONE: Scan = Scan {
+    pub(crate) const NONE: DoorbellScan = DoorbellScan {
         seq: 0,
-        walk: Walk::OVER,
+        scan: BitmapScan::DONE,
     };
 
     /// Whether all is taken that was rung by the last look at the count.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
-        self.walk.is_over()
+    pub(crate) fn is_done(&self) -> bool {
+        self.scan.is_done()
     }
 
     /// Whether something is left to be taken, or was rung since.
     #[inline]
     pub(crate) fn is_rung<D: Doorbells>(&self, area: &D) -> bool {
-        !self.is_over() || area.seq() != self.seq
+        !self.is_done() || area.seq() != self.seq
     }
 
     /// Takes the doorbells that are rung, as far as `looks` go, and calls `rung` with each. A look at the count
@@ -87,7 +87,7 @@ impl Scan {
     /// pair is no more work than one that rings none.
     ///
     /// When `rung` is called, everything that was stored before the doorbell was rung can be read: a doorbell that is
-    /// acknowledged and waits for the rest of the walk is rung anew by whoever stores something meanwhile. No word
+    /// acknowledged and waits for the rest of the scan is rung anew by whoever stores something meanwhile. No word
     /// is looked at while the count has not changed. Answers whether it had.
     #[inline]
     pub(crate) fn take<D: Doorbells>(
@@ -98,8 +98,8 @@ impl Scan {
         looks: &mut u32,
         rung: impl FnMut(u32),
     ) -> bool {
-        let mut walk = self.walk;
-        if walk.is_over() {
+        let mut scan = self.scan;
+        if scan.is_done() {
             // The count is read before the bits: what is rung from here on changes it once more.
             let count = area.seq();
             *looks = looks.saturating_sub(1);
@@ -107,7 +107,7 @@ impl Scan {
                 return false;
             }
             self.seq = count;
-            walk = Walk::new(owned.tops);
+            scan = BitmapScan::new(owned.tops);
         }
         let take_top = |top: u32| {
             let top = top as usize;
@@ -129,8 +129,8 @@ impl Scan {
             }
             doorbells
         };
-        walk.go_on(looks, take_top, take_leaf, rung);
-        self.walk = walk;
+        scan.resume(looks, take_top, take_leaf, rung);
+        self.scan = scan;
         true
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Walks that pause, while others set bits.
+//! Scans that pause, while others set bits.
 
 use std::collections::BTreeSet;
 
-use ferrule_engine::Walk;
+use ferrule_engine::BitmapScan;
 use proptest::prelude::*;
 
 use crate::sim::cases;
 
-/// The words of both levels, each of which is cleared when the walk takes it.
+/// The words of both levels, each of which is cleared when the scan takes it.
 struct Words {
     tops: u64,
     above: [u64; 16],
@@ -24,13 +24,13 @@ impl Words {
         self.tops |= 1 << top;
     }
 
-    /// Goes on, and begins anew at the end of a walk. Answers what was found.
-    fn go_on(&mut self, walk: &mut Walk, looks: &mut u32) -> Vec<u32> {
-        if walk.is_over() {
-            *walk = Walk::new(std::mem::take(&mut self.tops));
+    /// Goes on, and begins anew at the end of a scan. Answers what was found.
+    fn resume(&mut self, scan: &mut BitmapScan, looks: &mut u32) -> Vec<u32> {
+        if scan.is_done() {
+            *scan = BitmapScan::new(std::mem::take(&mut self.tops));
         }
         let mut found = Vec::new();
-        walk.go_on(
+        scan.resume(
             looks,
             |top| std::mem::take(&mut self.above[top as usize]),
             |word| std::mem::take(&mut self.below[word as usize]),
@@ -47,28 +47,28 @@ const NONE: Words = Words {
 };
 
 #[test]
-fn a_whole_tree_is_walked_in_order_look_by_look() {
+fn a_whole_tree_is_scanned_in_order_look_by_look() {
     let mut words = Words {
         tops: (1 << 16) - 1,
         above: [!0; 16],
         below: [!0; 1024],
     };
-    let mut walk = Walk::OVER;
+    let mut scan = BitmapScan::DONE;
     let mut found = Vec::new();
     for n in 0..16 + 1024 + 65536 {
-        assert!(n == 0 || !walk.is_over());
+        assert!(n == 0 || !scan.is_done());
         let mut looks = 1;
-        found.extend(words.go_on(&mut walk, &mut looks));
+        found.extend(words.resume(&mut scan, &mut looks));
         assert_eq!(looks, 0, "each step is a look");
     }
-    assert!(walk.is_over());
+    assert!(scan.is_done());
     assert!((0..65536).eq(found));
 }
 
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Each bit is found once for each time that it was set anew, and at the latest in the walk that begins after that.
+    /// Each bit is found once for each time that it was set anew, and at the latest in the scan that begins after that.
     #[test]
     fn what_is_set_is_found_once(
         steps in prop::collection::vec(
@@ -77,23 +77,23 @@ proptest! {
         ),
     ) {
         let mut words = NONE;
-        let mut walk = Walk::OVER;
+        let mut scan = BitmapScan::DONE;
         let mut waiting = BTreeSet::new();
-        // Those that waited when the walk began.
+        // Those that waited when the scan began.
         let mut due = BTreeSet::new();
         for (numbers, most) in steps {
             for number in numbers {
                 words.set(number);
                 waiting.insert(number);
             }
-            if walk.is_over() {
-                prop_assert!(due.is_empty(), "left by a walk: {due:?}");
+            if scan.is_done() {
+                prop_assert!(due.is_empty(), "left by a scan: {due:?}");
                 due = waiting.clone();
             }
             let mut looks = most;
-            let found = words.go_on(&mut walk, &mut looks);
+            let found = words.resume(&mut scan, &mut looks);
             prop_assert!(found.len() as u32 <= most - looks);
-            prop_assert!(looks == 0 || walk.is_over());
+            prop_assert!(looks == 0 || scan.is_done());
             for number in found {
                 // One that was taken before it was set again is found twice.
                 waiting.remove(&number);
@@ -101,7 +101,7 @@ proptest! {
             }
         }
         for _ in 0..2 {
-            let found = words.go_on(&mut walk, &mut (1 << 20));
+            let found = words.resume(&mut scan, &mut (1 << 20));
             found.iter().for_each(|number| { waiting.remove(number); });
         }
         prop_assert!(waiting.is_empty(), "never found: {waiting:?}");
