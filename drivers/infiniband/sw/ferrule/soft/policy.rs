@@ -171,8 +171,8 @@ pub(super) fn take_in(
         };
         used.requests += 1;
         used.bytes += packet.length() as u64;
-        if let Some(datagram) = packet.datagram() {
-            engine.receive(host, &datagram);
+        if let Some(rx) = packet.rx_packet() {
+            engine.receive(host, &rx);
         }
     }
     used

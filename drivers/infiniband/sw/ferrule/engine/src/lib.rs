@@ -168,5 +168,5 @@ pub use crate::{
         },
     },
     queue_pair::qp::Qp,
-    wire::received::Datagram, //
+    wire::rx_packet::RxPacket, //
 };

@@ -12,7 +12,7 @@ use ferrule_engine::{
         icrc,
         MAX_HEADERS, //
     },
-    Datagram, //
+    RxPacket, //
 };
 use kernel::prelude::*;
 use net_ext::{
@@ -52,14 +52,14 @@ impl Received {
     }
 
     /// The packet as the engine takes it. `None` if bytes cannot be reached.
-    pub(crate) fn datagram<H: Host<Packet = Self>>(&self) -> Option<Datagram<'_, H>> {
+    pub(crate) fn rx_packet<H: Host<Packet = Self>>(&self) -> Option<RxPacket<'_, H>> {
         let Received(skb) = self;
         let headers = skb.headers();
         let (ip, udp) = headers.split_at_checked(headers.len().checked_sub(UDP_LEN)?)?;
         let length = skb.len().checked_sub(icrc::LENGTH)?;
         let mut icrc = [0; icrc::LENGTH];
         skb.copy_bits(length, &mut icrc).ok()?;
-        Some(Datagram {
+        Some(RxPacket {
             ip,
             udp,
             packet: self,

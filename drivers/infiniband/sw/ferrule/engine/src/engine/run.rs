@@ -31,7 +31,7 @@ use crate::{
     turn::send,
     wire::{
         self,
-        received::Datagram, //
+        rx_packet::RxPacket, //
     },
 };
 
@@ -222,10 +222,10 @@ impl<H: Host> Engine<H> {
     /// [`Engine::run`].
     ///
     /// Whatever is wrong with it, it is dropped and counted.
-    pub fn receive(&mut self, host: &mut H, datagram: &Datagram<'_, H>) {
+    pub fn receive(&mut self, host: &mut H, rx: &RxPacket<'_, H>) {
         let now = host.now();
         let (qps, mut cx) = self.cx(host, now, Budget::TURN);
-        wire::receive(qps, &mut cx, datagram);
+        wire::receive(qps, &mut cx, rx);
         self.cqs.raise_events(host, &mut self.counters);
     }
 

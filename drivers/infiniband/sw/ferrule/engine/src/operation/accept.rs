@@ -47,8 +47,8 @@ use crate::{
         },
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
+        qp_core::QpCore,
         receive_queue::{
             Inbound,
             ReceiveQueue, //
@@ -62,7 +62,7 @@ use crate::{
 #[inline(always)]
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Response {
@@ -111,7 +111,7 @@ pub(crate) fn receive<H: Host>(
 #[inline(always)]
 pub(crate) fn accept<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Result<Response, Refusal> {
@@ -176,7 +176,7 @@ pub(crate) fn accept<H: Host>(
 #[inline(always)]
 fn place<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
     kind: Inbound,
@@ -257,7 +257,7 @@ fn copy<H: Host>(
 /// Completes the receive request that the message took; answers whether that could be told.
 fn complete_receive<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &ReceiveQueue,
     message: &Message<'_, H>,
 ) -> bool {

@@ -33,15 +33,15 @@ use crate::{
         },
     },
     queue_pair::{
-        core::Core,
-        cx::Cx, //
+        cx::Cx,
+        qp_core::QpCore, //
     },
 };
 
 /// Carries an atomic operation out and hands what was there to the peer.
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     message: &mut Message<'_, H>,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).

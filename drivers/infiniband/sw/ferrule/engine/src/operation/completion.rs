@@ -24,12 +24,12 @@ use crate::{
         request::completion_opcode, //
     },
     queue_pair::{
-        core::Core,
         cx::{
             Cx,
             Next, //
         },
         qp::Qp,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue,
         send_queue::SendQueue, //
     },
@@ -58,7 +58,7 @@ impl Completion {
     pub(crate) fn write<H: Host>(
         &self,
         cx: &mut Cx<'_, H>,
-        core: &Core<H>,
+        core: &QpCore<H>,
         cqn: u32,
     ) -> Result<(), Overrun> {
         match self.status {
@@ -104,7 +104,7 @@ impl Completion {
 #[inline]
 pub(crate) fn complete_send<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     sq: &SendQueue,
     status: Status,
 ) -> Result<(), Overrun> {
@@ -126,7 +126,7 @@ pub(crate) fn complete_send<H: Host>(
 /// Writes the completion of the send request of slot `index`.
 pub(crate) fn complete<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     index: u32,
     wr_id: u64,
     opcode: u8,
@@ -151,7 +151,7 @@ pub(crate) fn complete<H: Host>(
 /// Writes the completion of the receive request at hand, which did not take a message.
 pub(crate) fn complete_receive_in_error<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {

@@ -10,9 +10,9 @@ use crate::{
         host::Host, //
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
         qp::Qp,
+        qp_core::QpCore,
         schedule::Qps, //
     },
 };
@@ -43,13 +43,13 @@ pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut
 }
 
 /// Moves a queue pair to state ERR; its queues will be flushed at its next turns.
-pub(crate) fn enter_error<H: Host>(qps: &mut Qps<H>, host: &mut H, core: &mut Core<H>) {
+pub(crate) fn enter_error<H: Host>(qps: &mut Qps<H>, host: &mut H, core: &mut QpCore<H>) {
     core.set_state(host, State::Err);
     qps.stop(core.index());
 }
 
 /// The send queue has drained in state SQD: tells it, if that was asked for (C10-26).
-pub(crate) fn tell_drained<H: Host>(host: &mut H, core: &Core<H>) {
+pub(crate) fn tell_drained<H: Host>(host: &mut H, core: &QpCore<H>) {
     if core.attr.en_sqd_async_notify {
         host.qp_event(&core.init.handle, QpEvent::SendQueueDrained);
     }

@@ -28,7 +28,7 @@ use crate::{
         SendRequest, //
     },
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         send_queue::SendQueue, //
     },
 };
@@ -85,7 +85,7 @@ impl<H: Host> Message<'_, H> {
 
     /// It came from the queue pair that this one is connected to, by the way that leads there.
     #[inline]
-    pub(crate) fn is_from_peer(&self, core: &Core<H>) -> bool {
+    pub(crate) fn is_from_peer(&self, core: &QpCore<H>) -> bool {
         let way = if self.is_packet() {
             PathKind::Remote
         } else {
@@ -100,7 +100,7 @@ impl<H: Host> Message<'_, H> {
     }
 
     /// The bytes of the peer's memory that the whole message names.
-    pub(crate) fn remote(&self, core: &Core<H>, need: Access) -> KeyUse {
+    pub(crate) fn remote(&self, core: &QpCore<H>, need: Access) -> KeyUse {
         KeyUse {
             pd: core.init.pd,
             key: self.head.rkey.get(),
@@ -130,7 +130,7 @@ impl<H: Host> Message<'_, H> {
 
 impl SendQueue {
     /// The next segment of the request at hand, of `length` bytes.
-    pub(crate) fn message<H: Host>(&mut self, core: &Core<H>, length: u32) -> Message<'_, H> {
+    pub(crate) fn message<H: Host>(&mut self, core: &QpCore<H>, length: u32) -> Message<'_, H> {
         let request = &self.request;
         Message {
             from: core.id.number,

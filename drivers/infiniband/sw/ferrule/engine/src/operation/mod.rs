@@ -5,11 +5,11 @@
 pub(crate) mod accept;
 pub(crate) mod atomic;
 pub(crate) mod completion;
-pub(crate) mod datagram;
 pub(crate) mod ending;
 pub(crate) mod local_wr;
 pub(crate) mod message;
 pub(crate) mod read;
 pub(crate) mod response;
-pub(crate) mod uc;
+pub(crate) mod uc_receive;
+pub(crate) mod ud_receive;
 pub(crate) mod unreliable;

@@ -20,15 +20,15 @@ use crate::{
         },
     },
     queue_pair::{
-        core::Core,
-        cx::Cx, //
+        cx::Cx,
+        qp_core::QpCore, //
     },
 };
 
 /// Hands a segment of what the peer asks for to it.
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     message: &mut Message<'_, H>,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for reads has none to respond from (IBA volume 1, 9.4.4).

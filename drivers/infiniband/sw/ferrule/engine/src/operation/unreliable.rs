@@ -16,14 +16,14 @@ use crate::{
     object::cq::Overrun,
     operation::completion::complete_receive_in_error,
     queue_pair::{
-        core::Core,
         cx::Cx,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue, //
     },
 };
 
 /// The queue pair cannot go on, and says so; the caller moves it to error.
-pub(crate) fn tell_broken<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) {
+pub(crate) fn tell_broken<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) {
     cx.host.qp_event(&core.init.handle, QpEvent::Fatal);
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn tell_broken<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) {
 /// pair to error.
 pub(crate) fn end_in_error<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {
@@ -53,7 +53,7 @@ pub(crate) fn end_in_error<H: Host>(
 /// That could not be told: the caller moves the queue pair to error.
 pub(crate) fn drop_too_long<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
 ) -> Result<(), Overrun> {
     match core.init.srq {

@@ -17,7 +17,7 @@ use zerocopy::{
 };
 
 mod aeth;
-mod atomic;
+mod atomic_eth;
 mod bth;
 mod deth;
 mod feth;
@@ -38,7 +38,7 @@ pub use self::{
         Syndrome,
         UNLIMITED, //
     },
-    atomic::{
+    atomic_eth::{
         AtomicAckEth,
         AtomicEth, //
     },

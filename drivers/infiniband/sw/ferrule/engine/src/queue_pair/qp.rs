@@ -22,7 +22,7 @@ use crate::{
     },
     object::qp_init::QpInit,
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue,
         remote::state::Wire,
         send_queue::SendQueue, //
@@ -31,7 +31,7 @@ use crate::{
 
 /// A queue pair.
 pub struct Qp<H: Host> {
-    pub(crate) core: Core<H>,
+    pub(crate) core: QpCore<H>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
     pub(crate) wire: Wire<H>,
@@ -86,7 +86,7 @@ impl<H: Host> Qp<H> {
     #[inline(never)]
     fn in_reset(init: QpInit<H>, wire: Wire<H>) -> Self {
         Self {
-            core: Core {
+            core: QpCore {
                 id: QpId {
                     number: 0,
                     generation: 0,
@@ -132,7 +132,7 @@ impl<H: Host> Qp<H> {
 }
 
 /// Whether all send requests that were begun have ended.
-pub(crate) fn is_drained<H: Host>(core: &Core<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
+pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
     if core.is_acknowledged() {
         wire.outstanding(sq.consumer()) == 0
     } else {

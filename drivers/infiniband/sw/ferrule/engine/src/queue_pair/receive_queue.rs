@@ -23,8 +23,8 @@ use crate::{
         ReceiveRequest, //
     },
     queue_pair::{
-        core::Core,
-        cx::Cx, //
+        cx::Cx,
+        qp_core::QpCore, //
     },
 };
 
@@ -118,7 +118,7 @@ impl ReceiveQueue {
     }
 
     /// How many receive requests the peer may count on.
-    pub(crate) fn available<H: Host>(&mut self, core: &Core<H>) -> u32 {
+    pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
         if !self.broken {
             self.producer = core.rq_producer();
         }
@@ -129,7 +129,7 @@ impl ReceiveQueue {
     }
 
     /// Looks how many receive requests wait in the ring.
-    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
+    fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
         let ring = &core.init.rq;
         if self.broken || ring.depth == 0 {
             return Some(0);
@@ -145,7 +145,7 @@ impl ReceiveQueue {
     pub(crate) fn take<H: Host>(
         &mut self,
         cx: &mut Cx<'_, H>,
-        core: &Core<H>,
+        core: &QpCore<H>,
     ) -> Result<(), NoReceive> {
         if self.busy {
             self.cursor = Cursor::default();
@@ -210,7 +210,7 @@ impl ReceiveQueue {
     }
 
     /// Tells of the first message before this side was ready to send (IBA volume 1, 11.6.3.3).
-    pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &Core<H>) {
+    pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) {
         if core.state == State::Rtr && !self.established {
             self.established = true;
             let handle = &core.init.handle;
@@ -224,7 +224,7 @@ impl ReceiveQueue {
     }
 
     /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.
-    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
+    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;
         }

@@ -23,8 +23,8 @@ use crate::{
     },
     object::request::SendRequest,
     queue_pair::{
-        core::Core,
-        cx::Cx, //
+        cx::Cx,
+        qp_core::QpCore, //
     },
 };
 
@@ -150,7 +150,7 @@ impl SendQueue {
     }
 
     /// Looks how many requests wait in the ring.
-    fn waiting<H: Host>(&mut self, core: &Core<H>) -> Option<u32> {
+    fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
         if self.broken {
             return Some(0);
         }
@@ -166,7 +166,7 @@ impl SendQueue {
 
     /// Takes the next request out of the ring.
     #[inline(always)]
-    pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &Core<H>) -> Taken {
+    pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Taken {
         let looked = self.consumer == self.producer;
         match self.waiting(core) {
             None => {
@@ -210,7 +210,7 @@ impl SendQueue {
     /// Local keys are checked before anything is sent, so that a request which names memory that it
     /// must not is never begun (C10-57).
     #[inline(always)]
-    fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &Core<H>) -> Result<(), Status> {
+    fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Result<(), Status> {
         let request = &self.request;
         let need = request.opcode.local_need();
         if request.is_inline() || check_list(cx.keys, core.init.pd, need, request.entries()) {
@@ -234,7 +234,7 @@ impl SendQueue {
     pub(crate) fn reload<H: Host>(
         &mut self,
         cx: &mut Cx<'_, H>,
-        core: &Core<H>,
+        core: &QpCore<H>,
         index: u32,
     ) -> Result<&SendRequest, Status> {
         self.request.read(&core.init, index)?;
@@ -244,7 +244,7 @@ impl SendQueue {
 
     /// Whether a request of the next ones in the ring will be sent before those before it have ended: so it
     /// asks for their answer. One that changes a key waits for that, and one that registers sends nothing.
-    pub(crate) fn is_followed<H: Host>(&mut self, core: &Core<H>) -> bool {
+    pub(crate) fn is_followed<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         // Kernel users post a few registrations in front of a request.
         const LOOKS: u32 = 4;
 
@@ -285,7 +285,7 @@ impl SendQueue {
     }
 
     /// Takes the next request to be flushed: first the one at hand, then those in the ring.
-    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &Core<H>) -> bool {
+    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;
         }

@@ -18,12 +18,12 @@ use crate::{
         accept,
         message::Message,
         response::Response,
-        uc, //
+        uc_receive, //
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
         qp::Qp,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue,
         schedule::Qps, //
     },
@@ -73,12 +73,12 @@ pub(crate) fn deliver<H: Host>(
 #[inline]
 fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Response {
     match core.init.qp_type {
-        QpType::Uc => uc::receive(cx, core, rq, message),
+        QpType::Uc => uc_receive::receive(cx, core, rq, message),
         _ => accept::receive(cx, core, rq, message),
     }
 }

@@ -41,8 +41,8 @@ use crate::{
         },
     },
     turn::{
-        datagram,
-        local, //
+        local,
+        ud_send, //
     },
     wire, //
 };
@@ -160,7 +160,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
 /// Sends the datagram at hand, which is done with that.
 #[inline(never)]
 fn step_datagram<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    match datagram::send(qps, cx, qp) {
+    match ud_send::send(qps, cx, qp) {
         Ok(()) => {
             qp.sq.psn = psn::advance(qp.sq.psn, 1);
             succeed(qps, cx, qp);

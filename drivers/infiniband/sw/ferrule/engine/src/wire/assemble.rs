@@ -24,7 +24,7 @@ use crate::{
         Packet, //
     },
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         remote::responder_state::ResponderState, //
     },
 };
@@ -33,7 +33,7 @@ use crate::{
 ///
 /// `None`: no packet of a sound peer is like this.
 pub(super) fn assemble<'a, H: Host>(
-    core: &Core<H>,
+    core: &QpCore<H>,
     responder: &mut ResponderState<H>,
     packet: &Packet<'_>,
     bytes: &'a H::Packet,

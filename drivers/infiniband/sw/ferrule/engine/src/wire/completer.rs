@@ -34,9 +34,9 @@ use crate::{
         Syndrome, //
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
         qp::Qp,
+        qp_core::QpCore,
         remote::{
             gap::Gap,
             record::{
@@ -138,7 +138,7 @@ impl<H: Host> Wire<H> {
     }
 
     /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
-    fn progress(&mut self, cx: &mut Cx<'_, H>, psn: u32, core: &Core<H>, consumer: u32) {
+    fn progress(&mut self, cx: &mut Cx<'_, H>, psn: u32, core: &QpCore<H>, consumer: u32) {
         let now = cx.now;
         let mtu = core.attr.path_mtu;
         let acked = psn::distance(self.requester.snd_una, psn);

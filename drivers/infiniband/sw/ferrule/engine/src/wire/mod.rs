@@ -28,13 +28,13 @@ mod cnp;
 mod completer;
 mod headers;
 mod position;
-pub(crate) mod received;
 mod release;
 mod reorder;
 mod requester;
 mod responder;
 mod retire;
 mod retransmit;
+pub(crate) mod rx_packet;
 mod send_window;
 mod transmit;
 pub(crate) mod uc;
@@ -65,14 +65,14 @@ use crate::{
         qp::Qp,
         schedule::Qps, //
     },
-    wire::received::{
-        is_intact,
-        parse,
-        Datagram, //
-    },
     wire::release::{
         release_requests,
         release_responses, //
+    },
+    wire::rx_packet::{
+        is_intact,
+        parse,
+        RxPacket, //
     },
 };
 
@@ -128,9 +128,9 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
 /// Looks at a packet and hands it to the queue pair that it is for.
 ///
 /// Nothing is placed before the invariant CRC has been found right.
-pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &Datagram<'_, H>) {
+pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPacket<'_, H>) {
     cx.counters.packets_received.count(1);
-    let packet = match parse::<H>(datagram.packet) {
+    let packet = match parse::<H>(rx.packet) {
         Ok(packet) => packet,
         Err(malformed) => {
             let counter = match malformed {
@@ -142,10 +142,10 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
             return counter.count(1);
         }
     };
-    if !is_intact(datagram, packet.headers()) {
+    if !is_intact(rx, packet.headers()) {
         return cx.counters.icrc_errors.count(1);
     }
-    let Some((from, to, marked)) = datagram.addresses() else {
+    let Some((from, to, marked)) = rx.addresses() else {
         return cx.counters.malformed_short.count(1);
     };
     let bth = packet.bth();
@@ -164,7 +164,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
         let Some(deth) = packet.deth() else {
             return cx.counters.malformed_short.count(1);
         };
-        return ud::receive(qps, cx, datagram, &packet, deth, &to);
+        return ud::receive(qps, cx, rx, &packet, deth, &to);
     }
     let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
         return cx.counters.unknown_queue_pairs.count(1);
@@ -181,12 +181,12 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
             match rule.kind {
                 Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
                     let before = qp.wire.requester.snd_una;
-                    completer::receive(qps, cx, &mut qp, &packet, datagram.packet);
+                    completer::receive(qps, cx, &mut qp, &packet, rx.packet);
                     release_responses(qps, cx, &mut qp, before);
                 }
                 _ => {
                     let before = qp.rq.psn();
-                    responder::receive(cx, &mut qp, &packet, datagram.packet, false);
+                    responder::receive(cx, &mut qp, &packet, rx.packet, false);
                     release_requests(cx, &mut qp, before, bth.wants_acknowledge());
                 }
             }
@@ -194,7 +194,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, datagram: &
             qps.activate(qp.core.index());
         }
         (Service::Uc, QpType::Uc) if is_of_peer => {
-            uc::receive(qps, cx, &mut qp, &packet, datagram.packet);
+            uc::receive(qps, cx, &mut qp, &packet, rx.packet);
         }
         (Service::Congestion, QpType::Rc) if is_of_peer => {
             cx.counters.congestion_notifications_handled.count(1);

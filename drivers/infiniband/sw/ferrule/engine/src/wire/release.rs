@@ -29,9 +29,9 @@ use crate::{
     },
     wire::{
         completer,
-        received::parse,
         reorder::first_buffered,
-        responder, //
+        responder,
+        rx_packet::parse, //
     },
 };
 

@@ -54,12 +54,12 @@ use crate::{
         U24, //
     },
     queue_pair::{
-        core::Core,
         cx::{
             Cx,
             Next, //
         },
         qp::Qp,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue,
         remote::{
             gap::Gap,
@@ -172,7 +172,7 @@ pub(super) fn receive<H: Host>(
 /// Makes a message of a packet and hands it on to the responder that local peers have, too.
 fn request<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     responder: &mut ResponderState<H>,
     packet: &Packet<'_>,
@@ -219,7 +219,7 @@ fn request<H: Host>(
 }
 
 /// A request that no packet of a sound peer makes (NAK Invalid Request, class C).
-fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &Core<H>) -> Response {
+fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Response {
     cx.counters.responder_errors.count(1);
     let handle = &core.init.handle;
     cx.host.qp_event(handle, QpEvent::RequestError);
@@ -365,7 +365,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
 }
 
 /// The acknowledgement header of a response, after which `msn` messages have been carried out.
-fn aeth<H: Host>(core: &Core<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Syndrome) -> Aeth {
+fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Syndrome) -> Aeth {
     let syndrome = match syndrome {
         // How many receive requests there are is looked up when it is told; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).

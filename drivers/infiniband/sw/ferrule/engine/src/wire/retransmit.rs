@@ -30,7 +30,7 @@ use crate::{
         psn, //
     },
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         remote::{
             record::Record,
             retransmit_state::SendPosition,
@@ -62,7 +62,7 @@ impl<H: Host> Wire<H> {
 
     /// The oldest packet is sent again, alone if that may be enough: the peer misses it, or the data of
     /// reads that should have come before packet `hole_end` are missing.
-    pub(super) fn retransmit(&mut self, core: &Core<H>, consumer: u32, hole_end: Option<u32>) {
+    pub(super) fn retransmit(&mut self, core: &QpCore<H>, consumer: u32, hole_end: Option<u32>) {
         let mtu = core.attr.path_mtu;
         // Of reads, it is this side that has the reorder buffer.
         let is_selective =

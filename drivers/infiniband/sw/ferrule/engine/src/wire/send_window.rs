@@ -12,7 +12,7 @@ use crate::{
     },
     object::request::Opcode,
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         remote::{
             record::Record,
             state::{
@@ -53,7 +53,7 @@ impl<H: Host> Wire<H> {
     }
 
     /// Starts the local ACK timeout and the probe's; with a timeout of 0 neither runs (C9-141).
-    pub(super) fn start_ack_timer(&mut self, core: &Core<H>, now: u64) {
+    pub(super) fn start_ack_timer(&mut self, core: &QpCore<H>, now: u64) {
         let exponent = u32::from(core.attr.timeout);
         self.requester.ack_deadline =
             (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));

@@ -31,8 +31,8 @@ use crate::{
         Headers, //
     },
     queue_pair::{
-        core::Core,
-        cx::Cx, //
+        cx::Cx,
+        qp_core::QpCore, //
     },
 };
 
@@ -100,7 +100,7 @@ impl<H: Host> TxPacket<'_, H> {
 /// Hands a packet of a queue pair to the host.
 pub(super) fn transmit<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     kind: Sends,
     route: &mut Option<H::Route>,
     headers: Headers,
@@ -119,7 +119,7 @@ pub(super) fn transmit<H: Host>(
 }
 
 /// The base transport header of a packet to the peer, without payload.
-pub(super) fn bth<H: Host>(core: &Core<H>, opcode: u8, psn: u32) -> Bth {
+pub(super) fn bth<H: Host>(core: &QpCore<H>, opcode: u8, psn: u32) -> Bth {
     bth_to(core.attr.dest_qpn, opcode, psn)
 }
 

@@ -16,7 +16,7 @@ use crate::{
     operation::{
         ending::enter_error,
         response::Response,
-        uc, //
+        uc_receive, //
     },
     packet::{
         self,
@@ -80,7 +80,7 @@ pub(super) fn receive<H: Host>(
         rq.set_psn(psn::advance(number, 1));
         return rq.abandon();
     };
-    let response = uc::receive(cx, core, rq, &mut message);
+    let response = uc_receive::receive(cx, core, rq, &mut message);
     match response {
         Response::Acknowledge => {
             wire.responder.offset_in = message.offset.wrapping_add(message.length)

@@ -23,13 +23,13 @@ use crate::{
         request::Opcode, //
     },
     operation::{
-        datagram::{
-            self,
-            Area, //
-        },
         message::{
             Bytes,
             Message, //
+        },
+        ud_receive::{
+            self,
+            Area, //
         },
     },
     packet::{
@@ -51,7 +51,7 @@ use crate::{
         schedule::Qps, //
     },
     wire::{
-        received::Datagram,
+        rx_packet::RxPacket,
         transmit::{
             bth_to,
             TxPacket, //
@@ -121,7 +121,7 @@ pub(crate) fn send<H: Host>(
 pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
-    datagram: &Datagram<'_, H>,
+    rx: &RxPacket<'_, H>,
     packet: &Packet<'_>,
     deth: &Deth,
     to: &Gid,
@@ -150,21 +150,21 @@ pub(super) fn receive<H: Host>(
         psn: bth.psn.get(),
         packets: 1,
         bytes: Bytes::Packet {
-            packet: datagram.packet,
+            packet: rx.packet,
             start: packet.headers().len(),
             found: 0,
         },
     };
     let area = Area {
-        header: grh::of_packet(datagram.ip),
-        sl: datagram.sl,
+        header: grh::of_packet(rx.ip),
+        sl: rx.sl,
     };
     let qkey = deth.qkey.get();
     if !is_multicast(to) {
         if qps.get(target).is_none() {
             return cx.counters.unknown_queue_pairs.count(1);
         }
-        datagram::arrive(qps, cx, target, message(), &area, qkey);
+        ud_receive::arrive(qps, cx, target, message(), &area, qkey);
         return;
     }
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
@@ -174,6 +174,6 @@ pub(super) fn receive<H: Host>(
         return cx.counters.misdirected.count(1);
     }
     for &member in members {
-        datagram::arrive(qps, cx, member, message(), &area, qkey);
+        ud_receive::arrive(qps, cx, member, message(), &area, qkey);
     }
 }

@@ -11,9 +11,9 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Datagram, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr,
-    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
-    QpInit, Queue, Refused, Region, Reorder, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
+    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr, MrChange,
+    MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo, QpInit, Queue,
+    Refused, Region, Reorder, RxPacket, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
     Unsent,
 };
 
@@ -290,7 +290,7 @@ methods! {
     wake() -> ();
     kicked(context: ContextId) -> ();
     try_sleep(looks: u32) -> Sleep;
-    receive(host: &mut Opaque, datagram: &Datagram<'_, Opaque>) -> ();
+    receive(host: &mut Opaque, rx: &RxPacket<'_, Opaque>) -> ();
     run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;
 }
 

@@ -17,9 +17,9 @@ use std::rc::Rc;
 use ferrule_engine::packet::icrc::{crc32, icrc};
 use ferrule_engine::{
     abi, fast, Access, Ah, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit,
-    CqResize, Datagram, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType,
-    Outcome, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused,
-    Region, Reorder, RingLayout, Sends, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State,
+    CqResize, Engine, Error, Fault, Host, Memory, Modify, Mr, MrInit, Mtu, Mw, MwType, Outcome,
+    Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpId, QpInfo, QpInit, QpType, Refused, Region,
+    Reorder, RingLayout, RxPacket, Sends, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, State,
     Status, Trace, Unsent,
 };
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -137,8 +137,8 @@ impl SentPacket {
     }
 
     /// As a host hands it to the engine.
-    pub fn datagram(&self) -> Datagram<'_, Sim> {
-        Datagram {
+    pub fn rx_packet(&self) -> RxPacket<'_, Sim> {
+        RxPacket {
             ip: &self.ip,
             udp: &self.udp,
             packet: self,

@@ -148,7 +148,7 @@ impl Network {
 
 /// Hands a packet to an engine.
 pub fn deliver(world: &mut World, packet: &SentPacket) {
-    world.engine.receive(&mut world.host, &packet.datagram());
+    world.engine.receive(&mut world.host, &packet.rx_packet());
 }
 
 /// Two worlds and the network between them.

@@ -10,7 +10,7 @@ use crate::{
     },
     packet::Syndrome,
     queue_pair::{
-        core::Core,
+        qp_core::QpCore,
         remote::gap::Gap, //
     },
 };
@@ -177,7 +177,7 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// The place of the resource that is used next: that of the oldest one.
-    fn next_place(&self, core: &Core<H>) -> usize {
+    fn next_place(&self, core: &QpCore<H>) -> usize {
         let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
         let next = usize::from(self.next_resource);
         if next < limit {
@@ -188,7 +188,7 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Whether a resource is free for one more READ or atomic operation.
-    pub(crate) fn has_resource(&self, core: &Core<H>) -> bool {
+    pub(crate) fn has_resource(&self, core: &QpCore<H>) -> bool {
         self.resources
             .get(self.next_place(core))
             .is_some_and(|resource| !resource.active || resource.responded)
@@ -216,7 +216,7 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Adds a resource in the place of the oldest one.
-    pub(crate) fn add_resource(&mut self, core: &Core<H>, resource: Resource) {
+    pub(crate) fn add_resource(&mut self, core: &QpCore<H>, resource: Resource) {
         self.forget_stale(resource.psn, resource.packets);
         let place = self.next_place(core);
         if let Some(old) = self.resources.get_mut(place) {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What requester and responder of a queue pair share, and neither changes while it works.
-pub(crate) struct Core<H: Host> {
+pub(crate) struct QpCore<H: Host> {
     pub(crate) id: QpId,
     pub(crate) state: State,
     pub(crate) attr: Attributes,
@@ -32,7 +32,7 @@ pub(crate) struct Core<H: Host> {
     pub(crate) groups: u32,
 }
 
-impl<H: Host> Core<H> {
+impl<H: Host> QpCore<H> {
     /// The index in the table.
     #[inline]
     pub(crate) fn index(&self) -> u32 {

@@ -23,8 +23,8 @@ use crate::{
         },
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue, //
     },
 };
@@ -35,7 +35,7 @@ use crate::{
 /// does not get to know.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Response {

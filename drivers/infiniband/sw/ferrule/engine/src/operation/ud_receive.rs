@@ -36,8 +36,8 @@ use crate::{
         },
     },
     queue_pair::{
-        core::Core,
         cx::Cx,
+        qp_core::QpCore,
         receive_queue::ReceiveQueue,
         schedule::Qps, //
     },
@@ -88,7 +88,7 @@ pub(crate) fn arrive<H: Host>(
 /// Takes a datagram, or drops it and counts that: nobody is told.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: Message<'_, H>,
     area: &Area,
@@ -104,7 +104,7 @@ pub(crate) fn receive<H: Host>(
 /// Takes a datagram, unless something forbids it.
 fn take<H: Host>(
     cx: &mut Cx<'_, H>,
-    core: &Core<H>,
+    core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     mut message: Message<'_, H>,
     area: &Area,

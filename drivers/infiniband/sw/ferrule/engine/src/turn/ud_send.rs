@@ -25,13 +25,13 @@ use crate::{
         },
     },
     operation::{
-        datagram::{
+        ending::enter_error,
+        ud_receive::{
             arrive,
             receive,
             Area,
             Arrival, //
         },
-        ending::enter_error,
         unreliable::Unfinished, //
     },
     queue_pair::{

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A packet that has come to port 4791.
-pub struct Datagram<'a, H: Host> {
+pub struct RxPacket<'a, H: Host> {
     /// The IP header: version 4 without options, or version 6 without extensions.
     pub ip: &'a [u8],
     /// The UDP header.
@@ -31,7 +31,7 @@ pub struct Datagram<'a, H: Host> {
     pub sl: u8,
 }
 
-impl<H: Host> Datagram<'_, H> {
+impl<H: Host> RxPacket<'_, H> {
     /// The addresses as GIDs, from where and to where, and whether congestion was met.
     pub(super) fn addresses(&self) -> Option<(Gid, Gid, bool)> {
         const CE: u8 = 3;
@@ -62,11 +62,11 @@ pub(super) fn parse<H: Host>(bytes: &H::Packet) -> Result<Packet<'_>, Malformed>
 }
 
 /// Whether the invariant CRC of a packet is right.
-pub(super) fn is_intact<H: Host>(datagram: &Datagram<'_, H>, headers: &[u8]) -> bool {
-    let Some(begun) = icrc::begin(H::crc32, datagram.ip, datagram.udp, headers) else {
+pub(super) fn is_intact<H: Host>(rx: &RxPacket<'_, H>, headers: &[u8]) -> bool {
+    let Some(begun) = icrc::begin(H::crc32, rx.ip, rx.udp, headers) else {
         return false;
     };
-    let rest = datagram.packet.length().wrapping_sub(headers.len());
-    let whole = datagram.packet.crc32(begun, headers.len(), rest);
-    whole.is_ok_and(|crc| icrc::end(crc) == datagram.icrc)
+    let rest = rx.packet.length().wrapping_sub(headers.len());
+    let whole = rx.packet.crc32(begun, headers.len(), rest);
+    whole.is_ok_and(|crc| icrc::end(crc) == rx.icrc)
 }
