@@ -343,7 +343,7 @@ impl<H: Host> Contexts<H> {
     pub(crate) fn try_sleep(&mut self, looks: u32) -> Sleep {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);
-        self.tell(some, true);
+        self.set_sleeping(some, true);
         // A program rings, fences, and then looks whether it has to kick. The engine tells it to kick, fences,
         // and then looks whether it rang. So either the engine sees the doorbell, or the program kicks.
         H::fence();
@@ -353,7 +353,7 @@ impl<H: Host> Contexts<H> {
                 break;
             };
             if context.scan.is_rung(&context.doorbells) {
-                self.tell(some, false);
+                self.set_sleeping(some, false);
                 self.sleeping = false;
                 return Sleep::Awake;
             }
@@ -370,7 +370,7 @@ impl<H: Host> Contexts<H> {
     }
 
     /// Tells so many contexts of the ring whether they have to kick.
-    fn tell(&self, some: u32, sleeping: bool) {
+    fn set_sleeping(&self, some: u32, sleeping: bool) {
         let mut next = self.next;
         for _ in 0..some {
             let Some(context) = self.table.get(next) else {

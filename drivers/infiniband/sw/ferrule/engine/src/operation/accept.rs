@@ -74,7 +74,7 @@ pub(crate) fn receive<H: Host>(
     }
     if message.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
-        // Ahead of what is expected, packets were lost: that is told (C9-112). Behind, it would be
+        // Ahead of what is expected, packets were lost: that is reported (C9-112). Behind, it would be
         // a packet that was seen before; no peer on this engine sends one twice, so the two were
         // given numbers that do not fit, and nothing comes of it.
         return if psn::is_ahead(message.psn, rq.psn) {
@@ -96,9 +96,9 @@ pub(crate) fn receive<H: Host>(
         Refusal::Broken => (Status::RemoteOperation, Some(QpEvent::Fatal)),
         Refusal::Receive { local, remote } => {
             // The completion tells the error, so no event does (IBA volume 1, 9.9.3.1, class A).
-            let told = complete_receive_in_error(cx, core, rq, local);
+            let completed = complete_receive_in_error(cx, core, rq, local);
             rq.finish();
-            (remote, told.is_err().then_some(QpEvent::Fatal))
+            (remote, completed.is_err().then_some(QpEvent::Fatal))
         }
     };
     if let Some(event) = event {
@@ -163,9 +163,9 @@ pub(crate) fn accept<H: Host>(
     }
     cx.counters.messages.count(1);
     if rq.busy {
-        let told = complete_receive(cx, core, rq, message);
+        let completed = complete_receive(cx, core, rq, message);
         rq.finish();
-        if !told {
+        if !completed {
             return Err(Refusal::Broken);
         }
     }
@@ -254,7 +254,7 @@ fn copy<H: Host>(
     }
 }
 
-/// Completes the receive request that the message took; answers whether that could be told.
+/// Completes the receive request that the message took; answers whether there was room for the completion.
 fn complete_receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,

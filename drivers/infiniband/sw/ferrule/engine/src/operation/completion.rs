@@ -100,7 +100,7 @@ impl Completion {
 
 /// Writes the completion of the send request at hand, if one is due.
 ///
-/// Success is told only where it was asked for; every other end is told always.
+/// Success is reported only where it was asked for; every other end is reported always.
 #[inline]
 pub(crate) fn complete_send<H: Host>(
     cx: &mut Cx<'_, H>,
@@ -184,7 +184,7 @@ pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> N
             return Next::Idle;
         }
         cx.allowance.take_request();
-        // A completion queue without room has told so; the queue is emptied all the same.
+        // A completion queue without room has raised an event; the queue is emptied all the same.
         let _ = complete_send(cx, core, sq, Status::Flushed);
         sq.finish();
         wire.stop(sq.consumer());
@@ -203,7 +203,7 @@ pub(crate) fn flush_receive_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
             // What stands in a shared receive queue is for others to take. That this queue pair
             // takes no more, and that its completions are all written, is told by an event (IBA
             // volume 1, 11.6.3.4).
-            if core.init.srq.is_some() && rq.is_last_to_be_told() {
+            if core.init.srq.is_some() && rq.should_report_last_wqe() {
                 let handle = &core.init.handle;
                 cx.host.qp_event(handle, QpEvent::LastRequestReached);
             }

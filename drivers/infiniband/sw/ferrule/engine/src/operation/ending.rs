@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// Counts a retry; answers whether there are none left.
-pub(crate) fn lost<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
+/// Takes a retry, and counts it. Answers whether there was none left.
+pub(crate) fn retries_exhausted<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
     if cx.retries_for_ever && qp.core.attr.retry_cnt == 7 {
         cx.counters.retries.count(1);
         return false;
@@ -33,9 +33,9 @@ pub(crate) fn lost<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
     }
 }
 
-/// The queue pair cannot tell any more how its requests end: it is in error, and says so.
+/// The queue pair cannot complete its requests any more: it enters ERR, and an event says so.
 #[cold]
-pub(crate) fn break_down<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+pub(crate) fn enter_fatal_error<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.core.state != State::Err {
         cx.host.qp_event(&qp.core.init.handle, QpEvent::Fatal);
         enter_error(qps, cx.host, &mut qp.core);
@@ -48,8 +48,8 @@ pub(crate) fn enter_error<H: Host>(qps: &mut Qps<H>, host: &mut H, core: &mut Qp
     qps.stop(core.index());
 }
 
-/// The send queue has drained in state SQD: tells it, if that was asked for (C10-26).
-pub(crate) fn tell_drained<H: Host>(host: &mut H, core: &QpCore<H>) {
+/// The send queue has drained in state SQD: raises the event, if that was asked for (C10-26).
+pub(crate) fn report_drained<H: Host>(host: &mut H, core: &QpCore<H>) {
     if core.attr.en_sqd_async_notify {
         host.qp_event(&core.init.handle, QpEvent::SendQueueDrained);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The responder of unreliable connections: what cannot be taken is dropped, and nobody is told.
+//! The responder of unreliable connections: what cannot be taken is dropped, without a response.
 
 use crate::{
     base::{
@@ -19,7 +19,7 @@ use crate::{
         unreliable::{
             drop_too_long,
             end_in_error,
-            tell_broken, //
+            report_fatal, //
         },
     },
     queue_pair::{
@@ -71,7 +71,7 @@ pub(crate) fn receive<H: Host>(
         }
         Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
         Err(Refusal::Broken) => {
-            tell_broken(cx, core);
+            report_fatal(cx, core);
             return Response::Nak(Status::RemoteOperation);
         }
         Err(Refusal::Receive {
@@ -79,7 +79,7 @@ pub(crate) fn receive<H: Host>(
             ..
         }) => drop_too_long(cx, core, rq),
         Err(Refusal::Receive { local, remote }) => {
-            // Moved to error whether that could be told or not.
+            // Moved to error whether that could be completed or not.
             let _ = end_in_error(cx, core, rq, local);
             return Response::Nak(remote);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Takes datagrams: one packet each, to one queue pair or to all of a group, and nobody answers.
+//! Takes datagrams: one packet each, to one queue pair or to all of a group, without responses.
 
 use crate::{
     base::{
@@ -32,7 +32,7 @@ use crate::{
         unreliable::{
             drop_too_long,
             end_in_error,
-            tell_broken, //
+            report_fatal, //
         },
     },
     queue_pair::{
@@ -85,7 +85,7 @@ pub(crate) fn arrive<H: Host>(
     arrival
 }
 
-/// Takes a datagram, or drops it and counts that: nobody is told.
+/// Takes a datagram, or drops it and counts that: there is no response.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
@@ -125,12 +125,12 @@ fn take<H: Host>(
         Ok(()) => (),
         Err(NoReceive::Empty) => return Arrival::Dropped,
         Err(NoReceive::Malformed(status)) => {
-            // Moved to error whether that could be told or not.
+            // Moved to error whether that could be completed or not.
             let _ = end_in_error(cx, core, rq, status);
             return Arrival::Broken;
         }
         Err(NoReceive::Jump) => {
-            tell_broken(cx, core);
+            report_fatal(cx, core);
             return Arrival::Broken;
         }
     }
@@ -167,7 +167,7 @@ fn take<H: Host>(
     }
     cx.counters.messages.count(1);
     cx.counters.bytes.count(u64::from(length));
-    let told = Completion {
+    let completed = Completion {
         wr_id: rq.request().head.wr_id.get(),
         status: Status::Success,
         opcode: wc_opcode::RECV,
@@ -185,10 +185,10 @@ fn take<H: Host>(
     }
     .write(cx, core, core.init.recv_cq);
     rq.finish();
-    match told {
+    match completed {
         Ok(()) => Arrival::Delivered,
         Err(_) => {
-            tell_broken(cx, core);
+            report_fatal(cx, core);
             Arrival::Broken
         }
     }

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The queue pair cannot go on, and says so; the caller moves it to error.
-pub(crate) fn tell_broken<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) {
+pub(crate) fn report_fatal<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) {
     cx.host.qp_event(&core.init.handle, QpEvent::Fatal);
 }
 
@@ -36,12 +36,12 @@ pub(crate) fn end_in_error<H: Host>(
     status: Status,
 ) -> Result<(), Overrun> {
     cx.counters.responder_errors.count(1);
-    let told = complete_receive_in_error(cx, core, rq, status);
+    let completed = complete_receive_in_error(cx, core, rq, status);
     rq.finish();
-    if told.is_err() {
-        tell_broken(cx, core);
+    if completed.is_err() {
+        report_fatal(cx, core);
     }
-    told
+    completed
 }
 
 /// A message is longer than the buffer for it, and is dropped. The receive request stays at hand
@@ -50,7 +50,7 @@ pub(crate) fn end_in_error<H: Host>(
 ///
 /// # Errors
 ///
-/// That could not be told: the caller moves the queue pair to error.
+/// There was no room for the completion: the caller moves the queue pair to error.
 pub(crate) fn drop_too_long<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,

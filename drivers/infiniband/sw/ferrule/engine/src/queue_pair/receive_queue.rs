@@ -51,10 +51,10 @@ pub(crate) struct ReceiveQueue {
     pd: u32,
     cursor: Cursor,
     pub(crate) inbound: Inbound,
-    /// A message arrived in state RTR, and that was told.
+    /// A message arrived in state RTR, and an event has reported that.
     established: bool,
-    /// In error, it was told that no more is taken from the shared receive queue.
-    last_told: bool,
+    /// In error, an event has reported that no more is taken from the shared receive queue.
+    last_wqe_reported: bool,
     /// The next sequence number that is expected.
     pub(crate) psn: u32,
 }
@@ -71,7 +71,7 @@ impl ReceiveQueue {
             cursor: Cursor::default(),
             inbound: Inbound::Nothing,
             established: false,
-            last_told: false,
+            last_wqe_reported: false,
             psn: 0,
         }
     }
@@ -83,7 +83,7 @@ impl ReceiveQueue {
         self.broken = false;
         self.inbound = Inbound::Nothing;
         self.established = false;
-        self.last_told = false;
+        self.last_wqe_reported = false;
         self.psn = 0;
         self.finish();
     }
@@ -128,7 +128,7 @@ impl ReceiveQueue {
             .unwrap_or(0)
     }
 
-    /// Looks how many receive requests wait in the ring.
+    /// How many receive requests wait in the ring.
     fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
         let ring = &core.init.rq;
         if self.broken || ring.depth == 0 {
@@ -218,9 +218,9 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether it is now to be told that no more is taken from the shared receive queue: once.
-    pub(crate) fn is_last_to_be_told(&mut self) -> bool {
-        !core::mem::replace(&mut self.last_told, true)
+    /// Whether to report now that no more is taken from the shared receive queue: once.
+    pub(crate) fn should_report_last_wqe(&mut self) -> bool {
+        !core::mem::replace(&mut self.last_wqe_reported, true)
     }
 
     /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.

@@ -126,14 +126,14 @@ impl SendQueue {
         self.consumer
     }
 
-    /// The request at hand has ended.
+    /// The request at hand has ended, or the wire has it in a record.
     pub(crate) fn finish(&mut self) {
         self.busy = false;
-        self.begin_again();
+        self.restart();
     }
 
-    /// Goes back to the start of the request at hand.
-    pub(crate) fn begin_again(&mut self) {
+    /// Restarts the request at hand.
+    pub(crate) fn restart(&mut self) {
         self.done = 0;
         self.cursor = Cursor::default();
     }
@@ -149,7 +149,7 @@ impl SendQueue {
         self.retries = attr.retry_cnt;
     }
 
-    /// Looks how many requests wait in the ring.
+    /// How many requests wait in the ring.
     fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
         if self.broken {
             return Some(0);
@@ -220,13 +220,8 @@ impl SendQueue {
         }
     }
 
-    /// The request at hand is in the hands of the wire.
-    pub(crate) fn let_go(&mut self) {
-        self.finish();
-    }
-
     /// The request that was copied last, and where its list goes on.
-    pub(crate) fn at_hand(&mut self) -> (&SendRequest, &mut Cursor) {
+    pub(crate) fn current(&mut self) -> (&SendRequest, &mut Cursor) {
         (&self.request, &mut self.cursor)
     }
 

@@ -19,7 +19,7 @@ use crate::{
     },
     operation::ending::{
         enter_error,
-        tell_drained, //
+        report_drained, //
     },
     queue_pair::{
         qp::{
@@ -288,7 +288,7 @@ pub(crate) fn modify<H: Host>(
             core.set_state(host, State::Sqd);
             // Requests that have begun will end first; without any, it has drained already.
             if before == State::Rts && is_drained {
-                tell_drained(host, core);
+                report_drained(host, core);
             }
         }
         State::Init | State::Rtr | State::Sqe => core.set_state(host, next),

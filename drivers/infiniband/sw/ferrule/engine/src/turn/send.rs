@@ -19,10 +19,10 @@ use crate::{
     operation::{
         completion::complete_send,
         ending::{
-            break_down,
             enter_error,
-            lost,
-            tell_drained, //
+            enter_fatal_error,
+            report_drained,
+            retries_exhausted, //
         },
         local_wr::change_key,
         response::Response,
@@ -74,7 +74,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 }
                 Taken::Jump => {
                     cx.counters.producer_jumps.count(1);
-                    break_down(qps, cx, qp);
+                    enter_fatal_error(qps, cx, qp);
                     continue;
                 }
             }
@@ -111,7 +111,7 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         Response::SequenceError => {
             // The peer expects an earlier packet. To send again is all there is to do, as often as
             // the attributes allow (C9-103, C9-139).
-            if lost(cx, qp) {
+            if retries_exhausted(cx, qp) {
                 fail(qps, cx, qp, Status::RetryExceeded);
             }
         }
@@ -196,12 +196,12 @@ fn acknowledge<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, le
 #[inline(always)]
 fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let Qp { core, sq, .. } = qp;
-    let told = complete_send(cx, core, sq, Status::Success);
+    let completed = complete_send(cx, core, sq, Status::Success);
     sq.finish();
-    if told.is_err() {
-        break_down(qps, cx, qp);
+    if completed.is_err() {
+        enter_fatal_error(qps, cx, qp);
     } else if core.state == State::Sqd {
-        tell_drained(cx.host, core);
+        report_drained(cx.host, core);
     }
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
         return wire::timer_fired(qps, cx, qp);
     }
     let wait = core::mem::replace(&mut qp.sq.wait, Wait::Nothing);
-    if wait == Wait::Acknowledgement && lost(cx, qp) {
+    if wait == Wait::Acknowledgement && retries_exhausted(cx, qp) {
         fail(qps, cx, qp, Status::RetryExceeded);
     }
     qps.activate(qp.core.index());
@@ -238,10 +238,10 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
 #[cold]
 fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) {
     let Qp { core, sq, .. } = qp;
-    let told = complete_send(cx, core, sq, status);
+    let completed = complete_send(cx, core, sq, status);
     sq.finish();
-    if told.is_err() {
-        return break_down(qps, cx, qp);
+    if completed.is_err() {
+        return enter_fatal_error(qps, cx, qp);
     }
     match core.init.qp_type {
         QpType::Rc => enter_error(qps, cx.host, core),

@@ -130,7 +130,7 @@ fn deliver<H: Host>(
 ) -> Result<(), Unfinished> {
     let Qp { core, sq, rq, .. } = qp;
     // Each receiver gets all of it, so each copy begins at the start.
-    sq.begin_again();
+    sq.restart();
     let length = sq.request().length;
     let message = sq.message(core, length);
     let arrival = if receiver == core.id.number {

@@ -21,7 +21,7 @@ use crate::{
         InPacket,
         PrivateBytes, //
     },
-    operation::ending::lost,
+    operation::ending::retries_exhausted,
     packet::{
         self,
         opcode::{
@@ -123,15 +123,15 @@ impl<H: Host> Wire<H> {
     /// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
     #[cold]
     fn renew(&mut self, counters: &mut Counters, packet: &Packet<'_>, syndrome: Option<Syndrome>) {
-        let told = match (packet.rule().kind, packet.aeth(), syndrome) {
+        let reported = match (packet.rule().kind, packet.aeth(), syndrome) {
             (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
                 lsn(aeth, credits)
             }
             _ => self.requester.lsn,
         };
-        let is_more = |lsn| told.is_none_or(|told| psn::is_ahead(told, lsn));
+        let is_more = |lsn| reported.is_none_or(|reported| psn::is_ahead(reported, lsn));
         if self.requester.lsn.is_some_and(is_more) {
-            self.requester.lsn = told;
+            self.requester.lsn = reported;
         } else {
             counters.duplicates.count(1);
         }
@@ -234,7 +234,7 @@ fn retransmit<H: Host>(
     qp: &mut Qp<H>,
     hole_end: Option<u32>,
 ) {
-    if lost(cx, qp) {
+    if retries_exhausted(cx, qp) {
         return fail(qps, cx, qp, Status::RetryExceeded);
     }
     let Qp { core, sq, wire, .. } = qp;

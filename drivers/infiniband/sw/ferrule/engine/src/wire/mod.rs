@@ -125,7 +125,7 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     qps.activate(qp.core.index());
 }
 
-/// Looks at a packet and hands it to the queue pair that it is for.
+/// Judges a packet and hands it to the queue pair that it is for.
 ///
 /// Nothing is placed before the invariant CRC has been found right.
 pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPacket<'_, H>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the requester is: which packet it sends next, and how it goes back.
+//! Where the requester stands: which packet it sends next, and how it goes back.
 
 use crate::{
     base::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<H: Host> Wire<H> {
-    /// The sequence number with which sends go on, which is one of this request.
+    /// The sequence number of the next packet, which is one of this request.
     pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
         let sent = if record.has_response_data() {
             record.done
@@ -25,7 +25,7 @@ impl<H: Host> Wire<H> {
         psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
     }
 
-    /// Sends go on with the packet of this sequence number, which has not been acknowledged.
+    /// The packet of this sequence number, which has not been acknowledged, is sent next.
     pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
         self.requester.loaded = None;
         let mut index = self.requester.oldest;
@@ -53,14 +53,14 @@ impl<H: Host> Wire<H> {
         self.requester.is_part_sent = false;
     }
 
-    /// Sends go on with the next request.
-    pub(super) fn go_on(&mut self) {
+    /// The next request is sent next.
+    pub(super) fn advance(&mut self) {
         self.requester.sending = self.requester.sending.wrapping_add(1);
         self.requester.offset = 0;
         self.requester.loaded = None;
     }
 
-    /// Sends go on with the oldest packet that has not been acknowledged.
+    /// The oldest packet that has not been acknowledged is sent next.
     pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
         self.requester.retransmit.cancel();
         self.seek(self.requester.snd_una, consumer, mtu);

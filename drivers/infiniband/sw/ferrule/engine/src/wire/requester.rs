@@ -23,8 +23,8 @@ use crate::{
     object::request::Opcode,
     operation::{
         ending::{
-            break_down,
-            lost, //
+            enter_fatal_error,
+            retries_exhausted, //
         },
         local_wr::change_key, //
     },
@@ -70,7 +70,7 @@ use crate::{
 /// A turn of the requester.
 pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     loop {
-        let next = go(qps, cx, qp);
+        let next = send_pending(qps, cx, qp);
         let may_wait_in_vain = next == Next::Idle && !qp.wire.is_paused();
         let mtu = qp.core.attr.path_mtu;
         if !may_wait_in_vain || !qp.wire.request_ack(qp.sq.consumer(), mtu) {
@@ -80,7 +80,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
 }
 
 /// Sends until there is nothing to be sent, or what is to be sent has to wait.
-fn go<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
+fn send_pending<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.wire.is_paused() {
             return Next::Idle;
@@ -96,15 +96,15 @@ fn go<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
                 Taken::Nothing => return Next::Idle,
                 Taken::Request => {
                     cx.allowance.take_request();
-                    note(qp, None);
+                    record_request(qp, None);
                 }
                 Taken::Malformed(status) => {
                     cx.allowance.take_request();
-                    note(qp, Some(status));
+                    record_request(qp, Some(status));
                 }
                 Taken::Jump => {
                     cx.counters.producer_jumps.count(1);
-                    break_down(qps, cx, qp);
+                    enter_fatal_error(qps, cx, qp);
                     continue;
                 }
             }
@@ -117,8 +117,8 @@ fn go<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     Next::Again
 }
 
-/// Keeps in a record what is known of the request that has just been taken.
-fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
+/// Records the request that has just been taken.
+fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     let Qp { core, sq, wire, .. } = qp;
     let request = sq.request();
     let index = request.index;
@@ -153,7 +153,7 @@ fn note<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     wire.requester.sending = index;
     wire.requester.offset = 0;
     sq.set_psn(record.end());
-    sq.let_go();
+    sq.finish();
 }
 
 /// What came of a step.
@@ -179,14 +179,14 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     }
     // What is sent again before it does not register its region again.
     if record.is_registered() {
-        qp.wire.go_on();
+        qp.wire.advance();
         return Step::Sent;
     }
     if qp.wire.requester.loaded != Some(index) && !load(cx, qp, index, &record) {
         return Step::Sent;
     }
     if record.is_local() {
-        return change(qps, cx, qp, &record);
+        return execute_local(qps, cx, qp, &record);
     }
     // A packet that is retransmitted alone has been sent before, and waits for nothing.
     let is_selective = qp.wire.requester.retransmit.is_active();
@@ -196,8 +196,13 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     send(cx, qp, &record)
 }
 
-/// Carries out the local request that is at hand, if it may be now.
-fn change<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
+/// Executes the local request that is at hand, if it may be now.
+fn execute_local<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    record: &Record,
+) -> Step {
     let index = qp.wire.requester.sending;
     let is_oldest = index == qp.wire.requester.oldest;
     // Requests before may still need the key that another one changes. A region opens nothing before it
@@ -234,7 +239,7 @@ fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record
         {
             wire.requester.loaded = Some(index);
             let offset = wire.requester.offset;
-            let (request, cursor) = sq.at_hand();
+            let (request, cursor) = sq.current();
             cursor.seek(request.entries(), offset);
             true
         }
@@ -307,7 +312,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     {
         return false;
     }
-    // Beyond the receive requests that the responder has told of, only one packet of one message
+    // Beyond the receive requests that the responder has reported, only one packet of one message
     // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
     // receive request for the message.
     !wire.exceeds_credits(record, sq.request().opcode)
@@ -379,7 +384,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     {
         base.acknowledge = Bth::ACK_REQ;
     }
-    let (request, cursor) = sq.at_hand();
+    let (request, cursor) = sq.current();
     let headers = headers(&request.head, opcode, range, base, position);
     let saved = *cursor;
     let payload = if is_data_back {
@@ -443,7 +448,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         wire.requester.is_part_sent = true;
     }
     if position.ends() && range.1 == record.length {
-        wire.go_on();
+        wire.advance();
     } else if !is_data_back {
         wire.requester.offset = wire.requester.offset.wrapping_add(length);
     }
@@ -478,7 +483,7 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
             // Responses to packets that were sent before bring nothing new.
             qp.wire.completer.gap.reported = true;
             // All is sent again, if there are retries left (C9-139, C9-140).
-            if lost(cx, qp) {
+            if retries_exhausted(cx, qp) {
                 return fail(qps, cx, qp, Status::RetryExceeded);
             }
             qp.wire.requester.congestion.on_timeout();

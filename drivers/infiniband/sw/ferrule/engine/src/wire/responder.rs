@@ -140,7 +140,7 @@ pub(super) fn receive<H: Host>(
         Response::NotReady(code) => {
             responder.gap.reported = true;
             // The peer waits before it sends the packet again, by a clock that may be a little faster. What
-            // comes sooner was on its way when it was told, and would cost it another retry. Once: the peer
+            // comes sooner was on its way when the NAK came, and would cost the peer another retry. Once: the peer
             // may not have heard.
             let is_copy = responder
                 .not_ready
@@ -271,7 +271,7 @@ fn duplicate<H: Host>(
                 .last_coalescable
                 .filter(|&last_coalescable| asks && psn::is_ahead(last_coalescable, number))
                 .unwrap_or(number);
-            // What is to be told already stays if it says no, or more than this.
+            // A pending NAK stays, and so does an acknowledgement of more than this.
             let is_better = responder.pending_ack.is_none_or(|(known, syndrome)| {
                 matches!(syndrome, Syndrome::Acknowledge(_)) && psn::is_ahead(last, known)
             });
@@ -367,7 +367,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
 /// The acknowledgement header of a response, after which `msn` messages have been carried out.
 fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Syndrome) -> Aeth {
     let syndrome = match syndrome {
-        // How many receive requests there are is looked up when it is told; of a shared queue's,
+        // The receive requests are counted when the credits are sent; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
         Syndrome::Acknowledge(_) => Syndrome::Acknowledge(match core.init.srq {
             Some(_) => packet::UNLIMITED,

@@ -16,9 +16,9 @@ use crate::{
     operation::{
         completion::complete,
         ending::{
-            break_down,
             enter_error,
-            tell_drained, //
+            enter_fatal_error,
+            report_drained, //
         },
     },
     queue_pair::{
@@ -54,29 +54,29 @@ fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<()
 /// The oldest request has done what it should, and so have those behind it that have registered regions
 /// meanwhile. If it is the one to be sent next, the one after it is.
 pub(super) fn retire<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let told = loop {
+    let completed = loop {
         let wire = &mut qp.wire;
         if wire.requester.sending == wire.requester.oldest {
-            wire.go_on();
+            wire.advance();
         }
-        let told = end(cx, qp, Status::Success);
+        let completed = end(cx, qp, Status::Success);
         let wire = &qp.wire;
         let is_next_done = wire.outstanding(qp.sq.consumer()) != 0
             && wire
                 .record(wire.requester.oldest)
                 .is_some_and(|next| next.is_registered());
-        if told.is_err() || !is_next_done {
-            break told;
+        if completed.is_err() || !is_next_done {
+            break completed;
         }
     };
     if qp.wire.outstanding(qp.sq.consumer()) == 0 {
         qp.wire.requester.ack_deadline = None;
         if qp.core.state == State::Sqd {
-            tell_drained(cx.host, &qp.core);
+            report_drained(cx.host, &qp.core);
         }
     }
-    if told.is_err() {
-        break_down(qps, cx, qp);
+    if completed.is_err() {
+        enter_fatal_error(qps, cx, qp);
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         return;
     }
     if end(cx, qp, status).is_err() {
-        return break_down(qps, cx, qp);
+        return enter_fatal_error(qps, cx, qp);
     }
     enter_error(qps, cx.host, &mut qp.core);
 }

@@ -76,7 +76,7 @@ pub(crate) fn send<H: Host>(
     qkey: u32,
 ) -> Result<(), Unsent> {
     let Qp { core, sq, .. } = qp;
-    sq.begin_again();
+    sq.restart();
     let length = sq.request().length;
     let mut message = sq.message(core, length);
     let with_imm = message.opcode == Opcode::SendWithImm;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is kept of requests that have begun and have not ended.
+//! Records of requests that have begun and have not ended.
 
 use crate::base::{
     abi,
