@@ -146,7 +146,7 @@ impl<H: Host> Engine<H> {
         scanned
     }
 
-    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Answers how many of the looks are left.
+    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Answers how many looks are left.
     #[inline]
     fn scan_first(&mut self, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
