@@ -7,6 +7,7 @@ pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod doorbell;
 pub(crate) mod multicast;
+pub(crate) mod opcode;
 pub(crate) mod port;
 pub(crate) mod qp_init;
 pub(crate) mod request;

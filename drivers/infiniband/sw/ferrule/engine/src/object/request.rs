@@ -8,13 +8,9 @@ use crate::{
     base::{
         abi::{
             self,
-            wr_flags,
-            wr_opcode, //
+            wr_flags, //
         },
-        attr::{
-            Access,
-            QpType, //
-        },
+        attr::QpType,
         host::{
             Host,
             Queue, //
@@ -22,16 +18,16 @@ use crate::{
         ring::RingLayout,
         status::Status, //
     },
-    memory::{
-        fast,
-        sgl::{
-            Cursor,
-            PrivateBytes,
-            Sgl,
-            Side, //
-        },
+    memory::sgl::{
+        Cursor,
+        PrivateBytes,
+        Sgl,
+        Side, //
     },
-    object::qp_init::QpInit, //
+    object::{
+        opcode::Opcode,
+        qp_init::QpInit, //
+    },
 };
 
 /// The longest message in bytes (IBA volume 1, C9-8).
@@ -39,106 +35,6 @@ pub const MAX_MESSAGE: u32 = 1 << 31;
 
 /// The bytes that an atomic operation works on.
 pub(crate) const WORD: u32 = 8;
-
-/// What a send request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
-    Send,
-    SendWithImm,
-    Write,
-    WriteWithImm,
-    Read,
-    CompareSwap,
-    FetchAdd,
-    SendWithInv,
-    LocalInv,
-    BindWindow,
-    Register,
-}
-
-impl Opcode {
-    /// The operation that a byte of the ring names, if a queue pair of this type can do it
-    /// (ibv_post_send(3); IBA volume 1, C10-87 and table 46), and if it is a program's or, as `is_host`
-    /// says, the host's. For SEND with invalidate the manual page names UC, too, which has no opcode for
-    /// it (9.2, table 35).
-    #[inline(always)]
-    fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
-        let opcode = match byte {
-            wr_opcode::SEND => Opcode::Send,
-            wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
-            wr_opcode::RDMA_WRITE => Opcode::Write,
-            wr_opcode::RDMA_WRITE_WITH_IMM => Opcode::WriteWithImm,
-            wr_opcode::RDMA_READ => Opcode::Read,
-            wr_opcode::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
-            wr_opcode::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
-            wr_opcode::SEND_WITH_INV => Opcode::SendWithInv,
-            wr_opcode::LOCAL_INV => Opcode::LocalInv,
-            wr_opcode::BIND_MW => Opcode::BindWindow,
-            fast::WR_REGISTER if is_host => Opcode::Register,
-            _ => return None,
-        };
-        match (qp_type, opcode) {
-            (QpType::Rc, _) => Some(opcode),
-            (
-                QpType::Uc,
-                Opcode::Send
-                | Opcode::SendWithImm
-                | Opcode::Write
-                | Opcode::WriteWithImm
-                | Opcode::LocalInv
-                | Opcode::BindWindow
-                | Opcode::Register,
-            ) => Some(opcode),
-            (QpType::Ud, Opcode::Send | Opcode::SendWithImm) => Some(opcode),
-            (QpType::Uc | QpType::Ud, _) => None,
-        }
-    }
-
-    /// Data come back from the responder, and take one of its resources for reads and atomics.
-    #[inline]
-    pub(crate) fn has_response_data(self) -> bool {
-        self == Opcode::Read || self.is_atomic()
-    }
-
-    /// An operation on a key of the requester's own side, of which the peer hears nothing.
-    #[inline]
-    pub(crate) fn is_local(self) -> bool {
-        matches!(
-            self,
-            Opcode::LocalInv | Opcode::BindWindow | Opcode::Register
-        )
-    }
-
-    /// An operation on [`WORD`] bytes of the peer's memory.
-    #[inline]
-    pub(crate) fn is_atomic(self) -> bool {
-        matches!(self, Opcode::CompareSwap | Opcode::FetchAdd)
-    }
-
-    /// The right to its own memory that the requester needs.
-    #[inline]
-    pub(crate) fn local_need(self) -> Access {
-        if self.has_response_data() {
-            Access::LOCAL_WRITE
-        } else {
-            Access::NONE
-        }
-    }
-}
-
-/// `enum ferrule_wc_opcode` of a send request, also of one that cannot be carried out.
-pub(crate) fn completion_opcode(byte: u8) -> u8 {
-    match byte {
-        wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => abi::wc_opcode::RDMA_WRITE,
-        wr_opcode::RDMA_READ => abi::wc_opcode::RDMA_READ,
-        wr_opcode::ATOMIC_CMP_AND_SWP => abi::wc_opcode::COMP_SWAP,
-        wr_opcode::ATOMIC_FETCH_AND_ADD => abi::wc_opcode::FETCH_ADD,
-        wr_opcode::LOCAL_INV => abi::wc_opcode::LOCAL_INV,
-        wr_opcode::BIND_MW => abi::wc_opcode::BIND_MW,
-        fast::WR_REGISTER => fast::WC_REGISTER,
-        _ => abi::wc_opcode::SEND,
-    }
-}
 
 /// The private copy of what follows the head of a slot: scatter/gather entries or inline data.
 pub(crate) struct Payload {
@@ -250,9 +146,7 @@ impl SendRequest {
             .ok_or(Status::LocalOperation)?;
         // The words that only some have: what to compare and add, what to bind or to register, where a
         // datagram goes.
-        let has_extra = self.opcode.is_atomic()
-            || matches!(self.opcode, Opcode::BindWindow | Opcode::Register)
-            || init.qp_type == QpType::Ud;
+        let has_extra = self.opcode.facts().has_words || init.qp_type == QpType::Ud;
         if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !has_extra) {
             return Err(Status::LocalOperation);
         }

@@ -29,9 +29,13 @@ use crate::{
             Unreachable, //
         },
     },
-    object::request::{
-        NoReceive,
-        Opcode, //
+    object::{
+        opcode::{
+            Class,
+            Extra,
+            Receive, //
+        },
+        request::NoReceive, //
     },
     operation::{
         atomic,
@@ -115,16 +119,14 @@ pub(crate) fn accept<H: Host>(
     rq: &mut ReceiveQueue,
     message: &mut Message<'_, H>,
 ) -> Result<Response, Refusal> {
-    let opcode = message.opcode;
-    let kind = match opcode {
-        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => Inbound::Send,
-        Opcode::Write | Opcode::WriteWithImm => Inbound::Write,
+    let facts = message.opcode.facts();
+    let kind = match facts.class {
+        Class::Send => Inbound::Send,
+        Class::Write => Inbound::Write,
         // A single packet asks for all of these, so that this side is never in the middle of one.
-        Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => Inbound::Nothing,
+        Class::Read | Class::Atomic(_) => Inbound::Nothing,
         // The requester keeps these to itself.
-        Opcode::LocalInv | Opcode::BindWindow | Opcode::Register => {
-            return Err(Refusal::InvalidRequest)
-        }
+        Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
     let expected = if message.is_first {
@@ -135,10 +137,11 @@ pub(crate) fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
-    let response = match opcode {
-        Opcode::Read => read::execute(cx, core, message)?,
-        Opcode::CompareSwap | Opcode::FetchAdd => atomic::execute(cx, core, message)?,
-        _ => place(cx, core, rq, message, kind)?,
+    let response = match facts.class {
+        Class::Send | Class::Write => place(cx, core, rq, message, kind)?,
+        Class::Read => read::execute(cx, core, message)?,
+        Class::Atomic(operation) => atomic::execute(cx, core, message, operation)?,
+        Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
     if response != Response::Acknowledge {
         return Ok(response);
@@ -150,7 +153,7 @@ pub(crate) fn accept<H: Host>(
         return Ok(response);
     }
     rq.inbound = Inbound::Nothing;
-    if opcode == Opcode::SendWithInv {
+    if facts.extra == Extra::Invalidate {
         // The data have been placed; that the key stays valid is what the receiver has to know
         // (IBA volume 1, 9.9.3.1, class J).
         let key = u32::from_le_bytes(message.head.imm_or_inv);
@@ -181,15 +184,14 @@ fn place<H: Host>(
     message: &mut Message<'_, H>,
     kind: Inbound,
 ) -> Result<Response, Refusal> {
-    let opcode = message.opcode;
     let length = message.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
-    let takes_receive = match opcode {
-        Opcode::Send | Opcode::SendWithImm | Opcode::SendWithInv => message.is_first,
-        Opcode::WriteWithImm => message.is_last,
-        _ => false,
+    let takes_receive = match message.opcode.facts().receive {
+        Receive::First => message.is_first,
+        Receive::Last => message.is_last,
+        Receive::None => false,
     };
     if takes_receive {
         match rq.take(cx, core) {
@@ -215,7 +217,7 @@ fn place<H: Host>(
             }
             copy(cx.keys, message, &mut rq.target())
         }
-        _ => {
+        Inbound::Write | Inbound::Nothing => {
             // Checked for the whole range before a byte is placed, and again with every segment, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
@@ -261,17 +263,19 @@ fn complete_receive<H: Host>(
     rq: &ReceiveQueue,
     message: &Message<'_, H>,
 ) -> bool {
-    let flags = match message.opcode {
-        Opcode::SendWithImm | Opcode::WriteWithImm => wc_flags::WITH_IMM,
-        Opcode::SendWithInv => wc_flags::WITH_INV,
-        _ => 0,
+    let facts = message.opcode.facts();
+    let flags = match facts.extra {
+        Extra::None => 0,
+        Extra::Immediate => wc_flags::WITH_IMM,
+        Extra::Invalidate => wc_flags::WITH_INV,
     };
     Completion {
         wr_id: rq.request.head.wr_id.get(),
         status: Status::Success,
-        opcode: match message.opcode {
-            Opcode::WriteWithImm => wc_opcode::RECV_RDMA_WITH_IMM,
-            _ => wc_opcode::RECV,
+        opcode: match facts.class {
+            Class::Write => wc_opcode::RECV_RDMA_WITH_IMM,
+            // Only a SEND takes a receive request besides.
+            Class::Send | Class::Read | Class::Atomic(_) | Class::Key(_) => wc_opcode::RECV,
         },
         length: message.total,
         data: if flags != 0 {

@@ -18,9 +18,9 @@ use crate::{
         self,
         PrivateBytes, //
     },
-    object::request::{
-        Opcode,
-        WORD, //
+    object::{
+        opcode::Atomic,
+        request::WORD, //
     },
     operation::{
         message::{
@@ -43,6 +43,7 @@ pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     message: &mut Message<'_, H>,
+    operation: Atomic,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
     if !core.attr.access.allows(Access::REMOTE_ATOMIC) || core.attr.max_dest_rd_atomic == 0 {
@@ -56,11 +57,11 @@ pub(crate) fn execute<H: Host>(
     }
     let head = message.head;
     let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
-    let before = match message.opcode {
-        Opcode::CompareSwap => {
+    let before = match operation {
+        Atomic::CompareSwap => {
             region.compare_swap(offset, words.compare_add.get(), words.swap.get())
         }
-        _ => region.fetch_add(offset, words.compare_add.get()),
+        Atomic::FetchAdd => region.fetch_add(offset, words.compare_add.get()),
     };
     // Where addresses count from an odd place in memory, the word itself may not be aligned.
     let before = before.map_err(|_| Refusal::InvalidRequest)?;

@@ -21,7 +21,10 @@ use crate::{
     },
     object::{
         cq::Overrun,
-        request::completion_opcode, //
+        opcode::{
+            completion_opcode,
+            Opcode, //
+        },
     },
     queue_pair::{
         cx::{
@@ -117,7 +120,7 @@ pub(crate) fn complete_send<H: Host>(
         core,
         request.index,
         request.head.wr_id.get(),
-        completion_opcode(request.head.opcode),
+        completion_opcode(Opcode::of(request.head.opcode)),
         request.length,
         status,
     )

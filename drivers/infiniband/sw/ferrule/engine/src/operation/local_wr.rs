@@ -11,7 +11,10 @@ use crate::{
         },
         fast::Register, //
     },
-    object::request::Opcode,
+    object::opcode::{
+        Class,
+        KeyChange, //
+    },
     queue_pair::{
         cx::Cx,
         qp::Qp, //
@@ -23,10 +26,14 @@ use crate::{
 pub(crate) fn change_key<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), BindError> {
     let Qp { core, sq, .. } = qp;
     let head = &sq.request.head;
-    match sq.request.opcode {
-        Opcode::BindWindow => cx.keys.bind(core.init.pd, core.id, &Bind::from(head)),
-        Opcode::Register => cx.keys.register(core.init.pd, &Register::from(head)),
-        _ => {
+    let change = match sq.request.opcode.facts().class {
+        Class::Key(change) => change,
+        Class::Send | Class::Write | Class::Read | Class::Atomic(_) => return Err(BindError),
+    };
+    match change {
+        KeyChange::Bind => cx.keys.bind(core.init.pd, core.id, &Bind::from(head)),
+        KeyChange::Register => cx.keys.register(core.init.pd, &Register::from(head)),
+        KeyChange::Invalidate => {
             let key = u32::from_le_bytes(head.imm_or_inv);
             cx.keys.invalidate(core.init.pd, core.id, key)
         }

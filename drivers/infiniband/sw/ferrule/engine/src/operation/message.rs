@@ -23,9 +23,9 @@ use crate::{
             Side, //
         },
     },
-    object::request::{
-        Opcode,
-        SendRequest, //
+    object::{
+        opcode::Opcode,
+        request::SendRequest, //
     },
     queue_pair::{
         qp_core::QpCore,

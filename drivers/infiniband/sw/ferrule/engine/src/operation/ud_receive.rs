@@ -22,9 +22,9 @@ use crate::{
         PrivateBytes,
         Unreachable, //
     },
-    object::request::{
-        NoReceive,
-        Opcode, //
+    object::{
+        opcode::Extra,
+        request::NoReceive, //
     },
     operation::{
         completion::Completion,
@@ -141,7 +141,7 @@ fn take<H: Host>(
             Err(_) => Arrival::Broken,
         };
     }
-    let with_imm = message.opcode == Opcode::SendWithImm;
+    let with_imm = message.opcode.facts().extra == Extra::Immediate;
     let mut copied = sgl::copy(
         cx.keys,
         &mut PrivateBytes(&area.header),

@@ -81,6 +81,39 @@ pub enum Kind {
     Congestion,
 }
 
+impl Kind {
+    /// The packet is of a request, or else of a response; a congestion notification is neither.
+    #[inline]
+    pub const fn is_request(self) -> bool {
+        match self {
+            Kind::Send
+            | Kind::Write
+            | Kind::ReadRequest
+            | Kind::CompareSwap
+            | Kind::FetchAdd
+            | Kind::Flush
+            | Kind::AtomicWrite => true,
+            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
+                false
+            }
+        }
+    }
+
+    /// The packet is of a request whose response has data.
+    #[inline]
+    pub const fn has_response_data(self) -> bool {
+        match self {
+            Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => true,
+            Kind::Send | Kind::Write => false,
+            // Requests that nothing takes yet.
+            Kind::Flush | Kind::AtomicWrite => false,
+            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
+                false
+            }
+        }
+    }
+}
+
 /// Where in its message a packet stands. A first or middle one is followed by a middle or last
 /// one of the same kind; a last or only one by whatever begins a message (C9-85, C9-86).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,10 +300,6 @@ impl Rule {
             rc::ATOMIC_WRITE => (Kind::AtomicWrite, Only, &[Reth], Payload::Exactly(8)),
             _ => return None,
         };
-        let answer = matches!(
-            kind,
-            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge
-        );
         let in_service = match service {
             Service::Rc => true,
             // Unreliable connections have messages and writes, and nothing that is answered.
@@ -285,7 +314,7 @@ impl Rule {
         }
         let own = match service {
             Service::Ud => Deth.bit(),
-            Service::Xrc if !answer => Xrceth.bit(),
+            Service::Xrc if kind.is_request() => Xrceth.bit(),
             _ => 0,
         };
         Some(Self::with(service, kind, position, own, headers, payload))

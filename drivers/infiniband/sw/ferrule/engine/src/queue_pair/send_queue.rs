@@ -4,7 +4,6 @@
 
 use crate::{
     base::{
-        abi::wr_opcode,
         attr::{
             Attributes,
             Mtu, //
@@ -14,14 +13,14 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::{
-        fast,
-        sgl::{
-            check_list,
-            Cursor, //
-        },
+    memory::sgl::{
+        check_list,
+        Cursor, //
     },
-    object::request::SendRequest,
+    object::{
+        opcode::Opcode,
+        request::SendRequest, //
+    },
     queue_pair::{
         cx::Cx,
         qp_core::QpCore, //
@@ -247,8 +246,10 @@ impl SendQueue {
         let waiting = self.waiting(core).unwrap_or(0).min(LOOKS);
         let next = (0..waiting)
             .map(|i| SendRequest::peek(&init.queue, &init.sq, self.consumer.wrapping_add(i)))
-            .find(|&opcode| opcode != fast::WR_REGISTER);
-        !matches!(next, None | Some(wr_opcode::LOCAL_INV | wr_opcode::BIND_MW))
+            .map(Opcode::of)
+            .find(|opcode| !opcode.is_some_and(Opcode::may_be_early));
+        // One that names no operation ends with an error, as soon as it is taken.
+        next.is_some_and(|opcode| !opcode.is_some_and(Opcode::is_local))
     }
 
     /// There may be room for a packet again.

@@ -19,10 +19,8 @@ use crate::{
             is_multicast,
             MULTICAST_QPN, //
         },
-        request::{
-            Opcode,
-            SendRequest, //
-        },
+        opcode::Extra,
+        request::SendRequest, //
     },
     operation::{
         ending::enter_error,
@@ -88,7 +86,11 @@ pub(crate) fn send<H: Host>(
         _ => qp.core.attr.qkey,
     };
     let area = |request: &SendRequest| Area {
-        header: grh::header(&path, request.length, request.opcode == Opcode::SendWithImm),
+        header: grh::header(
+            &path,
+            request.length,
+            request.opcode.facts().extra == Extra::Immediate,
+        ),
         sl: path.sl,
     };
 

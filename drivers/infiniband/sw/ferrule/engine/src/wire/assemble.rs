@@ -11,9 +11,16 @@ use crate::{
         host::Host,
         psn, //
     },
-    object::request::{
-        Opcode,
-        MAX_MESSAGE, //
+    object::{
+        opcode::{
+            Atomic,
+            Class,
+            Opcode, //
+        },
+        request::{
+            MAX_MESSAGE,
+            WORD, //
+        },
     },
     operation::message::{
         Bytes,
@@ -67,8 +74,11 @@ pub(super) fn assemble<'a, H: Host>(
         Kind::ReadRequest => Opcode::Read,
         Kind::CompareSwap => Opcode::CompareSwap,
         Kind::FetchAdd => Opcode::FetchAdd,
-        // Operations that there are not.
-        _ => return None,
+        // Operations that there are not, and responses, which go to the completer.
+        Kind::Flush | Kind::AtomicWrite => return None,
+        Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
+            return None
+        }
     };
     let is_first = rule.position.begins();
     let is_last = rule.position.ends();
@@ -93,10 +103,12 @@ pub(super) fn assemble<'a, H: Host>(
     }
     if let Some(atomic) = packet.atomic() {
         responder.target = (atomic.addr.get(), atomic.rkey.get());
-        responder.total = crate::object::request::WORD;
-        let (compare_add, swap) = match opcode {
-            Opcode::CompareSwap => (atomic.compare.get(), atomic.swap_or_add.get()),
-            _ => (atomic.swap_or_add.get(), 0),
+        responder.total = WORD;
+        let (compare_add, swap) = match opcode.facts().class {
+            Class::Atomic(Atomic::CompareSwap) => (atomic.compare.get(), atomic.swap_or_add.get()),
+            Class::Atomic(Atomic::FetchAdd) => (atomic.swap_or_add.get(), 0),
+            // No other operation has this header.
+            Class::Send | Class::Write | Class::Read | Class::Key(_) => return None,
         };
         head.extra = zerocopy::transmute!(abi::AtomicWords {
             compare_add: compare_add.into(),
@@ -105,7 +117,13 @@ pub(super) fn assemble<'a, H: Host>(
     }
     let total = match rule.kind {
         Kind::Send => end,
-        _ => responder.total,
+        Kind::Write | Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => responder.total,
+        Kind::Flush
+        | Kind::AtomicWrite
+        | Kind::ReadResponse
+        | Kind::Acknowledge
+        | Kind::AtomicAcknowledge
+        | Kind::Congestion => return None,
     };
     // A write has as many bytes as its first packet says (C9-94).
     if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
@@ -123,10 +141,9 @@ pub(super) fn assemble<'a, H: Host>(
         is_first,
         is_last,
         psn: bth.psn.get(),
-        packets: if opcode == Opcode::Read {
-            psn::packets(total, mtu)
-        } else {
-            1
+        packets: match opcode.facts().class {
+            Class::Read => psn::packets(total, mtu),
+            Class::Send | Class::Write | Class::Atomic(_) | Class::Key(_) => 1,
         },
         bytes: Bytes::Packet {
             packet: bytes,

@@ -315,7 +315,7 @@ fn place<H: Host>(
         wire.completer.request_index = None;
         wire.completer.request.read(&core.init, index)?;
         let record = wire.record(index).ok_or(Status::Fatal)?;
-        if wire.completer.request.head.opcode != record.opcode
+        if Some(wire.completer.request.opcode) != record.opcode
             || wire.completer.request.length != record.length
         {
             return Err(Status::LocalOperation);

@@ -178,17 +178,14 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
             if marked {
                 qp.wire.marked(rule.kind, cx.now);
             }
-            match rule.kind {
-                Kind::Acknowledge | Kind::ReadResponse | Kind::AtomicAcknowledge => {
-                    let before = qp.wire.requester.snd_una;
-                    completer::receive(qps, cx, &mut qp, &packet, rx.packet);
-                    release_responses(qps, cx, &mut qp, before);
-                }
-                _ => {
-                    let before = qp.rq.psn();
-                    responder::receive(cx, &mut qp, &packet, rx.packet, false);
-                    release_requests(cx, &mut qp, before, bth.wants_acknowledge());
-                }
+            if rule.kind.is_request() {
+                let before = qp.rq.psn();
+                responder::receive(cx, &mut qp, &packet, rx.packet, false);
+                release_requests(cx, &mut qp, before, bth.wants_acknowledge());
+            } else {
+                let before = qp.wire.requester.snd_una;
+                completer::receive(qps, cx, &mut qp, &packet, rx.packet);
+                release_responses(qps, cx, &mut qp, before);
             }
             set_timer(qps, &qp);
             qps.activate(qp.core.index());

@@ -20,7 +20,7 @@ use crate::{
         PrivateBytes,
         Side, //
     },
-    object::request::Opcode,
+    object::opcode::Opcode,
     operation::{
         ending::{
             enter_fatal_error,
@@ -51,11 +51,7 @@ use crate::{
         send_queue::Taken, //
     },
     wire::{
-        headers::{
-            headers,
-            packet_opcode,
-            takes_receive, //
-        },
+        headers::headers,
         retire::{
             fail,
             retire, //
@@ -141,7 +137,7 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         length,
         done: 0,
         ssn: wire.requester.ssn,
-        opcode: request.head.opcode,
+        opcode: Opcode::of(request.head.opcode),
         flags: request.head.flags,
         mark: Mark::None,
         failed,
@@ -208,7 +204,7 @@ fn execute_local<H: Host>(
     // Requests before may still need the key that another one changes. A region opens nothing before it
     // is registered, so nobody needs its key, and the requests behind need not wait for a round trip.
     let is_fenced = record.flags & abi::wr_flags::FENCE != 0;
-    let may_be_early = qp.sq.request().opcode == Opcode::Register && !is_fenced;
+    let may_be_early = qp.sq.request().opcode.may_be_early() && !is_fenced;
     if !is_oldest && !may_be_early {
         return Step::Wait;
     }
@@ -233,7 +229,7 @@ fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record
     let Qp { core, sq, wire, .. } = qp;
     match sq.reload(cx, core, index) {
         Ok(request)
-            if request.head.opcode == record.opcode
+            if Some(request.opcode) == record.opcode
                 && request.head.flags == record.flags
                 && request.length == record.length =>
         {
@@ -359,7 +355,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     } else {
         (0, record.length)
     };
-    let mut base = bth(core, packet_opcode(opcode, position), number);
+    let mut base = bth(core, opcode.packet(position), number);
     base.flags |= Bth::pad_flags(packet::pad(length));
     // An acknowledgement is asked for when nothing follows for the present, or what follows waits for
     // it or sends nothing, and often enough that the window does not run dry; also of the message that
@@ -373,7 +369,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
         && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);
     let exceeds_credits = wire.exceeds_credits(record, opcode);
     let takes_last_credit =
-        position.ends() && takes_receive(opcode) && wire.requester.lsn == Some(record.ssn);
+        position.ends() && opcode.takes_receive() && wire.requester.lsn == Some(record.ssn);
     if is_last
         || is_window_full
         || exceeds_credits

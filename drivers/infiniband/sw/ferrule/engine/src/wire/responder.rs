@@ -117,10 +117,7 @@ pub(super) fn receive<H: Host>(
             if packet.rule().position.ends() {
                 responder.msn = psn::advance(responder.msn, 1);
             }
-            let is_data = matches!(
-                packet.rule().kind,
-                Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd
-            );
+            let is_data = packet.rule().kind.has_response_data();
             if !is_data {
                 responder.forget_stale(number, 1);
                 responder.last_coalescable = Some(match packet.rule().position {
@@ -279,7 +276,15 @@ fn duplicate<H: Host>(
                 responder.pending_ack = Some((last, Syndrome::Acknowledge(0)));
             }
         }
-        _ => (),
+        // The resource was dropped, or the packet is not the one that it was.
+        (Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd, _, _) => (),
+        // None of these was ever taken.
+        (Kind::Flush | Kind::AtomicWrite, _, _) => (),
+        (
+            Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion,
+            _,
+            _,
+        ) => (),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     },
     object::{
         cq::Overrun,
-        request::completion_opcode, //
+        opcode::completion_opcode, //
     },
     operation::{
         completion::complete,

@@ -10,7 +10,7 @@ use crate::{
         },
         psn, //
     },
-    object::request::Opcode,
+    object::opcode::Opcode,
     queue_pair::{
         qp_core::QpCore,
         remote::{
@@ -21,7 +21,6 @@ use crate::{
             },
         },
     },
-    wire::headers::takes_receive, //
 };
 
 impl<H: Host> Wire<H> {
@@ -45,7 +44,7 @@ impl<H: Host> Wire<H> {
 
     /// The responder has reported no receive request for this message.
     pub(super) fn exceeds_credits(&self, record: &Record, opcode: Opcode) -> bool {
-        takes_receive(opcode)
+        opcode.takes_receive()
             && self
                 .requester
                 .lsn

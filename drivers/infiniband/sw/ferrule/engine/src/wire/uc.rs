@@ -34,10 +34,7 @@ use crate::{
     },
     wire::{
         assemble::assemble,
-        headers::{
-            headers,
-            packet_opcode, //
-        },
+        headers::headers,
         transmit::{
             bth,
             transmit, //
@@ -50,7 +47,7 @@ pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> 
     let Qp { core, sq, wire, .. } = qp;
     let mut message = sq.message(core, length);
     let position = Position::of(message.is_first, message.is_last);
-    let opcode = packet_opcode(message.opcode, position) | Service::Uc as u8;
+    let opcode = message.opcode.packet(position) | Service::Uc as u8;
     let mut base = bth(core, opcode, message.psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     let range = (0, message.total);

@@ -20,7 +20,10 @@ use crate::{
             is_multicast,
             MULTICAST_QPN, //
         },
-        request::Opcode, //
+        opcode::{
+            Extra,
+            Opcode, //
+        },
     },
     operation::{
         message::{
@@ -79,7 +82,7 @@ pub(crate) fn send<H: Host>(
     sq.restart();
     let length = sq.request().length;
     let mut message = sq.message(core, length);
-    let with_imm = message.opcode == Opcode::SendWithImm;
+    let with_imm = message.opcode.facts().extra == Extra::Immediate;
     let operation = if with_imm {
         rc::SEND_ONLY_WITH_IMM
     } else {

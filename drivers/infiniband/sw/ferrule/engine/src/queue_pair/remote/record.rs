@@ -2,10 +2,15 @@
 
 //! Records of requests that have begun and have not ended.
 
-use crate::base::{
-    abi,
-    psn,
-    status::Status, //
+use crate::{
+    base::{
+        psn,
+        status::Status, //
+    },
+    object::opcode::{
+        Class,
+        Opcode, //
+    },
 };
 
 /// What is known of a request that has been taken from the ring and has not ended.
@@ -20,8 +25,8 @@ pub(crate) struct Record {
     pub(crate) done: u32,
     /// Which message it is, counted as the responder does (24 bits).
     pub(crate) ssn: u32,
-    /// Its byte in the ring, and its flags.
-    pub(crate) opcode: u8,
+    /// Its operation, `None` if there is no such; and its flags.
+    pub(crate) opcode: Option<Opcode>,
     pub(crate) flags: u8,
     pub(crate) mark: Mark,
     /// How it ends when all before it have ended, if it must not be sent.
@@ -48,15 +53,17 @@ impl Record {
     }
 
     pub(crate) fn is_read(&self) -> bool {
-        self.opcode == abi::wr_opcode::RDMA_READ
+        let Some(opcode) = self.opcode else {
+            return false;
+        };
+        match opcode.facts().class {
+            Class::Read => true,
+            Class::Send | Class::Write | Class::Atomic(_) | Class::Key(_) => false,
+        }
     }
 
     pub(crate) fn has_response_data(&self) -> bool {
-        self.is_read()
-            || matches!(
-                self.opcode,
-                abi::wr_opcode::ATOMIC_CMP_AND_SWP | abi::wr_opcode::ATOMIC_FETCH_AND_ADD
-            )
+        self.opcode.is_some_and(Opcode::has_response_data)
     }
 
     pub(crate) fn is_local(&self) -> bool {

@@ -140,8 +140,14 @@ impl<H: Host> Wire<H> {
     pub(crate) fn marked(&mut self, kind: Kind, now: u64) {
         match kind {
             Kind::ReadResponse => self.requester.congestion.on_mark(),
-            Kind::Acknowledge | Kind::AtomicAcknowledge => (),
-            _ => self.notification.marked(now),
+            Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => (),
+            Kind::Send
+            | Kind::Write
+            | Kind::ReadRequest
+            | Kind::CompareSwap
+            | Kind::FetchAdd
+            | Kind::Flush
+            | Kind::AtomicWrite => self.notification.marked(now),
         }
     }
 

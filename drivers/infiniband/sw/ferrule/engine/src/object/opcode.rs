@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The operations of send requests, and the one table of what each of them is.
+//!
+//! [`Opcode::facts`] has a row for each. The rest of the engine matches on what the row says, and no match over
+//! operations has an arm for all others: for a new one, the compiler names every place that has to know it.
+
+use crate::{
+    base::{
+        abi::{
+            wc_opcode,
+            wr_opcode, //
+        },
+        attr::{
+            Access,
+            QpType, //
+        },
+    },
+    memory::fast,
+    packet::opcode::{
+        rc,
+        Position, //
+    },
+};
+
+/// What a send request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Send,
+    SendWithImm,
+    Write,
+    WriteWithImm,
+    Read,
+    CompareSwap,
+    FetchAdd,
+    SendWithInv,
+    LocalInv,
+    BindWindow,
+    Register,
+}
+
+/// How an operation is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Bytes for a receive request of the peer.
+    Send,
+    /// Bytes for the peer's memory.
+    Write,
+    /// Bytes of the peer's memory, which come back in responses.
+    Read,
+    /// A change of 8 bytes of the peer's memory. Their former value comes back in the response.
+    Atomic(Atomic),
+    /// A change of a key of the requester's own side. The peer hears nothing of it.
+    Key(KeyChange),
+}
+
+/// The atomic operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomic {
+    CompareSwap,
+    FetchAdd,
+}
+
+/// The changes of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyChange {
+    /// Requests before it may still need the key.
+    Invalidate,
+    /// The same.
+    Bind,
+    /// The region opens nothing before, so no request needs the key yet.
+    Register,
+}
+
+/// What the last packet carries beside bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extra {
+    None,
+    /// Immediate data.
+    Immediate,
+    /// The key that the responder is to invalidate.
+    Invalidate,
+}
+
+/// Which packet of a message takes a receive request of the responder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receive {
+    None,
+    First,
+    Last,
+}
+
+/// A row of the table.
+pub(crate) struct Facts {
+    pub(crate) class: Class,
+    /// Whether UC and UD have it, too (ibv_post_send(3); IBA volume 1, C10-87 and table 46).
+    uc: bool,
+    ud: bool,
+    /// Only queue pairs of the host's own have it.
+    is_host_only: bool,
+    /// [`SendWqe::extra`](crate::abi::SendWqe) has words for it.
+    pub(crate) has_words: bool,
+    pub(crate) receive: Receive,
+    pub(crate) extra: Extra,
+    /// The `abi::wc_opcode` of its completion.
+    pub(crate) completion: u8,
+    /// The opcodes of its packets on RC, by [`Position`]. An operation without packets is never asked for them.
+    packets: &'static [u8; 4],
+}
+
+/// Of an operation that is one packet.
+const fn only(opcode: u8) -> [u8; 4] {
+    [opcode; 4]
+}
+
+impl Opcode {
+    /// The operation that a byte of the ring names.
+    #[inline(always)]
+    pub(crate) const fn of(byte: u8) -> Option<Self> {
+        Some(match byte {
+            wr_opcode::SEND => Opcode::Send,
+            wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
+            wr_opcode::RDMA_WRITE => Opcode::Write,
+            wr_opcode::RDMA_WRITE_WITH_IMM => Opcode::WriteWithImm,
+            wr_opcode::RDMA_READ => Opcode::Read,
+            wr_opcode::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
+            wr_opcode::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+            wr_opcode::SEND_WITH_INV => Opcode::SendWithInv,
+            wr_opcode::LOCAL_INV => Opcode::LocalInv,
+            wr_opcode::BIND_MW => Opcode::BindWindow,
+            fast::WR_REGISTER => Opcode::Register,
+            // A byte that names nothing. Without an arm above, a new operation is never constructed, and the
+            // compiler says so.
+            _ => return None,
+        })
+    }
+
+    /// The table. A new operation needs a row here, and a new column a value in each row.
+    #[inline(always)]
+    pub(crate) const fn facts(self) -> Facts {
+        match self {
+            Opcode::Send => Facts {
+                class: Class::Send,
+                uc: true,
+                ud: true,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::First,
+                extra: Extra::None,
+                completion: wc_opcode::SEND,
+                packets: &[
+                    rc::SEND_FIRST,
+                    rc::SEND_MIDDLE,
+                    rc::SEND_LAST,
+                    rc::SEND_ONLY,
+                ],
+            },
+            Opcode::SendWithImm => Facts {
+                class: Class::Send,
+                uc: true,
+                ud: true,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::First,
+                extra: Extra::Immediate,
+                completion: wc_opcode::SEND,
+                packets: &[
+                    rc::SEND_FIRST,
+                    rc::SEND_MIDDLE,
+                    rc::SEND_LAST_WITH_IMM,
+                    rc::SEND_ONLY_WITH_IMM,
+                ],
+            },
+            // The manual page names UC, too, which has no opcode for it (9.2, table 35).
+            Opcode::SendWithInv => Facts {
+                class: Class::Send,
+                uc: false,
+                ud: false,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::First,
+                extra: Extra::Invalidate,
+                completion: wc_opcode::SEND,
+                packets: &[
+                    rc::SEND_FIRST,
+                    rc::SEND_MIDDLE,
+                    rc::SEND_LAST_WITH_INV,
+                    rc::SEND_ONLY_WITH_INV,
+                ],
+            },
+            Opcode::Write => Facts {
+                class: Class::Write,
+                uc: true,
+                ud: false,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::RDMA_WRITE,
+                packets: &[
+                    rc::WRITE_FIRST,
+                    rc::WRITE_MIDDLE,
+                    rc::WRITE_LAST,
+                    rc::WRITE_ONLY,
+                ],
+            },
+            Opcode::WriteWithImm => Facts {
+                class: Class::Write,
+                uc: true,
+                ud: false,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::Last,
+                extra: Extra::Immediate,
+                completion: wc_opcode::RDMA_WRITE,
+                packets: &[
+                    rc::WRITE_FIRST,
+                    rc::WRITE_MIDDLE,
+                    rc::WRITE_LAST_WITH_IMM,
+                    rc::WRITE_ONLY_WITH_IMM,
+                ],
+            },
+            Opcode::Read => Facts {
+                class: Class::Read,
+                uc: false,
+                ud: false,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::RDMA_READ,
+                packets: &const { only(rc::READ_REQUEST) },
+            },
+            Opcode::CompareSwap => Facts {
+                class: Class::Atomic(Atomic::CompareSwap),
+                uc: false,
+                ud: false,
+                is_host_only: false,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::COMP_SWAP,
+                packets: &const { only(rc::COMPARE_SWAP) },
+            },
+            Opcode::FetchAdd => Facts {
+                class: Class::Atomic(Atomic::FetchAdd),
+                uc: false,
+                ud: false,
+                is_host_only: false,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::FETCH_ADD,
+                packets: &const { only(rc::FETCH_ADD) },
+            },
+            Opcode::LocalInv => Facts {
+                class: Class::Key(KeyChange::Invalidate),
+                uc: true,
+                ud: false,
+                is_host_only: false,
+                has_words: false,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::LOCAL_INV,
+                packets: &[0; 4],
+            },
+            Opcode::BindWindow => Facts {
+                class: Class::Key(KeyChange::Bind),
+                uc: true,
+                ud: false,
+                is_host_only: false,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::BIND_MW,
+                packets: &[0; 4],
+            },
+            Opcode::Register => Facts {
+                class: Class::Key(KeyChange::Register),
+                uc: true,
+                ud: false,
+                is_host_only: true,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: fast::WC_REGISTER,
+                packets: &[0; 4],
+            },
+        }
+    }
+
+    /// The operation that a byte of the ring names, if a queue pair of this type can do it, and if it is a
+    /// program's or, as `is_host` says, the host's.
+    #[inline(always)]
+    pub(crate) fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
+        let opcode = Self::of(byte)?;
+        let facts = opcode.facts();
+        let has = match qp_type {
+            QpType::Rc => true,
+            QpType::Uc => facts.uc,
+            QpType::Ud => facts.ud,
+        };
+        (has && (is_host || !facts.is_host_only)).then_some(opcode)
+    }
+
+    /// The opcode of a packet in its message, of a reliable connection.
+    #[inline]
+    pub(crate) fn packet(self, position: Position) -> u8 {
+        let [first, middle, last, only] = *self.facts().packets;
+        match position {
+            Position::First => first,
+            Position::Middle => middle,
+            Position::Last => last,
+            Position::Only => only,
+        }
+    }
+
+    /// Data come back from the responder, and take one of its resources for reads and atomics.
+    #[inline(always)]
+    pub(crate) fn has_response_data(self) -> bool {
+        match self.facts().class {
+            Class::Read | Class::Atomic(_) => true,
+            Class::Send | Class::Write | Class::Key(_) => false,
+        }
+    }
+
+    /// An operation of the requester alone, of which the peer hears nothing.
+    #[inline(always)]
+    pub(crate) fn is_local(self) -> bool {
+        match self.facts().class {
+            Class::Key(_) => true,
+            Class::Send | Class::Write | Class::Read | Class::Atomic(_) => false,
+        }
+    }
+
+    /// An operation on [`WORD`](crate::object::request::WORD) bytes of the peer's memory.
+    #[inline(always)]
+    pub(crate) fn is_atomic(self) -> bool {
+        match self.facts().class {
+            Class::Atomic(_) => true,
+            Class::Send | Class::Write | Class::Read | Class::Key(_) => false,
+        }
+    }
+
+    /// The message takes a receive request of the responder.
+    #[inline(always)]
+    pub(crate) fn takes_receive(self) -> bool {
+        match self.facts().receive {
+            Receive::First | Receive::Last => true,
+            Receive::None => false,
+        }
+    }
+
+    /// It may be carried out before the requests before it have ended, and sends nothing.
+    #[inline(always)]
+    pub(crate) fn may_be_early(self) -> bool {
+        match self.facts().class {
+            Class::Key(KeyChange::Register) => true,
+            Class::Key(KeyChange::Bind | KeyChange::Invalidate) => false,
+            Class::Send | Class::Write | Class::Read | Class::Atomic(_) => false,
+        }
+    }
+
+    /// The right to its own memory that the requester needs.
+    #[inline(always)]
+    pub(crate) fn local_need(self) -> Access {
+        if self.has_response_data() {
+            Access::LOCAL_WRITE
+        } else {
+            Access::NONE
+        }
+    }
+}
+
+/// The `abi::wc_opcode` of a send request, also of one that names no operation.
+#[inline(always)]
+pub(crate) fn completion_opcode(opcode: Option<Opcode>) -> u8 {
+    opcode.map_or(wc_opcode::SEND, |opcode| opcode.facts().completion)
+}
