@@ -1,36 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The provider takes a request where the engine does: its table of operations is compared with what becomes
-//! of each operation on each type of queue pair.
+//! Programs and kernel users can post what the engine does, and nothing else: the tables of the provider and the
+//! matches of the kernel's side are compared with the header, and with what becomes of each operation in the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use ferrule_engine::{abi::wr_opcode, MwType, PathKind, QpType, Status};
 
 use crate::sim::*;
 
-const SOURCE: &str = include_str!("../../../../../../userspace-provider/send.h");
+const HEADER: &str = include_str!("../../../../../../include/uapi/rdma/ferrule-abi.h");
+const SEND: &str = include_str!("../../../../../../userspace-provider/send.h");
+const SEND_WR: &str = include_str!("../../../../../../userspace-provider/send_wr.c");
+const POLL: &str = include_str!("../../../../../../userspace-provider/poll.c");
 
 const TYPES: [(&str, QpType); 3] = [("RC", QpType::Rc), ("UC", QpType::Uc), ("UD", QpType::Ud)];
 
-/// The types of queue pairs that the provider lets post each operation, by the names it has in the ABI.
-fn table() -> BTreeMap<String, Vec<QpType>> {
-    let (_, rest) = SOURCE.split_once("send_ops[] = {").unwrap();
-    let (rows, _) = rest.split_once("\n};").unwrap();
+/// The driver's file of this name, which is not of the engine.
+fn driver(name: &str) -> String {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.file_name().unwrap().to_str().unwrap() {
+                "engine" => (),
+                _ if path.is_dir() => folders.push(path),
+                file if file == name => found.push(path),
+                _ => (),
+            }
+        }
+    }
+    assert_eq!(found.len(), 1, "{name}: {found:?}");
+    fs::read_to_string(&found[0]).unwrap()
+}
+
+/// What stands between two texts.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("{from}"));
+    rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0
+}
+
+/// The constants of an enumeration of the header, without their prefix.
+fn constants(name: &str, prefix: &str) -> BTreeMap<String, u8> {
+    let lines = between(HEADER, &format!("enum {name} {{"), "};").lines();
+    let constant = |line: &str| {
+        let (name, value) = line.trim().strip_prefix(prefix)?.split_once('=')?;
+        let value = value.split([',', '/']).next()?.trim().parse();
+        Some((name.trim().to_string(), value.unwrap()))
+    };
+    lines.filter_map(constant).collect()
+}
+
+/// The names behind each place where a text has `prefix`.
+fn named(text: &str, prefix: &str) -> BTreeSet<String> {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let name = |rest: &str| {
+        rest.split(|letter| !is_of_name(letter))
+            .next()
+            .map(str::to_string)
+    };
+    text.split(prefix).skip(1).filter_map(name).collect()
+}
+
+/// What the provider lets programs post: the types of queue pairs and whether the data may be inline, by the names
+/// of operations in the ABI.
+fn table() -> BTreeMap<String, (Vec<QpType>, bool)> {
     let row = |row: &str| {
-        let mut fields = row.split(',').map(str::trim);
+        let mut fields = row.split([',', '}']).map(str::trim);
         let name = fields.next().unwrap().strip_prefix("FERRULE_WR_");
         let types = fields.next().unwrap().split(" | ").map(|name| {
             let known = TYPES.iter().find(|(known, _)| *known == name);
             known.unwrap_or_else(|| panic!("{name}")).1
         });
-        (name.unwrap().to_string(), types.collect())
+        let types = types.collect();
+        let may_inline = fields.next().unwrap().parse().unwrap();
+        (name.unwrap().to_string(), (types, may_inline))
     };
+    let rows = between(SEND, "send_ops[] = {", "\n};");
     rows.split('{').skip(1).map(row).collect()
 }
 
-/// How an operation ends that is as it should be.
-fn status(qp_type: QpType, opcode: u8) -> u8 {
+/// How an operation ends, with its data inline or not: the completion's status and opcode.
+fn outcome(qp_type: QpType, opcode: u8, is_inline: bool) -> (u8, u8) {
     let mut w = World::new();
     let mr = w.mr_with(1, BINDABLE, memory::shared(64), 0, 64);
     let (spec, cq) = (
@@ -64,33 +118,83 @@ fn status(qp_type: QpType, opcode: u8) -> u8 {
         }
         _ => Wr::write(2, &[sge], remote).with_opcode(opcode),
     };
-    a.post_send(&wr);
+    a.post_send(&if is_inline { wr.inline(&[7; 8]) } else { wr });
     w.run();
     let ended = cq.drain().into_iter().find(|wc| wc.wr_id == 2);
-    ended.expect("no completion").status
+    let wc = ended.expect("no completion");
+    (wc.status, wc.opcode)
 }
 
 #[test]
 fn the_provider_takes_what_the_engine_takes() {
-    let operations = [
-        ("SEND", wr_opcode::SEND),
-        ("SEND_WITH_IMM", wr_opcode::SEND_WITH_IMM),
-        ("SEND_WITH_INV", wr_opcode::SEND_WITH_INV),
-        ("RDMA_WRITE", wr_opcode::RDMA_WRITE),
-        ("RDMA_WRITE_WITH_IMM", wr_opcode::RDMA_WRITE_WITH_IMM),
-        ("RDMA_READ", wr_opcode::RDMA_READ),
-        ("ATOMIC_CMP_AND_SWP", wr_opcode::ATOMIC_CMP_AND_SWP),
-        ("ATOMIC_FETCH_AND_ADD", wr_opcode::ATOMIC_FETCH_AND_ADD),
-        ("LOCAL_INV", wr_opcode::LOCAL_INV),
-        ("BIND_MW", wr_opcode::BIND_MW),
-    ];
+    let refused = Status::LocalOperation as u8;
     let mut table = table();
-    for (name, opcode) in operations {
-        let taken = table.remove(name).unwrap_or_else(|| panic!("{name}"));
+    for (name, opcode) in constants("ferrule_wr_opcode", "FERRULE_WR_") {
+        let (types, may_inline) = table.remove(&name).unwrap_or_else(|| panic!("{name}"));
         for (_, qp_type) in TYPES {
-            let is_taken = status(qp_type, opcode) != Status::LocalOperation as u8;
-            assert_eq!(is_taken, taken.contains(&qp_type), "{name}, {qp_type:?}");
+            let (status, _) = outcome(qp_type, opcode, false);
+            assert_eq!(
+                status != refused,
+                types.contains(&qp_type),
+                "{name}, {qp_type:?}"
+            );
         }
+        let (status, _) = outcome(QpType::Rc, opcode, true);
+        assert_eq!(status != refused, may_inline, "{name} inline");
     }
     assert!(table.is_empty(), "not compared: {table:?}");
+}
+
+/// `ibv_wr_start(3)`: each operation has a function, but `ibv_bind_mw(3)` posts for windows of type 1.
+#[test]
+fn each_operation_has_a_function_of_the_provider() {
+    assert_eq!(
+        named(SEND_WR, "wr_begin(ibqp, IBV_WR_"),
+        named(SEND, "[IBV_WR_")
+    );
+}
+
+/// The provider hands the number on, so the verbs' has to be the same.
+#[test]
+fn completions_are_those_of_the_operations() {
+    let completions = constants("ferrule_wc_opcode", "FERRULE_WC_");
+    for name in completions.keys() {
+        let same = format!("(int)FERRULE_WC_{name} == IBV_WC_{name}");
+        assert!(POLL.contains(&same), "poll.c does not compare {name}");
+    }
+    for (name, opcode) in constants("ferrule_wr_opcode", "FERRULE_WR_") {
+        let expected = match &*name {
+            "ATOMIC_CMP_AND_SWP" => "COMP_SWAP",
+            "ATOMIC_FETCH_AND_ADD" => "FETCH_ADD",
+            name => name
+                .trim_end_matches("_WITH_IMM")
+                .trim_end_matches("_WITH_INV"),
+        };
+        let (_, completion) = outcome(QpType::Rc, opcode, false);
+        assert_eq!(Some(&completion), completions.get(expected), "{name}");
+    }
+}
+
+/// Windows are for programs alone, and registration for kernel users (`fast::WR_REGISTER`).
+#[test]
+fn kernel_users_post_what_the_engine_takes() {
+    let (posting, polling) = (driver("posting.rs"), driver("polling.rs"));
+    let mut posted = named(&posting, "(wr_opcode::");
+    assert!(posted.insert("BIND_MW".to_string()));
+    let all: BTreeSet<_> = constants("ferrule_wr_opcode", "FERRULE_WR_")
+        .into_keys()
+        .collect();
+    assert_eq!(posted, all);
+
+    // What has no arm is a SEND.
+    let mut polled = named(
+        between(&polling, "match cqe.opcode {", "_ =>"),
+        " wc_opcode::",
+    );
+    polled.extend(["BIND_MW", "SEND"].map(str::to_string));
+    let all: BTreeSet<_> = constants("ferrule_wc_opcode", "FERRULE_WC_")
+        .into_keys()
+        .collect();
+    assert_eq!(polled, all);
+    assert!(posting.contains("fast::WR_REGISTER") && polling.contains("fast::WC_REGISTER"));
 }
