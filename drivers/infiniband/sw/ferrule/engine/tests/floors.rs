@@ -280,17 +280,17 @@ fn an_import_upwards_is_found() {
 #[test]
 fn a_circle_within_a_floor_is_found() {
     let tree = of(&[
-        ("wire", "use release::release_responses;\n"),
-        ("wire::release", "use super::reorder;\n"),
+        ("wire", "use responder::receive;\n"),
+        ("wire::responder", "use super::reorder;\n"),
         (
             "wire::reorder",
-            "use crate::wire::release::{\n    requests, //\n};\n",
+            "use crate::wire::responder::{\n    requests, //\n};\n",
         ),
         ("wire::cnp", ""),
     ]);
     let expected = [
-        "wire::release is of a circle and imports wire::reorder",
-        "wire::reorder is of a circle and imports wire::release",
+        "wire::reorder is of a circle and imports wire::responder",
+        "wire::responder is of a circle and imports wire::reorder",
     ];
     assert_eq!(complaints(&tree), expected);
 }

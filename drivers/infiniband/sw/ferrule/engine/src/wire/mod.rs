@@ -7,12 +7,11 @@
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
-//! what comes back for them. [`responder`] takes requests of the peer and answers them. Where packets were
-//! lost, [`reorder`] buffers those behind them, [`release`] takes them when they are in order, and [`retransmit`]
-//! sends only what was lost. [`cnp`] tells the
-//! peer of marks. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state beyond that of a local
-//! queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and
-//! allocated with the queue pair.
+//! what comes back for them. [`responder`] takes requests of the peer and responds. Where packets were lost,
+//! [`reorder`] buffers those behind them until they are in order, and [`retransmit`] sends only what was lost.
+//! [`cnp`] reports marks to the peer. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state
+//! beyond that of a local queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size
+//! (less than 8 KiB) and allocated with the queue pair.
 //!
 //! # What is read again
 //!
@@ -28,7 +27,6 @@ mod cnp;
 mod completer;
 mod headers;
 mod position;
-mod release;
 mod reorder;
 mod requester;
 mod responder;
@@ -65,14 +63,16 @@ use crate::{
         qp::Qp,
         schedule::Qps, //
     },
-    wire::release::{
-        release_requests,
-        release_responses, //
-    },
-    wire::rx_packet::{
-        is_intact,
-        parse,
-        RxPacket, //
+    wire::{
+        reorder::{
+            release_requests,
+            release_responses, //
+        },
+        rx_packet::{
+            is_intact,
+            parse,
+            RxPacket, //
+        },
     },
 };
 

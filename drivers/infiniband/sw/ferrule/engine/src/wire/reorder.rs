@@ -1,18 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The reorder buffers: out-of-order packets, one buffer for requests and one for responses.
+//!
+//! To a responder, an out-of-order packet is nothing but a sign of a loss (C9-113), and go-back-N sends it again.
+//! Here it is buffered until the missing packet has come, and is then taken as if the network had put all in order.
+//! A peer sees nothing new. It is told of the loss at once. If it sends the missing packet alone and asks for an
+//! acknowledgement, one acknowledgement names all that has come ([`last_coalescable`] says how much). If it goes back
+//! and sends all again, the rest are duplicates.
+//!
+//! At most two windows of packets are released at once, and each cost next to nothing when it came.
+//!
+//! [`last_coalescable`]: crate::queue_pair::remote::responder_state::ResponderState::last_coalescable
 
 use crate::{
     base::{
+        attr::State,
         host::{
             Host,
             Reorder, //
         },
         psn, //
     },
-    queue_pair::remote::state::{
-        Wire,
-        REORDER_WINDOW, //
+    packet::Syndrome,
+    queue_pair::{
+        cx::Cx,
+        qp::Qp,
+        remote::state::{
+            Wire,
+            REORDER_WINDOW, //
+        },
+        schedule::Qps, //
+    },
+    wire::{
+        completer,
+        responder,
+        rx_packet::parse, //
     },
 };
 
@@ -70,4 +92,94 @@ pub(super) fn first_buffered<P>(reorder: &mut impl Reorder<P>, expected: u32) ->
         reorder.clear();
     }
     first
+}
+
+/// The responder expected packet `before`. If that has come, its copy in the buffer is dropped, the responder takes
+/// the packets behind it, and a peer that asks gets an acknowledgement. `asks`: packet `before` does.
+#[inline]
+pub(super) fn release_requests<H: Host>(
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    before: u32,
+    asks: bool,
+) {
+    if qp.rq.psn() != before && !qp.wire.responder.reorder.is_empty() {
+        qp.wire.responder.reorder.remove(before);
+        take_requests(cx, qp);
+        let wire = &mut qp.wire;
+        let is_due = match wire.responder.pending_ack {
+            Some((_, Syndrome::Acknowledge(_))) => true,
+            Some(_) => false,
+            None => asks,
+        };
+        // A buffered packet may have asked in vain when it came, and may not be sent again.
+        let last_coalescable = wire
+            .responder
+            .last_coalescable
+            .filter(|&last_coalescable| !psn::is_ahead(before, last_coalescable));
+        if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
+            wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
+        }
+        wire.restart_reorder_timer(cx.now);
+    }
+}
+
+#[cold]
+fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    loop {
+        let expected = qp.rq.psn();
+        match first_buffered(&mut qp.wire.responder.reorder, expected) {
+            Some(number) if number == expected => (),
+            // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
+            // report it before a packet behind it comes.
+            _ => return,
+        }
+        let Some(bytes) = qp.wire.responder.reorder.remove(expected) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        responder::receive(cx, qp, &packet, &bytes, true);
+        // It was refused, or there is no receive request for it: it will come again if it may.
+        if qp.rq.psn() == expected {
+            return;
+        }
+    }
+}
+
+/// Packet `before` was the oldest that had not been acknowledged. If it has been now, the completer takes the
+/// buffered responses to the packets behind it.
+#[inline]
+pub(super) fn release_responses<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    before: u32,
+) {
+    if qp.wire.requester.snd_una != before && !qp.wire.completer.reorder.is_empty() {
+        take_responses(qps, cx, qp);
+        qp.wire.restart_reorder_timer(cx.now);
+    }
+}
+
+#[cold]
+fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    while matches!(qp.core.state, State::Rts | State::Sqd) {
+        let before = qp.wire.requester.snd_una;
+        let Some(number) = first_buffered(&mut qp.wire.completer.reorder, before) else {
+            return;
+        };
+        let Some(bytes) = qp.wire.completer.reorder.remove(number) else {
+            return;
+        };
+        let Ok(packet) = parse::<H>(&bytes) else {
+            return;
+        };
+        // If data before it are missing, the completer asks for them and buffers the packet once more.
+        completer::receive(qps, cx, qp, &packet, &bytes);
+        if qp.wire.requester.snd_una == before {
+            return;
+        }
+    }
 }
