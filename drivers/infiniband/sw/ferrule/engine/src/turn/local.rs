@@ -16,15 +16,12 @@ use crate::{
     },
     operation::{
         accept,
-        message::Message,
         response::Response,
         uc_receive, //
     },
     queue_pair::{
         cx::Cx,
         qp::Qp,
-        qp_core::QpCore,
-        receive_queue::ReceiveQueue,
         schedule::Qps, //
     },
 };
@@ -60,25 +57,14 @@ pub(crate) fn deliver<H: Host>(
     if core.init.qp_type != qp_type {
         return Response::None;
     }
-    let response = receive(cx, core, rq, &mut message);
+    let response = match qp_type {
+        QpType::Uc => uc_receive::receive(cx, core, rq, &mut message),
+        QpType::Rc | QpType::Ud => accept::receive(cx, core, rq, &mut message),
+    };
     if let Response::Nak(_) = response {
         core.set_state(cx.host, State::Err);
         let index = core.index();
         qps.stop(index);
     }
     response
-}
-
-/// Takes a segment by the rules of the queue pair's service.
-#[inline]
-fn receive<H: Host>(
-    cx: &mut Cx<'_, H>,
-    core: &QpCore<H>,
-    rq: &mut ReceiveQueue,
-    message: &mut Message<'_, H>,
-) -> Response {
-    match core.init.qp_type {
-        QpType::Uc => uc_receive::receive(cx, core, rq, message),
-        _ => accept::receive(cx, core, rq, message),
-    }
 }

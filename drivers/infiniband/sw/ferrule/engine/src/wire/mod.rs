@@ -26,7 +26,6 @@ mod assemble;
 mod cnp;
 mod completer;
 mod headers;
-mod position;
 mod reorder;
 mod requester;
 mod responder;

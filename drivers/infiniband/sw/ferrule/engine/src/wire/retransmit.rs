@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Selective retransmission: the requester sends the lost packet again, and not those behind it.
+//! Where the requester stands, and what it sends again: all from the oldest packet on (go-back-N), or that one alone.
 //!
+//! Selective retransmission sends the lost packet again, and not those behind it.
 //! A peer that says that a packet is missing (NAK with a sequence error) drops those behind it, if it goes by the
 //! specification's letter, and all has to be sent again from there (C9-139). A peer that is ferrule itself
 //! [buffers them](super::reorder), and then only the one packet has to be sent. Nothing in a packet tells which it
@@ -41,6 +42,72 @@ use crate::{
 };
 
 impl<H: Host> Wire<H> {
+    /// The sequence number of the next packet, which is one of this request.
+    pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
+        let sent = if record.has_response_data() {
+            record.done
+        } else {
+            self.requester.offset
+        };
+        psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
+    }
+
+    /// The packet of this sequence number, which has not been acknowledged, is sent next.
+    pub(super) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
+        self.requester.loaded = None;
+        let mut index = self.requester.oldest;
+        while index != consumer {
+            let Some(record) = self.record(index) else {
+                break;
+            };
+            let ahead = psn::distance(record.psn, psn);
+            let is_waiting = record.is_local() && !record.is_registered();
+            if is_waiting || record.failed.is_some() || ahead < record.packets {
+                let sends_bytes = !record.is_local() && !record.has_response_data();
+                self.requester.offset = if sends_bytes && record.failed.is_none() {
+                    ahead.wrapping_shl(mtu.shift())
+                } else {
+                    0
+                };
+                break;
+            }
+            index = index.wrapping_add(1);
+        }
+        if index == consumer {
+            self.requester.offset = 0;
+        }
+        self.requester.sending = index;
+        self.requester.is_part_sent = false;
+    }
+
+    /// The next request is sent next.
+    pub(super) fn advance(&mut self) {
+        self.requester.sending = self.requester.sending.wrapping_add(1);
+        self.requester.offset = 0;
+        self.requester.loaded = None;
+    }
+
+    /// The oldest packet that has not been acknowledged is sent next.
+    pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
+        self.requester.retransmit.cancel();
+        self.seek(self.requester.snd_una, consumer, mtu);
+    }
+
+    /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
+    pub(super) fn is_back(&self, mtu: Mtu) -> bool {
+        self.requester.sending == self.requester.oldest
+            && !self.requester.is_part_sent
+            && self
+                .record(self.requester.sending)
+                .is_some_and(|record| self.next_number(record, mtu) == self.requester.snd_una)
+    }
+
+    /// Sends again from the oldest packet that has not been acknowledged.
+    pub(super) fn go_back(&mut self, consumer: u32, mtu: Mtu) {
+        self.requester.tlp.cancel();
+        self.seek_oldest(consumer, mtu);
+    }
+
     /// Where the requester stands, if it has nothing to send again.
     fn front(&self, consumer: u32, mtu: Mtu) -> Option<SendPosition> {
         let is_front = self.requester.sending == consumer
