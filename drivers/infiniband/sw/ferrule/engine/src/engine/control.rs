@@ -283,7 +283,7 @@ impl<H: Host> Engine<H> {
     /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
     /// migration, another size or a rate. Nothing has changed then.
     ///
-    /// With a path to a peer elsewhere comes the route to it. What is left in `route` is for the host
+    /// With a path to a remote peer comes the route to it. What is left in `route` is for the host
     /// to drop without the shard.
     pub fn modify_qp(
         &mut self,

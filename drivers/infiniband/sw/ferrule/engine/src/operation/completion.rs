@@ -177,7 +177,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
 /// Ends what is left in the send queue with flush errors, as far as the turn allows (C10-42).
 pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let Qp { core, sq, wire, .. } = qp;
-    // What is on its way to a peer elsewhere comes first.
+    // Requests on their way to a remote peer come first.
     if core.is_acknowledged() && wire.outstanding(sq.consumer()) != 0 {
         sq.rewind(wire.oldest());
     }

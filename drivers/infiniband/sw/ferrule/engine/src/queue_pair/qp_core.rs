@@ -78,14 +78,14 @@ impl<H: Host> QpCore<H> {
         self.state = state;
     }
 
-    /// The way to the peer, if it is elsewhere.
+    /// The way to a remote peer.
     #[inline]
     pub(crate) fn remote_path(&self) -> Option<&Path> {
         let path = self.attr.path.as_ref()?;
         (path.kind == PathKind::Remote).then_some(path)
     }
 
-    /// The peer is elsewhere, and acknowledges what it gets.
+    /// The peer is remote, and acknowledges what it gets.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.init.qp_type == QpType::Rc && self.remote_path().is_some()

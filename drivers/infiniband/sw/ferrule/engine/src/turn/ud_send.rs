@@ -109,7 +109,7 @@ pub(crate) fn send<H: Host>(
     let area = area(request);
     let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
-    // First those elsewhere: what cannot be sent yet is sent later as a whole.
+    // First the remote ones: what cannot be sent yet is sent later as a whole.
     if path.kind == PathKind::Remote {
         wire::ud::send(cx, qp, &mut way, target, qkey)?;
     } else if members.is_empty() {

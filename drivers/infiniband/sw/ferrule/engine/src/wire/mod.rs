@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The wire: queue pairs whose peer is elsewhere, by packets of RoCEv2.
+//! The wire: queue pairs whose peer is remote, by packets of RoCEv2.
 //!
 //! Requests are judged, keys checked, bytes placed and completions written by the same code as for
 //! local peers; what stands here is what packets add: cutting messages, sequence numbers,
@@ -75,7 +75,7 @@ use crate::{
     },
 };
 
-/// A turn of a queue pair whose peer is elsewhere: first responses, then requests.
+/// A turn of a queue pair whose peer is remote: first responses, then requests.
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let next = match responder::run(qps, cx, qp) {
         Next::Idle if matches!(qp.core.state, State::Rts | State::Sqd) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of a queue pair whose peer is elsewhere.
+//! State of a queue pair whose peer is remote.
 
 pub(crate) mod completer_state;
 pub(crate) mod gap;

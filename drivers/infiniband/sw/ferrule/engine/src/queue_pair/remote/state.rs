@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair knows of its peer elsewhere, and of what is on its way between them: state alone.
+//! What a queue pair knows of its remote peer, and of what is on its way between them: state alone.
 
 use crate::{
     base::{
@@ -98,7 +98,7 @@ impl<H: Host> Wire<H> {
         self.responder.stop();
     }
 
-    /// The peer was elsewhere, or was not, and now it is the other way round: what has not ended is
+    /// The peer was remote and is local now, or the other way round: what has not ended is
     /// begun anew.
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.outstanding(sq.consumer()) != 0 {
