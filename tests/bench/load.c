@@ -47,7 +47,7 @@ struct command {
 };
 
 /* A connection of this process with itself. */
-struct pair {
+struct connection {
 	struct end from, to;
 	unsigned int unsignalled;	/* posted since the last signalled one */
 };
@@ -56,8 +56,8 @@ static struct device device;
 static struct ibv_cq *idle_cq, *traffic_cq;
 static struct end *idle;
 static unsigned long idle_count;
-static struct pair *pairs;
-static unsigned int pair_count;
+static struct connection *connections;
+static unsigned int connection_count;
 
 static void *checked(void *memory)
 {
@@ -97,20 +97,20 @@ static double drop_idle(const struct command *c)
 	return 0;
 }
 
-static void need_pairs(unsigned int count)
+static void need_connections(unsigned int count)
 {
 	struct end_config config = {
 		.send_wr = TRAFFIC_DEPTH, .recv_wr = 1, .cq = traffic_cq,
 	};
 
-	if (count <= pair_count)
+	if (count <= connection_count)
 		return;
-	pairs = checked(realloc(pairs, count * sizeof(*pairs)));
-	for (; pair_count < count; pair_count++) {
-		struct pair *p = &pairs[pair_count];
+	connections = checked(realloc(connections, count * sizeof(*connections)));
+	for (; connection_count < count; connection_count++) {
+		struct connection *p = &connections[connection_count];
 
 		memset(p, 0, sizeof(*p));
-		pair_make(&p->from, &p->to, &device, &config);
+		ends_make(&p->from, &p->to, &device, &config);
 	}
 }
 
@@ -126,7 +126,7 @@ static uint64_t random_number(void)
 }
 
 /* Posts `count` WRITEs with one call. */
-static void post(struct pair *p, const struct command *c, unsigned int count,
+static void post(struct connection *p, const struct command *c, unsigned int count,
 		 const struct region *source, const struct region *target)
 {
 	size_t places = c->mr / c->size;
@@ -189,14 +189,14 @@ static double do_writes(const struct command *c)
 	    c->window > TRAFFIC_DEPTH ||
 	    c->window < c->qps * (c->every - 1) + c->list)
 		FAIL("these numbers do not fit each other");
-	need_pairs(c->qps);
+	need_connections(c->qps);
 	region_make(&source, &device, c->size, 0, ACCESS_ALL);
 	region_make(&target, &device, c->mr, 0, ACCESS_ALL);
 	begin = now_us();
 	for (unsigned long i = 0; i < rounds; i++) {
 		while (under_way + c->list > c->window)
 			under_way -= retire();
-		post(&pairs[next], c, c->list, &source, &target);
+		post(&connections[next], c, c->list, &source, &target);
 		under_way += c->list;
 		next = (next + 1) % c->qps;
 	}

@@ -302,40 +302,38 @@ static void post_send_arguments(void)
 	struct ibv_send_wr wr[4], *bad;
 	struct ibv_sge *sge;
 	struct region r;
-	struct device d;
-	struct end a, b;
 	struct peer to;
+	struct pair p;
 	uint32_t n;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
-	region_make(&r, &d, 1 << 16, 0, ACCESS_ALL);
-	to = end_address(&b, &r);
+	pair_open(&p, &config);
+	region_make(&r, &p.d, 1 << 16, 0, ACCESS_ALL);
+	to = end_address(&p.b, &r);
 	sge = calloc(1000, sizeof(*sge));
 	for (int i = 0; i < 1000; i++)
 		sge[i] = sge_of(&r, i * 4, 4);
 
 	/* More entries than were asked for and granted. */
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_SEND, 0, sge,
-			       a.cap.max_send_sge + 1, NULL, 0, 0), EINVAL);
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_SEND, 0, sge, -1, NULL, 0, 0),
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_SEND, 0, sge,
+			       p.a.cap.max_send_sge + 1, NULL, 0, 0), EINVAL);
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_SEND, 0, sge, -1, NULL, 0, 0),
 		      EINVAL);
 	/* More inline data than granted, in one and in several entries. */
-	sge[0] = sge_of(&r, 0, a.cap.max_inline_data + 1);
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 1,
+	sge[0] = sge_of(&r, 0, p.a.cap.max_inline_data + 1);
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 1,
 			       NULL, 0, 0), EINVAL);
-	sge[0] = sge_of(&r, 0, a.cap.max_inline_data);
+	sge[0] = sge_of(&r, 0, p.a.cap.max_inline_data);
 	sge[1] = sge_of(&r, 0, 1);
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 2,
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 2,
 			       NULL, 0, 0), EINVAL);
 	sge[1] = sge_of(&r, 0, UINT32_MAX);
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 2,
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_SEND, IBV_SEND_INLINE, sge, 2,
 			       NULL, 0, 0), EINVAL);
 	/* Operations that an RC queue pair has not. */
 	sge[0] = sge_of(&r, 0, 4);
-	REQUIRE_ERRNO(try_send(&a, 1, IBV_WR_TSO, 0, sge, 1, NULL, 0, 0),
+	REQUIRE_ERRNO(try_send(&p.a, 1, IBV_WR_TSO, 0, sge, 1, NULL, 0, 0),
 		      EINVAL);
-	REQUIRE_ERRNO(try_send(&a, 1, 1000, 0, sge, 1, NULL, 0, 0), EINVAL);
+	REQUIRE_ERRNO(try_send(&p.a, 1, 1000, 0, sge, 1, NULL, 0, 0), EINVAL);
 
 	/* The bad one of a list is named, those before it are posted. */
 	for (int i = 0; i < 4; i++)
@@ -349,23 +347,21 @@ static void post_send_arguments(void)
 			.wr.rdma = { to.addr, to.rkey },
 		};
 	bad = NULL;
-	REQUIRE_ERRNO(ibv_post_send(a.qp, wr, &bad), EINVAL);
+	REQUIRE_ERRNO(ibv_post_send(p.a.qp, wr, &bad), EINVAL);
 	REQUIRE(bad == &wr[2]);
-	EXPECT_OK(a.scq, 10);
-	EXPECT_OK(a.scq, 11);
-	EXPECT_NO_WC(a.scq);
+	EXPECT_OK(p.a.scq, 10);
+	EXPECT_OK(p.a.scq, 11);
+	EXPECT_NO_WC(p.a.scq);
 
 	/* Full: b has no receive, so nothing is retired. */
-	for (n = 0; n < a.cap.max_send_wr; n++)
-		REQUIRE_ERRNO(try_send(&a, n, IBV_WR_SEND, 0, sge, 1, NULL, 0,
+	for (n = 0; n < p.a.cap.max_send_wr; n++)
+		REQUIRE_ERRNO(try_send(&p.a, n, IBV_WR_SEND, 0, sge, 1, NULL, 0,
 				       0), 0);
-	REQUIRE_ERRNO(try_send(&a, n, IBV_WR_SEND, 0, sge, 1, NULL, 0, 0),
+	REQUIRE_ERRNO(try_send(&p.a, n, IBV_WR_SEND, 0, sge, 1, NULL, 0, 0),
 		      ENOMEM);
 	free(sge);
-	end_free(&a);
-	end_free(&b);
 	region_free(&r);
-	device_close(&d);
+	pair_close(&p);
 }
 
 static void post_recv_arguments(void)
@@ -416,43 +412,39 @@ static void queue_full_and_free(void)
 {
 	const struct end_config config = { .send_wr = 8, .recv_wr = 64 };
 	struct region r;
-	struct device d;
-	struct end a, b;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
+	struct pair p;
 	uint32_t n;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
-	region_make(&r, &d, 64, 0, ACCESS_ALL);
+	pair_open(&p, &config);
+	region_make(&r, &p.d, 64, 0, ACCESS_ALL);
 	sge = sge_of(&r, 0, 8);
 	for (int round = 0; round < 10; round++) {
-		for (n = 0; n < a.cap.max_send_wr; n++) {
-			recv_region(&b, n, &r, 8, 8);
-			REQUIRE_ERRNO(try_send(&a, n, IBV_WR_SEND,
+		for (n = 0; n < p.a.cap.max_send_wr; n++) {
+			recv_region(&p.b, n, &r, 8, 8);
+			REQUIRE_ERRNO(try_send(&p.a, n, IBV_WR_SEND,
 					       n % 2 ? IBV_SEND_SIGNALED : 0,
 					       &sge, 1, NULL, 0, 0), 0);
 		}
-		for (n = 0; n < a.cap.max_send_wr; n++)
-			EXPECT_OK(b.rcq, n);
-		EXPECT_OK(a.scq, 1);
+		for (n = 0; n < p.a.cap.max_send_wr; n++)
+			EXPECT_OK(p.b.rcq, n);
+		EXPECT_OK(p.a.scq, 1);
 		/* The first two are free now. */
-		recv_region(&b, 100, &r, 8, 8);
-		recv_region(&b, 101, &r, 8, 8);
-		REQUIRE_ERRNO(try_send(&a, 100, IBV_WR_SEND, 0, &sge, 1, NULL,
+		recv_region(&p.b, 100, &r, 8, 8);
+		recv_region(&p.b, 101, &r, 8, 8);
+		REQUIRE_ERRNO(try_send(&p.a, 100, IBV_WR_SEND, 0, &sge, 1, NULL,
 				       0, 0), 0);
-		REQUIRE_ERRNO(try_send(&a, 101, IBV_WR_SEND, IBV_SEND_SIGNALED,
+		REQUIRE_ERRNO(try_send(&p.a, 101, IBV_WR_SEND, IBV_SEND_SIGNALED,
 				       &sge, 1, NULL, 0, 0), 0);
 		do
-			next_wc(a.scq, &wc);
+			next_wc(p.a.scq, &wc);
 		while (wc.wr_id != 101);
-		EXPECT_OK(b.rcq, 100);
-		EXPECT_OK(b.rcq, 101);
+		EXPECT_OK(p.b.rcq, 100);
+		EXPECT_OK(p.b.rcq, 101);
 	}
-	end_free(&a);
-	end_free(&b);
 	region_free(&r);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /* A poll for no, a negative or very many completions. */

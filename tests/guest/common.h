@@ -46,6 +46,9 @@ extern struct test_options opt;
  * status of the program.
  */
 int test_main(int argc, char **argv, const struct test_case *cases);
+/* The same, of several tables; the last is NULL. */
+int test_main_of(int argc, char **argv,
+		 const struct test_case *const *tables);
 
 /* The end of a case, from whatever process of it. */
 void test_fail(const char *file, int line, const char *fmt, ...)
@@ -179,6 +182,9 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 #define VERIFY_BYTE(buf, len, byte) \
 	verify_byte_at(buf, len, byte, __FILE__, __LINE__)
 
+/* What this process has pinned, in KiB. */
+long pinned_kib(void);
+
 /* The mappings of uverbs files in this process: rings and doorbells. */
 struct mapping {
 	uintptr_t begin, end;
@@ -238,13 +244,37 @@ void end_to_init(struct end *e);
 void end_to_rtr(struct end *e, const struct peer *peer);
 void end_to_rts(struct end *e);
 void end_connect(struct end *e, const struct peer *peer);
-/* Two ends of one process, connected to each other. */
-void pair_make(struct end *a, struct end *b, struct device *d,
-	       const struct end_config *c);
+void end_reset(struct end *e);
 void end_to_state(struct end *e, enum ibv_qp_state state);
 enum ibv_qp_state end_state(struct end *e);
 /* Waits until the QP is in this state. */
 void end_await_state(struct end *e, enum ibv_qp_state state);
+
+/* Two ends of one process, connected to each other. */
+void ends_make(struct end *a, struct end *b, struct device *d,
+	       const struct end_config *c);
+void ends_connect(struct end *a, struct end *b);
+
+/*
+ * Such ends with a device of their own. Mostly a asks and b answers; mine is
+ * a's memory and theirs is b's, if the case makes them.
+ */
+struct pair {
+	struct device d;
+	struct end a, b;
+	struct region mine, theirs;
+	struct peer to;		/* b and its memory */
+};
+
+void pair_make(struct pair *p, const struct end_config *c);
+/* The same, connected. */
+void pair_open(struct pair *p, const struct end_config *c);
+/* Memory of these lengths: mine filled with stream 1, theirs with this access. */
+void pair_memory(struct pair *p, size_t mine, size_t theirs, int access);
+/* Both ends back to RESET. */
+void pair_reset(struct pair *p);
+/* Frees all of it, and looks at the canaries. */
+void pair_close(struct pair *p);
 
 struct ibv_sge sge_of(const struct region *r, size_t offset, size_t len);
 int try_send(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,

@@ -56,36 +56,33 @@ static void overrun(void)
 static void overrun_is_contained(void)
 {
 	struct end_config config = { };
-	struct end e, a, b;
+	struct end e;
 	struct region r;
-	struct device d;
+	struct pair p;
 	int fit;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
-	region_make(&r, &d, 200, 0, ACCESS_ALL);
-	config.cq = ibv_create_cq(d.ctx, 1, NULL, NULL, 0);
+	pair_open(&p, NULL);
+	region_make(&r, &p.d, 200, 0, ACCESS_ALL);
+	config.cq = ibv_create_cq(p.d.ctx, 1, NULL, NULL, 0);
 	REQUIRE(config.cq);
 	fit = config.cq->cqe;
 	config.send_wr = fit + 8;
-	end_make(&e, &d, &config);
+	end_make(&e, &p.d, &config);
 	end_to_state(&e, IBV_QPS_RTS);
 	for (int i = 0; i < fit + 1; i++)
 		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
 			  NULL, 0, 0);
-	expect_async(d.ctx, IBV_EVENT_CQ_ERR, config.cq);
+	expect_async(p.d.ctx, IBV_EVENT_CQ_ERR, config.cq);
 	for (int i = 0; i < 100; i++) {
-		recv_region(&b, i, &r, 100, 100);
-		send_region(&a, i, &r, 0, 100);
-		EXPECT_OK(a.scq, i);
-		EXPECT_OK(b.rcq, i);
+		recv_region(&p.b, i, &r, 100, 100);
+		send_region(&p.a, i, &r, 0, 100);
+		EXPECT_OK(p.a.scq, i);
+		EXPECT_OK(p.b.rcq, i);
 	}
 	end_free(&e);
 	REQUIRE_ERRNO(ibv_destroy_cq(config.cq), 0);
-	end_free(&a);
-	end_free(&b);
 	region_free(&r);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /*
@@ -230,7 +227,7 @@ static void one_qp_many_threads(void)
 	uint64_t end;
 
 	device_open(&d);
-	pair_make(&c.a, &c.b, &d, &config);
+	ends_make(&c.a, &c.b, &d, &config);
 	region_make(&c.src, &d, 8, 0, 0);
 	region_make(&dst, &d, 8, 0, ACCESS_ALL);
 	fill(c.src.data, 8, 6);

@@ -83,20 +83,6 @@ static void core_objects(char *text, size_t len)
 	REQUIRE_EQ(pclose(pipe), 0);
 }
 
-static long pinned_kib(void)
-{
-	FILE *status = fopen("/proc/self/status", "r");
-	char line[256];
-	long kib = 0;
-
-	REQUIRE(status);
-	while (fgets(line, sizeof(line), status))
-		if (sscanf(line, "VmPin: %ld", &kib) == 1)
-			break;
-	fclose(status);
-	return kib;
-}
-
 /* ---- The verbs ---- */
 
 static void try_verb(const struct verb *v)

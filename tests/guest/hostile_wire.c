@@ -467,7 +467,6 @@ static void ask(struct scene *s, struct target *t)
 
 static void tend(struct scene *s, struct target *t)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct ibv_wc wc[RECEIVES];
 	int got;
 
@@ -481,7 +480,7 @@ static void tend(struct scene *s, struct target *t)
 		return;
 	}
 	t->broken++;
-	REQUIRE_ERRNO(ibv_modify_qp(t->e.qp, &reset, IBV_QP_STATE), 0);
+	end_reset(&t->e);
 	while (ibv_poll_cq(t->e.scq, ARRAY_SIZE(wc), wc) > 0 ||
 	       ibv_poll_cq(t->e.rcq, ARRAY_SIZE(wc), wc) > 0)
 		;

@@ -27,7 +27,7 @@ struct scene {
 static void scene_make(struct scene *s)
 {
 	device_open(&s->d);
-	pair_make(&s->a, &s->b, &s->d, NULL);
+	ends_make(&s->a, &s->b, &s->d, NULL);
 	region_make(&s->r, &s->d, 200, 0, ACCESS_ALL);
 	s->maps = device_mappings(s->map, ARRAY_SIZE(s->map));
 	for (unsigned int i = 0; i < s->maps; i++)
@@ -246,22 +246,6 @@ static void child_inherits_nothing(void)
 }
 
 /* ---- Pinned memory ---- */
-
-/* VmPin of /proc/self/status in KiB. */
-static long pinned_kib(void)
-{
-	FILE *status = fopen("/proc/self/status", "r");
-	char line[256];
-	long kib = -1;
-
-	REQUIRE(status);
-	while (fgets(line, sizeof(line), status))
-		if (sscanf(line, "VmPin: %ld", &kib) == 1)
-			break;
-	fclose(status);
-	REQUIRE(kib >= 0);
-	return kib;
-}
 
 /* An unprivileged user pins up to RLIMIT_MEMLOCK, again and again. */
 static void memlock_limit(void)

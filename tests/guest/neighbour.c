@@ -80,7 +80,7 @@ static void neighbour_main(void *arg)
 	 */
 	looks_before_rest = 10000;
 	device_open(&h.d);
-	pair_make(&h.a, &h.b, &h.d, &c);
+	ends_make(&h.a, &h.b, &h.d, &c);
 	region_make(&h.from, &h.d, MEMORY, 123, ACCESS_READ);
 	region_make(&h.to, &h.d, MEMORY, 57, ACCESS_ALL);
 	n->peer = end_address(&h.a, &h.to);

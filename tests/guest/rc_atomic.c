@@ -14,95 +14,76 @@
 
 static const struct end_config atomic_end = { .access = QP_ACCESS };
 
-/* Two ends, a word on either side. */
-struct setup {
-	struct device d;
-	struct end a, b;
-	struct region mine, theirs;
-	struct peer to;
-	uint64_t *word;		/* the peer's */
-};
-
-static void setup_make(struct setup *s, const struct end_config *config,
-		       int access)
+/* Words of the peer, and room for what they were. */
+static void make(struct pair *p, const struct end_config *config, int access)
 {
-	device_open(&s->d);
-	REQUIRE_EQ(s->d.attr.atomic_cap, IBV_ATOMIC_GLOB);
-	pair_make(&s->a, &s->b, &s->d, config);
-	region_make(&s->mine, &s->d, 4096, 0, IBV_ACCESS_LOCAL_WRITE);
-	region_make(&s->theirs, &s->d, 64, 0, access);
-	s->to = end_address(&s->b, &s->theirs);
-	s->word = (uint64_t *)s->theirs.data;
+	pair_open(p, config);
+	REQUIRE_EQ(p->d.attr.atomic_cap, IBV_ATOMIC_GLOB);
+	pair_memory(p, 4096, 64, access);
 }
 
-static void setup_free(struct setup *s)
+static uint64_t *word(struct pair *p)
 {
-	REGION_CHECK(&s->mine);
-	REGION_CHECK(&s->theirs);
-	region_free(&s->mine);
-	region_free(&s->theirs);
-	end_free(&s->a);
-	end_free(&s->b);
-	device_close(&s->d);
+	return (uint64_t *)p->theirs.data;
 }
 
-static void post(struct setup *s, uint64_t wr_id, enum ibv_wr_opcode opcode,
+static void post(struct pair *p, uint64_t wr_id, enum ibv_wr_opcode opcode,
 		 unsigned int flags, struct ibv_sge sge, uint64_t offset,
 		 uint64_t compare_add, uint64_t swap)
 {
-	send_atomic(&s->a, wr_id, opcode, flags, sge, &s->to, offset,
+	send_atomic(&p->a, wr_id, opcode, flags, sge, &p->to, offset,
 		    compare_add, swap);
 }
 
-static uint64_t answer(struct setup *s, size_t offset)
+static uint64_t answer(struct pair *p, size_t offset)
 {
 	uint64_t value;
 
-	memcpy(&value, s->mine.data + offset, sizeof(value));
+	memcpy(&value, p->mine.data + offset, sizeof(value));
 	return value;
 }
 
 static void compare_and_swap(void)
 {
-	struct setup s;
+	struct pair p;
 	struct ibv_wc wc;
 
-	setup_make(&s, &atomic_end, QP_ACCESS);
-	s.word[1] = 7;
-	s.word[0] = s.word[2] = ~0ull;
-	post(&s, 1, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
-	     sge_of(&s.mine, 3, 8), 8, 7, 1ull << 63);
-	wc = EXPECT_OK(s.a.scq, 1);
+	make(&p, &atomic_end, QP_ACCESS);
+	word(&p)[1] = 7;
+	word(&p)[0] = word(&p)[2] = ~0ull;
+	post(&p, 1, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
+	     sge_of(&p.mine, 3, 8), 8, 7, 1ull << 63);
+	wc = EXPECT_OK(p.a.scq, 1);
 	REQUIRE_EQ(wc.opcode, IBV_WC_COMP_SWAP);
 	REQUIRE_EQ(wc.byte_len, 8);
-	REQUIRE_EQ(answer(&s, 3), 7);
-	REQUIRE(s.word[1] == 1ull << 63);
-	post(&s, 2, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
-	     sge_of(&s.mine, 16, 8), 8, 7, 9);
-	EXPECT_OK(s.a.scq, 2);
-	REQUIRE(answer(&s, 16) == 1ull << 63);
-	REQUIRE(s.word[1] == 1ull << 63);
-	REQUIRE(s.word[0] == ~0ull && s.word[2] == ~0ull);
-	EXPECT_NO_WC(s.b.rcq);
-	setup_free(&s);
+	REQUIRE_EQ(answer(&p, 3), 7);
+	REQUIRE(word(&p)[1] == 1ull << 63);
+	post(&p, 2, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
+	     sge_of(&p.mine, 16, 8), 8, 7, 9);
+	EXPECT_OK(p.a.scq, 2);
+	REQUIRE(answer(&p, 16) == 1ull << 63);
+	REQUIRE(word(&p)[1] == 1ull << 63);
+	REQUIRE(word(&p)[0] == ~0ull && word(&p)[2] == ~0ull);
+	EXPECT_NO_WC(p.b.rcq);
+	pair_close(&p);
 }
 
 static void fetch_and_add(void)
 {
-	struct setup s;
+	struct pair p;
 	struct ibv_wc wc;
 
-	setup_make(&s, &atomic_end, QP_ACCESS);
-	s.word[7] = ~0ull - 1;
+	make(&p, &atomic_end, QP_ACCESS);
+	word(&p)[7] = ~0ull - 1;
 	for (unsigned int i = 0; i < 10; i++) {
-		post(&s, i, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED,
-		     sge_of(&s.mine, 0, 8), 56, i, 0);
-		wc = EXPECT_OK(s.a.scq, i);
+		post(&p, i, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED,
+		     sge_of(&p.mine, 0, 8), 56, i, 0);
+		wc = EXPECT_OK(p.a.scq, i);
 		REQUIRE_EQ(wc.opcode, IBV_WC_FETCH_ADD);
-		REQUIRE(answer(&s, 0) == ~0ull - 1 + i * (i - 1) / 2);
+		REQUIRE(answer(&p, 0) == ~0ull - 1 + i * (i - 1) / 2);
 	}
-	REQUIRE_EQ(s.word[7], 43);
-	setup_free(&s);
+	REQUIRE_EQ(word(&p)[7], 43);
+	pair_close(&p);
 }
 
 /* Adds by two connections and by a thread; none may be lost. */
@@ -118,22 +99,22 @@ static void *add_by_cpu(void *word)
 static void against_processors(void)
 {
 	enum { BATCH = 32 };
-	struct setup s;
+	struct pair p;
 	pthread_t thread;
 
-	setup_make(&s, &atomic_end, QP_ACCESS);
-	REQUIRE(!pthread_create(&thread, NULL, add_by_cpu, s.word));
+	make(&p, &atomic_end, QP_ACCESS);
+	REQUIRE(!pthread_create(&thread, NULL, add_by_cpu, word(&p)));
 	for (unsigned int done = 0; done < ADDS; done += BATCH) {
 		uint64_t last = 0;
 
 		for (unsigned int i = 0; i < BATCH; i++)
-			post(&s, i, IBV_WR_ATOMIC_FETCH_AND_ADD,
+			post(&p, i, IBV_WR_ATOMIC_FETCH_AND_ADD,
 			     i == BATCH - 1 ? IBV_SEND_SIGNALED : 0,
-			     sge_of(&s.mine, 8 * i, 8), 0, 1ull << 32, 0);
-		EXPECT_OK(s.a.scq, BATCH - 1);
+			     sge_of(&p.mine, 8 * i, 8), 0, 1ull << 32, 0);
+		EXPECT_OK(p.a.scq, BATCH - 1);
 		/* Each saw the one before it. */
 		for (unsigned int i = 0; i < BATCH; i++) {
-			uint64_t now = answer(&s, 8 * i);
+			uint64_t now = answer(&p, 8 * i);
 
 			REQUIRE_EQ(now >> 32, done + i);
 			REQUIRE(i == 0 || now > last);
@@ -141,8 +122,8 @@ static void against_processors(void)
 		}
 	}
 	REQUIRE(!pthread_join(thread, NULL));
-	REQUIRE(s.word[0] == ((uint64_t)ADDS << 32 | ADDS));
-	setup_free(&s);
+	REQUIRE(word(&p)[0] == ((uint64_t)ADDS << 32 | ADDS));
+	pair_close(&p);
 }
 
 /* Each thread swaps its own number in, and passes on what it takes out. */
@@ -168,31 +149,31 @@ static void *swap_by_cpu(void *word)
 static void lock_with_processor(void)
 {
 	uint64_t *by_cpu, by_peer = 0;
-	struct setup s;
+	struct pair p;
 	pthread_t thread;
 
-	setup_make(&s, &atomic_end, QP_ACCESS);
-	REQUIRE(!pthread_create(&thread, NULL, swap_by_cpu, s.word));
+	make(&p, &atomic_end, QP_ACCESS);
+	REQUIRE(!pthread_create(&thread, NULL, swap_by_cpu, word(&p)));
 	for (unsigned int i = 0; i < 2000; i++) {
-		post(&s, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
-		     sge_of(&s.mine, 0, 8), 0, 0, 2);
-		EXPECT_OK(s.a.scq, i);
-		REQUIRE(answer(&s, 0) <= 1);
-		if (answer(&s, 0))
+		post(&p, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
+		     sge_of(&p.mine, 0, 8), 0, 0, 2);
+		EXPECT_OK(p.a.scq, i);
+		REQUIRE(answer(&p, 0) <= 1);
+		if (answer(&p, 0))
 			continue;
 		by_peer++;
-		REQUIRE(__atomic_load_n(s.word, __ATOMIC_ACQUIRE) == 2);
-		post(&s, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
-		     sge_of(&s.mine, 0, 8), 0, 2, 0);
-		EXPECT_OK(s.a.scq, i);
-		REQUIRE_EQ(answer(&s, 0), 2);
+		REQUIRE(__atomic_load_n(word(&p), __ATOMIC_ACQUIRE) == 2);
+		post(&p, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
+		     sge_of(&p.mine, 0, 8), 0, 2, 0);
+		EXPECT_OK(p.a.scq, i);
+		REQUIRE_EQ(answer(&p, 0), 2);
 	}
 	REQUIRE(!pthread_join(thread, (void **)&by_cpu));
 	test_note("taken %llu times by the processor, %llu times by the peer",
 		  (unsigned long long)*by_cpu, (unsigned long long)by_peer);
 	REQUIRE(by_peer > 0);
 	free(by_cpu);
-	setup_free(&s);
+	pair_close(&p);
 }
 
 /* One atomic that fails: the status here, and the event there. */
@@ -200,24 +181,24 @@ static void refused(const struct end_config *config, int access,
 		    uint64_t offset, uint32_t key, size_t room,
 		    enum ibv_wc_status status, int event)
 {
-	struct setup s;
+	struct pair p;
 
-	setup_make(&s, config, access);
-	fill(s.theirs.data, 64, 3);
-	s.to.rkey ^= key;
-	post(&s, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, sge_of(&s.mine, 0, room),
+	make(&p, config, access);
+	fill(p.theirs.data, 64, 3);
+	p.to.rkey ^= key;
+	post(&p, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, sge_of(&p.mine, 0, room),
 	     offset, 1, 0);
-	EXPECT_WC(s.a.scq, 1, status);
-	REQUIRE_EQ(end_state(&s.a), IBV_QPS_ERR);
+	EXPECT_WC(p.a.scq, 1, status);
+	REQUIRE_EQ(end_state(&p.a), IBV_QPS_ERR);
 	if (event >= 0) {
-		expect_async(s.d.ctx, event, s.b.qp);
-		end_await_state(&s.b, IBV_QPS_ERR);
+		expect_async(p.d.ctx, event, p.b.qp);
+		end_await_state(&p.b, IBV_QPS_ERR);
 	} else {
-		REQUIRE_EQ(end_state(&s.b), IBV_QPS_RTS);
+		REQUIRE_EQ(end_state(&p.b), IBV_QPS_RTS);
 	}
-	expect_no_async(s.d.ctx);
-	VERIFY(s.theirs.data, 64, 3);
-	setup_free(&s);
+	expect_no_async(p.d.ctx);
+	VERIFY(p.theirs.data, 64, 3);
+	pair_close(&p);
 }
 
 static void refused_accesses(void)

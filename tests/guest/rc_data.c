@@ -77,30 +77,27 @@ static void transfer(struct end *a, struct end *b, const struct region *src,
 
 static void all_sizes(enum ibv_wr_opcode opcode)
 {
-	struct device d;
-	struct end a, b;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
+
+	pair_open(&p, NULL);
 	for (unsigned int o = 0; o < ARRAY_SIZE(offsets); o++) {
 		for (unsigned int i = 0; i < ARRAY_SIZE(sizes); i++) {
 			struct region src, dst;
 
-			region_make(&src, &d, sizes[i] ?: 1, offsets[o].src,
+			region_make(&src, &p.d, sizes[i] ?: 1, offsets[o].src,
 				    IBV_ACCESS_LOCAL_WRITE);
-			region_make(&dst, &d, sizes[i] + 200, offsets[o].dst,
+			region_make(&dst, &p.d, sizes[i] + 200, offsets[o].dst,
 				    ACCESS_ALL);
-			transfer(&a, &b, &src, &dst, opcode, sizes[i], 100,
+			transfer(&p.a, &p.b, &src, &dst, opcode, sizes[i], 100,
 				 i + 1);
 			region_free(&src);
 			region_free(&dst);
 		}
 	}
-	EXPECT_NO_WC(a.scq);
-	EXPECT_NO_WC(b.rcq);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	EXPECT_NO_WC(p.a.scq);
+	EXPECT_NO_WC(p.b.rcq);
+	pair_close(&p);
 }
 
 static void send_sizes(void)
@@ -126,28 +123,21 @@ static void write_imm_sizes(void)
 /* A receive buffer that is larger than the message keeps its rest. */
 static void receive_larger(void)
 {
-	struct region src, dst;
-	struct device d;
-	struct end a, b;
 	struct ibv_wc wc;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
-	region_make(&src, &d, 10000, 0, 0);
-	region_make(&dst, &d, 20000, 0, IBV_ACCESS_LOCAL_WRITE);
-	fill(src.data, src.len, 5);
-	recv_region(&b, 1, &dst, 0, dst.len);
-	send_region(&a, 2, &src, 0, 9999);
-	EXPECT_OK(a.scq, 2);
-	wc = EXPECT_OK(b.rcq, 1);
+	pair_open(&p, NULL);
+	region_make(&p.mine, &p.d, 10000, 0, 0);
+	region_make(&p.theirs, &p.d, 20000, 0, IBV_ACCESS_LOCAL_WRITE);
+	fill(p.mine.data, p.mine.len, 5);
+	recv_region(&p.b, 1, &p.theirs, 0, p.theirs.len);
+	send_region(&p.a, 2, &p.mine, 0, 9999);
+	EXPECT_OK(p.a.scq, 2);
+	wc = EXPECT_OK(p.b.rcq, 1);
 	REQUIRE_EQ(wc.byte_len, 9999);
-	VERIFY(dst.data, 9999, 5);
-	VERIFY_BYTE(dst.data + 9999, dst.len - 9999, 0);
-	region_free(&src);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	VERIFY(p.theirs.data, 9999, 5);
+	VERIFY_BYTE(p.theirs.data + 9999, p.theirs.len - 9999, 0);
+	pair_close(&p);
 }
 
 /*
@@ -159,25 +149,22 @@ static void inline_data(void)
 	const struct end_config config = { .inline_data = 256, .send_sge = 4 };
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
-	struct region dst;
-	struct device d;
-	struct end a, b;
 	struct ibv_wc wc;
+	struct pair p;
 	uint8_t *src;
 	uint32_t max;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
-	max = a.cap.max_inline_data;
+	pair_open(&p, &config);
+	max = p.a.cap.max_inline_data;
 	test_note("max_inline_data %u asked for, %u granted", 256, max);
 	REQUIRE(max >= 256);
-	REQUIRE_ERRNO(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init), 0);
+	REQUIRE_ERRNO(ibv_query_qp(p.a.qp, &attr, IBV_QP_CAP, &init), 0);
 	REQUIRE_EQ(init.cap.max_inline_data, max);
 	src = malloc(max);
-	region_make(&dst, &d, max, 3, ACCESS_ALL);
+	region_make(&p.theirs, &p.d, max, 3, ACCESS_ALL);
 	for (uint32_t size = 0; size <= max; size += size < 70 ? 1 : 31) {
 		for (int op = 0; op < 2; op++) {
-			struct peer to = end_address(&b, &dst);
+			struct peer to = end_address(&p.b, &p.theirs);
 			struct ibv_sge sge[3] = {
 				{ (uintptr_t)src, size / 3, 0xdead },
 				{ (uintptr_t)src + size / 3, 0, 0xbeef },
@@ -185,25 +172,21 @@ static void inline_data(void)
 			};
 
 			fill(src, size, size + op);
-			memset(dst.data, 0x22, max);
-			recv_region(&b, size, &dst, 0, max);
-			send_sges(&a, size, op ? IBV_WR_RDMA_WRITE_WITH_IMM :
+			memset(p.theirs.data, 0x22, max);
+			recv_region(&p.b, size, &p.theirs, 0, max);
+			send_sges(&p.a, size, op ? IBV_WR_RDMA_WRITE_WITH_IMM :
 				  IBV_WR_SEND, IBV_SEND_SIGNALED |
 				  IBV_SEND_INLINE, sge, 3, op ? &to : NULL, 0,
 				  0);
 			memset(src, 0x33, max);
-			EXPECT_OK(a.scq, size);
-			wc = EXPECT_OK(b.rcq, size);
+			EXPECT_OK(p.a.scq, size);
+			wc = EXPECT_OK(p.b.rcq, size);
 			REQUIRE_EQ(wc.byte_len, size);
-			VERIFY(dst.data, size, size + op);
-			VERIFY_BYTE(dst.data + size, max - size, 0x22);
+			VERIFY(p.theirs.data, size, size + op);
+			VERIFY_BYTE(p.theirs.data + size, max - size, 0x22);
 		}
 	}
-	REGION_CHECK(&dst);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 	free(src);
 }
 
@@ -246,7 +229,7 @@ static void scatter_gather(void)
 	test_note("max_sge %d of the device, %d used", d.attr.max_sge, max);
 	REQUIRE(max >= 16);
 	config.send_sge = config.recv_sge = max;
-	pair_make(&a, &b, &d, &config);
+	ends_make(&a, &b, &d, &config);
 	from = calloc(max, sizeof(*from));
 	to = calloc(max, sizeof(*to));
 	flat = malloc(20000);
@@ -325,7 +308,7 @@ static void signalled_every_nth(void)
 	for (unsigned int every = 1; every <= 32; every = every * 2 + 1) {
 		uint64_t sent = 0;
 
-		pair_make(&a, &b, &d, &config);
+		ends_make(&a, &b, &d, &config);
 		region_make(&src, &d, 32 * 64, 0, 0);
 		region_make(&dst, &d, 32 * 64, 0, IBV_ACCESS_LOCAL_WRITE);
 		for (int round = 0; round < 20; round++) {
@@ -360,26 +343,19 @@ static void signalled_every_nth(void)
 static void signal_all(void)
 {
 	const struct end_config config = { .signal_all = true };
-	struct region src, dst;
-	struct device d;
-	struct end a, b;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
-	region_make(&src, &d, 64, 0, 0);
-	region_make(&dst, &d, 64, 0, ACCESS_ALL);
+	pair_open(&p, &config);
+	region_make(&p.mine, &p.d, 64, 0, 0);
+	region_make(&p.theirs, &p.d, 64, 0, ACCESS_ALL);
 	for (uint64_t i = 0; i < 100; i++) {
-		struct ibv_sge sge = sge_of(&src, 0, 64);
-		struct peer to = end_address(&b, &dst);
+		struct ibv_sge sge = sge_of(&p.mine, 0, 64);
+		struct peer to = end_address(&p.b, &p.theirs);
 
-		send_sges(&a, i, IBV_WR_RDMA_WRITE, 0, &sge, 1, &to, 0, 0);
-		EXPECT_OK(a.scq, i);
+		send_sges(&p.a, i, IBV_WR_RDMA_WRITE, 0, &sge, 1, &to, 0, 0);
+		EXPECT_OK(p.a.scq, i);
 	}
-	region_free(&src);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /*
@@ -392,30 +368,27 @@ static void full_queues(void)
 		.send_wr = 128, .recv_wr = 128
 	};
 	struct ibv_send_wr *wr;
-	struct region src, dst;
 	struct ibv_sge *sge;
-	struct device d;
-	struct end a, b;
+	struct pair p;
 	uint32_t n;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
+	pair_open(&p, &config);
 	/* What was granted is usable, to the last slot. */
-	n = a.cap.max_send_wr < b.cap.max_recv_wr ? a.cap.max_send_wr :
-	    b.cap.max_recv_wr;
-	if ((int)n > a.scq->cqe)
-		n = a.scq->cqe;
+	n = p.a.cap.max_send_wr < p.b.cap.max_recv_wr ? p.a.cap.max_send_wr :
+	    p.b.cap.max_recv_wr;
+	if ((int)n > p.a.scq->cqe)
+		n = p.a.scq->cqe;
 	REQUIRE(n >= 128);
 	wr = calloc(n, sizeof(*wr));
 	sge = calloc(n, sizeof(*sge));
-	region_make(&src, &d, n * 16, 0, 0);
-	region_make(&dst, &d, n * 16, 0, IBV_ACCESS_LOCAL_WRITE);
+	region_make(&p.mine, &p.d, n * 16, 0, 0);
+	region_make(&p.theirs, &p.d, n * 16, 0, IBV_ACCESS_LOCAL_WRITE);
 	for (uint64_t lap = 0; lap < 9; lap++) {
 		struct ibv_send_wr *bad = NULL;
 
 		for (uint32_t i = 0; i < n; i++) {
-			fill(src.data + i * 16, 16, lap * n + i);
-			sge[i] = sge_of(&src, i * 16, 16);
+			fill(p.mine.data + i * 16, 16, lap * n + i);
+			sge[i] = sge_of(&p.mine, i * 16, 16);
 			wr[i] = (struct ibv_send_wr){
 				.wr_id = lap * n + i,
 				.next = i == n - 1 ? NULL : &wr[i + 1],
@@ -424,21 +397,17 @@ static void full_queues(void)
 				.opcode = IBV_WR_SEND,
 				.send_flags = IBV_SEND_SIGNALED,
 			};
-			recv_region(&b, lap * n + i, &dst, i * 16, 16);
+			recv_region(&p.b, lap * n + i, &p.theirs, i * 16, 16);
 		}
-		REQUIRE_ERRNO(ibv_post_send(a.qp, wr, &bad), 0);
+		REQUIRE_ERRNO(ibv_post_send(p.a.qp, wr, &bad), 0);
 		for (uint32_t i = 0; i < n; i++)
-			EXPECT_OK(a.scq, lap * n + i);
+			EXPECT_OK(p.a.scq, lap * n + i);
 		for (uint32_t i = 0; i < n; i++) {
-			EXPECT_OK(b.rcq, lap * n + i);
-			VERIFY(dst.data + i * 16, 16, lap * n + i);
+			EXPECT_OK(p.b.rcq, lap * n + i);
+			VERIFY(p.theirs.data + i * 16, 16, lap * n + i);
 		}
 	}
-	region_free(&src);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 	free(wr);
 	free(sge);
 }
@@ -460,7 +429,7 @@ static void many_qps(void)
 	region_make(&dst, &d, PAIRS * EACH * LEN, 0, IBV_ACCESS_LOCAL_WRITE);
 	fill(src.data, src.len, 77);
 	for (int p = 0; p < PAIRS; p++) {
-		pair_make(&a[p], &b[p], &d, &config);
+		ends_make(&a[p], &b[p], &d, &config);
 		for (int q = 0; q < p; q++)
 			REQUIRE(a[p].qp->qp_num != a[q].qp->qp_num &&
 				a[p].qp->qp_num != b[q].qp->qp_num);
@@ -526,111 +495,94 @@ static void self_connection(void)
  */
 static void mr_addresses(void)
 {
-	struct region src, dst;
-	struct device d;
-	struct end a, b;
 	struct ibv_mr *mr;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
-	region_make(&src, &d, 3 * 4096, 0, 0);
-	region_make(&dst, &d, 3 * 4096, 0, ACCESS_ALL);
-	fill(src.data, src.len, 3);
+	pair_open(&p, NULL);
+	region_make(&p.mine, &p.d, 3 * 4096, 0, 0);
+	region_make(&p.theirs, &p.d, 3 * 4096, 0, ACCESS_ALL);
+	fill(p.mine.data, p.mine.len, 3);
 	for (int i = 0; i < 2; i++) {
 		/* The offset within the page must be that of the memory. */
 		uint64_t iova = i ? 0x123456789000ull + 17 : 17;
-		struct ibv_sge sge = sge_of(&src, 0, 4096);
+		struct ibv_sge sge = sge_of(&p.mine, 0, 4096);
 		struct peer to = { .addr = iova };
 
-		memset(dst.data, 0x11, dst.len);
-		mr = ibv_reg_mr_iova(d.pd, dst.data + 17, 8192, iova,
+		memset(p.theirs.data, 0x11, p.theirs.len);
+		mr = ibv_reg_mr_iova(p.d.pd, p.theirs.data + 17, 8192, iova,
 				     ACCESS_ALL);
 		if (!mr)
 			FAIL("ibv_reg_mr_iova: %s", strerror(errno));
 		to.rkey = mr->rkey;
-		send_sges(&a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1,
+		send_sges(&p.a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1,
 			  &to, 4000, 0);
-		EXPECT_OK(a.scq, i);
-		VERIFY_BYTE(dst.data, 17 + 4000, 0x11);
-		VERIFY(dst.data + 17 + 4000, 4096, 3);
+		EXPECT_OK(p.a.scq, i);
+		VERIFY_BYTE(p.theirs.data, 17 + 4000, 0x11);
+		VERIFY(p.theirs.data + 17 + 4000, 4096, 3);
 
 		/* And as a local buffer. */
 		sge = (struct ibv_sge){ iova + 100, 4096, mr->lkey };
-		REQUIRE_ERRNO(try_recv(&b, 9, &sge, 1), 0);
-		send_region(&a, 8, &src, 4096, 4096);
-		EXPECT_OK(a.scq, 8);
-		EXPECT_OK(b.rcq, 9);
-		REQUIRE(!memcmp(dst.data + 117, src.data + 4096, 4096));
+		REQUIRE_ERRNO(try_recv(&p.b, 9, &sge, 1), 0);
+		send_region(&p.a, 8, &p.mine, 4096, 4096);
+		EXPECT_OK(p.a.scq, 8);
+		EXPECT_OK(p.b.rcq, 9);
+		REQUIRE(!memcmp(p.theirs.data + 117, p.mine.data + 4096, 4096));
 		REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
 	}
-	region_free(&src);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /* Memory that the program itself can only read can still be sent. */
 static void read_only_source(void)
 {
-	struct region src, dst;
-	struct device d;
-	struct end a, b;
 	struct ibv_mr *mr;
+	struct pair p;
 	void *map;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
+	pair_open(&p, NULL);
 	map = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(map != MAP_FAILED);
 	fill(map, 8192, 4);
 	REQUIRE_EQ(mprotect(map, 8192, PROT_READ), 0);
-	mr = ibv_reg_mr(d.pd, map, 8192, 0);
+	mr = ibv_reg_mr(p.d.pd, map, 8192, 0);
 	if (!mr)
 		FAIL("ibv_reg_mr of read-only memory: %s", strerror(errno));
-	src = (struct region){ .data = map, .len = 8192, .mr = mr };
-	region_make(&dst, &d, 8192, 0, IBV_ACCESS_LOCAL_WRITE);
-	recv_region(&b, 1, &dst, 0, 8192);
-	send_region(&a, 2, &src, 0, 8192);
-	EXPECT_OK(a.scq, 2);
-	EXPECT_OK(b.rcq, 1);
-	VERIFY(dst.data, 8192, 4);
+	p.mine = (struct region){ .data = map, .len = 8192, .mr = mr };
+	region_make(&p.theirs, &p.d, 8192, 0, IBV_ACCESS_LOCAL_WRITE);
+	recv_region(&p.b, 1, &p.theirs, 0, 8192);
+	send_region(&p.a, 2, &p.mine, 0, 8192);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 1);
+	VERIFY(p.theirs.data, 8192, 4);
 	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
 	/* Writing there is another matter. */
-	REQUIRE_NULL_ERRNO(ibv_reg_mr(d.pd, map, 8192, IBV_ACCESS_LOCAL_WRITE),
+	REQUIRE_NULL_ERRNO(ibv_reg_mr(p.d.pd, map, 8192, IBV_ACCESS_LOCAL_WRITE),
 			   EFAULT);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /* A message from a region to itself, overlapping: any bytes, no harm. */
 static void overlapping(void)
 {
 	struct region r;
-	struct device d;
-	struct end a, b;
 	struct ibv_sge sge;
 	struct peer to;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
-	region_make(&r, &d, 100000, 5, ACCESS_ALL);
-	to = end_address(&b, &r);
+	pair_open(&p, NULL);
+	region_make(&r, &p.d, 100000, 5, ACCESS_ALL);
+	to = end_address(&p.b, &r);
 	sge = sge_of(&r, 0, 90000);
-	send_sges(&a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to,
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to,
 		  10000, 0);
-	EXPECT_OK(a.scq, 1);
+	EXPECT_OK(p.a.scq, 1);
 	sge = sge_of(&r, 10000, 90000);
-	send_sges(&a, 2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to, 0,
+	send_sges(&p.a, 2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to, 0,
 		  0);
-	EXPECT_OK(a.scq, 2);
+	EXPECT_OK(p.a.scq, 2);
 	region_free(&r);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /*
@@ -785,7 +737,7 @@ static void peer_dies(void)
 	get_bytes(fd[0], &other, sizeof(other));
 	put_bytes(fd[0], &mine, sizeof(mine));
 	end_connect(&e, &other);
-	pair_make(&a, &b, &d, NULL);
+	ends_make(&a, &b, &d, NULL);
 	get_bytes(fd[0], &go, 1);
 	for (; posted < 100; posted++) {
 		struct ibv_sge sge = sge_of(&r, 0, r.len);

@@ -10,83 +10,62 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* Two connected ends with memory and receives, and work around the culprit. */
-struct scene {
-	struct device d;
-	struct end a, b;	/* a requests, b responds */
-	struct region src, dst;
-	struct peer to;
-};
-
 enum { RECEIVES = 3, LEN = 1000 };
 
-static void scene_make(struct scene *s, const struct end_config *config,
-		       int dst_access)
+/* Two connected ends, and work around the culprit. */
+static void make(struct pair *p, const struct end_config *config, int access)
 {
-	device_open(&s->d);
-	pair_make(&s->a, &s->b, &s->d, config);
-	region_make(&s->src, &s->d, 2 * LEN, 0, IBV_ACCESS_LOCAL_WRITE);
-	region_make(&s->dst, &s->d, LEN, 0, dst_access);
-	fill(s->src.data, s->src.len, 1);
-	s->to = end_address(&s->b, &s->dst);
+	pair_open(p, config);
+	pair_memory(p, 2 * LEN, LEN, access);
 }
 
-static void scene_free(struct scene *s)
+static struct ibv_sge whole(struct pair *p)
 {
-	end_free(&s->a);
-	end_free(&s->b);
-	region_free(&s->src);
-	region_free(&s->dst);
-	device_close(&s->d);
-}
-
-static struct ibv_sge whole(struct scene *s)
-{
-	return sge_of(&s->src, 0, LEN);
+	return sge_of(&p->mine, 0, LEN);
 }
 
 /* Four receives of b that a SEND may use; wr_id 100 and up. */
-static void post_receives(struct scene *s)
+static void post_receives(struct pair *p)
 {
 	for (int i = 0; i < RECEIVES; i++)
-		recv_region(&s->b, 100 + i, &s->dst, 0, s->dst.len);
+		recv_region(&p->b, 100 + i, &p->theirs, 0, p->theirs.len);
 }
 
 /* Requests behind the culprit, signalled or not; wr_id 10 and up. */
-static void post_followers(struct scene *s)
+static void post_followers(struct pair *p)
 {
-	struct ibv_sge sge = whole(s);
+	struct ibv_sge sge = whole(p);
 
 	for (int i = 0; i < 4; i++)
-		send_sges(&s->a, 10 + i, i == 1 ? IBV_WR_RDMA_WRITE :
+		send_sges(&p->a, 10 + i, i == 1 ? IBV_WR_RDMA_WRITE :
 			  IBV_WR_SEND, i == 2 ? 0 : IBV_SEND_SIGNALED, &sge, 1,
-			  i == 1 ? &s->to : NULL, 0, 0);
+			  i == 1 ? &p->to : NULL, 0, 0);
 }
 
 /* Completions with an error are for unsignalled requests, too (10.7.3.1). */
-static void expect_followers_flushed(struct scene *s)
+static void expect_followers_flushed(struct pair *p)
 {
 	for (int i = 0; i < 4; i++)
-		EXPECT_WC(s->a.scq, 10 + i, IBV_WC_WR_FLUSH_ERR);
-	EXPECT_NO_WC(s->a.scq);
-	end_await_state(&s->a, IBV_QPS_ERR);
+		EXPECT_WC(p->a.scq, 10 + i, IBV_WC_WR_FLUSH_ERR);
+	EXPECT_NO_WC(p->a.scq);
+	end_await_state(&p->a, IBV_QPS_ERR);
 }
 
-static void expect_receives_flushed(struct scene *s, int first)
+static void expect_receives_flushed(struct pair *p, int first)
 {
 	for (int i = first; i < RECEIVES; i++)
-		EXPECT_WC(s->b.rcq, 100 + i, IBV_WC_WR_FLUSH_ERR);
-	EXPECT_NO_WC(s->b.rcq);
-	end_await_state(&s->b, IBV_QPS_ERR);
+		EXPECT_WC(p->b.rcq, 100 + i, IBV_WC_WR_FLUSH_ERR);
+	EXPECT_NO_WC(p->b.rcq);
+	end_await_state(&p->b, IBV_QPS_ERR);
 }
 
 /* b has seen nothing of a's error: still there, its receives unused. */
-static void expect_peer_untouched(struct scene *s)
+static void expect_peer_untouched(struct pair *p)
 {
-	EXPECT_NO_WC(s->b.rcq);
-	expect_no_async(s->d.ctx);
-	REQUIRE_EQ(end_state(&s->b), IBV_QPS_RTS);
-	VERIFY_BYTE(s->dst.data, s->dst.len, 0);
+	EXPECT_NO_WC(p->b.rcq);
+	expect_no_async(p->d.ctx);
+	REQUIRE_EQ(end_state(&p->b), IBV_QPS_RTS);
+	VERIFY_BYTE(p->theirs.data, p->theirs.len, 0);
 }
 
 /* ---- Errors of remote access ---- */
@@ -95,30 +74,30 @@ static void expect_peer_untouched(struct scene *s)
  * A WRITE that b must refuse: with this key, at this address. The request
  * before it is done, those behind it are flushed.
  */
-static void refused_write(struct scene *s, const struct peer *to,
+static void refused_write(struct pair *p, const struct peer *to,
 			  uint64_t offset, uint32_t len,
 			  enum ibv_wc_status status, enum ibv_event_type event)
 {
-	struct ibv_sge sge = sge_of(&s->src, 0, len);
+	struct ibv_sge sge = sge_of(&p->mine, 0, len);
 
-	post_receives(s);
-	send_region(&s->a, 1, &s->src, 0, LEN);
-	send_sges(&s->a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1, to, offset, 0);
-	post_followers(s);
-	EXPECT_OK(s->a.scq, 1);
-	EXPECT_WC(s->a.scq, 2, status);
-	expect_followers_flushed(s);
-	EXPECT_OK(s->b.rcq, 100);
-	expect_receives_flushed(s, 1);
-	expect_async(s->d.ctx, event, s->b.qp);
-	expect_no_async(s->d.ctx);
-	VERIFY(s->dst.data, LEN, 1);
+	post_receives(p);
+	send_region(&p->a, 1, &p->mine, 0, LEN);
+	send_sges(&p->a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1, to, offset, 0);
+	post_followers(p);
+	EXPECT_OK(p->a.scq, 1);
+	EXPECT_WC(p->a.scq, 2, status);
+	expect_followers_flushed(p);
+	EXPECT_OK(p->b.rcq, 100);
+	expect_receives_flushed(p, 1);
+	expect_async(p->d.ctx, event, p->b.qp);
+	expect_no_async(p->d.ctx);
+	VERIFY(p->theirs.data, LEN, 1);
 }
 
-static void refused_access(struct scene *s, const struct peer *to,
+static void refused_access(struct pair *p, const struct peer *to,
 			   uint64_t offset, uint32_t len)
 {
-	refused_write(s, to, offset, len, IBV_WC_REM_ACCESS_ERR,
+	refused_write(p, to, offset, len, IBV_WC_REM_ACCESS_ERR,
 		      IBV_EVENT_QP_ACCESS_ERR);
 }
 
@@ -126,31 +105,31 @@ static void rkey_unknown(void)
 {
 	/* Another generation, another region, none, and the local key's bits. */
 	static const uint32_t flips[] = { 1, 0x100, 0xffff0000 };
-	struct scene s;
+	struct pair p;
 
 	for (unsigned int i = 0; i <= ARRAY_SIZE(flips); i++) {
-		scene_make(&s, NULL, ACCESS_ALL);
-		s.to.rkey = i < ARRAY_SIZE(flips) ? s.to.rkey ^ flips[i] : 0;
-		refused_access(&s, &s.to, 0, 8);
-		scene_free(&s);
+		make(&p, NULL, ACCESS_ALL);
+		p.to.rkey = i < ARRAY_SIZE(flips) ? p.to.rkey ^ flips[i] : 0;
+		refused_access(&p, &p.to, 0, 8);
+		pair_close(&p);
 	}
 }
 
 static void rkey_deregistered(void)
 {
-	struct scene s;
+	struct pair p;
 	struct region r;
 	struct peer to;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	region_make(&r, &s.d, LEN, 0, ACCESS_ALL);
-	to = end_address(&s.b, &r);
+	make(&p, NULL, ACCESS_ALL);
+	region_make(&r, &p.d, LEN, 0, ACCESS_ALL);
+	to = end_address(&p.b, &r);
 	REQUIRE_ERRNO(ibv_dereg_mr(r.mr), 0);
 	r.mr = NULL;
-	refused_access(&s, &to, 0, 8);
+	refused_access(&p, &to, 0, 8);
 	VERIFY_BYTE(r.data, r.len, 0);
 	region_free(&r);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 static void rkey_range(void)
@@ -165,97 +144,97 @@ static void rkey_range(void)
 		{ 0, LEN + 1 },			/* longer than the region */
 		{ 1ll << 32, 8 },		/* right in the low 32 bits */
 	};
-	struct scene s;
+	struct pair p;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(bad); i++) {
-		scene_make(&s, NULL, ACCESS_ALL);
-		refused_access(&s, &s.to, bad[i].offset, bad[i].len);
-		scene_free(&s);
+		make(&p, NULL, ACCESS_ALL);
+		refused_access(&p, &p.to, bad[i].offset, bad[i].len);
+		pair_close(&p);
 	}
 	/* The end of the address space, where address + length wraps to 4. */
-	scene_make(&s, NULL, ACCESS_ALL);
-	refused_access(&s, &s.to, -4 - s.to.addr, 8);
-	scene_free(&s);
+	make(&p, NULL, ACCESS_ALL);
+	refused_access(&p, &p.to, -4 - p.to.addr, 8);
+	pair_close(&p);
 }
 
 static void rkey_no_remote_write(void)
 {
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-	refused_access(&s, &s.to, 0, 8);
-	scene_free(&s);
+	make(&p, NULL, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+	refused_access(&p, &p.to, 0, 8);
+	pair_close(&p);
 }
 
 static void rkey_other_pd(void)
 {
 	struct device other;
 	struct region r;
-	struct scene s;
+	struct pair p;
 	struct peer to;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	other = s.d;
-	other.pd = ibv_alloc_pd(s.d.ctx);
+	make(&p, NULL, ACCESS_ALL);
+	other = p.d;
+	other.pd = ibv_alloc_pd(p.d.ctx);
 	REQUIRE(other.pd);
 	region_make(&r, &other, LEN, 0, ACCESS_ALL);
-	to = end_address(&s.b, &r);
-	refused_access(&s, &to, 0, 8);
+	to = end_address(&p.b, &r);
+	refused_access(&p, &to, 0, 8);
 	VERIFY_BYTE(r.data, r.len, 0);
 	region_free(&r);
 	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* The queue pair itself admits no RDMA WRITE (10.10.3.2 and 11.6.2). */
 static void qp_no_remote_write(void)
 {
 	const struct end_config config = { .access = IBV_ACCESS_LOCAL_WRITE };
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config, ACCESS_ALL);
-	refused_write(&s, &s.to, 0, 8, IBV_WC_REM_INV_REQ_ERR,
+	make(&p, &config, ACCESS_ALL);
+	refused_write(&p, &p.to, 0, 8, IBV_WC_REM_INV_REQ_ERR,
 		      IBV_EVENT_QP_REQ_ERR);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* C9-88: the key of an RDMA WRITE of no bytes is not checked. */
 static void rkey_unchecked_if_empty(void)
 {
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	s.to.rkey = ~s.to.rkey;
-	s.to.addr = 0;
-	send_sges(&s.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
-		  &s.to, 0, 0);
-	EXPECT_OK(s.a.scq, 1);
-	expect_peer_untouched(&s);
-	scene_free(&s);
+	make(&p, NULL, ACCESS_ALL);
+	p.to.rkey = ~p.to.rkey;
+	p.to.addr = 0;
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
+		  &p.to, 0, 0);
+	EXPECT_OK(p.a.scq, 1);
+	expect_peer_untouched(&p);
+	pair_close(&p);
 }
 
 /* ---- Errors of local access, at the requester ---- */
 
-static void refused_sge(struct scene *s, struct ibv_sge *sge, int n)
+static void refused_sge(struct pair *p, struct ibv_sge *sge, int n)
 {
-	post_receives(s);
-	send_sges(&s->a, 2, IBV_WR_SEND, 0, sge, n, NULL, 0, 0);
-	post_followers(s);
-	EXPECT_WC(s->a.scq, 2, IBV_WC_LOC_PROT_ERR);
-	expect_followers_flushed(s);
-	expect_peer_untouched(s);
+	post_receives(p);
+	send_sges(&p->a, 2, IBV_WR_SEND, 0, sge, n, NULL, 0, 0);
+	post_followers(p);
+	EXPECT_WC(p->a.scq, 2, IBV_WC_LOC_PROT_ERR);
+	expect_followers_flushed(p);
+	expect_peer_untouched(p);
 }
 
 static void lkey_unknown(void)
 {
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	sge = whole(&s);
+	make(&p, NULL, ACCESS_ALL);
+	sge = whole(&p);
 	sge.lkey ^= 0x100;
-	refused_sge(&s, &sge, 1);
-	scene_free(&s);
+	refused_sge(&p, &sge, 1);
+	pair_close(&p);
 }
 
 static void lkey_range(void)
@@ -267,15 +246,15 @@ static void lkey_range(void)
 		{ -1, 8 }, { 2 * LEN - 7, 8 }, { 2 * LEN, 1 }, { 0, 2 * LEN + 1 },
 		{ 1ll << 32, 8 }, { 0, UINT32_MAX >> 2 },
 	};
-	struct scene s;
+	struct pair p;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct ibv_sge sge;
 
-		scene_make(&s, NULL, ACCESS_ALL);
-		sge = sge_of(&s.src, bad[i].offset, bad[i].len);
-		refused_sge(&s, &sge, 1);
-		scene_free(&s);
+		make(&p, NULL, ACCESS_ALL);
+		sge = sge_of(&p.mine, bad[i].offset, bad[i].len);
+		refused_sge(&p, &sge, 1);
+		pair_close(&p);
 	}
 }
 
@@ -284,14 +263,14 @@ static void lkey_second(void)
 {
 	const struct end_config config = { .send_sge = 2 };
 	struct ibv_sge sge[2];
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config, ACCESS_ALL);
-	sge[0] = sge_of(&s.src, 0, 10);
-	sge[1] = sge_of(&s.src, 10, 10);
+	make(&p, &config, ACCESS_ALL);
+	sge[0] = sge_of(&p.mine, 0, 10);
+	sge[1] = sge_of(&p.mine, 10, 10);
 	sge[1].lkey = ~sge[1].lkey;
-	refused_sge(&s, sge, 2);
-	scene_free(&s);
+	refused_sge(&p, sge, 2);
+	pair_close(&p);
 }
 
 static void lkey_other_pd(void)
@@ -299,18 +278,18 @@ static void lkey_other_pd(void)
 	struct device other;
 	struct ibv_sge sge;
 	struct region r;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	other = s.d;
-	other.pd = ibv_alloc_pd(s.d.ctx);
+	make(&p, NULL, ACCESS_ALL);
+	other = p.d;
+	other.pd = ibv_alloc_pd(p.d.ctx);
 	REQUIRE(other.pd);
 	region_make(&r, &other, LEN, 0, ACCESS_ALL);
 	sge = sge_of(&r, 0, LEN);
-	refused_sge(&s, &sge, 1);
+	refused_sge(&p, &sge, 1);
 	region_free(&r);
 	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* A region deregistered after its request was posted, before it was served. */
@@ -318,88 +297,88 @@ static void lkey_deregistered(void)
 {
 	struct ibv_sge sge;
 	struct region r;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	region_make(&r, &s.d, LEN, 0, ACCESS_ALL);
+	make(&p, NULL, ACCESS_ALL);
+	region_make(&r, &p.d, LEN, 0, ACCESS_ALL);
 	sge = sge_of(&r, 0, LEN);
 	REQUIRE_ERRNO(ibv_dereg_mr(r.mr), 0);
 	r.mr = NULL;
-	refused_sge(&s, &sge, 1);
+	refused_sge(&p, &sge, 1);
 	region_free(&r);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* ---- Errors at the responder's receive ---- */
 
 /* The first receive cannot take the message. */
-static void refused_receive(struct scene *s, struct ibv_sge *sge, int n,
+static void refused_receive(struct pair *p, struct ibv_sge *sge, int n,
 			    enum ibv_wc_status at_a, enum ibv_wc_status at_b)
 {
-	REQUIRE_ERRNO(try_recv(&s->b, 99, sge, n), 0);
-	post_receives(s);
-	send_region(&s->a, 2, &s->src, 0, LEN);
-	post_followers(s);
-	EXPECT_WC(s->a.scq, 2, at_a);
-	expect_followers_flushed(s);
-	EXPECT_WC(s->b.rcq, 99, at_b);
-	expect_receives_flushed(s, 0);
+	REQUIRE_ERRNO(try_recv(&p->b, 99, sge, n), 0);
+	post_receives(p);
+	send_region(&p->a, 2, &p->mine, 0, LEN);
+	post_followers(p);
+	EXPECT_WC(p->a.scq, 2, at_a);
+	expect_followers_flushed(p);
+	EXPECT_WC(p->b.rcq, 99, at_b);
+	expect_receives_flushed(p, 0);
 	/* The completion tells it; no event does (10.10.3). */
-	expect_no_async(s->d.ctx);
+	expect_no_async(p->d.ctx);
 }
 
 static void message_too_long(void)
 {
 	static const uint32_t lens[] = { 0, 1, LEN / 2, LEN - 1 };
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(lens); i++) {
-		scene_make(&s, NULL, ACCESS_ALL);
-		sge = sge_of(&s.dst, 0, lens[i]);
-		refused_receive(&s, &sge, lens[i] ? 1 : 0,
+		make(&p, NULL, ACCESS_ALL);
+		sge = sge_of(&p.theirs, 0, lens[i]);
+		refused_receive(&p, &sge, lens[i] ? 1 : 0,
 				IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
-		VERIFY_BYTE(s.dst.data + lens[i], LEN - lens[i], 0);
-		REGION_CHECK(&s.dst);
-		scene_free(&s);
+		VERIFY_BYTE(p.theirs.data + lens[i], LEN - lens[i], 0);
+		REGION_CHECK(&p.theirs);
+		pair_close(&p);
 	}
 }
 
 static void receive_lkey_unknown(void)
 {
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	sge = sge_of(&s.dst, 0, LEN);
+	make(&p, NULL, ACCESS_ALL);
+	sge = sge_of(&p.theirs, 0, LEN);
 	sge.lkey ^= 0x100;
-	refused_receive(&s, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
-	VERIFY_BYTE(s.dst.data, LEN, 0);
-	scene_free(&s);
+	refused_receive(&p, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+	VERIFY_BYTE(p.theirs.data, LEN, 0);
+	pair_close(&p);
 }
 
 static void receive_lkey_range(void)
 {
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	sge = sge_of(&s.dst, 1, LEN);
-	refused_receive(&s, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
-	REGION_CHECK(&s.dst);
-	scene_free(&s);
+	make(&p, NULL, ACCESS_ALL);
+	sge = sge_of(&p.theirs, 1, LEN);
+	refused_receive(&p, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+	REGION_CHECK(&p.theirs);
+	pair_close(&p);
 }
 
 static void receive_no_local_write(void)
 {
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, 0);
-	sge = sge_of(&s.dst, 0, LEN);
-	refused_receive(&s, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
-	VERIFY_BYTE(s.dst.data, LEN, 0);
-	scene_free(&s);
+	make(&p, NULL, 0);
+	sge = sge_of(&p.theirs, 0, LEN);
+	refused_receive(&p, &sge, 1, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+	VERIFY_BYTE(p.theirs.data, LEN, 0);
+	pair_close(&p);
 }
 
 /* A WRITE with immediate data takes a receive, but not its memory. */
@@ -407,46 +386,46 @@ static void write_imm_ignores_receive_list(void)
 {
 	struct ibv_sge sge, bad;
 	struct ibv_wc wc;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	bad = sge_of(&s.dst, 0, 1);
+	make(&p, NULL, ACCESS_ALL);
+	bad = sge_of(&p.theirs, 0, 1);
 	bad.lkey = ~bad.lkey;
-	REQUIRE_ERRNO(try_recv(&s.b, 3, &bad, 1), 0);
-	sge = whole(&s);
-	send_sges(&s.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
-		  1, &s.to, 0, 7);
-	EXPECT_OK(s.a.scq, 2);
-	wc = EXPECT_OK(s.b.rcq, 3);
+	REQUIRE_ERRNO(try_recv(&p.b, 3, &bad, 1), 0);
+	sge = whole(&p);
+	send_sges(&p.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
+		  1, &p.to, 0, 7);
+	EXPECT_OK(p.a.scq, 2);
+	wc = EXPECT_OK(p.b.rcq, 3);
 	REQUIRE_EQ(wc.byte_len, LEN);
-	VERIFY(s.dst.data, LEN, 1);
-	scene_free(&s);
+	VERIFY(p.theirs.data, LEN, 1);
+	pair_close(&p);
 }
 
 /* A WRITE with immediate data that b refuses leaves b's receive to a flush. */
 static void write_imm_bad_rkey(void)
 {
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	post_receives(&s);
-	s.to.rkey ^= 1;
-	sge = whole(&s);
-	send_sges(&s.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
-		  1, &s.to, 0, 7);
-	EXPECT_WC(s.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
+	make(&p, NULL, ACCESS_ALL);
+	post_receives(&p);
+	p.to.rkey ^= 1;
+	sge = whole(&p);
+	send_sges(&p.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
+		  1, &p.to, 0, 7);
+	EXPECT_WC(p.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
 	for (int i = 0; i < RECEIVES; i++) {
 		struct ibv_wc wc;
 
-		next_wc(s.b.rcq, &wc);
+		next_wc(p.b.rcq, &wc);
 		REQUIRE_EQ(wc.wr_id, 100 + i);
 		REQUIRE(wc.status != IBV_WC_SUCCESS);
 	}
-	EXPECT_NO_WC(s.b.rcq);
-	end_await_state(&s.b, IBV_QPS_ERR);
-	VERIFY_BYTE(s.dst.data, LEN, 0);
-	scene_free(&s);
+	EXPECT_NO_WC(p.b.rcq);
+	end_await_state(&p.b, IBV_QPS_ERR);
+	VERIFY_BYTE(p.theirs.data, LEN, 0);
+	pair_close(&p);
 }
 
 /* ---- Flushing ---- */
@@ -458,96 +437,85 @@ static void flush_on_modify(void)
 	};
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config, ACCESS_ALL);
-	sge = whole(&s);
+	make(&p, &config, ACCESS_ALL);
+	sge = whole(&p);
 	for (int i = 0; i < 40; i++)
-		recv_region(&s.a, 200 + i, &s.dst, 0, LEN);
+		recv_region(&p.a, 200 + i, &p.theirs, 0, LEN);
 	/* b has no receive: all of these wait. */
 	for (int i = 0; i < 40; i++)
-		send_sges(&s.a, i, IBV_WR_SEND, i % 3 ? 0 : IBV_SEND_SIGNALED,
+		send_sges(&p.a, i, IBV_WR_SEND, i % 3 ? 0 : IBV_SEND_SIGNALED,
 			  &sge, 1, NULL, 0, 0);
-	EXPECT_NO_WC(s.a.scq);
-	REQUIRE_ERRNO(ibv_modify_qp(s.a.qp, &attr, IBV_QP_STATE), 0);
+	EXPECT_NO_WC(p.a.scq);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
 	for (int i = 0; i < 40; i++)
-		EXPECT_WC(s.a.scq, i, IBV_WC_WR_FLUSH_ERR);
+		EXPECT_WC(p.a.scq, i, IBV_WC_WR_FLUSH_ERR);
 	for (int i = 0; i < 40; i++)
-		EXPECT_WC(s.a.rcq, 200 + i, IBV_WC_WR_FLUSH_ERR);
-	expect_no_async(s.d.ctx);
+		EXPECT_WC(p.a.rcq, 200 + i, IBV_WC_WR_FLUSH_ERR);
+	expect_no_async(p.d.ctx);
 
 	/* Posting goes on to be possible and is flushed at once (C10-42). */
 	for (int i = 0; i < 100; i++) {
-		send_sges(&s.a, 300 + i, IBV_WR_SEND, 0, &sge, 1, NULL, 0, 0);
-		recv_region(&s.a, 500 + i, &s.dst, 0, LEN);
-		EXPECT_WC(s.a.scq, 300 + i, IBV_WC_WR_FLUSH_ERR);
-		EXPECT_WC(s.a.rcq, 500 + i, IBV_WC_WR_FLUSH_ERR);
+		send_sges(&p.a, 300 + i, IBV_WR_SEND, 0, &sge, 1, NULL, 0, 0);
+		recv_region(&p.a, 500 + i, &p.theirs, 0, LEN);
+		EXPECT_WC(p.a.scq, 300 + i, IBV_WC_WR_FLUSH_ERR);
+		EXPECT_WC(p.a.rcq, 500 + i, IBV_WC_WR_FLUSH_ERR);
 	}
-	expect_peer_untouched(&s);
-	scene_free(&s);
+	expect_peer_untouched(&p);
+	pair_close(&p);
 }
 
 /* After an error a pair is as new through RESET, and nothing old appears. */
 static void reuse_after_reset(void)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
-	struct peer to_a, to_b, bad;
 	struct ibv_sge sge;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	sge = whole(&s);
-	to_a = end_address(&s.a, NULL);
-	to_b = bad = s.to;
-	bad.rkey ^= 1;
+	make(&p, NULL, ACCESS_ALL);
+	sge = whole(&p);
+	p.to.rkey ^= 1;
 	for (int round = 0; round < 5; round++) {
-		post_receives(&s);
-		send_sges(&s.a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1, &bad, 0, 0);
-		post_followers(&s);
-		EXPECT_WC(s.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
-		expect_followers_flushed(&s);
-		expect_receives_flushed(&s, 0);
-		expect_async(s.d.ctx, IBV_EVENT_QP_ACCESS_ERR, s.b.qp);
+		post_receives(&p);
+		send_sges(&p.a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1, &p.to, 0, 0);
+		post_followers(&p);
+		EXPECT_WC(p.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
+		expect_followers_flushed(&p);
+		expect_receives_flushed(&p, 0);
+		expect_async(p.d.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
 		/* In the last round some requests are posted and never seen. */
-		REQUIRE_ERRNO(ibv_modify_qp(s.a.qp, &reset, IBV_QP_STATE), 0);
-		REQUIRE_ERRNO(ibv_modify_qp(s.b.qp, &reset, IBV_QP_STATE), 0);
-		end_connect(&s.a, &to_b);
-		end_connect(&s.b, &to_a);
-		memset(s.dst.data, 0, LEN);
-		recv_region(&s.b, 50, &s.dst, 0, LEN);
-		send_region(&s.a, 51, &s.src, 0, LEN);
-		EXPECT_OK(s.a.scq, 51);
-		EXPECT_OK(s.b.rcq, 50);
-		VERIFY(s.dst.data, LEN, 1);
+		pair_reset(&p);
+		ends_connect(&p.a, &p.b);
+		memset(p.theirs.data, 0, LEN);
+		recv_region(&p.b, 50, &p.theirs, 0, LEN);
+		send_region(&p.a, 51, &p.mine, 0, LEN);
+		EXPECT_OK(p.a.scq, 51);
+		EXPECT_OK(p.b.rcq, 50);
+		VERIFY(p.theirs.data, LEN, 1);
 	}
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* RESET with work outstanding: it vanishes without completions. */
 static void reset_drops_work(void)
 {
 	const struct end_config config = { .rnr_timer = 31 };
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
-	struct peer to_a;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config, ACCESS_ALL);
-	to_a = end_address(&s.a, NULL);
-	post_followers(&s);
-	recv_region(&s.a, 1, &s.dst, 0, LEN);
+	make(&p, &config, ACCESS_ALL);
+	post_followers(&p);
+	recv_region(&p.a, 1, &p.theirs, 0, LEN);
 	sleep_us(1000);
-	REQUIRE_ERRNO(ibv_modify_qp(s.a.qp, &reset, IBV_QP_STATE), 0);
-	REQUIRE_ERRNO(ibv_modify_qp(s.b.qp, &reset, IBV_QP_STATE), 0);
-	EXPECT_NO_WC(s.a.scq);
-	EXPECT_NO_WC(s.a.rcq);
-	end_connect(&s.a, &s.to);
-	end_connect(&s.b, &to_a);
-	recv_region(&s.b, 50, &s.dst, 0, LEN);
-	send_region(&s.a, 51, &s.src, 0, LEN);
-	EXPECT_OK(s.a.scq, 51);
-	EXPECT_OK(s.b.rcq, 50);
-	EXPECT_NO_WC(s.a.scq);
-	scene_free(&s);
+	pair_reset(&p);
+	EXPECT_NO_WC(p.a.scq);
+	EXPECT_NO_WC(p.a.rcq);
+	ends_connect(&p.a, &p.b);
+	recv_region(&p.b, 50, &p.theirs, 0, LEN);
+	send_region(&p.a, 51, &p.mine, 0, LEN);
+	EXPECT_OK(p.a.scq, 51);
+	EXPECT_OK(p.b.rcq, 50);
+	EXPECT_NO_WC(p.a.scq);
+	pair_close(&p);
 }
 
 /* Completions of a destroyed queue pair are gone from the queue. */
@@ -564,7 +532,7 @@ static void destroyed_qp_leaves_nothing(void)
 	for (int round = 0; round < 20; round++) {
 		struct end a, b;
 
-		pair_make(&a, &b, &d, &config);
+		ends_make(&a, &b, &d, &config);
 		for (int i = 0; i < 8; i++)
 			recv_region(&b, i, &r, 0, 64);
 		for (int i = 0; i < 8; i++)
@@ -583,25 +551,25 @@ static void destroyed_qp_leaves_nothing(void)
 /* The error of one pair is no business of another on the same queues. */
 static void others_go_on(void)
 {
-	struct scene s, other;
+	struct pair p, other;
 	struct ibv_sge sge;
 
-	scene_make(&s, NULL, ACCESS_ALL);
-	scene_make(&other, NULL, ACCESS_ALL);
-	s.to.rkey ^= 1;
-	sge = whole(&s);
+	make(&p, NULL, ACCESS_ALL);
+	make(&other, NULL, ACCESS_ALL);
+	p.to.rkey ^= 1;
+	sge = whole(&p);
 	for (int i = 0; i < 20; i++) {
 		if (i == 10)
-			send_sges(&s.a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1,
-				  &s.to, 0, 0);
-		recv_region(&other.b, i, &other.dst, 0, LEN);
-		send_region(&other.a, i, &other.src, 0, LEN);
+			send_sges(&p.a, 2, IBV_WR_RDMA_WRITE, 0, &sge, 1,
+				  &p.to, 0, 0);
+		recv_region(&other.b, i, &other.theirs, 0, LEN);
+		send_region(&other.a, i, &other.mine, 0, LEN);
 		EXPECT_OK(other.a.scq, i);
 		EXPECT_OK(other.b.rcq, i);
 	}
-	EXPECT_WC(s.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
-	scene_free(&s);
-	scene_free(&other);
+	EXPECT_WC(p.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
+	pair_close(&p);
+	pair_close(&other);
 }
 
 int main(int argc, char **argv)

@@ -30,7 +30,7 @@ static void scene_make(struct scene *s)
 	s->channel = ibv_create_comp_channel(s->d.ctx);
 	REQUIRE(s->channel);
 	config.channel = s->channel;
-	pair_make(&s->a, &s->b, &s->d, &config);
+	ends_make(&s->a, &s->b, &s->d, &config);
 	region_make(&s->r, &s->d, 2 * LEN, 0, ACCESS_ALL);
 }
 

@@ -19,30 +19,28 @@ static void read_sizes(void)
 		0, 1, 2, 7, 8, 9, 255, 256, 257, 1023, 1024, 1025, 4095, 4096,
 		4097, 12345, 65535, 65536, 65537, MIB - 1, MIB, 5 * MIB + 3,
 	};
-	struct device d;
-	struct end a, b;
 	struct ibv_wc wc;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &reader);
+	pair_open(&p, &reader);
 	for (unsigned int i = 0; i < ARRAY_SIZE(sizes); i++) {
 		for (unsigned int misalign = 0; misalign < 4096; misalign += 4095) {
 			struct region mine, theirs;
 			struct ibv_sge sge;
 			struct peer from;
 
-			region_make(&mine, &d, sizes[i] + 200, misalign,
+			region_make(&mine, &p.d, sizes[i] + 200, misalign,
 				    IBV_ACCESS_LOCAL_WRITE);
 			/* Read-only pages may be read by a peer. */
-			region_make(&theirs, &d, sizes[i] + 50, 4095 - misalign,
+			region_make(&theirs, &p.d, sizes[i] + 50, 4095 - misalign,
 				    IBV_ACCESS_REMOTE_READ);
 			fill(theirs.data, theirs.len, i);
 			memset(mine.data, 0x11, mine.len);
-			from = end_address(&b, &theirs);
+			from = end_address(&p.b, &theirs);
 			sge = sge_of(&mine, 100, sizes[i]);
-			send_sges(&a, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
+			send_sges(&p.a, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
 				  &sge, 1, &from, 0, 0);
-			wc = EXPECT_OK(a.scq, i);
+			wc = EXPECT_OK(p.a.scq, i);
 			REQUIRE_EQ(wc.opcode, IBV_WC_RDMA_READ);
 			REQUIRE_EQ(wc.byte_len, sizes[i]);
 			VERIFY_BYTE(mine.data, 100, 0x11);
@@ -55,49 +53,39 @@ static void read_sizes(void)
 			region_free(&theirs);
 		}
 	}
-	EXPECT_NO_WC(b.rcq);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	EXPECT_NO_WC(p.b.rcq);
+	pair_close(&p);
 }
 
 /* What is read is scattered over a list. */
 static void scattered(void)
 {
-	struct region mine, theirs;
 	struct ibv_sge sge[8];
-	struct device d;
-	struct end a, b;
 	struct peer from;
 	size_t at = 0;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &reader);
-	region_make(&mine, &d, 70000, 1, IBV_ACCESS_LOCAL_WRITE);
-	region_make(&theirs, &d, 70000, 2, IBV_ACCESS_REMOTE_READ);
-	fill(theirs.data, theirs.len, 9);
+	pair_open(&p, &reader);
+	region_make(&p.mine, &p.d, 70000, 1, IBV_ACCESS_LOCAL_WRITE);
+	region_make(&p.theirs, &p.d, 70000, 2, IBV_ACCESS_REMOTE_READ);
+	fill(p.theirs.data, p.theirs.len, 9);
 	for (int i = 0; i < 8; i++) {
 		size_t len = i == 3 ? 0 : 1 + i * 1111;
 
-		sge[i] = sge_of(&mine, at + 10 * i, len);
+		sge[i] = sge_of(&p.mine, at + 10 * i, len);
 		at += len;
 	}
-	from = end_address(&b, &theirs);
-	send_sges(&a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, sge, 8, &from, 0,
+	from = end_address(&p.b, &p.theirs);
+	send_sges(&p.a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, sge, 8, &from, 0,
 		  0);
-	REQUIRE_EQ(EXPECT_OK(a.scq, 1).byte_len, at);
+	REQUIRE_EQ(EXPECT_OK(p.a.scq, 1).byte_len, at);
 	at = 0;
 	for (int i = 0; i < 8; i++) {
 		REQUIRE(!memcmp((void *)(uintptr_t)sge[i].addr,
-				theirs.data + at, sge[i].length));
+				p.theirs.data + at, sge[i].length));
 		at += sge[i].length;
 	}
-	REGION_CHECK(&mine);
-	region_free(&mine);
-	region_free(&theirs);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /*
@@ -106,32 +94,25 @@ static void scattered(void)
  */
 static void fence(void)
 {
-	struct region mine, theirs;
-	struct device d;
-	struct end a, b;
 	struct peer peer;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &reader);
-	region_make(&mine, &d, 8192, 0, IBV_ACCESS_LOCAL_WRITE);
-	region_make(&theirs, &d, 16384, 0, QP_ACCESS);
-	peer = end_address(&b, &theirs);
+	pair_open(&p, &reader);
+	region_make(&p.mine, &p.d, 8192, 0, IBV_ACCESS_LOCAL_WRITE);
+	region_make(&p.theirs, &p.d, 16384, 0, QP_ACCESS);
+	peer = end_address(&p.b, &p.theirs);
 	for (unsigned int round = 0; round < 200; round++) {
-		struct ibv_sge sge = sge_of(&mine, 0, 8192);
+		struct ibv_sge sge = sge_of(&p.mine, 0, 8192);
 
-		fill(theirs.data, 8192, round);
-		send_sges(&a, 1, IBV_WR_RDMA_READ, 0, &sge, 1, &peer, 0, 0);
-		send_sges(&a, 2, IBV_WR_RDMA_WRITE,
+		fill(p.theirs.data, 8192, round);
+		send_sges(&p.a, 1, IBV_WR_RDMA_READ, 0, &sge, 1, &peer, 0, 0);
+		send_sges(&p.a, 2, IBV_WR_RDMA_WRITE,
 			  IBV_SEND_SIGNALED | IBV_SEND_FENCE, &sge, 1, &peer,
 			  8192, 0);
-		EXPECT_OK(a.scq, 2);
-		VERIFY(theirs.data + 8192, 8192, round);
+		EXPECT_OK(p.a.scq, 2);
+		VERIFY(p.theirs.data + 8192, 8192, round);
 	}
-	region_free(&mine);
-	region_free(&theirs);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 /*
@@ -143,42 +124,35 @@ static bool was_refused(const struct end_config *config, int access,
 			int64_t offset, uint32_t key, enum ibv_wc_status status,
 			int event)
 {
-	struct region mine, theirs;
 	struct ibv_sge sge;
 	struct ibv_wc wc;
-	struct device d;
-	struct end a, b;
 	struct peer from;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, config);
-	region_make(&mine, &d, 64, 0, IBV_ACCESS_LOCAL_WRITE);
-	region_make(&theirs, &d, 64, 0, access);
-	fill(mine.data, 64, 3);
-	from = end_address(&b, &theirs);
+	pair_open(&p, config);
+	region_make(&p.mine, &p.d, 64, 0, IBV_ACCESS_LOCAL_WRITE);
+	region_make(&p.theirs, &p.d, 64, 0, access);
+	fill(p.mine.data, 64, 3);
+	from = end_address(&p.b, &p.theirs);
 	from.rkey ^= key;
-	sge = sge_of(&mine, 0, 16);
-	send_sges(&a, 1, IBV_WR_RDMA_READ, 0, &sge, 1, &from, offset, 0);
-	send_sges(&a, 2, IBV_WR_SEND, 0, &sge, 1, NULL, 0, 0);
-	next_wc(a.scq, &wc);
+	sge = sge_of(&p.mine, 0, 16);
+	send_sges(&p.a, 1, IBV_WR_RDMA_READ, 0, &sge, 1, &from, offset, 0);
+	send_sges(&p.a, 2, IBV_WR_SEND, 0, &sge, 1, NULL, 0, 0);
+	next_wc(p.a.scq, &wc);
 	REQUIRE_EQ(wc.wr_id, 1);
 	if (wc.status != status &&
 	    !(wc.status == IBV_WC_RETRY_EXC_ERR && getenv("WIRE_LOSES")))
 		FAIL("the status is '%s', expected '%s'",
 		     ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
-	EXPECT_WC(a.scq, 2, IBV_WC_WR_FLUSH_ERR);
-	REQUIRE_EQ(end_state(&a), IBV_QPS_ERR);
+	EXPECT_WC(p.a.scq, 2, IBV_WC_WR_FLUSH_ERR);
+	REQUIRE_EQ(end_state(&p.a), IBV_QPS_ERR);
 	if (event >= 0) {
-		expect_async(d.ctx, event, b.qp);
-		end_await_state(&b, IBV_QPS_ERR);
+		expect_async(p.d.ctx, event, p.b.qp);
+		end_await_state(&p.b, IBV_QPS_ERR);
 	}
-	expect_no_async(d.ctx);
-	VERIFY(mine.data, 64, 3);
-	region_free(&mine);
-	region_free(&theirs);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	expect_no_async(p.d.ctx);
+	VERIFY(p.mine.data, 64, 3);
+	pair_close(&p);
 	return wc.status == status;
 }
 
@@ -210,31 +184,24 @@ static void refused_accesses(void)
 /* Into memory that may not be written locally. */
 static void local_protection(void)
 {
-	struct region mine, theirs;
 	struct ibv_sge sge;
-	struct device d;
-	struct end a, b;
 	struct peer from;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &reader);
-	region_make(&mine, &d, 64, 0, 0);
-	region_make(&theirs, &d, 64, 0, QP_ACCESS);
-	from = end_address(&b, &theirs);
-	sge = sge_of(&mine, 0, 16);
-	send_sges(&a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, 1, &from,
+	pair_open(&p, &reader);
+	region_make(&p.mine, &p.d, 64, 0, 0);
+	region_make(&p.theirs, &p.d, 64, 0, QP_ACCESS);
+	from = end_address(&p.b, &p.theirs);
+	sge = sge_of(&p.mine, 0, 16);
+	send_sges(&p.a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, 1, &from,
 		  0, 0);
-	EXPECT_WC(a.scq, 1, IBV_WC_LOC_PROT_ERR);
-	REQUIRE_EQ(end_state(&b), IBV_QPS_RTS);
+	EXPECT_WC(p.a.scq, 1, IBV_WC_LOC_PROT_ERR);
+	REQUIRE_EQ(end_state(&p.b), IBV_QPS_RTS);
 	/* Inline data cannot be read into; the post says so. */
-	REQUIRE_ERRNO(try_send(&b, 2, IBV_WR_RDMA_READ, IBV_SEND_INLINE, &sge,
+	REQUIRE_ERRNO(try_send(&p.b, 2, IBV_WR_RDMA_READ, IBV_SEND_INLINE, &sge,
 			       1, &from, 0, 0), EINVAL);
-	expect_no_async(d.ctx);
-	region_free(&mine);
-	region_free(&theirs);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	expect_no_async(p.d.ctx);
+	pair_close(&p);
 }
 
 /* Many reads outstanding at once, both ways, complete in order. */
@@ -243,15 +210,13 @@ static void many_at_once(void)
 	enum { N = 64, ROUNDS = 20 };
 	struct region ra, rb;
 	struct peer pa, pb;
-	struct device d;
-	struct end a, b;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &reader);
-	region_make(&ra, &d, 2 * N * 4096, 0, QP_ACCESS);
-	region_make(&rb, &d, 2 * N * 4096, 0, QP_ACCESS);
-	pa = end_address(&a, &ra);
-	pb = end_address(&b, &rb);
+	pair_open(&p, &reader);
+	region_make(&ra, &p.d, 2 * N * 4096, 0, QP_ACCESS);
+	region_make(&rb, &p.d, 2 * N * 4096, 0, QP_ACCESS);
+	pa = end_address(&p.a, &ra);
+	pb = end_address(&p.b, &rb);
 	for (unsigned int round = 0; round < ROUNDS; round++) {
 		fill(ra.data, N * 4096, round);
 		fill(rb.data, N * 4096, ~round);
@@ -259,23 +224,21 @@ static void many_at_once(void)
 			struct ibv_sge sa = sge_of(&ra, (N + i) * 4096, 4096);
 			struct ibv_sge sb = sge_of(&rb, (N + i) * 4096, 4096);
 
-			send_sges(&a, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
+			send_sges(&p.a, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
 				  &sa, 1, &pb, i * 4096, 0);
-			send_sges(&b, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
+			send_sges(&p.b, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED,
 				  &sb, 1, &pa, i * 4096, 0);
 		}
 		for (unsigned int i = 0; i < N; i++) {
-			EXPECT_OK(a.scq, i);
-			EXPECT_OK(b.scq, i);
+			EXPECT_OK(p.a.scq, i);
+			EXPECT_OK(p.b.scq, i);
 		}
 		VERIFY(ra.data + N * 4096, N * 4096, ~round);
 		VERIFY(rb.data + N * 4096, N * 4096, round);
 	}
 	region_free(&ra);
 	region_free(&rb);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 int main(int argc, char **argv)

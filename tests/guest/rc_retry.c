@@ -9,38 +9,17 @@
 
 enum { LEN = 500 };
 
-struct scene {
-	struct device d;
-	struct end a, b;
-	struct region src, dst;
-};
-
-static void scene_make(struct scene *s, const struct end_config *config)
+/* Not connected yet. */
+static void make(struct pair *p, const struct end_config *config)
 {
-	device_open(&s->d);
-	end_make(&s->a, &s->d, config);
-	end_make(&s->b, &s->d, config);
-	region_make(&s->src, &s->d, LEN, 0, 0);
-	region_make(&s->dst, &s->d, LEN, 0, ACCESS_ALL);
-	fill(s->src.data, LEN, 1);
+	pair_make(p, config);
+	pair_memory(p, LEN, LEN, ACCESS_ALL);
 }
 
-static void scene_connect(struct scene *s)
+static void make_connected(struct pair *p, const struct end_config *config)
 {
-	struct peer to_a = end_address(&s->a, NULL);
-	struct peer to_b = end_address(&s->b, NULL);
-
-	end_connect(&s->a, &to_b);
-	end_connect(&s->b, &to_a);
-}
-
-static void scene_free(struct scene *s)
-{
-	end_free(&s->a);
-	end_free(&s->b);
-	region_free(&s->src);
-	region_free(&s->dst);
-	device_close(&s->d);
+	make(p, config);
+	ends_connect(&p->a, &p->b);
 }
 
 /*
@@ -78,25 +57,24 @@ static void rnr_exceeded(void)
 			.rnr_timer = runs[i].timer,
 		};
 		uint64_t least = (uint64_t)runs[i].retries * runs[i].timer_us;
-		struct scene s;
+		struct pair p;
 		uint64_t begin;
 
-		scene_make(&s, &config);
-		scene_connect(&s);
+		make_connected(&p, &config);
 		begin = now_us();
-		send_region(&s.a, 1, &s.src, 0, LEN);
-		send_region(&s.a, 2, &s.src, 0, LEN);
-		EXPECT_WC(s.a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+		send_region(&p.a, 1, &p.mine, 0, LEN);
+		send_region(&p.a, 2, &p.mine, 0, LEN);
+		EXPECT_WC(p.a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 		require_time("RNR retries", now_us() - begin, least,
 			     4 * least + 60000);
-		EXPECT_WC(s.a.scq, 2, IBV_WC_WR_FLUSH_ERR);
-		end_await_state(&s.a, IBV_QPS_ERR);
-		REQUIRE_EQ(end_state(&s.b), IBV_QPS_RTS);
+		EXPECT_WC(p.a.scq, 2, IBV_WC_WR_FLUSH_ERR);
+		end_await_state(&p.a, IBV_QPS_ERR);
+		REQUIRE_EQ(end_state(&p.b), IBV_QPS_RTS);
 		/* Nothing is on its way any more. */
-		recv_region(&s.b, 3, &s.dst, 0, LEN);
-		EXPECT_NO_WC(s.b.rcq);
-		expect_no_async(s.d.ctx);
-		scene_free(&s);
+		recv_region(&p.b, 3, &p.theirs, 0, LEN);
+		EXPECT_NO_WC(p.b.rcq);
+		expect_no_async(p.d.ctx);
+		pair_close(&p);
 	}
 }
 
@@ -104,45 +82,43 @@ static void rnr_exceeded(void)
 static void rnr_without_end(void)
 {
 	const struct end_config config = { .rnr_retry = 7, .rnr_timer = 1 };
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config);
-	scene_connect(&s);
+	make_connected(&p, &config);
 	for (int i = 0; i < 8; i++)
-		send_region(&s.a, i, &s.src, 0, LEN);
+		send_region(&p.a, i, &p.mine, 0, LEN);
 	sleep_us(300000);
-	REQUIRE_EQ(end_state(&s.a), IBV_QPS_RTS);
-	EXPECT_NO_WC(s.a.scq);
+	REQUIRE_EQ(end_state(&p.a), IBV_QPS_RTS);
+	EXPECT_NO_WC(p.a.scq);
 	for (int i = 0; i < 8; i++) {
-		memset(s.dst.data, 0, LEN);
-		recv_region(&s.b, i, &s.dst, 0, LEN);
-		EXPECT_OK(s.a.scq, i);
-		EXPECT_OK(s.b.rcq, i);
-		VERIFY(s.dst.data, LEN, 1);
+		memset(p.theirs.data, 0, LEN);
+		recv_region(&p.b, i, &p.theirs, 0, LEN);
+		EXPECT_OK(p.a.scq, i);
+		EXPECT_OK(p.b.rcq, i);
+		VERIFY(p.theirs.data, LEN, 1);
 	}
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* The count begins anew with every message that got through. */
 static void rnr_count_begins_anew(void)
 {
 	const struct end_config config = { .rnr_retry = 1, .rnr_timer = 31 };
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config);
-	scene_connect(&s);
+	make_connected(&p, &config);
 	for (int i = 0; i < 3; i++) {
 		uint64_t begin = now_us();
 
-		send_region(&s.a, i, &s.src, 0, LEN);
+		send_region(&p.a, i, &p.mine, 0, LEN);
 		sleep_us(20000);
-		recv_region(&s.b, i, &s.dst, 0, LEN);
-		EXPECT_OK(s.a.scq, i);
-		EXPECT_OK(s.b.rcq, i);
+		recv_region(&p.b, i, &p.theirs, 0, LEN);
+		EXPECT_OK(p.a.scq, i);
+		EXPECT_OK(p.b.rcq, i);
 		/* Timer code 31 is 491.52 ms. */
 		require_time("one RNR wait", now_us() - begin, 491520, 1500000);
 	}
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /* An immediate needs a receive, the RDMA WRITE before it does not. */
@@ -150,23 +126,20 @@ static void rnr_write_with_imm(void)
 {
 	const struct end_config config = { .rnr_timer = 16 };
 	struct ibv_sge sge;
-	struct scene s;
-	struct peer to;
+	struct pair p;
 
-	scene_make(&s, &config);
-	scene_connect(&s);
-	sge = sge_of(&s.src, 0, LEN);
-	to = end_address(&s.b, &s.dst);
-	send_sges(&s.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to,
+	make_connected(&p, &config);
+	sge = sge_of(&p.mine, 0, LEN);
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &p.to,
 		  0, 0);
-	send_sges(&s.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
-		  1, &to, 0, 5);
-	EXPECT_OK(s.a.scq, 1);
-	EXPECT_NO_WC(s.a.scq);
-	REQUIRE_ERRNO(try_recv(&s.b, 3, NULL, 0), 0);
-	EXPECT_OK(s.a.scq, 2);
-	EXPECT_OK(s.b.rcq, 3);
-	scene_free(&s);
+	send_sges(&p.a, 2, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, &sge,
+		  1, &p.to, 0, 5);
+	EXPECT_OK(p.a.scq, 1);
+	EXPECT_NO_WC(p.a.scq);
+	REQUIRE_ERRNO(try_recv(&p.b, 3, NULL, 0), 0);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 3);
+	pair_close(&p);
 }
 
 /* What lies behind a request that waits keeps its order. */
@@ -174,49 +147,48 @@ static void rnr_keeps_order(void)
 {
 	const struct end_config config = { .rnr_timer = 14 };
 	struct region src, dst;
-	struct scene s;
+	struct pair p;
 
-	scene_make(&s, &config);
-	scene_connect(&s);
-	region_make(&src, &s.d, 64 * 100, 0, 0);
-	region_make(&dst, &s.d, 64 * 100, 0, IBV_ACCESS_LOCAL_WRITE);
+	make_connected(&p, &config);
+	region_make(&src, &p.d, 64 * 100, 0, 0);
+	region_make(&dst, &p.d, 64 * 100, 0, IBV_ACCESS_LOCAL_WRITE);
 	for (int i = 0; i < 64; i++) {
 		fill(src.data + i * 100, 100, i);
-		send_region(&s.a, i, &src, i * 100, 100);
+		send_region(&p.a, i, &src, i * 100, 100);
 	}
 	for (int i = 0; i < 64; i++) {
-		recv_region(&s.b, i, &dst, i * 100, 100);
+		recv_region(&p.b, i, &dst, i * 100, 100);
 		/* Several at once and one by one, so that it runs dry often. */
 		if (i % 7 < 3)
 			sleep_us(3000);
 	}
 	for (int i = 0; i < 64; i++) {
-		EXPECT_OK(s.a.scq, i);
-		EXPECT_OK(s.b.rcq, i);
+		EXPECT_OK(p.a.scq, i);
+		EXPECT_OK(p.b.rcq, i);
 		VERIFY(dst.data + i * 100, 100, i);
 	}
 	region_free(&src);
 	region_free(&dst);
-	scene_free(&s);
+	pair_close(&p);
 }
 
 /*
  * No answer, by whatever cause: retries, each after the timeout, then the end
  * (C9-139, C9-140). A count of 7 is seven; only that of RNR NAKs has no end.
  */
-static void expect_retry_exceeded(struct scene *s, unsigned int retries)
+static void expect_retry_exceeded(struct pair *p, unsigned int retries)
 {
 	/* 4.096 us * 2^12, for one try and each retry. */
 	uint64_t least = (retries + 1) * 16777;
 	uint64_t begin = now_us();
 
-	send_region(&s->a, 1, &s->src, 0, LEN);
-	send_region(&s->a, 2, &s->src, 0, LEN);
-	EXPECT_WC(s->a.scq, 1, IBV_WC_RETRY_EXC_ERR);
+	send_region(&p->a, 1, &p->mine, 0, LEN);
+	send_region(&p->a, 2, &p->mine, 0, LEN);
+	EXPECT_WC(p->a.scq, 1, IBV_WC_RETRY_EXC_ERR);
 	require_time("retries", now_us() - begin, least, 4 * least + 100000);
-	EXPECT_WC(s->a.scq, 2, IBV_WC_WR_FLUSH_ERR);
-	EXPECT_NO_WC(s->a.scq);
-	end_await_state(&s->a, IBV_QPS_ERR);
+	EXPECT_WC(p->a.scq, 2, IBV_WC_WR_FLUSH_ERR);
+	EXPECT_NO_WC(p->a.scq);
+	end_await_state(&p->a, IBV_QPS_ERR);
 }
 
 static void peer_absent(void)
@@ -224,17 +196,17 @@ static void peer_absent(void)
 	for (unsigned int retries = 0; retries < 8; retries++) {
 		const struct end_config config = { .timeout = 12, .retry = retries };
 		struct peer nobody;
-		struct scene s;
+		struct pair p;
 		struct end gone;
 
-		scene_make(&s, &config);
-		s.a.config.retry = retries;
-		end_make(&gone, &s.d, NULL);
+		make(&p, &config);
+		p.a.config.retry = retries;
+		end_make(&gone, &p.d, NULL);
 		nobody = end_address(&gone, NULL);
 		end_free(&gone);
-		end_connect(&s.a, &nobody);
-		expect_retry_exceeded(&s, retries);
-		scene_free(&s);
+		end_connect(&p.a, &nobody);
+		expect_retry_exceeded(&p, retries);
+		pair_close(&p);
 	}
 }
 
@@ -247,19 +219,17 @@ static void peer_not_ready(void)
 	const struct end_config config = { .timeout = 12, .retry = 2 };
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(states); i++) {
-		struct scene s;
-		struct peer to_b;
+		struct pair p;
 
-		scene_make(&s, &config);
-		end_to_state(&s.b, states[i]);
-		to_b = end_address(&s.b, NULL);
-		end_connect(&s.a, &to_b);
+		make(&p, &config);
+		end_to_state(&p.b, states[i]);
+		end_connect(&p.a, &p.to);
 		if (states[i] == IBV_QPS_INIT)
-			recv_region(&s.b, 9, &s.dst, 0, LEN);
-		expect_retry_exceeded(&s, 2);
-		EXPECT_NO_WC(s.b.rcq);
-		REQUIRE_EQ(end_state(&s.b), states[i]);
-		scene_free(&s);
+			recv_region(&p.b, 9, &p.theirs, 0, LEN);
+		expect_retry_exceeded(&p, 2);
+		EXPECT_NO_WC(p.b.rcq);
+		REQUIRE_EQ(end_state(&p.b), states[i]);
+		pair_close(&p);
 	}
 }
 
@@ -267,23 +237,22 @@ static void peer_not_ready(void)
 static void peer_late(void)
 {
 	const struct end_config config = { .timeout = 14, .retry = 7 };
-	struct peer to_a, to_b;
-	struct scene s;
+	struct peer to_a;
+	struct pair p;
 
-	scene_make(&s, &config);
-	to_a = end_address(&s.a, NULL);
-	to_b = end_address(&s.b, NULL);
-	end_connect(&s.a, &to_b);
-	end_to_init(&s.b);
-	recv_region(&s.b, 9, &s.dst, 0, LEN);
-	send_region(&s.a, 1, &s.src, 0, LEN);
+	make(&p, &config);
+	to_a = end_address(&p.a, NULL);
+	end_connect(&p.a, &p.to);
+	end_to_init(&p.b);
+	recv_region(&p.b, 9, &p.theirs, 0, LEN);
+	send_region(&p.a, 1, &p.mine, 0, LEN);
 	sleep_us(150000);
-	EXPECT_NO_WC(s.a.scq);
-	end_to_rtr(&s.b, &to_a);
-	EXPECT_OK(s.a.scq, 1);
-	EXPECT_OK(s.b.rcq, 9);
-	VERIFY(s.dst.data, LEN, 1);
-	scene_free(&s);
+	EXPECT_NO_WC(p.a.scq);
+	end_to_rtr(&p.b, &to_a);
+	EXPECT_OK(p.a.scq, 1);
+	EXPECT_OK(p.b.rcq, 9);
+	VERIFY(p.theirs.data, LEN, 1);
+	pair_close(&p);
 }
 
 /* Timeout 0 means none: the request waits until it is flushed. */
@@ -292,49 +261,48 @@ static void timeout_zero_waits(void)
 	const struct end_config config = { .retry = 1 };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct peer nobody;
-	struct scene s;
+	struct pair p;
 	struct end gone;
 
-	scene_make(&s, &config);
-	s.a.config.timeout = 0;
-	end_make(&gone, &s.d, NULL);
+	make(&p, &config);
+	p.a.config.timeout = 0;
+	end_make(&gone, &p.d, NULL);
 	nobody = end_address(&gone, NULL);
 	end_free(&gone);
-	end_connect(&s.a, &nobody);
-	send_region(&s.a, 1, &s.src, 0, LEN);
+	end_connect(&p.a, &nobody);
+	send_region(&p.a, 1, &p.mine, 0, LEN);
 	sleep_us(1000000);
-	EXPECT_NO_WC(s.a.scq);
-	REQUIRE_EQ(end_state(&s.a), IBV_QPS_RTS);
-	REQUIRE_ERRNO(ibv_modify_qp(s.a.qp, &attr, IBV_QP_STATE), 0);
-	EXPECT_WC(s.a.scq, 1, IBV_WC_WR_FLUSH_ERR);
-	scene_free(&s);
+	EXPECT_NO_WC(p.a.scq);
+	REQUIRE_EQ(end_state(&p.a), IBV_QPS_RTS);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	EXPECT_WC(p.a.scq, 1, IBV_WC_WR_FLUSH_ERR);
+	pair_close(&p);
 }
 
 /* A message to a peer in RTR arrives and says so (11.6.3.1). */
 static void communication_established(void)
 {
-	struct peer to_a, to_b;
-	struct scene s;
+	struct peer to_a;
+	struct pair p;
 
-	scene_make(&s, NULL);
-	to_a = end_address(&s.a, NULL);
-	to_b = end_address(&s.b, NULL);
-	end_connect(&s.a, &to_b);
-	end_to_init(&s.b);
-	end_to_rtr(&s.b, &to_a);
-	recv_region(&s.b, 9, &s.dst, 0, LEN);
-	recv_region(&s.b, 10, &s.dst, 0, LEN);
-	send_region(&s.a, 1, &s.src, 0, LEN);
-	EXPECT_OK(s.a.scq, 1);
-	EXPECT_OK(s.b.rcq, 9);
-	expect_async(s.d.ctx, IBV_EVENT_COMM_EST, s.b.qp);
+	make(&p, NULL);
+	to_a = end_address(&p.a, NULL);
+	end_connect(&p.a, &p.to);
+	end_to_init(&p.b);
+	end_to_rtr(&p.b, &to_a);
+	recv_region(&p.b, 9, &p.theirs, 0, LEN);
+	recv_region(&p.b, 10, &p.theirs, 0, LEN);
+	send_region(&p.a, 1, &p.mine, 0, LEN);
+	EXPECT_OK(p.a.scq, 1);
+	EXPECT_OK(p.b.rcq, 9);
+	expect_async(p.d.ctx, IBV_EVENT_COMM_EST, p.b.qp);
 	/* Once. */
-	send_region(&s.a, 2, &s.src, 0, LEN);
-	EXPECT_OK(s.a.scq, 2);
-	EXPECT_OK(s.b.rcq, 10);
-	expect_no_async(s.d.ctx);
-	end_to_rts(&s.b);
-	scene_free(&s);
+	send_region(&p.a, 2, &p.mine, 0, LEN);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 10);
+	expect_no_async(p.d.ctx);
+	end_to_rts(&p.b);
+	pair_close(&p);
 }
 
 int main(int argc, char **argv)

@@ -483,71 +483,64 @@ static void posting(void)
 static void send_queue_drain(void)
 {
 	const struct end_config config = { .rnr_timer = 20 };
+	struct pair p;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1
 	};
-	struct region src, dst;
-	struct device d;
-	struct end a, b;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, &config);
-	region_make(&src, &d, 64, 0, 0);
-	region_make(&dst, &d, 64, 0, IBV_ACCESS_LOCAL_WRITE);
+	pair_open(&p, &config);
+	region_make(&p.mine, &p.d, 64, 0, 0);
+	region_make(&p.theirs, &p.d, 64, 0, IBV_ACCESS_LOCAL_WRITE);
 	/* Begun, and not to be ended as long as b has no receive. */
-	send_region(&a, 1, &src, 0, 64);
+	send_region(&p.a, 1, &p.mine, 0, 64);
 	sleep_us(30000);
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE |
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE |
 				    IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-	send_region(&a, 2, &src, 0, 64);
-	expect_no_async(d.ctx);
-	recv_region(&b, 1, &dst, 0, 64);
-	recv_region(&b, 2, &dst, 0, 64);
-	EXPECT_OK(a.scq, 1);
-	EXPECT_OK(b.rcq, 1);
-	expect_async(d.ctx, IBV_EVENT_SQ_DRAINED, a.qp);
-	EXPECT_NO_WC(a.scq);
-	EXPECT_NO_WC(b.rcq);
+	send_region(&p.a, 2, &p.mine, 0, 64);
+	expect_no_async(p.d.ctx);
+	recv_region(&p.b, 1, &p.theirs, 0, 64);
+	recv_region(&p.b, 2, &p.theirs, 0, 64);
+	EXPECT_OK(p.a.scq, 1);
+	EXPECT_OK(p.b.rcq, 1);
+	expect_async(p.d.ctx, IBV_EVENT_SQ_DRAINED, p.a.qp);
+	EXPECT_NO_WC(p.a.scq);
+	EXPECT_NO_WC(p.b.rcq);
 	/* The receive queue of a drained QP works. */
-	recv_region(&a, 3, &dst, 0, 64);
-	send_region(&b, 4, &src, 0, 64);
-	EXPECT_OK(a.rcq, 3);
-	EXPECT_OK(b.scq, 4);
+	recv_region(&p.a, 3, &p.theirs, 0, 64);
+	send_region(&p.b, 4, &p.mine, 0, 64);
+	EXPECT_OK(p.a.rcq, 3);
+	EXPECT_OK(p.b.scq, 4);
 
 	attr.qp_state = IBV_QPS_RTS;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
-	EXPECT_OK(a.scq, 2);
-	EXPECT_OK(b.rcq, 2);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 2);
 
 	/* Drained at once when there is nothing to do. */
 	attr.qp_state = IBV_QPS_SQD;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE |
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE |
 				    IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-	expect_async(d.ctx, IBV_EVENT_SQ_DRAINED, a.qp);
+	expect_async(p.d.ctx, IBV_EVENT_SQ_DRAINED, p.a.qp);
 
 	/* And no event that nobody asked for. */
 	attr.qp_state = IBV_QPS_RTS;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
 	attr.qp_state = IBV_QPS_SQD;
 	attr.en_sqd_async_notify = 0;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
-	expect_no_async(d.ctx);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	expect_no_async(p.d.ctx);
 
 	/* The peer's address may change there; here it stays the same. */
-	attr = good_attr(&a, IBV_QPS_SQD);
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_AV |
+	attr = good_attr(&p.a, IBV_QPS_SQD);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE | IBV_QP_AV |
 				    IBV_QP_TIMEOUT), 0);
 	attr.qp_state = IBV_QPS_RTS;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
-	recv_region(&b, 5, &dst, 0, 64);
-	send_region(&a, 6, &src, 0, 64);
-	EXPECT_OK(a.scq, 6);
-	EXPECT_OK(b.rcq, 5);
-	region_free(&src);
-	region_free(&dst);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	recv_region(&p.b, 5, &p.theirs, 0, 64);
+	send_region(&p.a, 6, &p.mine, 0, 64);
+	EXPECT_OK(p.a.scq, 6);
+	EXPECT_OK(p.b.rcq, 5);
+	pair_close(&p);
 }
 
 /* Error states by the engine, and what a program sees of them by query. */
@@ -555,32 +548,28 @@ static void states_after_error(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
 	struct region r;
-	struct device d;
-	struct end a, b;
 	struct peer to;
+	struct pair p;
 
-	device_open(&d);
-	pair_make(&a, &b, &d, NULL);
-	region_make(&r, &d, 64, 0, ACCESS_ALL);
-	to = end_address(&b, &r);
+	pair_open(&p, NULL);
+	region_make(&r, &p.d, 64, 0, ACCESS_ALL);
+	to = end_address(&p.b, &r);
 	to.rkey ^= 1;
-	send_sges(&a, 1, IBV_WR_RDMA_WRITE, 0,
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, 0,
 		  &(struct ibv_sge){ (uintptr_t)r.data, 8, r.mr->lkey }, 1, &to,
 		  0, 0);
-	EXPECT_WC(a.scq, 1, IBV_WC_REM_ACCESS_ERR);
-	end_await_state(&a, IBV_QPS_ERR);
-	end_await_state(&b, IBV_QPS_ERR);
+	EXPECT_WC(p.a.scq, 1, IBV_WC_REM_ACCESS_ERR);
+	end_await_state(&p.a, IBV_QPS_ERR);
+	end_await_state(&p.b, IBV_QPS_ERR);
 	/* No way back but RESET. */
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), EINVAL);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), EINVAL);
 	attr.qp_state = IBV_QPS_SQD;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), EINVAL);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), EINVAL);
 	attr.qp_state = IBV_QPS_RESET;
-	REQUIRE_ERRNO(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
-	REQUIRE_EQ(end_state(&a), IBV_QPS_RESET);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	REQUIRE_EQ(end_state(&p.a), IBV_QPS_RESET);
 	region_free(&r);
-	end_free(&a);
-	end_free(&b);
-	device_close(&d);
+	pair_close(&p);
 }
 
 int main(int argc, char **argv)

@@ -153,7 +153,6 @@ static void capacity(void)
 	struct ibv_sge sges[33] = { };
 	struct ibv_srq_attr granted;
 	struct end_config config = { };
-	struct peer pa, pb;
 	struct region r;
 	struct device d;
 	struct end a, b;
@@ -163,10 +162,7 @@ static void capacity(void)
 	region_make(&r, &d, LEN, 0, ACCESS_ALL);
 	end_make(&a, &d, NULL);
 	end_make(&b, &d, &config);
-	pa = end_address(&a, NULL);
-	pb = end_address(&b, NULL);
-	end_connect(&a, &pb);
-	end_connect(&b, &pa);
+	ends_connect(&a, &b);
 
 	REQUIRE(granted.max_sge < ARRAY_SIZE(sges));
 	REQUIRE_ERRNO(try_post(config.srq, 0, sges, granted.max_sge + 1),
@@ -327,7 +323,6 @@ static void domain(void)
 {
 	struct end_config config = { };
 	struct device d, other;
-	struct peer pa, pb;
 	struct region mine, theirs;
 	struct end a, b;
 
@@ -340,10 +335,7 @@ static void domain(void)
 	region_make(&theirs, &other, LEN, 0, ACCESS_ALL);
 	end_make(&a, &d, NULL);
 	end_make(&b, &d, &config);
-	pa = end_address(&a, NULL);
-	pb = end_address(&b, NULL);
-	end_connect(&a, &pb);
-	end_connect(&b, &pa);
+	ends_connect(&a, &b);
 
 	fill(mine.data, LEN, 8);
 	post(config.srq, 1, &theirs, 0, LEN);

@@ -214,6 +214,13 @@ static void usage(const char *program)
 
 int test_main(int argc, char **argv, const struct test_case *cases)
 {
+	const struct test_case *const tables[] = { cases, NULL };
+
+	return test_main_of(argc, argv, tables);
+}
+
+int test_main_of(int argc, char **argv, const struct test_case *const *tables)
+{
 	static const struct option longs[] = {
 		{ "type", required_argument, NULL, 't' },
 		{ "rounds", required_argument, NULL, 'r' },
@@ -223,6 +230,7 @@ int test_main(int argc, char **argv, const struct test_case *cases)
 	};
 	const char *slow = getenv("TEST_SLOW");
 	unsigned int number = 0, failed = 0;
+	const struct test_case *one;
 	const char *only = NULL;
 	int c;
 
@@ -240,8 +248,9 @@ int test_main(int argc, char **argv, const struct test_case *cases)
 			only = optarg;
 			break;
 		case 'l':
-			for (; cases->name; cases++)
-				puts(cases->name);
+			for (; *tables; tables++)
+				for (one = *tables; one->name; one++)
+					puts(one->name);
 			return 0;
 		default:
 			usage(argv[0]);
@@ -257,11 +266,13 @@ int test_main(int argc, char **argv, const struct test_case *cases)
 		perror("mmap");
 		return 1;
 	}
-	for (; cases->name; cases++) {
-		if (only && strcmp(only, cases->name))
-			continue;
-		if (!run_case(cases, ++number))
-			failed++;
+	for (; *tables; tables++) {
+		for (one = *tables; one->name; one++) {
+			if (only && strcmp(only, one->name))
+				continue;
+			if (!run_case(one, ++number))
+				failed++;
+		}
 	}
 	print_formatted("", "1..%u", number);
 	if (!number) {

@@ -161,17 +161,11 @@ void end_connect(struct end *e, const struct peer *peer)
 	end_to_rts(e);
 }
 
-void pair_make(struct end *a, struct end *b, struct device *d,
-	       const struct end_config *c)
+void end_reset(struct end *e)
 {
-	struct peer pa, pb;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
-	end_make(a, d, c);
-	end_make(b, d, c);
-	pa = end_address(a, NULL);
-	pb = end_address(b, NULL);
-	end_connect(a, &pb);
-	end_connect(b, &pa);
+	REQUIRE_ERRNO(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE), 0);
 }
 
 static bool end_draining(struct end *e)

@@ -111,6 +111,21 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 				  i, len, p[i], byte);
 }
 
+long pinned_kib(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	char line[256];
+	long kib = -1;
+
+	REQUIRE(status);
+	while (fgets(line, sizeof(line), status))
+		if (sscanf(line, "VmPin: %ld", &kib) == 1)
+			break;
+	fclose(status);
+	REQUIRE(kib >= 0);
+	return kib;
+}
+
 unsigned int device_mappings(struct mapping *m, unsigned int max)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");

@@ -61,13 +61,12 @@ void attack_keys(struct hostile *h)
 /* Connects itself to the neighbour, which is connected to somebody else. */
 void attack_stranger(struct hostile *h)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct ibv_wc wc;
 
 	for (int i = 0; on(h); i++) {
 		struct end *e = &h->a.e;
 
-		REQUIRE_ERRNO(ibv_modify_qp(e->qp, &reset, IBV_QP_STATE), 0);
+		end_reset(e);
 		e->psn = h->n->peer.psn + i;
 		end_connect(e, &h->n->peer);
 		if (i % 2)

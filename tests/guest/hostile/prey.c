@@ -54,17 +54,13 @@ static void prey_make(struct hostile *h, struct prey *p)
 
 void connect_prey(struct hostile *h)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
-	struct peer a = end_address(&h->a.e, NULL);
-	struct peer b = end_address(&h->b.e, NULL);
 	struct ibv_wc wc[16];
 
-	REQUIRE_ERRNO(ibv_modify_qp(h->a.e.qp, &reset, IBV_QP_STATE), 0);
-	REQUIRE_ERRNO(ibv_modify_qp(h->b.e.qp, &reset, IBV_QP_STATE), 0);
+	end_reset(&h->a.e);
+	end_reset(&h->b.e);
 	while (ibv_poll_cq(h->cq, ARRAY_SIZE(wc), wc) > 0)
 		;
-	end_connect(&h->a.e, &b);
-	end_connect(&h->b.e, &a);
+	ends_connect(&h->a.e, &h->b.e);
 }
 
 void hostile_make(struct hostile *h)

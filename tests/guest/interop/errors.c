@@ -276,7 +276,6 @@ void rnr_waits(bool from_peer)
 /* Nobody answers: as often as was told, and then the error. */
 void nobody_answers(bool from_peer)
 {
-	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	struct end_config config = rc;
 	struct scene s;
 
@@ -284,7 +283,7 @@ void nobody_answers(bool from_peer)
 	config.timeout = 10;
 	config.retry = 2;
 	scene_make(&s, from_peer, &config, LEN);
-	REQUIRE_ERRNO(ibv_modify_qp(s.b.e.qp, &reset, IBV_QP_STATE), 0);
+	end_reset(&s.b.e);
 	send_region(&s.a.e, 1, &s.a.r, 0, LEN);
 	send_region(&s.a.e, 2, &s.a.r, 0, LEN);
 	EXPECT_WC(s.a.e.scq, 1, IBV_WC_RETRY_EXC_ERR);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Two ends of one process, with memory on either side. */
+#define _GNU_SOURCE
+#include "../common.h"
+
+void ends_connect(struct end *a, struct end *b)
+{
+	struct peer to_a = end_address(a, NULL);
+	struct peer to_b = end_address(b, NULL);
+
+	end_connect(a, &to_b);
+	end_connect(b, &to_a);
+}
+
+void ends_make(struct end *a, struct end *b, struct device *d,
+	       const struct end_config *c)
+{
+	end_make(a, d, c);
+	end_make(b, d, c);
+	ends_connect(a, b);
+}
+
+void pair_make(struct pair *p, const struct end_config *c)
+{
+	memset(p, 0, sizeof(*p));
+	device_open(&p->d);
+	end_make(&p->a, &p->d, c);
+	end_make(&p->b, &p->d, c);
+}
+
+void pair_open(struct pair *p, const struct end_config *c)
+{
+	pair_make(p, c);
+	ends_connect(&p->a, &p->b);
+}
+
+void pair_memory(struct pair *p, size_t mine, size_t theirs, int access)
+{
+	region_make(&p->mine, &p->d, mine, 0, IBV_ACCESS_LOCAL_WRITE);
+	region_make(&p->theirs, &p->d, theirs, 0, access);
+	fill(p->mine.data, mine, 1);
+	p->to = end_address(&p->b, &p->theirs);
+}
+
+void pair_reset(struct pair *p)
+{
+	end_reset(&p->a);
+	end_reset(&p->b);
+}
+
+void pair_close(struct pair *p)
+{
+	end_free(&p->a);
+	end_free(&p->b);
+	if (p->mine.map)
+		region_free(&p->mine);
+	if (p->theirs.map)
+		region_free(&p->theirs);
+	device_close(&p->d);
+}
