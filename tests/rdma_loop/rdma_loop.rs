@@ -6,7 +6,8 @@
 //! It is small enough to be read in one go, and has not one line of unsafe code. Its queue pairs
 //! send to themselves: a kick takes send requests and receive requests from a ring that the program
 //! has mapped, copies from memory region to memory region, and writes completions into another
-//! ring. `tests/guest/rdma_loop.c` is the program, and knows the same layouts.
+//! ring. `tests/guest/rdma_loop.c` is the program, and `rdma_loop/rdma_loop.h` there has the same
+//! layouts.
 
 use kernel::prelude::*;
 

@@ -16,8 +16,6 @@ bool disarm(void);
 /* An errno value that a failed allocation or copy may come out as. */
 bool expected_error(int error);
 
-/* verbs.c */
-
 /*
  * A verb makes something, or changes something. Before each try, prepare makes
  * what it starts from; do_it answers 0 or an errno value; and if that was 0,
@@ -31,8 +29,11 @@ struct verb {
 	void (*prepare)(void);
 };
 
-/* The last has no name. */
-extern const struct verb verbs[];
+/* Each table is that of a file; the last verb has no name. */
+extern const struct verb object_verbs[];
+extern const struct verb change_verbs[];
+extern const struct verb query_verbs[];
+extern const struct verb traffic_verbs[];
 
 /* Something that is made, and destroyed by a verb that can fail. */
 struct destroyed {
@@ -44,7 +45,7 @@ struct destroyed {
 /* The last has no name. */
 extern const struct destroyed destroyed[];
 
-/* What the verbs work on; there is one. */
+/* stage.c: what the verbs work on; there is one. */
 void stage_make(void);
 void stage_free(void);
 /* What a make function made last. */

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The cases of wrong arguments. */
+#ifndef TESTS_ARGUMENTS_H
+#define TESTS_ARGUMENTS_H
+
+#include "../common.h"
+
+/* What a queue pair is made with that nothing is wrong with. */
+struct ibv_qp_init_attr small_qp(struct ibv_cq *cq);
+
+/* Each table is that of a file; the last case has no name. */
+extern const struct test_case device_cases[];
+extern const struct test_case object_cases[];
+extern const struct test_case request_cases[];
+extern const struct test_case command_cases[];
+
+#endif /* TESTS_ARGUMENTS_H */

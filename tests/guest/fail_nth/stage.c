@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What the verbs work on. */
+#define _GNU_SOURCE
+#include "stage.h"
+
+#include <sys/mman.h>
+
+#define QP_ACCESS (ACCESS_ALL | IBV_ACCESS_REMOTE_READ | \
+		   IBV_ACCESS_REMOTE_ATOMIC)
+
+struct stage st;
+
+void *stage_made(void)
+{
+	return st.made;
+}
+
+int made(void *object)
+{
+	st.made = object;
+	return object ? 0 : errno;
+}
+
+char *memory(void)
+{
+	static char *map;
+
+	if (!map) {
+		map = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE |
+			   MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		REQUIRE(map != MAP_FAILED);
+	}
+	return map;
+}
+
+struct ibv_ah *ah_to(const union ibv_gid *gid)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = *gid, .sgid_index = st.d.gid_index,
+			 .hop_limit = 1 },
+	};
+
+	return ibv_create_ah(st.d.pd, &attr);
+}
+
+void stage_make(void)
+{
+	struct end_config config = { .access = QP_ACCESS };
+	struct end_config datagrams = { .type = IBV_QPT_UD };
+	struct ibv_srq_init_attr srq = {
+		.attr = { .max_wr = 4, .max_sge = 1 },
+	};
+	struct peer self;
+
+	device_open(&st.d);
+	st.channel = ibv_create_comp_channel(st.d.ctx);
+	REQUIRE(st.channel);
+	config.channel = st.channel;
+	end_make(&st.a, &st.d, &config);
+	end_to_state(&st.a, IBV_QPS_RTS);
+	end_make(&st.b, &st.d, &config);
+	end_make(&st.u, &st.d, &datagrams);
+	self = end_address(&st.u, NULL);
+	end_connect(&st.u, &self);
+	region_make(&st.r, &st.d, 2000, 0, QP_ACCESS | IBV_ACCESS_MW_BIND);
+	st.mr = ibv_reg_mr(st.d.pd, memory(), 1 << 20, ACCESS_ALL);
+	st.cq = ibv_create_cq(st.d.ctx, 4, NULL, NULL, 0);
+	REQUIRE(st.mr && st.cq);
+	st.srq = ibv_create_srq(st.d.pd, &srq);
+	st.mw1 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_1);
+	st.mw2 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_2);
+	REQUIRE(st.srq && st.mw1 && st.mw2);
+	st.key = st.mw2->rkey;
+	memcpy(st.group.raw + 10, "\xff\xff\xef\x01\x02\x03", 6);
+	st.ah = ah_to(&st.d.gid);
+	st.group_ah = ah_to(&st.group);
+	REQUIRE(st.ah && st.group_ah);
+}
+
+void stage_free(void)
+{
+	REQUIRE_ERRNO(ibv_destroy_ah(st.ah), 0);
+	REQUIRE_ERRNO(ibv_destroy_ah(st.group_ah), 0);
+	REQUIRE_ERRNO(ibv_dealloc_mw(st.mw1), 0);
+	REQUIRE_ERRNO(ibv_dealloc_mw(st.mw2), 0);
+	REQUIRE_ERRNO(ibv_dereg_mr(st.mr), 0);
+	REQUIRE_ERRNO(ibv_destroy_cq(st.cq), 0);
+	REQUIRE_ERRNO(ibv_destroy_srq(st.srq), 0);
+	region_free(&st.r);
+	end_free(&st.a);
+	end_free(&st.b);
+	end_free(&st.u);
+	REQUIRE_ERRNO(ibv_destroy_comp_channel(st.channel), 0);
+	device_close(&st.d);
+}

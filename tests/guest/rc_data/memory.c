@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Where the bytes lie: addresses of regions, rights of pages, overlaps. */
+#include "rc_data.h"
+
+#include <sys/mman.h>
+
+/*
+ * Memory regions whose address is not their pointer: zero-based, and with a
+ * virtual address of the application's choice.
+ */
+static void mr_addresses(void)
+{
+	struct ibv_mr *mr;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	region_make(&p.mine, &p.d, 3 * 4096, 0, 0);
+	region_make(&p.theirs, &p.d, 3 * 4096, 0, ACCESS_ALL);
+	fill(p.mine.data, p.mine.len, 3);
+	for (int i = 0; i < 2; i++) {
+		/* The offset within the page must be that of the memory. */
+		uint64_t iova = i ? 0x123456789000ull + 17 : 17;
+		struct ibv_sge sge = sge_of(&p.mine, 0, 4096);
+		struct peer to = { .addr = iova };
+
+		memset(p.theirs.data, 0x11, p.theirs.len);
+		mr = ibv_reg_mr_iova(p.d.pd, p.theirs.data + 17, 8192, iova,
+				     ACCESS_ALL);
+		if (!mr)
+			FAIL("ibv_reg_mr_iova: %s", strerror(errno));
+		to.rkey = mr->rkey;
+		send_sges(&p.a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1,
+			  &to, 4000, 0);
+		EXPECT_OK(p.a.scq, i);
+		VERIFY_BYTE(p.theirs.data, 17 + 4000, 0x11);
+		VERIFY(p.theirs.data + 17 + 4000, 4096, 3);
+
+		/* And as a local buffer. */
+		sge = (struct ibv_sge){ iova + 100, 4096, mr->lkey };
+		REQUIRE_ERRNO(try_recv(&p.b, 9, &sge, 1), 0);
+		send_region(&p.a, 8, &p.mine, 4096, 4096);
+		EXPECT_OK(p.a.scq, 8);
+		EXPECT_OK(p.b.rcq, 9);
+		REQUIRE(!memcmp(p.theirs.data + 117, p.mine.data + 4096, 4096));
+		REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	}
+	pair_close(&p);
+}
+
+/* Memory that the program itself can only read can still be sent. */
+static void read_only_source(void)
+{
+	struct ibv_mr *mr;
+	struct pair p;
+	void *map;
+
+	pair_open(&p, NULL);
+	map = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(map != MAP_FAILED);
+	fill(map, 8192, 4);
+	REQUIRE_EQ(mprotect(map, 8192, PROT_READ), 0);
+	mr = ibv_reg_mr(p.d.pd, map, 8192, 0);
+	if (!mr)
+		FAIL("ibv_reg_mr of read-only memory: %s", strerror(errno));
+	p.mine = (struct region){ .data = map, .len = 8192, .mr = mr };
+	region_make(&p.theirs, &p.d, 8192, 0, IBV_ACCESS_LOCAL_WRITE);
+	recv_region(&p.b, 1, &p.theirs, 0, 8192);
+	send_region(&p.a, 2, &p.mine, 0, 8192);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 1);
+	VERIFY(p.theirs.data, 8192, 4);
+	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	/* Writing there is another matter. */
+	REQUIRE_NULL_ERRNO(ibv_reg_mr(p.d.pd, map, 8192, IBV_ACCESS_LOCAL_WRITE),
+			   EFAULT);
+	pair_close(&p);
+}
+
+/* A message from a region to itself, overlapping: any bytes, no harm. */
+static void overlapping(void)
+{
+	struct region r;
+	struct ibv_sge sge;
+	struct peer to;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	region_make(&r, &p.d, 100000, 5, ACCESS_ALL);
+	to = end_address(&p.b, &r);
+	sge = sge_of(&r, 0, 90000);
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to,
+		  10000, 0);
+	EXPECT_OK(p.a.scq, 1);
+	sge = sge_of(&r, 10000, 90000);
+	send_sges(&p.a, 2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to, 0,
+		  0);
+	EXPECT_OK(p.a.scq, 2);
+	region_free(&r);
+	pair_close(&p);
+}
+
+const struct test_case memory_cases[] = {
+	{ "mr_addresses", mr_addresses },
+	{ "read_only_source", read_only_source },
+	{ "overlapping", overlapping },
+	{ }
+};
