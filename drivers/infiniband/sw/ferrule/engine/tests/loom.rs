@@ -14,8 +14,8 @@
 
 use ferrule_engine::{
     abi, Access, Budget, Capabilities, CompletionRing, Config, Context, ContextId, Cq, CqEvent,
-    CqInit, Doorbells, Early, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path,
-    PathKind, Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, RingLayout, Sleep, SrqEvent,
+    CqInit, Doorbells, Engine, Error, Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind,
+    Qp, QpEvent, QpInit, QpType, Queue, Refused, Region, Reorder, RingLayout, Sleep, SrqEvent,
     State, Unsent,
 };
 use loom::sync::atomic::{
@@ -273,9 +273,9 @@ struct Loom {
 }
 
 impl Reorder<NoBytes> for () {
-    fn keep(&mut self, _: u32, _: &NoBytes) {}
+    fn insert(&mut self, _: u32, _: &NoBytes) {}
 
-    fn take(&mut self, _: u32) -> Option<NoBytes> {
+    fn remove(&mut self, _: u32) -> Option<NoBytes> {
         None
     }
 
