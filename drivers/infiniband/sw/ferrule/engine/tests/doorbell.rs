@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom.rs` has the races.
+//! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom/main.rs` has the races.
 
 use ferrule_engine::{abi, Budget, Status};
 

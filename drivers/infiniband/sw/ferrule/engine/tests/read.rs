@@ -157,28 +157,7 @@ fn read_fails_at_the_requester() {
 
 #[test]
 fn region_that_goes_during_a_long_read_ends_it() {
-    const LENGTH: u32 = 1 << 20;
-    for remote in [false, true] {
-        let mut w = World::new();
-        let (a, b) = w.pair();
-        let (mine, theirs) = (w.mr(LENGTH as usize), w.mr(LENGTH as usize));
-        a.qp.post_send(&Wr::read(1, &[mine.sge(0, LENGTH)], theirs.remote(0)));
-        let budget = Budget {
-            requests: 8,
-            bytes: 1 << 18,
-        };
-        assert!(w.engine.run(&mut w.host, budget, None).more);
-        let gone = if remote { theirs.key } else { mine.key };
-        w.engine.remove_mr(gone).unwrap();
-        w.run();
-        if remote {
-            a.cq.expect(1, Status::RemoteAccess);
-            w.state(&b.qp, State::Err);
-        } else {
-            a.cq.expect(1, Status::LocalProtection);
-            w.state(&b.qp, State::Rts);
-        }
-    }
+    ended_by_a_region_that_goes(|sge, remote| Wr::read(1, &[sge], remote));
 }
 
 /// A request behind a read, fenced or not, sees what the read brought, and completes after it.

@@ -2,8 +2,9 @@
 
 //! Receiver not ready: what it costs, and what goes on meanwhile (IBA volume 1, 9.7.5.2.8).
 
-use ferrule_engine::packet::{opcode::rc, Packet, Syndrome};
-use ferrule_engine::{Modify, Status};
+use ferrule_engine::packet::opcode::rc;
+use ferrule_engine::packet::{Packet, Syndrome};
+use ferrule_engine::{Modify, State, Status};
 
 use crate::sim::network::{Faults, Link};
 use crate::sim::*;
@@ -259,4 +260,80 @@ fn the_wait_for_a_receiver_outlives_that_for_the_host() {
     s.read_finds_the_host_busy();
     s.link.give(0, &refusal);
     s.expect_both_waits(WAIT);
+}
+
+#[test]
+fn receiver_not_ready_waits_and_tries_again() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let mr = w.mr(64);
+    a.qp.post_send(&Wr::send(1, &[mr.sge(8, 8)]));
+    let outcome = w.run();
+    // Code 12 is 0.64 ms.
+    assert_eq!(outcome.deadline, Some(640 * US));
+    a.cq.expect_none();
+    b.qp.post_recv(2, &[mr.sge(0, 8)]);
+    w.host.now = 639 * US;
+    w.run();
+    a.cq.expect_none();
+    w.host.now = 640 * US;
+    assert_eq!(w.run().deadline, None);
+    a.cq.expect(1, Status::Success);
+    b.cq.expect(2, Status::Success);
+}
+
+/// IBA volume 1, table 45.
+#[test]
+fn receiver_not_ready_says_for_how_long() {
+    let tens_of_us = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    for (code, wait) in (0u8..).zip(tens_of_us) {
+        let mut w = World::new();
+        let (ca, cb) = (w.cq(16), w.cq(16));
+        let (a, b) = (w.qp(&ca, &ca), w.qp(&cb, &cb));
+        w.connect(&a, &b);
+        w.connect(&b, &a);
+        let timer = Modify {
+            min_rnr_timer: Some(code),
+            ..Modify::default()
+        };
+        w.modify(&b, &timer).unwrap();
+        a.post_send(&Wr::send(1, &[]));
+        assert_eq!(w.run().deadline, Some(wait * 10 * US), "code {code}");
+    }
+}
+
+#[test]
+fn receiver_not_ready_has_so_many_retries() {
+    for retries in 0..7u8 {
+        let mut w = World::new();
+        let (ca, cb) = (w.cq(16), w.cq(16));
+        let (a, b) = (w.qp(&ca, &ca), w.qp(&cb, &cb));
+        w.connect(&b, &a);
+        w.connect_rtr(&a, &b);
+        let rts = Modify {
+            rnr_retry: Some(retries),
+            ..rts()
+        };
+        w.modify(&a, &rts).unwrap();
+        let mr = w.mr(64);
+        a.post_send(&Wr::send(1, &[mr.sge(8, 8)]));
+        a.post_send(&Wr::send(2, &[mr.sge(8, 8)]));
+        w.settle(1000 * MS);
+        assert_eq!(w.host.now, u64::from(retries) * 640 * US);
+        ca.expect(1, Status::RnrRetryExceeded);
+        ca.expect(2, Status::Flushed);
+        w.state(&a, State::Err);
+        w.state(&b, State::Rts);
+    }
+    // 7 is for ever.
+    let mut w = World::new();
+    let (a, _b) = w.pair();
+    let mr = w.mr(64);
+    a.qp.post_send(&Wr::send(1, &[mr.sge(8, 8)]));
+    w.settle(60_000 * MS);
+    a.cq.expect_none();
+    w.state(&a.qp, State::Rts);
 }

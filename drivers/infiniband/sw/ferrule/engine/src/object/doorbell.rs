@@ -5,7 +5,7 @@
 //! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The
 //! engine acknowledges first, fences, and only then reads what lies below: so what a program
 //! stored before it found its bit rung already is seen, and what it stores afterwards is rung
-//! anew. This is the code that the model in `tests/loom.rs` runs.
+//! anew. This is the code that the model in `tests/loom/main.rs` runs.
 //!
 //! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`BitmapScan`].
 

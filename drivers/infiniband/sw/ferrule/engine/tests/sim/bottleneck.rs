@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use ferrule_engine::{Config, Mtu, Status};
+use ferrule_engine::{Config, Modify, Mtu, PathKind, Status};
 
 use super::network::{deliver, Random, GIDS};
 use super::*;

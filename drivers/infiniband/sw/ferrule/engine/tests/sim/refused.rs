@@ -36,7 +36,7 @@ pub fn refused(
     assert_eq!(w.events(), events);
 }
 
-/// A request of 8 bytes, from or to this entry, at this place in the peer's memory.
+/// A request of the length of this entry, from or to it, at this place in the peer's memory.
 pub type Request = fn(sge: (u64, u32, u32), remote: (u64, u32)) -> Wr;
 
 /// The request is refused unless key, range, protection domain and rights of the region allow it.
@@ -111,4 +111,27 @@ fn refused_after(request: Request, change: impl Fn(&mut World, &End)) {
         Status::RemoteInvalidRequest,
         Some(QpEvent::RequestError),
     );
+}
+
+/// A long request ends when a region of either side goes under way.
+pub fn ended_by_a_region_that_goes(request: Request) {
+    const LENGTH: u32 = 1 << 20;
+    for remote in [false, true] {
+        let mut w = World::new();
+        let (a, b) = w.pair();
+        let (mine, theirs) = (w.mr(LENGTH as usize), w.mr(LENGTH as usize));
+        a.qp.post_send(&request(mine.sge(0, LENGTH), theirs.remote(0)));
+        w.run_part(1 << 18);
+        let gone = if remote { theirs.key } else { mine.key };
+        w.engine.remove_mr(gone).unwrap();
+        w.run();
+        let (status, state) = if remote {
+            (Status::RemoteAccess, State::Err)
+        } else {
+            (Status::LocalProtection, State::Rts)
+        };
+        a.cq.expect(1, status);
+        w.state(&b.qp, state);
+        assert_eq!(w.engine.counters().bytes, 1 << 18);
+    }
 }

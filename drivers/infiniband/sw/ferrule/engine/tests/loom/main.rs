@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The protocols between programs and the engine, in every interleaving and with every reordering
+//! that memory may show: doorbells and their acknowledgement, sleep and kick, the arming of
+//! completion queues, and receive requests posted in error.
+//!
+//! The engine under test is the engine itself, on memory of loom's atomics. The programs' side is
+//! written here as the head of `ferrule-abi.h` tells it. Run with
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release --test loom
+//! ```
+
+#![cfg(loom)]
+
+mod memory;
+mod world;
+
+use ferrule_engine::{abi, Modify, State};
+use loom::sync::atomic::fence;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::thread;
+use world::World;
+
+/// One thread posts twice while the engine goes to sleep: both requests are carried out, by the
+/// engine on its own or by a kick.
+#[test]
+fn post_is_seen_or_kicks() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            let mut kick = false;
+            for index in 0..2 {
+                queue.put_send(index, u64::from(index) + 1);
+                // A kick for the first is one for the second, since nobody wakes the engine.
+                kick |= doorbells.ring(number, true);
+            }
+            kick
+        });
+        world.run_to_sleep();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        assert_eq!(world.completions(), [1, 2]);
+    });
+}
+
+/// One thread posts while the engine, awake, gives up looking at its context: the request is carried out, by a further
+/// look or by a kick.
+#[test]
+fn a_context_is_looked_at_or_kicks() {
+    let mut builder = loom::model::Builder::new();
+    // Each look is one.
+    builder.max_branches = 10_000;
+    builder.check(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let doorbells = world.doorbells.clone();
+        // As many looks as leave it two.
+        while world.engine.counters().contexts % 1024 != 1022 {
+            world.run();
+        }
+        assert_eq!(world.doorbells.0.sleeping.load(Relaxed), 0);
+        let program = thread::spawn(move || {
+            queue.put_send(0, 1);
+            doorbells.ring(number, true)
+        });
+        for _ in 0..3 {
+            world.run();
+        }
+        if program.join().unwrap() {
+            world.kick();
+        } else {
+            world.run();
+        }
+        assert_eq!(world.completions(), [1]);
+    });
+}
+
+/// One thread posts twice to each of two queue pairs, while the engine takes their doorbells in steps, and between two
+/// steps of one scan: all requests are carried out, by the engine on its own or by a kick.
+#[test]
+fn a_scan_may_pause() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let mut world = World::new(2);
+        let queues = world.queues.clone();
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            let mut kick = false;
+            for index in 0..2 {
+                for (number, queue) in &queues {
+                    queue.put_send(index, 2 * u64::from(index) + u64::from(number & 1));
+                    kick |= doorbells.ring(*number, true);
+                }
+            }
+            kick
+        });
+        world.step_to_sleep();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        let mut names = world.completions();
+        names.sort_unstable();
+        assert_eq!(names, [0, 1, 2, 3]);
+    });
+}
+
+/// Two threads post to two queue pairs whose doorbells share words.
+fn two_programs(lock: bool) {
+    two_programs_beside(lock, World::run_to_sleep);
+}
+
+fn two_programs_beside(lock: bool, engine: fn(&mut World)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let mut world = World::new(2);
+        let programs: Vec<_> = (0..2)
+            .map(|i| {
+                let (number, queue) = world.queues[i].clone();
+                let doorbells = world.doorbells.clone();
+                thread::spawn(move || {
+                    queue.put_send(0, i as u64 + 1);
+                    doorbells.ring(number, lock)
+                })
+            })
+            .collect();
+        engine(&mut world);
+        let mut kick = false;
+        for program in programs {
+            kick |= program.join().unwrap();
+        }
+        if kick {
+            world.kick();
+        }
+        let mut names = world.completions();
+        names.sort_unstable();
+        assert_eq!(names, [1, 2]);
+    });
+}
+
+#[test]
+fn threads_share_doorbell_words() {
+    two_programs(true);
+}
+
+#[test]
+fn threads_share_doorbell_words_of_a_scan_that_pauses() {
+    two_programs_beside(true, World::step_to_sleep);
+}
+
+/// What the lock around the top bit is for: without it two toggles undo each other. This also
+/// shows that the model finds such a loss.
+#[test]
+#[should_panic(expected = "left == right")]
+fn threads_without_the_lock_lose_a_doorbell() {
+    two_programs(false);
+}
+
+/// A program arms, fences and polls; the engine completes, fences and looks at the arm word. What
+/// the program does not see raises an event.
+#[test]
+fn completion_is_seen_or_raises_an_event() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        queue.put_send(0, 7);
+        world.doorbells.ring(number, true);
+        let ring = world.ring.clone();
+        let program = thread::spawn(move || {
+            ring.0.arm.store(1 << abi::CQ_ARM_SN_SHIFT, Relaxed);
+            fence(SeqCst);
+            ring.poll(0)
+        });
+        world.run();
+        match program.join().unwrap() {
+            Some(name) => assert_eq!(name, 7),
+            None => assert_eq!(world.host.events, 1),
+        }
+        assert!(world.host.events <= 1);
+    });
+}
+
+/// Of two completions, one before and one after an event was taken and the queue armed again, none
+/// is missed, and there are no more events than arms.
+#[test]
+fn arming_again_misses_nothing() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let ring = world.ring.clone();
+        ring.0.arm.store(1 << abi::CQ_ARM_SN_SHIFT, Relaxed);
+        queue.put_send(0, 1);
+        world.doorbells.ring(number, true);
+        world.run();
+        assert_eq!(world.host.events, 1);
+        // The program has taken the event, arms anew and polls, while the next request completes.
+        queue.put_send(1, 2);
+        world.doorbells.ring(number, true);
+        let program = thread::spawn(move || {
+            ring.0.arm.store(2 << abi::CQ_ARM_SN_SHIFT, Relaxed);
+            fence(SeqCst);
+            ring.poll(0).into_iter().chain(ring.poll(1)).count()
+        });
+        world.run();
+        let seen = program.join().unwrap();
+        assert!(seen == 2 || world.host.events == 2);
+        assert!(world.host.events <= 2);
+    });
+}
+
+/// A receive request posted while its queue pair enters ERR is flushed: the engine sees it, or the
+/// program sees that it has to ring.
+#[test]
+fn receive_posted_in_error_is_flushed() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            if queue.put_recv(0, 9) {
+                return doorbells.ring(number, true);
+            }
+            false
+        });
+        let error = Modify {
+            state: Some(State::Err),
+            ..Modify::default()
+        };
+        let World { engine, host, .. } = &mut world;
+        engine.modify_qp(host, number, &error, &mut None).unwrap();
+        world.run_to_sleep();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        assert_eq!(world.completions(), [9]);
+    });
+}

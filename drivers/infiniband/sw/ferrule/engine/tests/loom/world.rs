@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine on that memory, and the queue pairs of its programs.
+
+use ferrule_engine::{
+    Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine, Error,
+    Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpInit, QpType,
+    Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
+};
+use loom::sync::atomic::fence;
+use loom::sync::atomic::Ordering::SeqCst;
+
+use crate::memory::{LoomDoorbells, LoomQueue, LoomRing, NoBytes, CTRL, DEPTH, SLOT};
+
+#[derive(Default)]
+pub(crate) struct Loom {
+    pub(crate) events: u32,
+}
+
+impl Reorder<NoBytes> for () {
+    fn insert(&mut self, _: u32, _: &NoBytes) {}
+
+    fn remove(&mut self, _: u32) -> Option<NoBytes> {
+        None
+    }
+
+    fn first_from(&self, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn count(&self) -> u32 {
+        0
+    }
+
+    fn clear(&mut self) {}
+}
+
+impl Packet<NoBytes> for NoBytes {
+    fn headers(&self) -> &[u8] {
+        &[]
+    }
+
+    fn length(&self) -> usize {
+        0
+    }
+
+    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
+        Err(Fault)
+    }
+
+    fn copy(&self, _: usize, _: &NoBytes, _: u64, _: usize) -> Result<(), Fault> {
+        Err(Fault)
+    }
+}
+
+impl Host for Loom {
+    type Box<T> = Box<T>;
+    type Region = NoBytes;
+    type Queue = LoomQueue;
+    type CompletionRing = LoomRing;
+    type Doorbells = LoomDoorbells;
+    type Packet = NoBytes;
+    type Reorder = ();
+    type Route = ();
+    type CqHandle = ();
+    type QpHandle = ();
+    type SrqHandle = ();
+
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
+        Some(Box::new(make()))
+    }
+
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
+        Some(Box::new(std::array::from_fn(make)))
+    }
+
+    fn index_nospec(index: usize, size: usize) -> usize {
+        assert!(index < size && size.is_power_of_two());
+        index
+    }
+
+    fn fence() {
+        fence(SeqCst);
+    }
+
+    fn now(&mut self) -> u64 {
+        0
+    }
+
+    fn transmit<'a>(&mut self, (): &mut (), _: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+        Ok(())
+    }
+
+    fn completion_event(&mut self, _: &()) {
+        self.events += 1;
+    }
+
+    fn cq_event(&mut self, _: &(), _: CqEvent) {}
+
+    fn qp_event(&mut self, _: &(), _: QpEvent) {}
+
+    fn srq_event(&mut self, _: &(), _: SrqEvent) {}
+}
+
+pub(crate) fn add<T, R>(
+    engine: &mut Engine<Loom>,
+    object: T,
+    add: impl Fn(&mut Engine<Loom>, Box<T>) -> Result<R, Refused<Box<T>>>,
+) -> R {
+    let mut object = Box::new(object);
+    loop {
+        match add(engine, object) {
+            Ok(result) => return result,
+            Err(Refused {
+                error: Error::NeedChunk(need),
+                object: refused,
+            }) => {
+                object = refused;
+                engine.add_chunk(need.allocate().unwrap());
+            }
+            Err(_) => panic!("refused"),
+        }
+    }
+}
+
+/// More than any test needs.
+pub(crate) const PLENTY: Budget = Budget {
+    requests: 100,
+    bytes: 100,
+};
+
+/// An engine with a context, a completion queue, and queue pairs that are their own peers.
+pub(crate) struct World {
+    pub(crate) engine: Engine<Loom>,
+    pub(crate) host: Loom,
+    pub(crate) context: ContextId,
+    pub(crate) doorbells: LoomDoorbells,
+    pub(crate) ring: LoomRing,
+    pub(crate) queues: Vec<(u32, LoomQueue)>,
+}
+
+impl World {
+    pub(crate) fn new(qps: usize) -> Self {
+        let mut engine = *Engine::<Loom>::new(Config {
+            random: 1,
+            retries_for_ever: false,
+        })
+        .unwrap();
+        engine.wake();
+        let mut host = Loom::default();
+        let doorbells = LoomDoorbells::new();
+        let context = add(
+            &mut engine,
+            Context::new(doorbells.clone()),
+            Engine::add_context,
+        );
+        let ring = LoomRing::new();
+        let cq = Cq::new(CqInit {
+            depth: 4,
+            ring: ring.clone(),
+            handle: (),
+        });
+        let cqn = add(&mut engine, cq.unwrap(), Engine::add_cq);
+        let layout = |offset| RingLayout {
+            offset,
+            depth: DEPTH,
+            stride: SLOT,
+        };
+        let mut queues = Vec::new();
+        for _ in 0..qps {
+            let queue = LoomQueue::new();
+            let qp = Qp::<Loom>::new(QpInit {
+                context: Some(context),
+                pd: 1,
+                qp_type: QpType::Rc,
+                gsi: false,
+                send_cq: cqn,
+                recv_cq: cqn,
+                srq: None,
+                cap: Capabilities {
+                    max_send_wr: DEPTH,
+                    max_recv_wr: DEPTH,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline: 0,
+                },
+                sq_sig_all: false,
+                sq: layout(0),
+                rq: layout(DEPTH * SLOT),
+                ctrl: CTRL,
+                queue: queue.clone(),
+                handle: (),
+            });
+            let number = add(&mut engine, *qp.unwrap(), Engine::add_qp).number;
+            for modify in lead(number) {
+                engine
+                    .modify_qp(&mut host, number, &modify, &mut None)
+                    .unwrap();
+            }
+            queues.push((number, queue));
+        }
+        let mut world = Self {
+            engine,
+            host,
+            context,
+            doorbells,
+            ring,
+            queues,
+        };
+        world.run();
+        world
+    }
+
+    pub(crate) fn run(&mut self) {
+        self.run_first(None);
+    }
+
+    /// What a kick does.
+    pub(crate) fn kick(&mut self) {
+        self.run_first(Some(self.context));
+    }
+
+    pub(crate) fn run_first(&mut self, first: Option<ContextId>) {
+        assert!(!self.engine.run(&mut self.host, PLENTY, first).more);
+    }
+
+    /// What the worker does when it finds no work: it runs until it can sleep.
+    pub(crate) fn run_to_sleep(&mut self) {
+        loop {
+            self.run();
+            if self.engine.try_sleep(PLENTY.looks()) == Sleep::Asleep {
+                break;
+            }
+        }
+    }
+
+    /// The same with two looks for each run, so that each takes a word or a doorbell or two of them.
+    pub(crate) fn step_to_sleep(&mut self) {
+        let budget = Budget {
+            requests: 1,
+            bytes: 100,
+        };
+        loop {
+            while self.engine.run(&mut self.host, budget, None).more {}
+            if self.engine.try_sleep(1) == Sleep::Asleep {
+                break;
+            }
+        }
+    }
+
+    /// The names of all completions.
+    pub(crate) fn completions(&self) -> Vec<u64> {
+        (0..4).map_while(|index| self.ring.poll(index)).collect()
+    }
+}
+
+pub(crate) fn lead(peer: u32) -> [Modify; 3] {
+    let path = Path {
+        kind: PathKind::Local,
+        sgid_index: 0,
+        sgid: [0; 16],
+        dgid: [0; 16],
+        dmac: [0; 6],
+        flow_label: 0,
+        hop_limit: 0,
+        traffic_class: 0,
+        sl: 0,
+        static_rate: 0,
+    };
+    [
+        Modify {
+            state: Some(State::Init),
+            access: Some(Access::REMOTE_WRITE),
+            pkey_index: Some(0),
+            port: Some(1),
+            ..Modify::default()
+        },
+        Modify {
+            state: Some(State::Rtr),
+            path: Some(path),
+            path_mtu: Some(Mtu::Mtu1024),
+            dest_qpn: Some(peer),
+            rq_psn: Some(0),
+            max_dest_rd_atomic: Some(0),
+            min_rnr_timer: Some(0),
+            ..Modify::default()
+        },
+        Modify {
+            state: Some(State::Rts),
+            sq_psn: Some(0),
+            timeout: Some(0),
+            retry_cnt: Some(0),
+            rnr_retry: Some(0),
+            max_rd_atomic: Some(0),
+            ..Modify::default()
+        },
+    ]
+}
