@@ -15,20 +15,9 @@ use zerocopy_derive::{
 };
 
 /// An atomic operation on 8 bytes of the responder: 28 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct AtomicEth {
     /// The address, a multiple of 8.
     pub addr: U64,
@@ -41,20 +30,9 @@ pub struct AtomicEth {
 }
 
 /// What stood in memory before an atomic operation: 8 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct AtomicAckEth {
     /// The number.
     pub original: U64,

@@ -14,20 +14,9 @@ use zerocopy_derive::{
 use super::u24::U24;
 
 /// The base transport header: 12 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct Bth {
     /// The opcode.
     pub opcode: u8,

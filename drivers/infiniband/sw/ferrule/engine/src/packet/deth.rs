@@ -14,20 +14,9 @@ use zerocopy_derive::{
 use super::u24::U24;
 
 /// The header of datagrams: 8 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct Deth {
     /// The key of the queue that the datagram is for.
     pub qkey: U32,

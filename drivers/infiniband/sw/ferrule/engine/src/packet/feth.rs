@@ -12,20 +12,9 @@ use zerocopy_derive::{
 };
 
 /// What is to be flushed how: 4 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct Feth {
     /// Reserved (26 bits), selectivity level (2), placement type (4).
     pub bits: U32,

@@ -12,20 +12,9 @@ use zerocopy_derive::{
 };
 
 /// A key of the responder that is to be invalidated: 4 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct Ieth {
     /// The key.
     pub rkey: U32,

@@ -11,20 +11,9 @@ use zerocopy_derive::{
 };
 
 /// Immediate data: 4 bytes, which mean nothing here.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct ImmDt {
     /// The bytes, in the order in which the program gave them.
     pub data: [u8; 4],

@@ -13,20 +13,9 @@ use zerocopy_derive::{
 use super::u24::U24;
 
 /// The shared receive queue that a request over XRC is for: 4 bytes.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    Immutable,
-    IntoBytes,
-    KnownLayout,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct XrcEth {
     /// Reserved.
     pub reserved: u8,
