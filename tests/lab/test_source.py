@@ -19,8 +19,11 @@ TREES = (DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT /
 MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}
 
 LINES = 500
-MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", CHECKOUT / "rust", CHECKOUT / "include",
-            CHECKOUT / "userspace-provider")
+ENGINE = DRIVER / "engine"
+MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", ENGINE / "src", ENGINE / "tests", ENGINE / "benches",
+            ENGINE / "fuzz/targets", CHECKOUT / "rust", CHECKOUT / "include", CHECKOUT / "userspace-provider",
+            CHECKOUT / "tests", CHECKOUT / "qemu")
+ENDINGS = (".rs", ".c", ".h", ".py", ".sh")
 
 # Longer files, each with the reason.
 LONG: dict[str, str] = {}
@@ -151,10 +154,17 @@ def circle(edges: dict[Words, set[Words]]) -> list[str]:
     return ["::".join(place) or "(root)" for place in way[way.index(way[-1]):]]
 
 
-def long_files(directory: Path) -> list[str]:
-    files = (file for ending in ("*.rs", "*.c", "*.h") for file in sorted(directory.rglob(ending)))
-    return [str(file.relative_to(CHECKOUT)) for file in files
-            if "generated" not in file.name and len(file.read_text(errors="replace").splitlines()) > LINES]
+def is_source(file: Path) -> bool:
+    """A file by its ending, or a program that has none."""
+    if file.suffix or not file.is_file():
+        return file.suffix in ENDINGS
+    with file.open("rb") as program:
+        return program.read(2) == b"#!"
+
+
+def long_files(directory: Path) -> list[Path]:
+    files = (file for file in sorted(directory.rglob("*")) if is_source(file) and "generated" not in file.name)
+    return [file for file in files if len(file.read_text(errors="replace").splitlines()) > LINES]
 
 
 class Source(unittest.TestCase):
@@ -169,7 +179,9 @@ class Source(unittest.TestCase):
         self.assertIn(("qp", "notifier"), imports(CHECKOUT / "rust/kernel/infiniband")[("wc",)])
 
     def test_no_file_is_long(self):
-        found = {name for directory in MEASURED for name in long_files(directory)}
+        for directory in MEASURED:
+            self.assertTrue(directory.is_dir(), directory)
+        found = {str(file.relative_to(CHECKOUT)) for directory in MEASURED for file in long_files(directory)}
         self.assertEqual(found, LONG.keys())
 
 
@@ -208,6 +220,13 @@ class Checks(unittest.TestCase):
 
     def test_comments_are_no_imports(self):
         self.assertEqual(self.circle(lib="", a="// use crate::b;\n//! [`b`](crate::b)", b="use crate::a;"), [])
+
+    def test_long_files_are_found(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name, line in (("long.py", "pass"), ("program", "#!/bin/sh"), ("page.md", "text"), ("data", "text")):
+                Path(directory, name).write_text(f"{line}\n" * (LINES + 1))
+            Path(directory, "short.c").write_text("\n" * LINES)
+            self.assertEqual([file.name for file in long_files(Path(directory))], ["long.py", "program"])
 
 
 if __name__ == "__main__":
