@@ -179,8 +179,8 @@ fn region_that_goes_during_a_long_message_ends_it() {
     ended_by_a_region_that_goes(|sge, remote| Wr::write(1, &[sge], remote));
 }
 
-#[test]
-fn peer_that_goes_during_a_long_message_is_missed() {
+/// A quarter of a SEND from the first end to the second has arrived.
+fn long_message() -> (World, End, End, TestMr) {
     const LENGTH: u32 = 1 << 20;
     let mut w = World::new();
     let (a, b) = w.pair();
@@ -188,6 +188,12 @@ fn peer_that_goes_during_a_long_message_is_missed() {
     b.qp.post_recv(9, &[mr.sge(0, LENGTH)]);
     a.qp.post_send(&Wr::send(1, &[mr.sge(0, LENGTH)]));
     w.run_part(1 << 18);
+    (w, a, b, mr)
+}
+
+#[test]
+fn peer_that_goes_during_a_long_message_is_missed() {
+    let (mut w, a, b, _) = long_message();
     drop(w.engine.remove_qp(b.qp.id.number).unwrap());
     w.settle(10_000 * MS);
     a.cq.expect(1, Status::RetryExceeded);
@@ -196,13 +202,7 @@ fn peer_that_goes_during_a_long_message_is_missed() {
 
 #[test]
 fn message_that_begins_within_another_is_refused() {
-    const LENGTH: u32 = 1 << 20;
-    let mut w = World::new();
-    let (a, b) = w.pair();
-    let mr = w.mr(LENGTH as usize);
-    b.qp.post_recv(9, &[mr.sge(0, LENGTH)]);
-    a.qp.post_send(&Wr::send(1, &[mr.sge(0, LENGTH)]));
-    w.run_part(1 << 18);
+    let (mut w, a, b, mr) = long_message();
     // The requester starts over, and its peer does not know.
     let psn = w.query(&b.qp).attr.rq_psn;
     w.to(&a.qp, State::Reset);
