@@ -18,7 +18,7 @@ SETUP_LIMIT = 2048
 SETUP = [
     r"kernel_ext::boxed::fill::<",
     r"ferrule::verbs::new_device",
-    r"<ferrule::soft::shared::Shared>::add_qp",
+    r"<ferrule::soft::shared::Shared as ferrule::backend::Commands>::add_qp",
     r"<ferrule::soft::report::Report as .*>::write",
 ]
 

@@ -12,15 +12,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 
 # Each is a tree of modules: a crate, whose root is lib.rs, or a part of one.
-TREES = (DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
+TREES = (DRIVER / "backend", DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
          CHECKOUT / "rust/kernel/infiniband")
 
 # What may be imported from everywhere in a tree: a driver names each kind of object, and each kind names its driver.
 MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}
 
+# The layers of the driver, and the others that each may name.
+LAYERS = {"verbs": {"backend"}, "soft": {"backend", "trace"}, "backend": set(), "trace": set()}
+
 LINES = 500
 ENGINE = DRIVER / "engine"
-MEASURED = (DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", ENGINE / "src", ENGINE / "tests", ENGINE / "benches",
+MEASURED = (DRIVER / "backend", DRIVER / "soft", DRIVER / "verbs", DRIVER / "trace", ENGINE / "src", ENGINE / "tests", ENGINE / "benches",
             ENGINE / "fuzz/targets", CHECKOUT / "rust", CHECKOUT / "include", CHECKOUT / "userspace-provider",
             CHECKOUT / "tests", CHECKOUT / "qemu")
 ENDINGS = (".rs", ".c", ".h", ".py", ".sh")
@@ -138,6 +141,14 @@ def imports(tree: Path) -> dict[Words, set[Words]]:
     return {place: {owner(path) for path in module.names} - {place} - free for place, module in found.items()}
 
 
+def layers(text: str) -> set[str]:
+    """The layers of the driver that a file names by their paths from the crate's root."""
+    text = _COMMENT.sub("", text)
+    paths = {path for _, tree in _USE.findall(text) for path, _ in leaves(tree)}
+    paths |= {tuple(path.split("::")) for path in _PATH.findall(_USE.sub("", text))}
+    return {path[1] for path in paths if path[0] == "crate"} & LAYERS.keys()
+
+
 def circle(edges: dict[Words, set[Words]]) -> list[str]:
     """Files that import each other in a circle; none if there is no circle."""
     left = {place: set(targets) for place, targets in edges.items()}
@@ -178,6 +189,12 @@ class Source(unittest.TestCase):
         self.assertLessEqual({("core",), ("host",), ("net", "device"), ("shard",)}, policy)
         self.assertIn(("qp", "notifier"), imports(CHECKOUT / "rust/kernel/infiniband")[("wc",)])
 
+    def test_layers(self):
+        for layer, below in LAYERS.items():
+            for file in sorted((DRIVER / layer).rglob("*.rs")):
+                with self.subTest(file=str(file.relative_to(CHECKOUT))):
+                    self.assertLessEqual(layers(file.read_text()) - {layer}, below)
+
     def test_no_file_is_long(self):
         for directory in MEASURED:
             self.assertTrue(directory.is_dir(), directory)
@@ -196,6 +213,10 @@ class Checks(unittest.TestCase):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text)
             return circle(imports(tree))
+
+    def test_names_of_layers(self):
+        self.assertEqual(layers("use crate::{backend::Backend, soft::{self, Soft}};\n// crate::trace::step\n"), {"backend", "soft"})
+        self.assertEqual(layers("fn f() { crate::trace::step(self::soft::g()) }"), {"trace"})
 
     def test_one_direction(self):
         self.assertEqual(self.circle(lib="mod a;\nmod b;\n", a="use crate::b::X;", b="pub struct X;"), [])

@@ -2,13 +2,15 @@
 
 //! `ferrule`: an RDMA provider driver whose hardware is software.
 //!
-//! The layers, from the top: `verbs` answers the RDMA core, `soft` runs the engine in the kernel,
-//! and the crate `ferrule_engine` is the engine: it takes work requests from rings, moves bytes
-//! between registered memory and writes completions. Calls go down only; events come up, through
-//! the notifiers that completion queues and queue pairs hand to the engine.
+//! The layers, from the top: `verbs` answers the RDMA core, `backend` is the interface by which it
+//! knows the hardware, `soft` implements it with the engine in the kernel, and the crate
+//! `ferrule_engine` is the engine: it takes work requests from rings, moves bytes between registered
+//! memory and writes completions. Calls go down only; events come up, through the notifiers that
+//! completion queues and queue pairs hand to the engine.
 
 use kernel::prelude::*;
 
+mod backend;
 mod soft;
 mod trace;
 mod verbs;
@@ -20,7 +22,7 @@ const VERSION: u64 = 0x0000_0000_0001_0000;
 #[pin_data]
 struct Module {
     #[pin]
-    _registration: rdma::Registration<verbs::Ferrule>,
+    _registration: rdma::Registration<verbs::Ferrule<soft::Soft>>,
     /// Dropped after the devices, which use it.
     _ports: soft::net::ports::Service,
     /// Likewise.

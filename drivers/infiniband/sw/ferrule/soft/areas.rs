@@ -6,8 +6,8 @@
 use ferrule_engine::{
     abi,
     host::{
+        self,
         CompletionRing,
-        Doorbells,
         Queue, //
     }, //
 };
@@ -19,34 +19,33 @@ use kernel_ext::mm::SharedArea;
 use zerocopy::IntoBytes;
 
 use super::{
-    net::sender::Sender,
-    posting::Posting, //
+    destination::Destination,
+    net::sender::Sender, //
+};
+use crate::backend::{
+    posting::Posting,
+    ring::{
+        CqRing,
+        Doorbells,
+        CQE_SIZE, //
+    }, //
 };
 
 /// The buffer of a queue pair or a shared receive queue: the rings and the indices.
 pub(crate) struct Buffer {
     area: Arc<SharedArea>,
     /// The rings of a kernel user, for those who post.
-    pub(super) posting: Option<Arc<Posting>>,
+    pub(super) posting: Option<Arc<Posting<Destination>>>,
     /// The account that its packets are charged to, once it sends any.
     pub(super) sender: Option<Sender>,
 }
 
 impl Buffer {
-    /// One whose requests tell all themselves.
-    pub(crate) fn new(area: Arc<SharedArea>) -> Self {
+    /// A buffer, with `posting` if a kernel user posts to it.
+    pub(super) fn new(area: Arc<SharedArea>, posting: Option<Arc<Posting<Destination>>>) -> Self {
         Buffer {
             area,
-            posting: None,
-            sender: None,
-        }
-    }
-
-    /// That of a kernel user's queue pair.
-    pub(crate) fn of_kernel(posting: Arc<Posting>) -> Self {
-        Buffer {
-            area: posting.area(),
-            posting: Some(posting),
+            posting,
             sender: None,
         }
     }
@@ -86,41 +85,11 @@ impl Queue for Buffer {
     }
 }
 
-/// A completion queue: the slots, which user space can only read, and its control words.
-pub(crate) struct Ring {
-    pub(crate) slots: Arc<SharedArea>,
-    pub(crate) ctrl: Arc<SharedArea>,
-}
-
-pub(super) const CQE_SIZE: usize = size_of::<abi::Cqe>();
-
-impl Ring {
-    /// An empty one of `depth` slots, a power of two.
-    pub(crate) fn new(depth: u32) -> Result<Self> {
-        Ok(Ring {
-            slots: Self::slots(depth)?,
-            ctrl: Self::ctrl()?,
-        })
-    }
-
-    /// So many empty slots, a power of two.
-    pub(crate) fn slots(depth: u32) -> Result<Arc<SharedArea>> {
-        let size = depth as usize * CQE_SIZE;
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    /// Control words.
-    pub(crate) fn ctrl() -> Result<Arc<SharedArea>> {
-        let size = size_of::<abi::CqCtrl>();
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
-    }
-}
-
 /// The last word of 64 bits: the phase is its upper half, and below it is what is reserved.
 const CQE_LAST: usize = CQE_SIZE - size_of::<u64>();
 const _: () = assert!(core::mem::offset_of!(abi::Cqe, phase) == CQE_LAST + size_of::<u32>());
 
-impl CompletionRing for Ring {
+impl CompletionRing for CqRing {
     #[inline]
     fn write(&self, slot: u32, cqe: &abi::Cqe) {
         if let Some(body) = cqe.as_bytes().get(..CQE_LAST) {
@@ -150,16 +119,10 @@ impl CompletionRing for Ring {
     }
 }
 
-/// A user context's doorbell area, which it writes, and its status area, which we write.
-pub(crate) struct Areas {
-    pub(crate) doorbell: Arc<SharedArea>,
-    pub(crate) status: Arc<SharedArea>,
-}
-
 const TOP: usize = core::mem::offset_of!(abi::Db, top);
 const LEAF: usize = abi::DB_LEAF_OFFSET;
 
-impl Doorbells for Areas {
+impl host::Doorbells for Doorbells {
     #[inline]
     fn seq(&self) -> u32 {
         self.doorbell

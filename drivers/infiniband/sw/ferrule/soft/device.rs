@@ -2,22 +2,46 @@
 
 //! A device: its engine, the worker, its place in the network and its files in debugfs.
 
-use ferrule_engine::Mtu;
+use ferrule_engine::{
+    abi,
+    Ah,
+    Engine,
+    Group,
+    Modify,
+    Mtu,
+    Path,
+    PathKind,
+    QpType,
+    State,
+    MAX_AH,
+    MAX_CQ,
+    MAX_MCAST_GRP,
+    MAX_MCAST_QP_ATTACH,
+    MAX_MR,
+    MAX_MW,
+    MAX_RD_ATOMIC,
+    MAX_SRQ, //
+};
 use kernel::{
     error::Error,
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::task::Kthread;
+use kernel_ext::{
+    boxed::boxed,
+    task::Kthread, //
+};
 use net_ext::NetDevice;
 use rdma::{
-    AhAttr,
-    GidAttr, //
+    stats::Counter,
+    Gid, //
 };
 
 use super::{
     debugfs::Directory,
+    destination::Destination,
     net::{
+        multicast,
         path::Path as Route,
         ports::Membership,
         sender::{
@@ -28,9 +52,18 @@ use super::{
     policy,
     shared::{
         errno,
-        Shared, //
+        Shared,
+        MAX_PD, //
     },
+    statistics,
     worker, //
+};
+use crate::backend::{
+    object::{
+        AddressVector,
+        Limits, //
+    },
+    Backend, //
 };
 
 /// A device's engine with the thread that helps it: the data of the `ib_device`.
@@ -48,64 +81,47 @@ pub(crate) struct Soft {
 }
 
 impl Soft {
-    /// Makes the engine of the device `name`, which sends and receives by `netdev`, and whose port has
-    /// this path MTU.
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
-    pub(crate) fn new(
-        name: &CStr,
-        netdev: &NetDevice,
-        mtu: Mtu,
-    ) -> Result<impl PinInit<Self, Error>> {
-        let shared = Shared::new()?;
-        shared.set_port_mtu(mtu);
-        let wire = Membership::new(netdev, shared.core.clone())?;
-        let worker = worker::spawn(name, shared.core.clone())?;
-        let directory = Directory::new(name, shared.clone())?;
-
-        Ok(try_pin_init!(Self {
-            directory <- directory,
-            limit: Limit::new(shared.core.clone())?,
-            _worker: worker,
-            wire,
-            shared,
-        }))
+    /// Where an address vector leads: to this device itself if the GID is its own, or out to the network by the route
+    /// that `route` finds.
+    fn resolve(
+        &self,
+        to: &AddressVector<'_>,
+        route: impl FnOnce() -> Result<Route>,
+    ) -> Result<Destination> {
+        let (kind, route) = if to.is_own && !self.directory.is_wire_only() {
+            (PathKind::Local, None)
+        } else {
+            (PathKind::Remote, Some(route()?))
+        };
+        let AddressVector { attr, sgid, .. } = to;
+        let path = Path {
+            kind,
+            sgid_index: attr.sgid_index,
+            sgid: sgid.gid().0,
+            dgid: attr.dgid.0,
+            dmac: attr.dmac,
+            flow_label: attr.flow_label,
+            hop_limit: attr.hop_limit,
+            traffic_class: attr.traffic_class,
+            sl: attr.sl,
+            static_rate: attr.static_rate,
+        };
+        Ok(Destination::new(path, route))
     }
 
-    /// Whether peers of this device itself are to be reached by the wire, too.
-    pub(crate) fn is_wire_only(&self) -> bool {
-        self.directory.is_wire_only()
-    }
-
-    /// The device has another name.
-    pub(crate) fn renamed(&self, name: &CStr) {
-        self.directory.rename(name);
-    }
-
-    /// The way to a remote peer, along an address vector, for the queue pair `qpn` here and `peer`
-    /// there, 0 where they are not known. Process context.
+    /// The way to a remote peer, for the queue pair `qpn` here and `peer` there, 0 where they are not known. Process
+    /// context.
     ///
     /// # Errors
     ///
     /// Those of [`Route::new`].
-    pub(crate) fn route(&self, av: &AhAttr, sgid: &GidAttr, qpn: u32, peer: u32) -> Result<Route> {
-        let route = Route::new(self.wire.ports(), av, sgid, qpn, peer)?;
+    fn route(&self, to: &AddressVector<'_>, qpn: u32, peer: u32) -> Result<Route> {
+        let route = Route::new(self.wire.ports(), to.attr, to.sgid, qpn, peer)?;
         Ok(if self.directory.has_gso() {
             route.with_gso()
         } else {
             route
         })
-    }
-
-    /// As [`Soft::route`], but the route is only found when a packet takes it. Any context.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Route::unsought`].
-    pub(crate) fn unsought_route(&self, av: &AhAttr, sgid: &GidAttr) -> Result<Route> {
-        Route::unsought(self.wire.ports(), av, sgid, 0, 0)
     }
 
     /// Gives a queue pair an account for its packets, if it has none yet: before it gets a way to a remote
@@ -114,7 +130,7 @@ impl Soft {
     /// # Errors
     ///
     /// Those of [`Sender::new`].
-    pub(crate) fn enable_sending(&self, qpn: u32) -> Result {
+    fn enable_sending(&self, qpn: u32) -> Result {
         let core = &self.shared.core;
         let has_sender = policy::command(core, |engine, _| {
             engine.queue_mut(qpn).map(|queue| queue.has_sender())
@@ -134,8 +150,141 @@ impl Soft {
         .map_err(errno)
     }
 
-    /// The handle by which the verbs use the engine.
-    pub(crate) fn shared(&self) -> Shared {
+    /// Puts a queue pair into a multicast group.
+    fn enter_mcast(&self, qpn: u32, group: &Gid) -> Result {
+        let memory = boxed(Group::new, GFP_KERNEL_ACCOUNT)?;
+        // The memory is dropped here if the group is there already.
+        let _unused = self.shared.add_boxed(memory, |engine, memory| {
+            engine.attach_mcast(qpn, &group.0, memory)
+        })?;
+        Ok(())
+    }
+
+    /// Takes a queue pair out of a multicast group.
+    fn leave_mcast(&self, qpn: u32, group: &Gid) -> Result {
+        // The memory of a group that was left by its last member is dropped without the shard.
+        let _group = policy::command(&self.shared.core, |engine, _| {
+            engine.detach_mcast(qpn, &group.0)
+        })
+        .map_err(errno)?;
+        Ok(())
+    }
+}
+
+impl Backend for Soft {
+    const COUNTERS: &'static [Counter] = statistics::COUNTERS;
+
+    type Commands = Shared;
+    type Destination = Destination;
+
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
+        let shared = Shared::new()?;
+        shared.set_port_mtu(mtu);
+        let wire = Membership::new(netdev, shared.core.clone())?;
+        let worker = worker::spawn(name, shared.core.clone())?;
+        let directory = Directory::new(name, shared.clone())?;
+
+        Ok(try_pin_init!(Self {
+            directory <- directory,
+            limit: Limit::new(shared.core.clone())?,
+            _worker: worker,
+            wire,
+            shared,
+        }))
+    }
+
+    fn commands(&self) -> Shared {
         self.shared.clone()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            // The numbers 0 and 1 are those of the port's own queue pairs.
+            max_qp: abi::MAX_QP - 2,
+            max_cq: MAX_CQ,
+            max_srq: MAX_SRQ,
+            max_pd: MAX_PD,
+            // No key and no handle has the index 0.
+            max_mr: MAX_MR - 1,
+            max_mw: MAX_MW,
+            max_ah: MAX_AH - 1,
+            max_mcast_grp: MAX_MCAST_GRP,
+            max_mcast_qp_attach: MAX_MCAST_QP_ATTACH as u32,
+            max_rd_atomic: MAX_RD_ATOMIC,
+        }
+    }
+
+    fn read_counters(&self, values: &mut [u64]) {
+        self.shared.read_statistics(values);
+    }
+
+    fn renamed(&self, name: &CStr) {
+        self.directory.rename(name);
+    }
+
+    fn set_port_mtu(&self, mtu: Mtu) {
+        self.shared.set_port_mtu(mtu);
+    }
+
+    fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {
+        let (path, route) = self.resolve(to, || self.route(to, 0, 0))?.into_parts();
+        self.shared.add(Ah::new(pd, path, route), Engine::add_ah)
+    }
+
+    fn destination(&self, to: &AddressVector<'_>) -> Result<Destination> {
+        self.resolve(to, || {
+            Route::unsought(self.wire.ports(), to.attr, to.sgid, 0, 0)
+        })
+    }
+
+    fn modify_qp(
+        &self,
+        qpn: u32,
+        qp_type: QpType,
+        change: &Modify,
+        to: Option<&AddressVector<'_>>,
+    ) -> Result {
+        let (path, mut route) = match to {
+            Some(to) => {
+                let destination = self.resolve(to, || {
+                    let route = self.route(to, qpn, change.dest_qpn.unwrap_or(0))?;
+                    Ok(match qp_type {
+                        QpType::Rc => route.with_ecn(),
+                        QpType::Uc | QpType::Ud => route,
+                    })
+                })?;
+                let (path, route) = destination.into_parts();
+                (Some(path), route)
+            }
+            None => (None, None),
+        };
+        // Datagrams have a way of their own each.
+        if route.is_some() || qp_type == QpType::Ud && change.state == Some(State::Init) {
+            self.enable_sending(qpn)?;
+        }
+        // `route` has the way of before afterwards, and is dropped without the shard.
+        policy::command(&self.shared.core, |engine, host| {
+            engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
+        })
+        .map_err(errno)
+    }
+
+    fn attach_mcast(&self, qpn: u32, group: &Gid, netdev: &NetDevice) -> Result {
+        self.enter_mcast(qpn, group)?;
+        multicast::join(netdev, group).inspect_err(|_| {
+            let _ = self.leave_mcast(qpn, group);
+        })
+    }
+
+    fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result {
+        self.leave_mcast(qpn, group)?;
+        // A network device that has gone has taken its memberships along.
+        if let Some(netdev) = netdev {
+            multicast::leave(netdev, group);
+        }
+        Ok(())
     }
 }

@@ -44,11 +44,7 @@ use rdma::{
 };
 
 use super::{
-    areas::{
-        Areas,
-        Buffer,
-        Ring, //
-    },
+    areas::Buffer,
     memory::Registered,
     net::{
         gso::Pending,
@@ -57,7 +53,13 @@ use super::{
         reorder::ReorderBuffer, //
     },
 };
-use crate::trace;
+use crate::{
+    backend::ring::{
+        CqRing,
+        Doorbells, //
+    },
+    trace, //
+};
 
 /// How many packets are sent in one go: the softirq work that they lead to is put off meanwhile.
 const BURST: u32 = 64;
@@ -111,8 +113,8 @@ impl Host for Kernel {
     type Box<T> = KBox<T>;
     type Region = Registered;
     type Queue = Buffer;
-    type CompletionRing = Ring;
-    type Doorbells = Areas;
+    type CompletionRing = CqRing;
+    type Doorbells = Doorbells;
     type CqHandle = Arc<cq::Notifier>;
     type QpHandle = Arc<qp::Notifier>;
     type SrqHandle = Arc<srq::Notifier>;

@@ -55,6 +55,11 @@ impl Registered {
         self.0.start()
     }
 
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> u64 {
+        self.0.len()
+    }
+
     /// Whether the memory may be written to.
     pub(super) fn writable(&self) -> bool {
         self.0.writable()

@@ -2,32 +2,23 @@
 
 //! The `soft` backend: the engine in the kernel.
 //!
-//! The verbs see [`Soft`], a device, and [`Shared`], a handle to the engine of one.
+//! [`Soft`] is a device to the verbs ([`Backend`](crate::backend::Backend)), and [`shared`] has the handle to its engine.
 
-pub(crate) mod areas;
+mod areas;
 mod core;
 pub(crate) mod debugfs;
+mod destination;
 mod device;
-pub(crate) mod host;
-pub(crate) mod memory;
+mod host;
+mod memory;
 pub(crate) mod net;
 mod offers;
 mod pending;
 mod policy;
-pub(crate) mod polling;
-pub(crate) mod posting;
 mod report;
 mod shard;
 mod shared;
-pub(crate) mod srq;
 mod statistics;
 mod worker;
 
-pub(crate) use self::{
-    device::Soft,
-    shared::{
-        Shared,
-        MAX_PD, //
-    },
-    statistics::COUNTERS, //
-};
+pub(crate) use self::device::Soft;

@@ -10,13 +10,13 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        posting::Destination,
-        Shared, //
+    backend::{
+        Backend,
+        Commands, //
     },
     verbs::{
         abi::CreateAhResp,
-        path::path,
+        address::address_vector,
         Ferrule, //
     },
 };
@@ -25,60 +25,60 @@ use crate::{
 ///
 /// That of a program has a number, by which its requests name it. The kernel's requests carry what
 /// is in the handle, so it needs none, and can be made and destroyed in atomic context.
-pub(crate) struct Ah {
+pub(crate) struct Ah<B: Backend> {
     av: AhAttr,
-    handle: Handle,
+    handle: Handle<B>,
 }
 
 /// By what requests name the receiver.
-enum Handle {
+enum Handle<B: Backend> {
     /// A program: by a number, which is kept here.
     Number {
         /// Dropped with the handle.
-        _number: Number,
+        _number: Number<B>,
     },
     /// The kernel: by what is in the handle, its route yet to be found.
-    Value(Destination),
+    Value(B::Destination),
 }
 
-impl Ah {
+impl<B: Backend> Ah<B> {
     /// The destination of a kernel user's datagrams. Any context.
-    pub(super) fn destination(&self) -> Option<Destination> {
+    pub(super) fn destination(&self) -> Option<B::Destination> {
         match &self.handle {
             Handle::Number { .. } => None,
-            Handle::Value(destination) => Some(destination.again()),
+            Handle::Value(destination) => Some(destination.clone()),
         }
     }
 }
 
 /// A number by which the engine finds an address. Dropping it gives the number back; that may
 /// sleep.
-struct Number {
-    soft: Shared,
+struct Number<B: Backend> {
+    commands: B::Commands,
     number: u32,
 }
 
-impl Number {
+impl<B: Backend> Number<B> {
     /// A number for an address. Not inlined, so that it has a frame of its own.
     #[inline(never)]
-    fn new(new: &ah::New<'_, Ferrule>, attr: &ah::InitAttr<'_>) -> Result<Self> {
+    fn new(new: &ah::New<'_, Ferrule<B>>, attr: &ah::InitAttr<'_>) -> Result<Self> {
         let dev = new.device();
-        let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
-            dev.route(&attr.av, sgid, 0, 0)
-        })?;
-        let soft = dev.shared();
-        let number = soft.add_ah(new.pd().id(), path, route)?;
-        Ok(Number { soft, number })
+        let to = address_vector(dev, &attr.av, attr.sgid_attr)?;
+        let number = dev.add_ah(new.pd().id(), &to)?;
+        Ok(Number {
+            commands: dev.commands(),
+            number,
+        })
     }
 }
 
-impl ah::Operations for Ah {
-    type Driver = Ferrule;
+impl<B: Backend> ah::Operations for Ah<B> {
+    type Driver = Ferrule<B>;
 
     fn create(
-        new: &ah::New<'_, Ferrule>,
+        new: &ah::New<'_, Ferrule<B>>,
         attr: &ah::InitAttr<'_>,
-        user: Option<UserCall<'_, Ferrule>>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let dev = new.device();
         let handle = match user {
@@ -92,10 +92,8 @@ impl ah::Operations for Ah {
             }
             // The context may be atomic.
             None => {
-                let (path, route) = path(dev, &attr.av, attr.sgid_attr, |sgid| {
-                    dev.unsought_route(&attr.av, sgid)
-                })?;
-                Handle::Value(Destination::new(path, route))
+                let to = address_vector(dev, &attr.av, attr.sgid_attr)?;
+                Handle::Value(dev.destination(&to)?)
             }
         };
         Ok(Ah {
@@ -104,13 +102,13 @@ impl ah::Operations for Ah {
         })
     }
 
-    fn query(ah: &rdma::Ah<Ferrule>) -> Result<AhAttr> {
+    fn query(ah: &rdma::Ah<Ferrule<B>>) -> Result<AhAttr> {
         Ok(ah.av)
     }
 }
 
-impl Drop for Number {
+impl<B: Backend> Drop for Number<B> {
     fn drop(&mut self) {
-        self.soft.remove_ah(self.number);
+        self.commands.remove_ah(self.number);
     }
 }

@@ -6,11 +6,7 @@ use ferrule_engine::{
     abi,
     ContextId, //
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-use kernel_ext::mm::SharedArea;
+use kernel::prelude::*;
 use rdma::{
     mmap::{
         Entry,
@@ -22,9 +18,9 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        areas::Areas,
-        Shared, //
+    backend::{
+        Backend,
+        Commands, //
     },
     verbs::{
         abi::AllocUcontextResp,
@@ -33,14 +29,14 @@ use crate::{
 };
 
 /// A user context. Dropping it takes its doorbells from the engine.
-pub(crate) struct Context {
-    soft: Shared,
+pub(crate) struct Context<B: Backend> {
+    commands: B::Commands,
     id: ContextId,
     _doorbell: Entry,
     _status: Entry,
 }
 
-impl Context {
+impl<B: Backend> Context<B> {
     /// The engine's name for the context.
     pub(super) fn id(&self) -> ContextId {
         self.id
@@ -48,19 +44,18 @@ impl Context {
 }
 
 #[vtable]
-impl ucontext::Operations for Context {
-    type Driver = Ferrule;
+impl<B: Backend> ucontext::Operations for Context<B> {
+    type Driver = Ferrule<B>;
 
-    fn alloc(new: &ucontext::New<'_, Ferrule>, udata: Udata<'_>) -> Result<Self> {
-        let soft = new.device().shared();
-        let doorbell = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?;
-        let status = Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?;
-        let doorbell_entry = new.map(doorbell.clone(), Protection::ReadWrite)?;
-        let status_entry = new.map(status.clone(), Protection::ReadOnly)?;
+    fn alloc(new: &ucontext::New<'_, Ferrule<B>>, udata: Udata<'_>) -> Result<Self> {
+        let commands = new.device().commands();
+        let doorbells = commands.new_doorbells()?;
+        let doorbell_entry = new.map(doorbells.doorbell.clone(), Protection::ReadWrite)?;
+        let status_entry = new.map(doorbells.status.clone(), Protection::ReadOnly)?;
 
-        let id = soft.add_context(Areas { doorbell, status })?;
+        let id = commands.add_context(doorbells)?;
         let context = Context {
-            soft,
+            commands,
             id,
             _doorbell: doorbell_entry,
             _status: status_entry,
@@ -74,19 +69,19 @@ impl ucontext::Operations for Context {
         Ok(context)
     }
 
-    fn quiesce(ctx: &Ucontext<Ferrule>) {
-        ctx.soft.quiesce_context(ctx.id);
+    fn quiesce(ctx: &Ucontext<Ferrule<B>>) {
+        ctx.commands.quiesce_context(ctx.id);
     }
 
-    fn disassociate(_ctx: &Ucontext<Ferrule>) {}
+    fn disassociate(_ctx: &Ucontext<Ferrule<B>>) {}
 
-    fn kick(ctx: &Ucontext<Ferrule>) -> Result {
-        ctx.soft.kick(ctx.id)
+    fn kick(ctx: &Ucontext<Ferrule<B>>) -> Result {
+        ctx.commands.kick(ctx.id)
     }
 }
 
-impl Drop for Context {
+impl<B: Backend> Drop for Context<B> {
     fn drop(&mut self) {
-        self.soft.remove_context(self.id);
+        self.commands.remove_context(self.id);
     }
 }

@@ -27,10 +27,11 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        areas::Ring,
+    backend::{
         polling::Polling,
-        Shared, //
+        ring::CqRing,
+        Backend,
+        Commands, //
     },
     verbs::{
         abi::{
@@ -45,16 +46,16 @@ use crate::{
 const TIMESTAMP_COMPLETION: u32 = 1 << 0;
 
 /// A completion queue. Dropping it takes the ring from the engine.
-pub(crate) struct Cq {
-    soft: Shared,
+pub(crate) struct Cq<B: Backend> {
+    commands: B::Commands,
     cqn: u32,
-    consumer: Consumer,
+    consumer: Consumer<B::Destination>,
 }
 
 /// The side that polls it.
-enum Consumer {
+enum Consumer<D> {
     Program(Mapped),
-    Kernel(Arc<Polling>),
+    Kernel(Arc<Polling<D>>),
 }
 
 /// The areas that a program has mapped.
@@ -74,35 +75,38 @@ fn depth(cqe: u32) -> Result<u32> {
 }
 
 /// Makes a ring of at least `cqe` slots, and answers how many it has.
-fn new_ring(ctx: &Ucontext<Ferrule>, cqe: u32) -> Result<(u32, Arc<SharedArea>, Entry)> {
+fn new_ring<B: Backend>(
+    ctx: &Ucontext<Ferrule<B>>,
+    cqe: u32,
+) -> Result<(u32, Arc<SharedArea>, Entry)> {
     let depth = depth(cqe)?;
-    let slots = Ring::slots(depth)?;
+    let slots = CqRing::slots(depth)?;
     let entry = ctx.map(slots.clone(), Protection::ReadOnly)?;
     Ok((depth, slots, entry))
 }
 
-impl Cq {
+impl<B: Backend> Cq<B> {
     /// The number of the completion queue.
     pub(super) fn cqn(&self) -> u32 {
         self.cqn
     }
 
     /// Makes a queue for a kernel user.
-    fn for_kernel(new: &mut cq::New<'_, Ferrule>, attr: &cq::InitAttr) -> Result<Self> {
-        let soft = new.device().shared();
+    fn for_kernel(new: &mut cq::New<'_, Ferrule<B>>, attr: &cq::InitAttr) -> Result<Self> {
+        let commands = new.device().commands();
         let depth = depth(attr.cqe)?;
         let (polling, ring) = Polling::new(depth, new.notifier())?;
-        let cqn = soft.add_cq(depth, ring, new.notifier())?;
+        let cqn = commands.add_cq(depth, ring, new.notifier())?;
         new.set_cqe(depth);
         Ok(Cq {
-            soft,
+            commands,
             cqn,
             consumer: Consumer::Kernel(polling),
         })
     }
 
     /// The ring of a kernel user.
-    pub(super) fn polling(&self) -> Result<&Arc<Polling>> {
+    pub(super) fn polling(&self) -> Result<&Arc<Polling<B::Destination>>> {
         match &self.consumer {
             Consumer::Kernel(polling) => Ok(polling),
             Consumer::Program(_) => Err(EOPNOTSUPP),
@@ -111,13 +115,13 @@ impl Cq {
 }
 
 #[vtable]
-impl cq::Operations for Cq {
-    type Driver = Ferrule;
+impl<B: Backend> cq::Operations for Cq<B> {
+    type Driver = Ferrule<B>;
 
     fn create(
-        new: &mut cq::New<'_, Ferrule>,
+        new: &mut cq::New<'_, Ferrule<B>>,
         attr: &cq::InitAttr,
-        user: Option<UserCall<'_, Ferrule>>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         if attr.flags & !TIMESTAMP_COMPLETION != 0 {
             return Err(EOPNOTSUPP);
@@ -126,7 +130,7 @@ impl cq::Operations for Cq {
             return Self::for_kernel(new, attr);
         };
         let (depth, slots, ring_entry) = new_ring(user.ucontext(), attr.cqe)?;
-        let ctrl = Ring::ctrl()?;
+        let ctrl = CqRing::ctrl()?;
         let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
         let mut resp = CreateCqResp {
             ring_offset: ring_entry.offset(),
@@ -138,18 +142,18 @@ impl cq::Operations for Cq {
         };
         let ring = KBox::pin_init(new_mutex!(ring_entry, "Cq::ring"), GFP_KERNEL_ACCOUNT)?;
 
-        let soft = new.device().shared();
+        let commands = new.device().commands();
         let handle = new.notifier();
-        let cqn = soft.add_cq(
+        let cqn = commands.add_cq(
             depth,
-            Ring {
+            CqRing {
                 slots,
                 ctrl: ctrl.clone(),
             },
             handle,
         )?;
         let cq = Cq {
-            soft,
+            commands,
             cqn,
             consumer: Consumer::Program(Mapped {
                 ring,
@@ -163,7 +167,7 @@ impl cq::Operations for Cq {
         Ok(cq)
     }
 
-    fn resize(cq: &rdma::Cq<Ferrule>, cqe: u32, user: UserCall<'_, Ferrule>) -> Result<u32> {
+    fn resize(cq: &rdma::Cq<Ferrule<B>>, cqe: u32, user: UserCall<'_, Ferrule<B>>) -> Result<u32> {
         let Consumer::Program(mapped) = &cq.consumer else {
             return Err(EOPNOTSUPP);
         };
@@ -174,28 +178,28 @@ impl cq::Operations for Cq {
             depth,
             ..Default::default()
         };
-        let ring = Ring {
+        let ring = CqRing {
             slots,
             ctrl: mapped.ctrl.clone(),
         };
-        resp.base = cq.soft.resize_cq(cq.cqn, depth, ring)?;
+        resp.base = cq.commands.resize_cq(cq.cqn, depth, ring)?;
         // A program that has mapped the previous ring may read it to its end.
         let _before = core::mem::replace(&mut *mapped.ring.lock(), entry);
         user.respond(&resp)?;
         Ok(depth)
     }
 
-    fn poll(cq: &rdma::Cq<Ferrule>, completions: &mut Completions<'_>) -> Result {
+    fn poll(cq: &rdma::Cq<Ferrule<B>>, completions: &mut Completions<'_>) -> Result {
         cq.polling()?.poll(completions)
     }
 
-    fn req_notify(cq: &rdma::Cq<Ferrule>, solicited: bool) -> Result<bool> {
+    fn req_notify(cq: &rdma::Cq<Ferrule<B>>, solicited: bool) -> Result<bool> {
         cq.polling()?.arm(solicited)
     }
 }
 
-impl Drop for Cq {
+impl<B: Backend> Drop for Cq<B> {
     fn drop(&mut self) {
-        self.soft.remove_cq(self.cqn);
+        self.commands.remove_cq(self.cqn);
     }
 }

@@ -2,17 +2,7 @@
 
 //! The attributes of the device and of its port.
 
-use ferrule_engine::{
-    abi,
-    MAX_AH,
-    MAX_CQ,
-    MAX_MCAST_GRP,
-    MAX_MCAST_QP_ATTACH,
-    MAX_MR,
-    MAX_MW,
-    MAX_RD_ATOMIC,
-    MAX_SRQ, //
-};
+use ferrule_engine::abi;
 use kernel::prelude::*;
 use rdma::{
     device::{
@@ -24,10 +14,11 @@ use rdma::{
     Device, //
 };
 
-use crate::verbs::{
+use super::{
     mr::MAX_PAGES,
     Ferrule, //
 };
+use crate::backend::Backend;
 
 /// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
 const MAX_MESSAGE_SIZE: u32 = 1 << 31;
@@ -39,31 +30,32 @@ const GID_TABLE_LEN: i32 = 256;
 const VENDOR_ID: u32 = 0x02_4645;
 
 /// The limits and abilities of the device.
-pub(super) fn query(dev: &Device<Ferrule>) -> Result<Attr> {
+pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
+    let limits = dev.limits();
     Ok(Attr {
         fw_ver: crate::VERSION,
         sys_image_guid: dev.node_guid(),
         max_mr_size: u64::MAX,
         page_size_cap: !(kernel::page::PAGE_SIZE as u64 - 1),
         vendor_id: VENDOR_ID,
-        max_qp: abi::MAX_QP - 2,
+        max_qp: limits.max_qp,
         max_qp_wr: abi::MAX_QP_DEPTH,
         max_send_sge: abi::MAX_SGE as u32,
         max_recv_sge: abi::MAX_SGE as u32,
         max_sge_rd: abi::MAX_SGE as u32,
-        max_cq: MAX_CQ,
+        max_cq: limits.max_cq,
         max_cqe: abi::MAX_CQ_DEPTH,
-        max_mr: MAX_MR - 1,
-        max_pd: crate::soft::MAX_PD,
-        max_qp_rd_atom: MAX_RD_ATOMIC.into(),
-        max_res_rd_atom: u32::from(MAX_RD_ATOMIC) * (abi::MAX_QP - 2),
-        max_qp_init_rd_atom: MAX_RD_ATOMIC.into(),
-        max_ah: MAX_AH - 1,
-        max_mw: MAX_MW,
-        max_mcast_grp: MAX_MCAST_GRP,
-        max_mcast_qp_attach: MAX_MCAST_QP_ATTACH as u32,
-        max_total_mcast_qp_attach: MAX_MCAST_GRP * MAX_MCAST_QP_ATTACH as u32,
-        max_srq: MAX_SRQ,
+        max_mr: limits.max_mr,
+        max_pd: limits.max_pd,
+        max_qp_rd_atom: limits.max_rd_atomic.into(),
+        max_res_rd_atom: u32::from(limits.max_rd_atomic) * limits.max_qp,
+        max_qp_init_rd_atom: limits.max_rd_atomic.into(),
+        max_ah: limits.max_ah,
+        max_mw: limits.max_mw,
+        max_mcast_grp: limits.max_mcast_grp,
+        max_mcast_qp_attach: limits.max_mcast_qp_attach,
+        max_total_mcast_qp_attach: limits.max_mcast_grp * limits.max_mcast_qp_attach,
+        max_srq: limits.max_srq,
         max_srq_wr: abi::MAX_QP_DEPTH,
         max_srq_sge: abi::MAX_SGE as u32,
         max_fast_reg_page_list_len: MAX_PAGES,

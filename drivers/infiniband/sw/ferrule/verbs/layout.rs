@@ -10,11 +10,11 @@ use ferrule_engine::{
 use kernel::prelude::*;
 use rdma::qp;
 
-use crate::soft::posting::Rings;
+use crate::backend::ring::QpRings;
 
 /// The buffer that a queue pair shares with its program: send ring, receive ring, control words.
 pub(super) struct Layout {
-    pub(super) rings: Rings,
+    pub(super) rings: QpRings,
     pub(super) size: usize,
 }
 
@@ -53,7 +53,7 @@ impl Layout {
             max_inline: send_body.min(abi::MAX_INLINE as u32),
         };
         Ok(Layout {
-            rings: Rings { sq, rq, ctrl, cap },
+            rings: QpRings { sq, rq, ctrl, cap },
             size: ctrl as usize + size_of::<abi::QpCtrl>(),
         })
     }

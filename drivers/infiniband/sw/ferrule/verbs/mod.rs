@@ -3,9 +3,10 @@
 //! The verbs: the answers to the RDMA core and to user space.
 //!
 //! One file an object. Each verb judges its arguments, hands the engine what it needs through
-//! [`crate::soft`], and answers; an object's destruction is its value's `Drop`.
+//! [`crate::backend`], and answers; an object's destruction is its value's `Drop`.
 
 mod abi;
+mod address;
 mod ah;
 mod context;
 mod cq;
@@ -14,10 +15,11 @@ mod layout;
 mod mr;
 mod mtu;
 mod mw;
-mod path;
 mod pd;
 mod qp;
 mod srq;
+
+use core::marker::PhantomData;
 
 use kernel::{
     cpu::nr_cpu_ids,
@@ -37,31 +39,28 @@ use rdma::{
     UnregisteredDevice, //
 };
 
-use crate::soft::{
-    self,
-    Soft, //
-};
+use crate::backend::Backend;
 
-/// The driver.
-pub(crate) struct Ferrule;
+/// The driver of devices with one backend.
+pub(crate) struct Ferrule<B>(PhantomData<fn() -> B>);
 
 #[vtable]
-impl rdma::Driver for Ferrule {
+impl<B: Backend> rdma::Driver for Ferrule<B> {
     const ID: u32 = abi::DRIVER_ID;
     const NAME: &'static CStr = c"ferrule";
     const ABI_VERSION: u32 = abi::ABI_VERSION;
     const KICK_METHOD: Option<u16> = Some(abi::METHOD_KICK);
-    const COUNTERS: &'static [Counter] = soft::COUNTERS;
+    const COUNTERS: &'static [Counter] = B::COUNTERS;
 
-    type Data = Soft;
-    type Ucontext = context::Context;
-    type Pd = pd::Pd;
-    type Mr = mr::Mr;
-    type Cq = cq::Cq;
-    type Qp = qp::Qp;
-    type Ah = ah::Ah;
-    type Srq = srq::Srq;
-    type Mw = mw::Mw;
+    type Data = B;
+    type Ucontext = context::Context<B>;
+    type Pd = pd::Pd<B>;
+    type Mr = mr::Mr<B>;
+    type Cq = cq::Cq<B>;
+    type Qp = qp::Qp<B>;
+    type Ah = ah::Ah<B>;
+    type Srq = srq::Srq<B>;
+    type Mw = mw::Mw<B>;
 
     fn query_device(dev: &Device<Self>) -> Result<rdma::device::Attr> {
         device::query(dev)
@@ -73,7 +72,7 @@ impl rdma::Driver for Ferrule {
     }
 
     fn read_counters(dev: &Device<Self>, values: &mut [u64]) -> Result {
-        dev.shared().read_statistics(values);
+        dev.read_counters(values);
         Ok(())
     }
 
@@ -93,7 +92,7 @@ impl rdma::Driver for Ferrule {
     }
 
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
-        dev.shared().set_port_mtu(mtu::port_mtu(netdev));
+        dev.set_port_mtu(mtu::port_mtu(netdev));
     }
 
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
@@ -115,7 +114,7 @@ impl rdma::Driver for Ferrule {
             return Err(EINVAL);
         }
         let net = netdev.namespace().ok_or(ENODEV)?;
-        new_device(name, net, netdev)?
+        new_device::<B>(name, net, netdev)?
             .register(offered, name)
             .map_err(|error| {
                 // The core says that its table is full when what it means is this.
@@ -134,17 +133,17 @@ impl rdma::Driver for Ferrule {
 /// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
 /// themselves up: that is done inside of registering.
 #[inline(never)]
-fn new_device(
+fn new_device<B: Backend>(
     name: &CStr,
     net: HeldNamespace,
     netdev: &NetDevice,
-) -> Result<UnregisteredDevice<Ferrule>> {
+) -> Result<UnregisteredDevice<Ferrule<B>>> {
     let info = rdma::device::Info {
         node_guid: eui64_from_mac(netdev.address()),
         num_comp_vectors: nr_cpu_ids(),
     };
-    let soft = Soft::new(name, netdev, mtu::port_mtu(netdev))?;
-    let mut dev = UnregisteredDevice::<Ferrule>::new(net, info, soft)?;
+    let backend = B::new(name, netdev, mtu::port_mtu(netdev))?;
+    let mut dev = UnregisteredDevice::new(net, info, backend)?;
     dev.set_netdev(netdev)?;
     Ok(dev)
 }

@@ -3,11 +3,6 @@
 //! Memory regions: pages of a program, pinned and given keys; and for kernel users all memory, and what
 //! their requests register.
 
-use ferrule_engine::{
-    Memory,
-    MrChange,
-    MrInit, //
-};
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
@@ -19,9 +14,10 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        host::Kernel,
-        Shared, //
+    backend::{
+        object::MrChange,
+        Backend,
+        Commands, //
     },
     verbs::Ferrule, //
 };
@@ -38,20 +34,15 @@ const OFFERED: Access = Access::LOCAL_WRITE
 pub(super) const MAX_PAGES: u32 = 512;
 
 /// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
-/// way any more when [`Shared::remove_mr`] returns.
-pub(crate) struct Mr {
-    soft: Shared,
+/// way any more when [`Commands::remove_mr`] returns.
+pub(crate) struct Mr<B: Backend> {
+    commands: B::Commands,
     key: u32,
 }
 
 /// Pins pages for what is wanted of them.
-fn pin(dev: &Device<Ferrule>, region: &mr::UserRegion) -> Result<Memory<Kernel>> {
-    let umem = Umem::pin(dev, region.start, region.length, region.access)?;
-    Ok(Memory {
-        iova: region.iova,
-        length: region.length,
-        region: umem.into(),
-    })
+fn pin<B: Backend>(dev: &Device<Ferrule<B>>, region: &mr::UserRegion) -> Result<Umem> {
+    Umem::pin(dev, region.start, region.length, region.access)
 }
 
 fn engine_access(access: Access) -> ferrule_engine::Access {
@@ -59,58 +50,59 @@ fn engine_access(access: Access) -> ferrule_engine::Access {
 }
 
 #[vtable]
-impl mr::Operations for Mr {
-    type Driver = Ferrule;
+impl<B: Backend> mr::Operations for Mr<B> {
+    type Driver = Ferrule<B>;
 
     const MAX_PAGES: u32 = MAX_PAGES;
 
     fn reg_user(
-        new: &mut mr::New<'_, Ferrule>,
+        new: &mut mr::New<'_, Ferrule<B>>,
         region: &mr::UserRegion,
-        _user: UserCall<'_, Ferrule>,
+        _user: UserCall<'_, Ferrule<B>>,
     ) -> Result<Self> {
         if !OFFERED.contains(region.access) {
             return Err(EOPNOTSUPP);
         }
-        let soft = new.device().shared();
-        let key = soft.add_mr(MrInit {
-            pd: new.pd().id(),
-            access: engine_access(region.access),
-            memory: pin(new.device(), region)?,
-        })?;
+        let commands = new.device().commands();
+        let key = commands.add_mr(
+            new.pd().id(),
+            engine_access(region.access),
+            region.iova,
+            pin(new.device(), region)?,
+        )?;
         new.set_keys(key, key);
-        Ok(Mr { soft, key })
+        Ok(Mr { commands, key })
     }
 
     fn get_dma(
-        new: &mut mr::New<'_, Ferrule>,
+        new: &mut mr::New<'_, Ferrule<B>>,
         memory: rdma::Memory,
         access: Access,
     ) -> Result<Self> {
         if !OFFERED.contains(access) {
             return Err(EOPNOTSUPP);
         }
-        let soft = new.device().shared();
-        let key = soft.add_dma_mr(new.pd().id(), engine_access(access), memory)?;
+        let commands = new.device().commands();
+        let key = commands.add_dma_mr(new.pd().id(), engine_access(access), memory)?;
         new.set_keys(key, key);
-        Ok(Mr { soft, key })
+        Ok(Mr { commands, key })
     }
 
-    fn alloc(new: &mut mr::New<'_, Ferrule>, memory: rdma::Memory) -> Result<Self> {
-        let soft = new.device().shared();
-        let key = soft.add_fast_mr(new.pd().id(), memory)?;
+    fn alloc(new: &mut mr::New<'_, Ferrule<B>>, memory: rdma::Memory) -> Result<Self> {
+        let commands = new.device().commands();
+        let key = commands.add_fast_mr(new.pd().id(), memory)?;
         new.set_keys(key, key);
-        Ok(Mr { soft, key })
+        Ok(Mr { commands, key })
     }
 
-    fn rereg_user(mr: &rdma::Mr<Ferrule>, change: &mr::Change<'_, Ferrule>) -> Result {
+    fn rereg_user(mr: &rdma::Mr<Ferrule<B>>, change: &mr::Change<'_, Ferrule<B>>) -> Result {
         if change
             .access
             .is_some_and(|access| !OFFERED.contains(access))
         {
             return Err(EOPNOTSUPP);
         }
-        let now = mr.soft.query_mr(mr.key)?;
+        let now = mr.commands.query_mr(mr.key)?;
         let access = change.access.unwrap_or(now.region.access);
         let region = match change.memory {
             Some((start, length, iova)) => Some(mr::UserRegion {
@@ -127,10 +119,10 @@ impl mr::Operations for Mr {
             None => None,
         };
         let memory = match &region {
-            Some(region) => Some(pin(mr.device(), region)?),
+            Some(region) => Some((region.iova, pin(mr.device(), region)?)),
             None => None,
         };
-        mr.soft.rereg_mr(
+        mr.commands.rereg_mr(
             mr.key,
             MrChange {
                 pd: change.pd.map(|pd| pd.id()),
@@ -142,16 +134,16 @@ impl mr::Operations for Mr {
 
     /// Not while memory windows are bound to it. One that is bound while
     /// the region goes opens nothing afterwards.
-    fn may_dereg(mr: &rdma::Mr<Ferrule>) -> Result {
-        if mr.soft.query_mr(mr.key)?.has_windows {
+    fn may_dereg(mr: &rdma::Mr<Ferrule<B>>) -> Result {
+        if mr.commands.query_mr(mr.key)?.has_windows {
             return Err(EBUSY);
         }
         Ok(())
     }
 }
 
-impl Drop for Mr {
+impl<B: Backend> Drop for Mr<B> {
     fn drop(&mut self) {
-        self.soft.remove_mr(self.key);
+        self.commands.remove_mr(self.key);
     }
 }

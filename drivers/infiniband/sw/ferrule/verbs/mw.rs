@@ -10,38 +10,41 @@ use rdma::{
 };
 
 use crate::{
-    soft::Shared,
+    backend::{
+        Backend,
+        Commands, //
+    },
     verbs::Ferrule, //
 };
 
 /// A memory window. Dropping it takes its key back, bound or not.
-pub(crate) struct Mw {
-    soft: Shared,
+pub(crate) struct Mw<B: Backend> {
+    commands: B::Commands,
     /// The key that it began with: the engine knows it by any that it had.
     key: u32,
 }
 
-impl mw::Operations for Mw {
-    type Driver = Ferrule;
+impl<B: Backend> mw::Operations for Mw<B> {
+    type Driver = Ferrule<B>;
 
     fn alloc(
-        new: &mut mw::New<'_, Ferrule>,
+        new: &mut mw::New<'_, Ferrule<B>>,
         kind: mw::Type,
-        _user: Option<UserCall<'_, Ferrule>>,
+        _user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let kind = match kind {
             mw::Type::Type1 => MwType::Type1,
             mw::Type::Type2 => MwType::Type2,
         };
-        let soft = new.device().shared();
-        let key = soft.add_mw(new.pd().id(), kind)?;
+        let commands = new.device().commands();
+        let key = commands.add_mw(new.pd().id(), kind)?;
         new.set_rkey(key);
-        Ok(Mw { soft, key })
+        Ok(Mw { commands, key })
     }
 }
 
-impl Drop for Mw {
+impl<B: Backend> Drop for Mw<B> {
     fn drop(&mut self) {
-        self.soft.remove_mw(self.key);
+        self.commands.remove_mw(self.key);
     }
 }

@@ -9,17 +9,20 @@ use rdma::{
 };
 
 use crate::{
-    soft::Shared,
+    backend::{
+        Backend,
+        Commands, //
+    },
     verbs::Ferrule, //
 };
 
 /// A protection domain.
-pub(crate) struct Pd {
-    soft: Shared,
+pub(crate) struct Pd<B: Backend> {
+    commands: B::Commands,
     id: u32,
 }
 
-impl Pd {
+impl<B: Backend> Pd<B> {
     /// The number by which the engine tells protection domains apart.
     pub(super) fn id(&self) -> u32 {
         self.id
@@ -27,18 +30,21 @@ impl Pd {
 }
 
 #[vtable]
-impl pd::Operations for Pd {
-    type Driver = Ferrule;
+impl<B: Backend> pd::Operations for Pd<B> {
+    type Driver = Ferrule<B>;
 
-    fn alloc(new: &pd::New<'_, Ferrule>, _user: Option<UserCall<'_, Ferrule>>) -> Result<Self> {
-        let soft = new.device().shared();
-        let id = soft.alloc_pd()?;
-        Ok(Pd { soft, id })
+    fn alloc(
+        new: &pd::New<'_, Ferrule<B>>,
+        _user: Option<UserCall<'_, Ferrule<B>>>,
+    ) -> Result<Self> {
+        let commands = new.device().commands();
+        let id = commands.add_pd()?;
+        Ok(Pd { commands, id })
     }
 }
 
-impl Drop for Pd {
+impl<B: Backend> Drop for Pd<B> {
     fn drop(&mut self) {
-        self.soft.free_pd(self.id);
+        self.commands.remove_pd(self.id);
     }
 }

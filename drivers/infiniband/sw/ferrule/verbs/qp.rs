@@ -4,7 +4,6 @@
 
 use ferrule_engine::{
     Modify,
-    QpInit,
     QpType,
     State, //
 };
@@ -32,54 +31,57 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        areas::Buffer,
-        net::multicast,
+    backend::{
+        object::QpInit,
         polling::{
             Listed,
             Polling, //
         },
         posting::Posting,
-        Shared, //
+        Backend,
+        Commands, //
     },
     verbs::{
         abi::CreateQpResp,
+        address::address_vector,
         layout::Layout,
         mtu::{
             engine_mtu,
             port_mtu,
             verbs_mtu, //
         },
-        path::path,
         Ferrule, //
     },
 };
 
 /// A queue pair. Dropping it takes the rings from the engine.
-pub(crate) struct Qp {
-    soft: Shared,
+pub(crate) struct Qp<B: Backend> {
+    commands: B::Commands,
     qpn: u32,
-    producer: Producer,
+    producer: Producer<B::Destination>,
 }
 
 /// The side that fills the rings.
-enum Producer {
+enum Producer<D: Clone> {
     Program {
         /// The buffer that it has mapped.
         buffer: Entry,
     },
-    Kernel(Listed),
+    Kernel(Listed<D>),
 }
 
 /// For whom a queue pair is being made.
-enum Side<'a> {
-    Program(UserCall<'a, Ferrule>, Entry),
-    Kernel(Arc<Posting>, [Arc<Polling>; 2]),
+enum Side<'a, B: Backend> {
+    Program(UserCall<'a, Ferrule<B>>, Entry),
+    Kernel(
+        Arc<Posting<B::Destination>>,
+        [Arc<Polling<B::Destination>>; 2],
+    ),
 }
 
-impl Qp {
+impl<B: Backend> Qp<B> {
     /// The rings of a kernel user.
-    fn posting(&self) -> Result<&Posting> {
+    fn posting(&self) -> Result<&Posting<B::Destination>> {
         match &self.producer {
             Producer::Kernel(listed) => Ok(&listed.posting),
             Producer::Program { .. } => Err(EOPNOTSUPP),
@@ -88,34 +90,28 @@ impl Qp {
 }
 
 #[vtable]
-impl qp::Operations for Qp {
-    type Driver = Ferrule;
+impl<B: Backend> qp::Operations for Qp<B> {
+    type Driver = Ferrule<B>;
 
     fn create(
-        new: &mut qp::New<'_, Ferrule>,
+        new: &mut qp::New<'_, Ferrule<B>>,
         attr: &qp::InitAttr,
-        user: Option<UserCall<'_, Ferrule>>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let gsi = attr.qp_type == qp::Type::Gsi;
-        let qp_type = match attr.qp_type {
-            qp::Type::Gsi if user.is_none() => QpType::Ud,
-            qp::Type::Rc => QpType::Rc,
-            qp::Type::Uc => QpType::Uc,
-            qp::Type::Ud => QpType::Ud,
-            _ => return Err(EOPNOTSUPP),
-        };
-        if attr.create_flags != 0 {
+        let qp_type = engine_type(attr.qp_type)?;
+        if gsi && user.is_some() || attr.create_flags != 0 {
             return Err(EOPNOTSUPP);
         }
         let pd = new.pd().ok_or(EINVAL)?.id();
-        let cqs = [new.send_cq().ok_or(EINVAL)?, new.recv_cq().ok_or(EINVAL)?];
-        let [send_cq, recv_cq] = cqs.map(|cq| cq.cqn());
+        let send_cq = new.send_cq().ok_or(EINVAL)?;
+        let recv_cq = new.recv_cq().ok_or(EINVAL)?;
         let srq = new.srq().map(|srq| srq.number());
 
         let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some())?;
         let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?;
-        let soft = new.device().shared();
-        let handle = new.notifier();
+        let commands = new.device().commands();
+        let notifier = new.notifier();
         let side = match user {
             Some(user) => {
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
@@ -123,30 +119,28 @@ impl qp::Operations for Qp {
             }
             None => {
                 let is_datagram = qp_type == QpType::Ud;
-                let posting = Posting::new(buffer.clone(), rings, handle.clone(), is_datagram)?;
-                let [send, recv] = cqs.map(|cq| cq.polling().cloned());
-                Side::Kernel(posting, [send?, recv?])
+                let posting = Posting::new(buffer.clone(), rings, notifier.clone(), is_datagram)?;
+                let polling = [send_cq.polling()?.clone(), recv_cq.polling()?.clone()];
+                Side::Kernel(posting, polling)
             }
         };
-        let (context, queue) = match &side {
-            Side::Program(user, _) => (Some(user.ucontext().id()), Buffer::new(buffer)),
-            Side::Kernel(posting, _) => (None, Buffer::of_kernel(posting.clone())),
+        let (context, posting) = match &side {
+            Side::Program(user, _) => (Some(user.ucontext().id()), None),
+            Side::Kernel(posting, _) => (None, Some(posting.clone())),
         };
-        let id = soft.add_qp(QpInit {
+        let id = commands.add_qp(QpInit {
             context,
             pd,
             qp_type,
             gsi,
-            send_cq,
-            recv_cq,
+            send_cq: send_cq.cqn(),
+            recv_cq: recv_cq.cqn(),
             srq,
-            cap: rings.cap,
             sq_sig_all: attr.sq_sig_all,
-            sq: rings.sq,
-            rq: rings.rq,
-            ctrl: rings.ctrl,
-            queue,
-            handle,
+            rings,
+            area: buffer,
+            posting,
+            notifier,
         })?;
         new.set_qp_num(id.number);
         new.set_cap(qp::Cap {
@@ -160,12 +154,12 @@ impl qp::Operations for Qp {
             Side::Program(user, buffer) => (Some(user), Producer::Program { buffer }),
             Side::Kernel(posting, polling) => {
                 let listed = Listed::new(polling, id.number, id.generation, posting)
-                    .inspect_err(|_| soft.remove_qp(id.number))?;
+                    .inspect_err(|_| commands.remove_qp(id.number))?;
                 (None, Producer::Kernel(listed))
             }
         };
         let qp = Qp {
-            soft,
+            commands,
             qpn: id.number,
             producer,
         };
@@ -188,32 +182,17 @@ impl qp::Operations for Qp {
     }
 
     fn modify(
-        qp: &rdma::Qp<Ferrule>,
+        qp: &rdma::Qp<Ferrule<B>>,
         attr: &qp::ModifyAttr<'_>,
-        _user: Option<UserCall<'_, Ferrule>>,
+        _user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result {
-        let peer = attr.dest_qp_num.unwrap_or(0);
-        let (path, route) = match &attr.av {
-            Some(av) => {
-                let dev = qp.device();
-                let (path, route) = path(dev, av, attr.sgid_attr, |sgid| {
-                    let route = dev.route(av, sgid, qp.qpn, peer)?;
-                    Ok(match qp.qp_type() {
-                        qp::Type::Rc => route.with_ecn(),
-                        _ => route,
-                    })
-                })?;
-                (Some(path), route)
-            }
-            None => (None, None),
+        let dev = qp.device();
+        let to = match &attr.av {
+            Some(av) => Some(address_vector(dev, av, attr.sgid_attr)?),
+            None => None,
         };
-        // Datagrams have a way of their own each.
-        let is_datagram = matches!(qp.qp_type(), qp::Type::Ud | qp::Type::Gsi);
-        if route.is_some() || is_datagram && attr.state == Some(qp::State::Init) {
-            qp.device().enable_sending(qp.qpn)?;
-        }
         // A path cannot carry more than the port does.
-        if let (Some(mtu), Some(netdev)) = (attr.path_mtu, qp.device().netdev()) {
+        if let (Some(mtu), Some(netdev)) = (attr.path_mtu, dev.netdev()) {
             if engine_mtu(mtu) > port_mtu(&netdev) {
                 return Err(EINVAL);
             }
@@ -223,8 +202,9 @@ impl qp::Operations for Qp {
             (qp::Type::Gsi, Some(qp::State::Init)) => Some(1),
             _ => attr.port_num,
         };
-        qp.soft.modify_qp(
+        dev.modify_qp(
             qp.qpn,
+            engine_type(qp.qp_type())?,
             &Modify {
                 state: attr.state.map(engine_state),
                 cur_state: attr.cur_state.map(engine_state),
@@ -233,7 +213,7 @@ impl qp::Operations for Qp {
                 pkey_index: attr.pkey_index,
                 port: port_num.map(u32::from),
                 qkey: attr.qkey,
-                path,
+                path: None,
                 path_mtu: attr.path_mtu.map(engine_mtu),
                 timeout: attr.timeout,
                 retry_cnt: attr.retry_cnt,
@@ -249,7 +229,7 @@ impl qp::Operations for Qp {
                 cap: attr.cap.is_some(),
                 rate_limit: attr.rate_limit.is_some(),
             },
-            route,
+            to.as_ref(),
         )?;
         if let (Producer::Kernel(listed), Some(state)) = (&qp.producer, attr.state) {
             listed.posting.moved(state);
@@ -257,26 +237,26 @@ impl qp::Operations for Qp {
         Ok(())
     }
 
-    fn post_send(qp: &rdma::Qp<Ferrule>, requests: &mut SendRequests<'_, Ferrule>) -> Result {
+    fn post_send(qp: &rdma::Qp<Ferrule<B>>, requests: &mut SendRequests<'_, Ferrule<B>>) -> Result {
         let (any, result) = qp
             .posting()?
             .post_send(requests, |request| request.destination()?.ah.destination());
         if any {
-            qp.soft.ring(qp.qpn);
+            qp.commands.ring(qp.qpn);
         }
         result
     }
 
-    fn post_recv(qp: &rdma::Qp<Ferrule>, requests: &mut RecvRequests<'_>) -> Result {
+    fn post_recv(qp: &rdma::Qp<Ferrule<B>>, requests: &mut RecvRequests<'_>) -> Result {
         let (wanted, result) = qp.posting()?.post_recv(requests);
         if wanted {
-            qp.soft.ring(qp.qpn);
+            qp.commands.ring(qp.qpn);
         }
         result
     }
 
-    fn query(qp: &rdma::Qp<Ferrule>, out: &mut qp::QueryAttr) -> Result {
-        let info = qp.soft.query_qp(qp.qpn)?;
+    fn query(qp: &rdma::Qp<Ferrule<B>>, out: &mut qp::QueryAttr) -> Result {
+        let info = qp.commands.query_qp(qp.qpn)?;
         let attr = info.attr;
         *out = qp::QueryAttr {
             state: verbs_state(info.state),
@@ -319,29 +299,31 @@ impl qp::Operations for Qp {
         Ok(())
     }
 
-    fn attach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
-        qp.soft.attach_mcast(qp.qpn, &group.0)?;
-        let netdev = qp.device().netdev().ok_or(ENODEV);
-        netdev
-            .and_then(|netdev| multicast::join(&netdev, group))
-            .inspect_err(|_| {
-                let _ = qp.soft.detach_mcast(qp.qpn, &group.0);
-            })
+    fn attach_mcast(qp: &rdma::Qp<Ferrule<B>>, group: &Gid) -> Result {
+        let dev = qp.device();
+        let netdev = dev.netdev().ok_or(ENODEV)?;
+        dev.attach_mcast(qp.qpn, group, &netdev)
     }
 
-    fn detach_mcast(qp: &rdma::Qp<Ferrule>, group: &Gid) -> Result {
-        qp.soft.detach_mcast(qp.qpn, &group.0)?;
-        // A network device that has gone has taken its memberships along.
-        if let Some(netdev) = qp.device().netdev() {
-            multicast::leave(&netdev, group);
-        }
-        Ok(())
+    fn detach_mcast(qp: &rdma::Qp<Ferrule<B>>, group: &Gid) -> Result {
+        let dev = qp.device();
+        dev.detach_mcast(qp.qpn, group, dev.netdev().as_deref())
     }
 }
 
-impl Drop for Qp {
+impl<B: Backend> Drop for Qp<B> {
     fn drop(&mut self) {
-        self.soft.remove_qp(self.qpn);
+        self.commands.remove_qp(self.qpn);
+    }
+}
+
+/// The service of a queue pair; the one for general services has datagrams.
+fn engine_type(qp_type: qp::Type) -> Result<QpType> {
+    match qp_type {
+        qp::Type::Rc => Ok(QpType::Rc),
+        qp::Type::Uc => Ok(QpType::Uc),
+        qp::Type::Ud | qp::Type::Gsi => Ok(QpType::Ud),
+        _ => Err(EOPNOTSUPP),
     }
 }
 

@@ -2,10 +2,7 @@
 
 //! Shared receive queues.
 
-use ferrule_engine::{
-    abi,
-    SrqInit, //
-};
+use ferrule_engine::abi;
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -25,10 +22,11 @@ use rdma::{
 };
 
 use crate::{
-    soft::{
-        areas::Buffer,
-        srq::SharedPosting,
-        Shared, //
+    backend::{
+        object::SrqInit,
+        srq_posting::SrqPosting,
+        Backend,
+        Commands, //
     },
     verbs::{
         abi::CreateSrqResp,
@@ -38,8 +36,8 @@ use crate::{
 };
 
 /// A shared receive queue. Dropping it takes the ring from the engine.
-pub(crate) struct Srq {
-    soft: Shared,
+pub(crate) struct Srq<B: Backend> {
+    commands: B::Commands,
     number: u32,
     producer: Producer,
 }
@@ -50,23 +48,23 @@ enum Producer {
         /// The buffer that it has mapped.
         _buffer: Entry,
     },
-    Kernel(Pin<KBox<SharedPosting>>),
+    Kernel(Pin<KBox<SrqPosting>>),
 }
 
-impl Srq {
+impl<B: Backend> Srq<B> {
     /// The number by which the engine knows the queue.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 }
 
-impl srq::Operations for Srq {
-    type Driver = Ferrule;
+impl<B: Backend> srq::Operations for Srq<B> {
+    type Driver = Ferrule<B>;
 
     fn create(
-        new: &mut srq::New<'_, Ferrule>,
+        new: &mut srq::New<'_, Ferrule<B>>,
         attr: &srq::Attr,
-        user: Option<UserCall<'_, Ferrule>>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         if attr.max_wr == 0 || attr.max_wr > abi::MAX_QP_DEPTH || attr.max_sge > abi::MAX_SGE as u32
         {
@@ -91,22 +89,22 @@ impl srq::Operations for Srq {
                 (Producer::Program { _buffer: entry }, Some((user, answer)))
             }
             None => {
-                let posting = SharedPosting::new(buffer.clone(), ring, max_sge, ctrl)?;
+                let posting = SrqPosting::new(buffer.clone(), ring, max_sge, ctrl)?;
                 (Producer::Kernel(posting), None)
             }
         };
 
-        let soft = new.device().shared();
-        let number = soft.add_srq(SrqInit {
+        let commands = new.device().commands();
+        let number = commands.add_srq(SrqInit {
             pd: new.pd().id(),
             max_sge,
             ring,
             ctrl,
-            queue: Buffer::new(buffer),
-            handle: new.notifier(),
+            area: buffer,
+            notifier: new.notifier(),
         })?;
         let srq = Srq {
-            soft,
+            commands,
             number,
             producer,
         };
@@ -117,19 +115,19 @@ impl srq::Operations for Srq {
         Ok(srq)
     }
 
-    fn modify(srq: &rdma::Srq<Ferrule>, attr: &srq::ModifyAttr) -> Result {
+    fn modify(srq: &rdma::Srq<Ferrule<B>>, attr: &srq::ModifyAttr) -> Result {
         // The device does not say that it can resize (IBV_DEVICE_SRQ_RESIZE).
         if attr.max_wr.is_some() {
             return Err(EOPNOTSUPP);
         }
         match attr.limit {
-            Some(limit) => srq.soft.set_srq_limit(srq.number, limit),
+            Some(limit) => srq.commands.set_srq_limit(srq.number, limit),
             None => Ok(()),
         }
     }
 
-    fn query(srq: &rdma::Srq<Ferrule>) -> Result<srq::Attr> {
-        let info = srq.soft.query_srq(srq.number)?;
+    fn query(srq: &rdma::Srq<Ferrule<B>>) -> Result<srq::Attr> {
+        let info = srq.commands.query_srq(srq.number)?;
         Ok(srq::Attr {
             max_wr: info.max_wr,
             max_sge: info.max_sge,
@@ -137,7 +135,7 @@ impl srq::Operations for Srq {
         })
     }
 
-    fn post_recv(srq: &rdma::Srq<Ferrule>, requests: &mut RecvRequests<'_>) -> Result {
+    fn post_recv(srq: &rdma::Srq<Ferrule<B>>, requests: &mut RecvRequests<'_>) -> Result {
         match &srq.producer {
             Producer::Kernel(posting) => posting.post(requests),
             Producer::Program { .. } => Err(EOPNOTSUPP),
@@ -145,8 +143,8 @@ impl srq::Operations for Srq {
     }
 }
 
-impl Drop for Srq {
+impl<B: Backend> Drop for Srq<B> {
     fn drop(&mut self) {
-        self.soft.remove_srq(self.number);
+        self.commands.remove_srq(self.number);
     }
 }

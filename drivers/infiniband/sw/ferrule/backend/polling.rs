@@ -38,11 +38,11 @@ use rdma::{
 use zerocopy::FromBytes;
 
 use super::{
-    areas::{
-        Ring,
+    posting::Posting,
+    ring::{
+        CqRing,
         CQE_SIZE, //
-    },
-    posting::Posting, //
+    }, //
 };
 
 const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
@@ -50,31 +50,31 @@ const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
 /// The consumer's state.
-struct Consumer {
+struct Consumer<D> {
     index: u32,
     /// How many times the queue was armed.
     armed: u32,
     /// It was armed for whatever completes next, after so many events.
     any_after: Option<u32>,
     /// The queue pairs that complete here by number, each with its generation.
-    listed: RBTree<u32, (u32, Arc<Posting>)>,
+    listed: RBTree<u32, (u32, Arc<Posting<D>>)>,
 }
 
 /// The ring of a completion queue, for those who poll.
 #[pin_data]
-pub(crate) struct Polling {
+pub(crate) struct Polling<D> {
     slots: Arc<SharedArea>,
     ctrl: Arc<SharedArea>,
     depth: u32,
     notifier: Arc<Notifier>,
     #[pin]
-    consumer: SpinLockIrq<Consumer>,
+    consumer: SpinLockIrq<Consumer<D>>,
 }
 
-impl Polling {
+impl<D: Clone> Polling<D> {
     /// An empty ring of `depth` slots, a power of two, and the engine's side of it.
-    pub(crate) fn new(depth: u32, notifier: Arc<Notifier>) -> Result<(Arc<Self>, Ring)> {
-        let ring = Ring::new(depth)?;
+    pub(crate) fn new(depth: u32, notifier: Arc<Notifier>) -> Result<(Arc<Self>, CqRing)> {
+        let ring = CqRing::new(depth)?;
         let (slots, ctrl) = (ring.slots.clone(), ring.ctrl.clone());
         let consumer = Consumer {
             index: 0,
@@ -166,7 +166,7 @@ impl Polling {
     }
 
     /// Lists a queue pair whose completions come here.
-    fn list(&self, qpn: u32, generation: u32, posting: &Arc<Posting>) -> Result {
+    fn list(&self, qpn: u32, generation: u32, posting: &Arc<Posting<D>>) -> Result {
         let node = RBTreeNode::new(qpn, (generation, posting.clone()), GFP_KERNEL)?;
         let before = self.consumer.with(|consumer| consumer.listed.insert(node));
         drop(before);
@@ -183,21 +183,21 @@ impl Polling {
 }
 
 /// A queue pair in the lists of its completion queues. Dropping it takes it off them.
-pub(crate) struct Listed {
-    send: Arc<Polling>,
-    recv: Arc<Polling>,
+pub(crate) struct Listed<D: Clone> {
+    send: Arc<Polling<D>>,
+    recv: Arc<Polling<D>>,
     qpn: u32,
     /// The rings of the queue pair.
-    pub(crate) posting: Arc<Posting>,
+    pub(crate) posting: Arc<Posting<D>>,
 }
 
-impl Listed {
+impl<D: Clone> Listed<D> {
     /// Lists a queue pair in its two completion queues, which may be one.
     pub(crate) fn new(
-        [send, recv]: [Arc<Polling>; 2],
+        [send, recv]: [Arc<Polling<D>>; 2],
         qpn: u32,
         generation: u32,
-        posting: Arc<Posting>,
+        posting: Arc<Posting<D>>,
     ) -> Result<Self> {
         // If one of them fails, dropping this takes it off the other.
         let listed = Listed {
@@ -214,7 +214,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl<D: Clone> Drop for Listed<D> {
     fn drop(&mut self) {
         self.send.unlist(self.qpn);
         self.recv.unlist(self.qpn);

@@ -13,8 +13,6 @@ use ferrule_engine::{
         wr_opcode, //
     },
     fast,
-    Capabilities,
-    Path,
     RingLayout, //
 };
 use kernel::{
@@ -54,48 +52,11 @@ use rdma::{
 };
 use zerocopy::IntoBytes;
 
-use super::net::path::Path as Route;
+use super::ring::QpRings;
 
 const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
 const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
 const RQ_DOORBELL: usize = core::mem::offset_of!(abi::QpCtrl, rq_doorbell);
-
-/// The destination of a datagram, with a route that has yet to be found.
-pub(crate) struct Destination {
-    path: Path,
-    route: Option<Route>,
-}
-
-impl Destination {
-    /// A path, with the route if it leads to another device.
-    pub(crate) fn new(path: Path, route: Option<Route>) -> Self {
-        Destination { path, route }
-    }
-
-    /// The same, without a route. Any context.
-    pub(crate) fn again(&self) -> Self {
-        Destination {
-            path: self.path,
-            route: self.route.as_ref().map(Route::again),
-        }
-    }
-
-    /// As the engine has it.
-    pub(super) fn into_parts(self) -> (Path, Option<Route>) {
-        (self.path, self.route)
-    }
-}
-
-/// How the rings of a queue pair lie in its buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Rings {
-    pub(crate) sq: RingLayout,
-    pub(crate) rq: RingLayout,
-    /// The offset of the control words, in bytes.
-    pub(crate) ctrl: u32,
-    /// The sizes that were granted.
-    pub(crate) cap: Capabilities,
-}
 
 /// How far a ring has been filled.
 #[derive(Default)]
@@ -119,22 +80,22 @@ impl Filled {
 }
 
 /// The send queue's side of those who post.
-struct Sender {
+struct Sender<D> {
     filled: Filled,
     /// The destination of each slot's datagram; empty for other services. Some megabytes at most, which
     /// need not lie in one piece.
-    destinations: KVVec<Option<Destination>>,
+    destinations: KVVec<Option<D>>,
 }
 
 /// The rings of a queue pair, for those who post.
 #[pin_data]
-pub(crate) struct Posting {
+pub(crate) struct Posting<D> {
     area: Arc<SharedArea>,
-    rings: Rings,
+    rings: QpRings,
     /// Events for the queue pair's owner go by this.
     pub(super) notifier: Arc<Notifier>,
     #[pin]
-    sender: SpinLockIrq<Sender>,
+    sender: SpinLockIrq<Sender<D>>,
     #[pin]
     receiver: SpinLockIrq<Filled>,
     /// All slots before these indices are free: completions tell.
@@ -142,11 +103,11 @@ pub(crate) struct Posting {
     rq_free: Atomic<u32>,
 }
 
-impl Posting {
+impl<D: Clone> Posting<D> {
     /// Empty rings in a buffer. `is_datagram`: each send request has a destination of its own.
     pub(crate) fn new(
         area: Arc<SharedArea>,
-        rings: Rings,
+        rings: QpRings,
         notifier: Arc<Notifier>,
         is_datagram: bool,
     ) -> Result<Arc<Self>> {
@@ -173,11 +134,6 @@ impl Posting {
         )
     }
 
-    /// The buffer.
-    pub(crate) fn area(&self) -> Arc<SharedArea> {
-        self.area.clone()
-    }
-
     /// Posts send requests, as many as go, and says whether there is anything new. `destination` tells
     /// that of a datagram.
     ///
@@ -185,10 +141,10 @@ impl Posting {
     ///
     /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for what does not fit
     /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
-    pub(crate) fn post_send<'a, D: Driver>(
+    pub(crate) fn post_send<'a, V: Driver>(
         &self,
-        mut requests: impl Iterator<Item = SendRequest<'a, D>>,
-        destination: impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
+        mut requests: impl Iterator<Item = SendRequest<'a, V>>,
+        destination: impl Fn(&SendRequest<'a, V>) -> Option<D>,
     ) -> (bool, Result) {
         self.sender.with(|sender| {
             let before = sender.filled.producer;
@@ -226,13 +182,13 @@ impl Posting {
     }
 
     /// Fills the next slot of the send queue.
-    fn put_send<'a, D: Driver>(
+    fn put_send<'a, V: Driver>(
         &self,
-        sender: &mut Sender,
-        request: &SendRequest<'a, D>,
-        destination: &impl Fn(&SendRequest<'a, D>) -> Option<Destination>,
+        sender: &mut Sender<D>,
+        request: &SendRequest<'a, V>,
+        destination: &impl Fn(&SendRequest<'a, V>) -> Option<D>,
     ) -> Result {
-        let Rings { sq, cap, .. } = &self.rings;
+        let QpRings { sq, cap, .. } = &self.rings;
         let index = sender.filled.next(&self.sq_free, cap.max_send_wr)?;
         let slot = index & (sq.depth - 1);
         let mut head = send_head(request)?;
@@ -265,7 +221,7 @@ impl Posting {
 
     /// Fills the next slot of the receive queue.
     fn put_recv(&self, receiver: &mut Filled, request: &RecvRequest<'_>) -> Result {
-        let Rings { rq, cap, .. } = &self.rings;
+        let QpRings { rq, cap, .. } = &self.rings;
         let index = receiver.next(&self.rq_free, cap.max_recv_wr)?;
         put_recv(&self.area, rq, index, request, cap.max_recv_sge)?;
         receiver.producer = index.wrapping_add(1);
@@ -278,11 +234,11 @@ impl Posting {
     }
 
     /// The destination of a send request's datagram.
-    pub(super) fn destination(&self, index: u32) -> Option<Destination> {
+    pub(crate) fn destination(&self, index: u32) -> Option<D> {
         let slot = index & self.rings.sq.depth.wrapping_sub(1);
         self.sender.with(|sender| {
             let destination = sender.destinations.get(slot as usize)?.as_ref()?;
-            Some(destination.again())
+            Some(destination.clone())
         })
     }
 

@@ -27,7 +27,7 @@ const CONSUMER: usize = core::mem::offset_of!(abi::SrqCtrl, consumer);
 
 /// The ring of a shared receive queue, for those who post.
 #[pin_data]
-pub(crate) struct SharedPosting {
+pub(crate) struct SrqPosting {
     area: Arc<SharedArea>,
     ring: RingLayout,
     /// The most scatter/gather entries of a request.
@@ -38,7 +38,7 @@ pub(crate) struct SharedPosting {
     producer: SpinLockIrq<u32>,
 }
 
-impl SharedPosting {
+impl SrqPosting {
     /// An empty ring in a buffer.
     pub(crate) fn new(
         area: Arc<SharedArea>,
@@ -47,12 +47,12 @@ impl SharedPosting {
         ctrl: u32,
     ) -> Result<Pin<KBox<Self>>> {
         KBox::pin_init(
-            pin_init!(SharedPosting {
+            pin_init!(SrqPosting {
                 area,
                 ring,
                 max_sge,
                 ctrl,
-                producer <- new_spinlock_irq!(0, "SharedPosting::producer"),
+                producer <- new_spinlock_irq!(0, "SrqPosting::producer"),
             }),
             GFP_KERNEL,
         )

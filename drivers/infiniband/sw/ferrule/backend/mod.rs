@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The interface between the verbs and a home of the engine, and what all homes have in common.
+//!
+//! To the verbs a home is the hardware. They know it by two traits alone: [`Backend`] is a device with its place in the
+//! network, [`Commands`] is its command channel, a handle that each object keeps. `soft` implements both, with the engine
+//! in the kernel. The data channel needs no trait: requests and completions travel in the rings of
+//! `include/uapi/rdma/ferrule-abi.h`, which [`posting`], [`srq_posting`] and [`polling`] fill and read for users in the
+//! kernel as the provider does for programs.
+//!
+//! The driver's README tells what a backend owes beyond the signatures.
+
+pub(crate) mod object;
+pub(crate) mod polling;
+pub(crate) mod posting;
+pub(crate) mod ring;
+pub(crate) mod srq_posting;
+
+use ferrule_engine::{
+    Access,
+    ContextId,
+    Modify,
+    Mtu,
+    MwType,
+    QpId,
+    QpInfo,
+    QpType,
+    SrqInfo, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use net_ext::NetDevice;
+use rdma::{
+    cq,
+    stats::Counter,
+    umem::Umem,
+    Gid,
+    Memory, //
+};
+
+use self::{
+    object::{
+        AddressVector,
+        Limits,
+        MrChange,
+        MrInfo,
+        QpInit,
+        SrqInit, //
+    },
+    ring::{
+        CqRing,
+        Doorbells, //
+    }, //
+};
+
+/// A device, as the verbs know it: the data of the `ib_device`.
+///
+/// Methods sleep unless they say that any context may call them.
+pub(crate) trait Backend: Send + Sync + Sized + 'static {
+    /// The counters of a port, in the order of [`Backend::read_counters`].
+    const COUNTERS: &'static [Counter];
+
+    /// Its command channel.
+    type Commands: Commands<Destination = Self::Destination>;
+
+    /// The way of a kernel user's datagrams to their receiver. It is cloned in any context.
+    type Destination: Clone + Send + Sync + 'static;
+
+    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the backend's own.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
+
+    /// The handle for objects.
+    fn commands(&self) -> Self::Commands;
+
+    /// How much there is of everything.
+    fn limits(&self) -> Limits;
+
+    /// Tells the values of the counters.
+    fn read_counters(&self, values: &mut [u64]);
+
+    /// The device has another name.
+    fn renamed(&self, name: &CStr);
+
+    /// The path MTU of the port has changed. The RTNL is held.
+    fn set_port_mtu(&self, mtu: Mtu);
+
+    /// Makes an address handle for datagram queue pairs of a protection domain, and returns the number by which requests
+    /// of programs name it; never 0.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EINVAL` and others if the address cannot be reached from the GID.
+    fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32>;
+
+    /// The same for a kernel user, whose requests carry it. Any context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::add_ah`].
+    fn destination(&self, to: &AddressVector<'_>) -> Result<Self::Destination>;
+
+    /// Changes attributes of a queue pair, and with `to` the way to its peer. The engine judges the transition and the
+    /// attributes (IBA volume 1, 11.2.5.2).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for attributes that there are not, and
+    /// those of [`Backend::add_ah`].
+    fn modify_qp(
+        &self,
+        qpn: u32,
+        qp_type: QpType,
+        change: &Modify,
+        to: Option<&AddressVector<'_>>,
+    ) -> Result;
+
+    /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a member.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many; `EINVAL`; those of joining.
+    fn attach_mcast(&self, qpn: u32, group: &Gid, netdev: &NetDevice) -> Result;
+
+    /// Detaches a queue pair from a multicast group. A network device that has gone has left its groups.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not attached.
+    fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result;
+}
+
+/// The command channel of a device: a handle that objects keep, and that works as long as there is one.
+///
+/// `add_…` makes an object and returns its number, `remove_…` takes it back when nothing uses it any more. A removal
+/// returns when the engine holds nothing of the object: no copy from or to its pages is under way, and no completion of it
+/// is written. It may wait for that, but not for a program or a peer.
+///
+/// Methods sleep unless they say that any context may call them. Each `add_…` fails with `ENOMEM` without memory, or when
+/// there are as many as [`Limits`] says.
+pub(crate) trait Commands: Clone + Send + Sync + 'static {
+    /// The [`Backend::Destination`] of its device.
+    type Destination: Clone + Send + Sync + 'static;
+
+    /// Makes the doorbells of a user context, which the verbs map.
+    fn new_doorbells(&self) -> Result<Doorbells>;
+
+    /// Opens a user context with such doorbells.
+    fn add_context(&self, doorbells: Doorbells) -> Result<ContextId>;
+
+    /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
+    fn quiesce_context(&self, id: ContextId);
+
+    /// Closes a user context, which has no queue pairs any more.
+    fn remove_context(&self, id: ContextId);
+
+    /// Serves a context that has rung while the engine was asleep, and returns after a bounded time.
+    fn kick(&self, id: ContextId) -> Result;
+
+    /// Takes a number for a protection domain.
+    fn add_pd(&self) -> Result<u32>;
+
+    /// Gives the number of a protection domain back.
+    fn remove_pd(&self, id: u32);
+
+    /// Destroys an address handle of [`Backend::add_ah`].
+    fn remove_ah(&self, number: u32);
+
+    /// Registers pinned pages, which begin at `iova` for their user, and returns the key, which is the local and the
+    /// remote one.
+    fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32>;
+
+    /// Registers all memory for a kernel user, by its own addresses.
+    fn add_dma_mr(&self, pd: u32, access: Access, memory: Memory) -> Result<u32>;
+
+    /// Makes a region for what a kernel user maps to it and its requests register, and returns the first of its keys.
+    fn add_fast_mr(&self, pd: u32, memory: Memory) -> Result<u32>;
+
+    /// The attributes of a memory region.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such key.
+    fn query_mr(&self, key: u32) -> Result<MrInfo>;
+
+    /// Changes a memory region, whose keys stay. Pages that it had before are free afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while memory windows are bound to it; `EINVAL`.
+    fn rereg_mr(&self, key: u32, change: MrChange) -> Result;
+
+    /// Takes a key back and unpins the pages.
+    fn remove_mr(&self, key: u32);
+
+    /// Makes a memory window, which is not bound, and returns its key.
+    fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32>;
+
+    /// Takes a memory window back; afterwards it opens nothing.
+    fn remove_mw(&self, key: u32);
+
+    /// Makes a completion queue of `depth` slots, a power of two. Its events go by `notifier`.
+    fn add_cq(&self, depth: u32, ring: CqRing, notifier: Arc<cq::Notifier>) -> Result<u32>;
+
+    /// Lets a completion queue go on with another ring, whose control words are those that it has, and returns the index
+    /// of the first completion there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if more completions are unread than the ring has slots.
+    fn resize_cq(&self, cqn: u32, depth: u32, ring: CqRing) -> Result<u32>;
+
+    /// Destroys a completion queue, which no queue pair uses any more.
+    fn remove_cq(&self, cqn: u32);
+
+    /// Makes a shared receive queue.
+    fn add_srq(&self, init: SrqInit) -> Result<u32>;
+
+    /// Sets the number of requests below which a shared receive queue tells, once.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no room for so many.
+    fn set_srq_limit(&self, number: u32, limit: u32) -> Result;
+
+    /// The sizes and the limit of a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such queue.
+    fn query_srq(&self, number: u32) -> Result<SrqInfo>;
+
+    /// Destroys a shared receive queue, which no queue pair uses any more.
+    fn remove_srq(&self, number: u32);
+
+    /// Makes a queue pair in state RESET.
+    fn add_qp(&self, init: QpInit<Self::Destination>) -> Result<QpId>;
+
+    /// The attributes of a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such queue pair.
+    fn query_qp(&self, qpn: u32) -> Result<QpInfo>;
+
+    /// A queue pair of a kernel user has new requests. Any context; the engine runs later, never in this call.
+    fn ring(&self, qpn: u32);
+
+    /// Destroys a queue pair.
+    fn remove_qp(&self, qpn: u32);
+}
