@@ -282,3 +282,91 @@ fn credits_come_by_themselves() {
     s.link.give(0, &[renewed]);
     assert_eq!(s.link.sent(0).len(), 1);
 }
+
+/// An atomic operation with the number of a read is no duplicate of it, whatever it looks like: nothing is answered, of
+/// that read or behind it.
+#[test]
+fn an_atomic_is_no_duplicate_of_a_read() {
+    let mut s = Scene::new();
+    let wrs = [s.read(1, 8), s.fetch_add(2)];
+    let requests = s.post(&wrs);
+    s.link.give(1, &requests);
+    assert_eq!(s.link.sent(1).len(), 2);
+    let before = s.memory[1].bytes(0, 64);
+    let mut atomic = requests[1].clone();
+    let at = core::mem::offset_of!(Bth, psn);
+    atomic.transport[at..at + 3].copy_from_slice(&requests[0].transport[at..at + 3]);
+    atomic.seal();
+    s.link.give(1, &[atomic]);
+    assert_eq!(s.link.sent(1), []);
+    let counters = s.link.worlds[1].engine.counters();
+    assert_eq!((counters.duplicates, counters.dropped), (1, 0));
+    assert_eq!(s.memory[1].bytes(0, 64), before);
+    // The atomic operation itself is answered again, and not carried out again.
+    s.link.give(1, &requests[1..]);
+    assert_eq!(
+        told(&s.link.sent(1)[0]),
+        (rc::ATOMIC_ACKNOWLEDGE, 1, Some(2))
+    );
+    assert_eq!(s.memory[1].bytes(0, 64), before);
+}
+
+/// What the peer is to be told stays, whatever comes of old requests until the host has room: a refusal, and an
+/// acknowledgement of more.
+#[test]
+fn duplicates_do_not_take_an_answer_back() {
+    let mut s = Scene::new();
+    s.post_recvs(4);
+    let wrs = [s.send(0), s.send(1), s.send(2)];
+    let requests = s.post(&wrs);
+    s.link.give(1, &requests[..2]);
+    assert_eq!(s.link.sent(1).len(), 1);
+
+    // One is missing, which is told later.
+    let mut ahead = requests[2].clone();
+    let at = core::mem::offset_of!(Bth, psn) + 2;
+    ahead.transport[at] = ahead.transport[at].wrapping_add(1);
+    ahead.seal();
+    s.link.worlds[1].host.busy = 1;
+    s.link.give(1, &[ahead]);
+    assert_eq!(s.link.sent(1), []);
+    s.link.give(1, &requests[..1]);
+    s.link.wait(50 * US);
+    let answers = s.link.sent(1);
+    let packet = Packet::parse(&answers[0].transport, answers[0].transport.len()).unwrap();
+    assert_eq!(packet.aeth().map(|aeth| aeth.syndrome), Some(0x60));
+    assert_eq!(told(&answers[0]).1, 2);
+
+    // It comes, so both are acknowledged later, and the first one comes once more.
+    s.link.worlds[1].host.busy = 1;
+    s.link.give(1, &requests[2..]);
+    assert_eq!(s.link.sent(1), []);
+    let mut first = requests[0].clone();
+    first.transport[8] &= !Bth::ACK_REQ;
+    first.seal();
+    s.link.give(1, &[first]);
+    s.link.wait(50 * US);
+    let answers: Vec<_> = s.link.sent(1).iter().map(told).collect();
+    assert_eq!(answers, [(rc::ACKNOWLEDGE, 3, Some(4))]);
+    assert_eq!(s.link.worlds[1].engine.counters().naks_sent, 1);
+}
+
+/// A read whose memory goes before its first answer is refused, and both queue pairs are in error.
+#[test]
+fn a_read_whose_memory_goes_is_refused() {
+    let mut s = Scene::new();
+    let read = s.read(1, 8);
+    let requests = s.post(&[read]);
+    s.link.worlds[1].host.busy = 1;
+    s.link.give(1, &requests);
+    assert_eq!(s.link.sent(1), []);
+    let key = s.memory[1].key;
+    s.link.worlds[1].engine.remove_mr(key).unwrap();
+    s.link.wait(50 * US);
+    let answers = s.link.sent(1);
+    assert_eq!(answers.len(), 1);
+    s.link.give(0, &answers);
+    s.link.sent(0);
+    assert_eq!(s.ended(), [(1, Status::RemoteAccess as u8)]);
+    s.link.worlds[1].state(&s.ends[1].qp, State::Err);
+}

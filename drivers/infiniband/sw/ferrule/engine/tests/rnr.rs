@@ -112,6 +112,30 @@ fn a_refusal_that_comes_twice_costs_one_retry() {
     assert_eq!(s.ended(), [Status::Success as u8]);
 }
 
+/// A number of retries that is set while the send queue is drained holds from the next request on.
+#[test]
+fn retries_may_be_set_while_the_queue_is_drained() {
+    let mut s = Scene::with_retries(1);
+    let world = &mut s.link.worlds[0];
+    world.to(&s.ends[0].qp, State::Sqd);
+    world.run();
+    let more = Modify {
+        rnr_retry: Some(3),
+        ..Modify::default()
+    };
+    world.modify(&s.ends[0].qp, &more).unwrap();
+    world.to(&s.ends[0].qp, State::Rts);
+    let mut sent = s.sends(1);
+    for _ in 0..4 {
+        assert_eq!((s.ended(), sent.len()), (vec![], 1));
+        let refusal = s.link.answers(1, &sent);
+        s.link.give(0, &refusal);
+        s.link.wait(WAIT);
+        sent = s.link.sent(0);
+    }
+    assert_eq!(s.ended(), [Status::RnrRetryExceeded as u8]);
+}
+
 /// One receive request comes while three SENDs wait, and the second one is refused once: by a host that
 /// keeps what is behind a refused packet, and by one that keeps nothing.
 #[test]

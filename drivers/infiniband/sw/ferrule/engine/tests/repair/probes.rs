@@ -202,3 +202,24 @@ fn no_probe_where_answers_vary() {
     // What takes longer may be lost.
     assert_ne!(probes(&mut s, [3 * MS]), 0);
 }
+
+/// Behind a part of a long read nothing is sent before its data are there, so nothing else would show that it was lost: a
+/// probe asks for it again soon.
+#[test]
+fn a_part_of_a_read_is_probed_for() {
+    let mut s = Scene::new(&[]);
+    probes(&mut s, [MS; 20]);
+    // More than one window.
+    let length = 256 * PACKET;
+    let [mine, theirs] = [0, 1].map(|i| s.link.worlds[i].mr(length as usize));
+    let read = Wr::read(2, &[mine.sge(0, length)], theirs.remote(0));
+    s.ends[0].qp.post_send(&read);
+    let lost = s.link.sent(0);
+    assert_eq!(lost.len(), 1);
+    let before = s.link.worlds[0].engine.counters().probes;
+    s.link.wait(5 * MS / 2);
+    s.link.sent(0);
+    assert_eq!(s.link.worlds[0].engine.counters().probes, before + 1);
+    s.settle();
+    s.ends[0].cq.expect(2, Status::Success);
+}

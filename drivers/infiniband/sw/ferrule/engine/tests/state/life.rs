@@ -2,7 +2,7 @@
 
 //! A context that ends, and objects that are in use.
 
-use ferrule_engine::{Error, State, Status};
+use ferrule_engine::{Error, Mw, MwType, State, Status};
 
 use crate::sim::*;
 
@@ -56,4 +56,25 @@ fn objects_in_use_are_kept() {
     let mr = w.mr(64);
     drop(w.engine.remove_mr(mr.key).unwrap());
     assert_eq!(w.engine.remove_mr(mr.key).err(), Some(Error::NotFound));
+}
+
+/// A table takes a chunk only when it is full: what comes beside it is handed back.
+#[test]
+fn a_chunk_too_many_comes_back() {
+    let mut w = World::new();
+    let Err(refused) = w.engine.add_mw(Box::new(Mw::new(1, MwType::Type1))) else {
+        panic!("an empty table has no room");
+    };
+    let Error::NeedChunk(need) = refused.error else {
+        panic!("{:?}", refused.error);
+    };
+    assert!(w.engine.add_chunk(need.allocate().unwrap()).is_none());
+    assert!(w.engine.add_chunk(need.allocate().unwrap()).is_some());
+    for _ in 0..64 {
+        assert!(w.engine.add_mw(Box::new(Mw::new(1, MwType::Type1))).is_ok());
+    }
+    assert!(w
+        .engine
+        .add_mw(Box::new(Mw::new(1, MwType::Type1)))
+        .is_err());
 }

@@ -231,6 +231,37 @@ proptest! {
     }
 }
 
+/// What is required, and one attribute more or less: each row of the table as it stands.
+#[test]
+fn each_attribute_is_where_the_table_has_it() {
+    for line in TABLE.lines().filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace();
+        let [service, from, to] = [(); 3].map(|()| words.next().unwrap());
+        let state = |name| STATES.iter().find(|(state, _)| *state == name).unwrap().1;
+        let (from, to) = (state(from), state(to));
+        for name in NAMES {
+            let mut w = World::new();
+            let Some(qp) = lead(&mut w, service, from) else {
+                continue;
+            };
+            let mut given = required(service, named(from), named(to));
+            match given.iter().position(|other| *other == name) {
+                Some(place) => drop(given.remove(place)),
+                None => given.push(name),
+            }
+            let is_valid = table_allows(service, from, to, &given);
+            let migrates = matches!(name, "ALT_PATH" | "MIGRATION");
+            let expected = match (is_valid, migrates) {
+                (false, _) => Err(Error::Invalid),
+                (true, true) => Err(Error::NotSupported),
+                (true, false) => Ok(()),
+            };
+            let result = w.modify(&qp, &change(Some(to), from, &given));
+            assert_eq!(result, expected, "{line}: {name}");
+        }
+    }
+}
+
 #[test]
 fn query_answers_what_was_set() {
     let mut w = World::new();
