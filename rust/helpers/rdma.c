@@ -30,6 +30,12 @@ int ferrule_helper_ib_no_udata_io(struct ib_udata *udata)
 	return ib_no_udata_io(udata);
 }
 
+int ferrule_helper__uverbs_copy_from(void *to, const struct uverbs_attr_bundle *attrs_bundle,
+				     size_t idx, size_t size)
+{
+	return _uverbs_copy_from(to, attrs_bundle, idx, size);
+}
+
 bool ferrule_helper_ib_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);

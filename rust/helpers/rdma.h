@@ -15,6 +15,8 @@ struct ib_ucontext *ferrule_helper_rdma_udata_to_ucontext(struct ib_udata *udata
 int ferrule_helper_ib_is_udata_in_empty(struct ib_udata *udata);
 int ferrule_helper_ib_respond_empty_udata(struct ib_udata *udata);
 int ferrule_helper_ib_no_udata_io(struct ib_udata *udata);
+int ferrule_helper__uverbs_copy_from(void *to, const struct uverbs_attr_bundle *attrs_bundle,
+				     size_t idx, size_t size);
 bool ferrule_helper_ib_device_try_get(struct ib_device *dev);
 enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev);
 enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);

@@ -19,6 +19,12 @@ use net_ext::{
     NetDevice, //
 };
 use rdma::{
+    method::{
+        Attr,
+        Attrs,
+        Definition,
+        Method, //
+    },
     mmap::{
         Entry,
         Protection, //
@@ -45,7 +51,8 @@ impl Driver for Loop {
     const ID: u32 = 0x4c4f_4f50; // "LOOP"
     const NAME: &'static CStr = c"loop";
     const ABI_VERSION: u32 = 1;
-    const KICK_METHOD: Option<u16> = Some(1 << 12);
+    const METHODS: &'static [&'static Definition<Self>] =
+        &[&Definition::of::<Kick>(), &Definition::of::<Scale>()];
 
     type Data = Arc<Table>;
     type Ucontext = Context;
@@ -99,11 +106,45 @@ impl ucontext::Operations for Context {
         let queues = new_mutex!(KVec::new(), "Context");
         Ok(Context(Arc::pin_init(queues, GFP_KERNEL)?))
     }
+}
 
-    fn kick(ctx: &rdma::Ucontext<Loop>) -> Result {
+/// A method without attributes: serves the context's queue pairs.
+struct Kick;
+
+impl Method for Kick {
+    type Driver = Loop;
+
+    const ID: u16 = 1 << 12;
+
+    fn call(ctx: &rdma::Ucontext<Loop>, _attrs: &Attrs<'_>) -> Result {
         let queues = ctx.0.lock();
         let mut queues = queues.iter();
         queues.try_for_each(|queue| queue.serve(ctx.device()))
+    }
+}
+
+/// A method with attributes: some bytes, each of them times a factor, which is 2 if there is none.
+struct Scale;
+
+impl Scale {
+    const FACTOR: Attr = Attr::input::<u8>(Attr::DRIVER);
+    const FROM: Attr = Attr::input::<[u8; 16]>(Attr::DRIVER + 1);
+    const TO: Attr = Attr::output::<[u8; 16]>(Attr::DRIVER + 30);
+}
+
+impl Method for Scale {
+    type Driver = Loop;
+
+    const ID: u16 = (1 << 12) + 1;
+    const ATTRS: &'static [&'static Attr] = &[&Self::FACTOR, &Self::FROM, &Self::TO];
+
+    fn call(_ctx: &rdma::Ucontext<Loop>, attrs: &Attrs<'_>) -> Result {
+        let factor = match attrs.read::<u8>(&Self::FACTOR) {
+            Err(ENOENT) => 2,
+            factor => factor?,
+        };
+        let from: [u8; 16] = attrs.read(&Self::FROM)?;
+        attrs.write(&Self::TO, &from.map(|byte| byte.wrapping_mul(factor)))
     }
 }
 

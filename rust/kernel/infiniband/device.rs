@@ -25,13 +25,13 @@ use crate::{
         GidType,
         HeldGidAttr, //
     },
-    kick::Kick,
     module::this_module,
     object::{
         impl_object,
         Object, //
     },
     port::PORT,
+    uapi::Tree,
     Driver,
     Gid,
     GidAttr, //
@@ -43,8 +43,8 @@ pub(crate) mod verbs;
 pub(crate) struct Extra {
     /// The driver.
     driver: TypeId,
-    /// The place for the description of the kick, which is written if the driver has one.
-    pub(crate) kick: Kick,
+    /// The description of the driver's methods.
+    pub(crate) methods: Tree,
 }
 
 impl Extra {
@@ -52,7 +52,7 @@ impl Extra {
     pub(crate) fn new<D: Driver>() -> Self {
         Extra {
             driver: TypeId::of::<D>(),
-            kick: Kick::undescribed(),
+            methods: Tree::empty(),
         }
     }
 

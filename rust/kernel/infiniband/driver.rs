@@ -19,6 +19,7 @@ use crate::{
     ah,
     cq,
     device,
+    method,
     mr,
     mw,
     pd,
@@ -123,9 +124,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     const NAME: &'static CStr;
     /// The version of what the driver and its library in user space say to each other.
     const ABI_VERSION: u32;
-    /// A method of `UVERBS_OBJECT_DEVICE`, without attributes, that runs
-    /// [`ucontext::Operations::kick`].
-    const KICK_METHOD: Option<u16> = None;
+    /// Methods of the device file beside the core's own.
+    const METHODS: &'static [&'static method::Definition<Self>] = &[];
     /// The counters of a port, of which [`read_counters`](Self::read_counters) tells the values.
     const COUNTERS: &'static [stats::Counter] = &[];
 

@@ -6,7 +6,6 @@ use core::ptr::NonNull;
 
 use kernel::{
     error::{
-        from_err_ptr,
         from_result,
         VTABLE_DEFAULT_ERROR, //
     },
@@ -54,16 +53,6 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// The device goes while the program lives on. The context's objects are gone already.
     fn disassociate(_context: &Ucontext<Self::Driver>) {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
-    /// The method [`Driver::KICK_METHOD`]. In process context. Its work must be bounded, for
-    /// nothing but the device's removal waits for it, and other commands run at the same time.
-    ///
-    /// # Errors
-    ///
-    /// Any error is the program's answer.
-    fn kick(_context: &Ucontext<Self::Driver>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 }
@@ -198,25 +187,4 @@ pub(crate) unsafe extern "C" fn disassociate_callback<D: Driver>(raw: *mut bindi
     if D::Ucontext::HAS_DISASSOCIATE {
         D::Ucontext::disassociate(context);
     }
-}
-
-/// The method [`Driver::KICK_METHOD`], which has no attributes.
-///
-/// # Safety
-///
-/// `attrs` belongs to a command for a device of the driver `D`. The core holds the device's
-/// `disassociate_srcu`.
-pub(crate) unsafe extern "C" fn kick_callback<D: Driver>(
-    attrs: *mut bindings::uverbs_attr_bundle,
-) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function. A command belongs to an open file.
-        let context = from_err_ptr(unsafe {
-            bindings::ib_uverbs_get_ucontext_file((*attrs).__bindgen_anon_1.hdr.ufile)
-        })?;
-        // SAFETY: The file has a context, which is alive: it is published when it is complete, the
-        // file is open, and disassociation waits for the SRCU that is held.
-        D::Ucontext::kick(unsafe { Ucontext::from_raw(context) })?;
-        Ok(0)
-    })
 }

@@ -25,7 +25,6 @@ use crate::{
         Extra,
         Info, //
     },
-    kick::Kick,
     link::{
         link_ops,
         Offered, //
@@ -33,7 +32,7 @@ use crate::{
     object::Object,
     ops::device_ops,
     port::PORT,
-    ucontext,
+    uapi::Tree,
     Device,
     Driver, //
 };
@@ -107,9 +106,9 @@ impl<D: Driver> UnregisteredDevice<D> {
             (*dev).link_ops = link_ops::<D>();
             // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
             (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
-            if let Some(method) = D::KICK_METHOD {
-                let kick = &raw const (*Object::extra_ptr(this)).kick;
-                (*dev).driver_def = Kick::describe(kick, method, ucontext::kick_callback::<D>);
+            if !D::METHODS.is_empty() {
+                let methods = &raw const (*Object::extra_ptr(this)).methods;
+                (*dev).driver_def = Tree::describe::<D>(methods);
             }
         }
         // INVARIANT: All is set, and the device is in no list. It refers to this namespace, or to the first.

@@ -2,12 +2,18 @@
 
 //! User contexts: an open device file, with its doorbells.
 
+use core::marker::PhantomData;
+
 use ferrule_engine::{
     abi,
     ContextId, //
 };
 use kernel::prelude::*;
 use rdma::{
+    method::{
+        Attrs,
+        Method, //
+    },
     mmap::{
         Entry,
         Protection, //
@@ -23,7 +29,10 @@ use crate::{
         Commands, //
     },
     verbs::{
-        abi::AllocUcontextResp,
+        abi::{
+            AllocUcontextResp,
+            METHOD_KICK, //
+        },
         Ferrule, //
     },
 };
@@ -74,8 +83,17 @@ impl<B: Backend> ucontext::Operations for Context<B> {
     }
 
     fn disassociate(_ctx: &Ucontext<Ferrule<B>>) {}
+}
 
-    fn kick(ctx: &Ucontext<Ferrule<B>>) -> Result {
+/// `FERRULE_METHOD_KICK`. It has no attributes, and so costs as little as a command can.
+pub(crate) struct Kick<B>(PhantomData<fn() -> B>);
+
+impl<B: Backend> Method for Kick<B> {
+    type Driver = Ferrule<B>;
+
+    const ID: u16 = METHOD_KICK;
+
+    fn call(ctx: &Ucontext<Ferrule<B>>, _attrs: &Attrs<'_>) -> Result {
         ctx.commands.kick(ctx.id)
     }
 }

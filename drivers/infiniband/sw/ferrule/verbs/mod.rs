@@ -32,6 +32,7 @@ use net_ext::{
     NetDevice, //
 };
 use rdma::{
+    method,
     port,
     stats::Counter,
     Device,
@@ -49,7 +50,8 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     const ID: u32 = abi::DRIVER_ID;
     const NAME: &'static CStr = c"ferrule";
     const ABI_VERSION: u32 = abi::ABI_VERSION;
-    const KICK_METHOD: Option<u16> = Some(abi::METHOD_KICK);
+    const METHODS: &'static [&'static method::Definition<Self>] =
+        &[&method::Definition::of::<context::Kick<B>>()];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
 
     type Data = B;

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Methods of the device file that a driver has beside the core's own (`RDMA_VERBS_IOCTL`).
+
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
+
+use kernel::{
+    error::{
+        from_err_ptr,
+        from_result,
+        to_result, //
+    },
+    prelude::*, //
+};
+use zerocopy::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
+
+use crate::{
+    bindings,
+    Driver,
+    Ucontext, //
+};
+
+/// A method of the object `UVERBS_OBJECT_DEVICE`, which programs call by its number. It takes no object, so its context is
+/// all that it is about.
+///
+/// # Examples
+///
+/// ```ignore
+/// struct Square;
+///
+/// impl Square {
+///     const NUMBER: Attr = Attr::input::<u32>(Attr::DRIVER);
+///     const RESULT: Attr = Attr::output::<u64>(Attr::DRIVER + 1);
+/// }
+///
+/// impl Method for Square {
+///     type Driver = Loop;
+///
+///     const ID: u16 = 1 << 12;
+///     const ATTRS: &'static [&'static Attr] = &[&Self::NUMBER, &Self::RESULT];
+///
+///     fn call(_context: &Ucontext<Loop>, attrs: &Attrs<'_>) -> Result {
+///         let number = u64::from(attrs.read::<u32>(&Self::NUMBER)?);
+///         attrs.write(&Self::RESULT, &(number * number))
+///     }
+/// }
+///
+/// impl rdma::Driver for Loop {
+///     const METHODS: &'static [&'static Definition<Self>] = &[&Definition::of::<Square>()];
+///     // …
+/// }
+/// ```
+pub trait Method: 'static {
+    /// The driver.
+    type Driver: Driver;
+
+    /// The number. Those of drivers begin at `1 << UVERBS_ID_NS_SHIFT`, which is 4096.
+    const ID: u16;
+
+    /// The attributes that a program may give. A command with any other is refused with `EPROTONOSUPPORT`.
+    const ATTRS: &'static [&'static Attr] = &[];
+
+    /// Carries the method out. Process context. Its work must be bounded, for the device's removal waits for it, and other
+    /// commands of the context run at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer.
+    fn call(context: &Ucontext<Self::Driver>, attrs: &Attrs<'_>) -> Result;
+}
+
+/// The description of an attribute: a value of one size that a program gives, or that it gets.
+#[repr(transparent)]
+pub struct Attr(bindings::uverbs_attr_def);
+
+impl Attr {
+    /// The first number that an attribute of a driver may have (`1 << UVERBS_ID_NS_SHIFT`); there are 31.
+    pub const DRIVER: u16 = 1 << bindings::UVERBS_ID_NS_SHIFT;
+    const NUMBERS: u16 = 31;
+
+    /// A value that the program gives.
+    #[inline(always)]
+    pub const fn input<T: FromBytes>(id: u16) -> Self {
+        Self::new(
+            id,
+            bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_IN,
+            size_of::<T>(),
+        )
+    }
+
+    /// A value that the program gets.
+    #[inline(always)]
+    pub const fn output<T: IntoBytes + Immutable>(id: u16) -> Self {
+        Self::new(
+            id,
+            bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_OUT,
+            size_of::<T>(),
+        )
+    }
+
+    #[inline(always)]
+    const fn new(id: u16, kind: u32, size: usize) -> Self {
+        build_assert!(id >= Self::DRIVER && id - Self::DRIVER < Self::NUMBERS);
+        build_assert!(size > 0 && size <= u16::MAX as usize);
+        let size = size as u16;
+        // SAFETY: All zeroes are a valid value: numbers, and pointers that may be null.
+        let mut def: bindings::uverbs_attr_def = unsafe { MaybeUninit::zeroed().assume_init() };
+        def.id = id;
+        def.attr.type_ = kind as u8;
+        // `len` and `min_len` of the variant `ptr`, which has no other fields.
+        def.attr.u.bindgen_union_field = [size; 2];
+        Attr(def)
+    }
+}
+
+/// The attributes that a program has given.
+pub struct Attrs<'a>(
+    NonNull<bindings::uverbs_attr_bundle>,
+    PhantomData<&'a bindings::uverbs_attr_bundle>,
+);
+
+impl Attrs<'_> {
+    /// Reads a value that the program gives.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it has not given it, `EINVAL` if it has another size, `EFAULT`.
+    pub fn read<T: FromBytes>(&self, attr: &Attr) -> Result<T> {
+        let mut value = MaybeUninit::<T>::zeroed();
+        // SAFETY: The command is alive as long as this, and the number is one that attributes may have
+        // (`Attr::new`). No more is written than the size of the value.
+        to_result(unsafe {
+            bindings::_uverbs_copy_from(
+                value.as_mut_ptr().cast(),
+                self.0.as_ptr(),
+                attr.0.id.into(),
+                size_of::<T>(),
+            )
+        })?;
+        // SAFETY: All bytes are initialised, by zeroes at least, and any bytes are a valid value.
+        Ok(unsafe { value.assume_init() })
+    }
+
+    /// Writes a value that the program gets.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it has not asked for it, `EFAULT`.
+    pub fn write<T: IntoBytes + Immutable>(&self, attr: &Attr, value: &T) -> Result {
+        let bytes = value.as_bytes();
+        // SAFETY: The command is alive as long as this, and the number is one that attributes may have
+        // (`Attr::new`). No more is read than there are bytes.
+        to_result(unsafe {
+            bindings::uverbs_copy_to(
+                self.0.as_ptr(),
+                attr.0.id.into(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+            )
+        })
+    }
+}
+
+/// The description of a method, for [`Driver::METHODS`].
+#[repr(transparent)]
+pub struct Definition<D>(bindings::uverbs_method_def, PhantomData<fn(D)>);
+
+impl<D: Driver> Definition<D> {
+    /// That of `M`.
+    #[inline(always)]
+    pub const fn of<M: Method<Driver = D>>() -> Self {
+        build_assert!(M::ID >= Attr::DRIVER);
+        // `Attr` is transparent, and a reference to one that always lives is a pointer that may be read. With no attributes
+        // there is nothing to point to, but null would mean no method, and a slice is never null.
+        let attrs = M::ATTRS;
+        Definition(
+            bindings::uverbs_method_def {
+                id: M::ID,
+                flags: 0,
+                num_attrs: attrs.len(),
+                attrs: attrs.as_ptr().cast(),
+                handler: Some(callback::<M>),
+            },
+            PhantomData,
+        )
+    }
+}
+
+/// The handler of a method.
+///
+/// # Safety
+///
+/// `attrs` belongs to a command for a device of the method's driver. The core holds the device's `disassociate_srcu`.
+unsafe extern "C" fn callback<M: Method>(attrs: *mut bindings::uverbs_attr_bundle) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function. A command belongs to an open file.
+        let context = from_err_ptr(unsafe {
+            bindings::ib_uverbs_get_ucontext_file((*attrs).__bindgen_anon_1.hdr.ufile)
+        })?;
+        // SAFETY: The file has a context, which is alive: it is published when it is complete, the
+        // file is open, and disassociation waits for the SRCU that is held.
+        let context = unsafe { Ucontext::<M::Driver>::from_raw(context) };
+        let attrs = Attrs(NonNull::new(attrs).ok_or(EINVAL)?, PhantomData);
+        M::call(context, &attrs)?;
+        Ok(0)
+    })
+}
