@@ -246,6 +246,7 @@ int main(int argc, char **argv)
 		{ "wrong_key", wrong_key },
 		{ "mappings", mappings },
 		{ "udata", udata },
+		{ "methods", methods },
 		{ "links", links, 60 },
 		{ "link_deleted", link_deleted },
 		{ "netdev_gone", netdev_gone },

@@ -66,4 +66,7 @@ void destroy_objects(struct loop *l);
 int kick(struct loop *l);
 void *map(struct loop *l, uint64_t offset, size_t len, int prot);
 
+/* A case: a method of the driver that has attributes. */
+void methods(void);
+
 #endif /* TESTS_RDMA_LOOP_H */
