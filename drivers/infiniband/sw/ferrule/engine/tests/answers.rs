@@ -370,3 +370,35 @@ fn a_read_whose_memory_goes_is_refused() {
     assert_eq!(s.ended(), [(1, Status::RemoteAccess as u8)]);
     s.link.worlds[1].state(&s.ends[1].qp, State::Err);
 }
+
+/// Data with the number of a request that gets none, or gets other data, go nowhere.
+#[test]
+fn data_for_a_request_that_gets_none_are_dropped() {
+    let s = Scene::new();
+    let wrs = [s.read(9, 8), s.fetch_add(8)];
+    let mut other = Scene::new();
+    let requests = other.post(&wrs);
+    other.link.give(1, &requests);
+    let [read, atomic] = &other.link.sent(1)[..] else {
+        panic!("two responses");
+    };
+    // A SEND, and then each of the two kinds of data with the number of the other.
+    for (wr, response) in [
+        (s.send(1), read),
+        (s.send(1), atomic),
+        (s.read(1, 8), atomic),
+        (s.fetch_add(1), read),
+    ] {
+        let mut s = Scene::new();
+        let request = s.post(&[wr]);
+        let before = s.memory[0].bytes(0, 200);
+        let mut strange = response.clone();
+        let at = core::mem::offset_of!(Bth, psn);
+        strange.transport[at..at + 3].copy_from_slice(&request[0].transport[at..at + 3]);
+        strange.seal();
+        s.link.give(0, &[strange]);
+        assert_eq!(s.link.worlds[0].engine.counters().dropped, 1);
+        assert_eq!(s.memory[0].bytes(0, 200), before);
+        assert_eq!(s.ended(), []);
+    }
+}

@@ -54,6 +54,20 @@ fn doorbell_rung_again_before_it_is_taken_is_one_doorbell() {
     assert_eq!(cq.drain().len(), 5);
 }
 
+/// A queue pair that is made in a word of doorbells forgets nothing that others there have rung.
+#[test]
+fn a_new_queue_pair_forgets_no_doorbell_of_another() {
+    let mut w = World::new();
+    let cq = w.cq(16);
+    let qp = w.qp(&cq, &cq);
+    w.connect(&qp, &qp);
+    w.run();
+    qp.post_send(&Wr::write(1, &[], (0, 0)));
+    let _next = w.qp(&cq, &cq);
+    w.run();
+    cq.expect(1, Status::Success);
+}
+
 #[test]
 fn nobody_rings_for_another() {
     let mut w = World::new();

@@ -63,6 +63,18 @@ impl Flow {
     }
 }
 
+/// Delay counts, too, where few packets are in flight; without any they tell of the least round trip alone.
+#[test]
+fn a_quiet_connection_hears_of_delay() {
+    for (rtt, late) in [(BASE, 0), (2 * BASE, 0), (LONG, 1)] {
+        let mut flow = Flow::new(32);
+        flow.now += rtt;
+        let path = flow.one.path(&mut flow.paths, &PEER, flow.now).unwrap();
+        flow.one.on_rtt(path, rtt, 1, flow.now);
+        assert_eq!(flow.one.late, late);
+    }
+}
+
 #[test]
 fn without_delay_the_window_grows() {
     // A small window by half a packet each round trip, a larger one by a sixteenth.

@@ -2,6 +2,7 @@
 
 //! Only what was lost is sent again, or asked for again.
 
+use ferrule_engine::abi::{wr_flags, wr_opcode};
 use ferrule_engine::packet::opcode::rc;
 use ferrule_engine::packet::Bth;
 use ferrule_engine::{State, Status};
@@ -214,5 +215,33 @@ fn a_read_asked_for_again_may_find_its_memory_gone() {
     s.ends[0].cq.expect(2, Status::Success);
     for (world, end) in s.link.worlds.iter_mut().zip(&s.ends) {
         world.state(&end.qp, State::Rts);
+    }
+}
+
+/// A request that is sent again is copied out of its slot again. If the program has changed it meanwhile, so that its
+/// packets would be others, it ends with an error. Where its bytes lie may change, as the bytes may.
+#[test]
+fn a_slot_that_changes_is_not_sent_again() {
+    const BAD: [Status; 2] = [Status::LocalOperation, Status::Flushed];
+    const GOOD: [Status; 2] = [Status::Success; 2];
+
+    let changes: [(fn(&mut Wr), _); 4] = [
+        (|wr| wr.opcode = wr_opcode::SEND, BAD),
+        (|wr| wr.flags ^= wr_flags::SOLICITED, BAD),
+        (|wr| wr.sges[0].1 += 1, BAD),
+        (|wr| wr.sges[0].0 += 8, GOOD),
+    ];
+    for (change, expected) in changes {
+        let mut s = Scene::new(&[]);
+        let mut wr = s.write(1, 0, 8);
+        s.ends[0].qp.post_send(&wr);
+        // The engine has another request at hand then, and copies the first one again.
+        s.ends[0].qp.post_send(&s.write(2, 0, 8));
+        assert_eq!(s.link.sent(0).len(), 2);
+        change(&mut wr);
+        s.ends[0].qp.fill_send(0, &wr);
+        s.link.settle();
+        let ended: Vec<_> = s.ends[0].cq.drain().iter().map(|wc| wc.status).collect();
+        assert_eq!(ended, expected.map(|status| status as u8));
     }
 }

@@ -209,6 +209,19 @@ fn no_probe_where_answers_vary() {
 fn a_part_of_a_read_is_probed_for() {
     let mut s = Scene::new(&[]);
     probes(&mut s, [MS; 20]);
+    // Behind a short one more would be sent.
+    let before = s.link.worlds[0].engine.counters().probes;
+    let [mine, theirs] = &s.memory;
+    s.ends[0]
+        .qp
+        .post_send(&Wr::read(1, &[mine.sge(0, 8)], theirs.remote(0)));
+    assert_eq!(s.link.sent(0).len(), 1);
+    s.link.wait(5 * MS / 2);
+    s.link.sent(0);
+    assert_eq!(s.link.worlds[0].engine.counters().probes, before);
+    s.settle();
+    s.ends[0].cq.expect(1, Status::Success);
+    probes(&mut s, [MS; 20]);
     // More than one window.
     let length = 256 * PACKET;
     let [mine, theirs] = [0, 1].map(|i| s.link.worlds[i].mr(length as usize));
