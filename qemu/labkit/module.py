@@ -63,7 +63,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                 frames.check(step.title, tree.output(words, [(directory, "/module")]))
 
     inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
-              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 1}
+              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 2}
     what = "clippy on the module" if clippy else "building the module"
     return cache.entry(flavour, inputs, f"{what} for Linux {target.release}", build, keep=10)
 
@@ -100,7 +100,9 @@ def for_kernel(target: kernel.Kernel, name: str) -> Path:
 
 def make_words(target: kernel.Kernel) -> list:
     """kbuild's command for the checkout's modules, in the build tree."""
-    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", *target.make_words]
+    # A module that panics tells where, and that is a place in the source rather than on this machine.
+    anywhere = f"KRUSTFLAGS=--remap-path-prefix={tree.CHECKOUT}/="
+    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", anywhere, *target.make_words]
 
 
 def snapshot(files: list[Path], work: Path) -> None:

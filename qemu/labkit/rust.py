@@ -106,7 +106,7 @@ def _for_rustdoc(crate: Crate) -> list[str]:
     for word in words:
         if word in ("--out-dir", "--crate-name", "--env-set"):
             next(words)
-        elif not word.startswith(("--emit", "-Zbinary_dep_depinfo", "-Wunreachable_pub")):
+        elif not word.startswith(("--emit", "-Zbinary_dep_depinfo", "-Wunreachable_pub", "--remap-path-prefix")):
             kept.append(word)
     return ["--crate-name", crate.name, *kept]
 
