@@ -5,8 +5,8 @@ LAB := qemu/lab
 DEVICE ?= ferrule
 KERNEL ?= stock
 
-.PHONY: all help module provider programs run shell test test-debug test-long bench study fuzz \
-	clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
+.PHONY: all help module provider programs deb run shell test test-debug test-long test-packages bench study \
+	fuzz clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
 
 ifdef KDIR
 
@@ -54,6 +54,7 @@ help:
 	@echo '  all (default)    the module and the provider, into build/'
 	@echo '  all KDIR=DIR     the module for the kernel whose build directory is DIR, with the compilers of this machine'
 	@echo '  modules_install  the module into /lib/modules (below INSTALL_MOD_PATH), for its kernel; KDIR= as above'
+	@echo '  deb              Debian packages of both, into build/deb/ (see qemu/packaging/README.md)'
 	@echo '  clean            remove what was built (the cache stays: see qemu/lab clean)'
 	@echo
 	@echo 'Run'
@@ -66,6 +67,7 @@ help:
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
 	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
 	@echo '  test-long        both with their full numbers of rounds'
+	@echo '  test-packages    Debian packages: installed, upgraded and removed in guests'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
 	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets)'
@@ -82,6 +84,9 @@ provider:
 programs:
 	$(LAB) build tests
 
+deb:
+	$(LAB) deb
+
 run:
 	$(LAB) run --device $(DEVICE) --kernel $(KERNEL) -- /ferrule/tests/guest/demo.sh
 
@@ -96,6 +101,9 @@ test-debug: programs
 
 test-long: programs
 	tests/run --long --kernel stock --kernel debug $(TESTFLAGS)
+
+test-packages: programs
+	tests/run --long --kernel stock --only 'packages*' $(TESTFLAGS)
 
 bench: programs
 	tests/bench/bench $(BENCHFLAGS)

@@ -11,6 +11,7 @@ kernel    which kernel, its image and modules, its source, and KDIR
 debug     the kernel that watches
 module    ferrule.ko and the other modules of the checkout
 provider  libferrule, inside an rdma-core tree
+packages  Debian packages of these
 programs  the programs of tests/ that run in guests
 rust      rustfmt, rustdoc, rust-analyzer
 image     what a guest boots: its root image and its initramfs

@@ -3,13 +3,15 @@
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from . import accel, archive, cache, debian, debug, guest, image, kernel, module, programs, provider, rust, tree, unsound
+from . import (accel, archive, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
+               unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -23,6 +25,7 @@ SYNOPSIS
     qemu/lab build [OPTION…] [WHAT…]         build the module, the provider, the test programs
     qemu/lab install [--kernel KERNEL] [ROOT]
                                              install the module
+    qemu/lab deb   [OPTION…]                 make Debian packages of module and provider
     qemu/lab exec  [OPTION…] -- CMD [ARG…]   run a program in the build tree, at the checkout
     qemu/lab rust  fmt|doc|analyzer|unsound  rustfmt, rustdoc, rust-analyzer's project file, and what must not compile
     qemu/lab setup [--refresh]               make all that the other commands need
@@ -91,6 +94,12 @@ def parser() -> Parser:
                               description="Installs ferrule.ko into ROOT/lib/modules/RELEASE/updates of its kernel.")
     sub.add_argument("root", nargs="?", metavar="ROOT", type=Path, default=Path("/"), help="default: /")
     sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock", help="the kernel that the module is for")
+
+    sub = commands.add_parser("deb", help="make Debian packages", allow_abbrev=False,
+                              description="Makes the Debian packages that qemu/packaging describes, into DIR.")
+    sub.add_argument("--output", metavar="DIR", type=Path, default=programs.BUILD / "deb",
+                     help="the directory for the packages, in the place of those that it has (default: build/deb)")
+    sub.add_argument("--version", metavar="VERSION", help="as if this were the driver's version, to try upgrades")
 
     sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
                               description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
@@ -290,6 +299,19 @@ def install(options: argparse.Namespace) -> int:
     return 0
 
 
+def deb(options: argparse.Namespace) -> int:
+    if options.version is not None and not re.fullmatch(r"\d[0-9a-z.+~]*", options.version):
+        raise UsageError(f"--version: {options.version!r} is no version of a package")
+    made = packages.build(options.version)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for old in options.output.glob("*.deb"):
+        old.unlink()
+    for package in sorted(made.glob("*.deb")):
+        shutil.copy(package, options.output)
+        say(f"{options.output / package.name}")
+    return 0
+
+
 def execute(options: argparse.Namespace) -> int:
     binds = [] if options.kernel == "none" else the_kernel(options.kernel).binds
     words = tree.command(options.argv, binds, tree.CHECKOUT)
@@ -332,5 +354,5 @@ def rust_tools(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "shell": run, "build": build, "install": install, "exec": execute, "rust": rust_tools, "setup": setup,
-            "clean": clean}
+COMMANDS = {"run": run, "shell": run, "build": build, "install": install, "deb": deb, "exec": execute, "rust": rust_tools,
+            "setup": setup, "clean": clean}

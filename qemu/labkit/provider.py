@@ -38,6 +38,11 @@ def source() -> Path:
     return cache.entry("rdma-core", inputs, "fetching the source of rdma-core", build) / "src"
 
 
+def version() -> str:
+    """The version of rdma-core that the provider is for."""
+    return re.search(r'^set\(PACKAGE_VERSION "([\d.]+)"\)', (source() / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
+
+
 def build() -> Path:
     """The directory with libferrule-rdmavN.so and ferrule.driver; compiles what has changed."""
     return _build("provider", "building the provider", r"lib/libferrule-rdmav\d+\.so",

@@ -18,6 +18,10 @@ PACKAGES = """
     qemu-system-x86 rust-clippy rust-src rustc rustfmt xz-utils zstd
 """.split()
 
+# What makes Debian packages and judges them. They are a tree of their own, so that the one above stays the same, on which
+# every kernel and module depends; libibverbs1 tells dh_shlibdeps its version.
+PACKAGING = "debhelper dpkg-dev libibverbs1 lintian".split()
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Runs in a mount namespace of its own: $1 is the tree; then pairs of a path here and its path in the tree, an empty
@@ -48,6 +52,16 @@ def path() -> Path:
     return cache.entry("tree", inputs, "making the build tree (about 1 minute, 2 GB)", build) / "root"
 
 
+def packaging() -> Path:
+    """The directory of the tree that makes Debian packages, made first where it is not there yet."""
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root", PACKAGING, step)
+
+    inputs = {"suite": debian.SUITE, "packages": PACKAGING, "layout": 1}
+    return cache.entry("packaging", inputs, "making the tree for packages (about 1 minute, 0.5 GB)", build) / "root"
+
+
 @functools.cache
 def _namespaces() -> tuple[str, ...]:
     """The words that enter the namespaces: root needs only a mount namespace, others a user namespace as well."""
@@ -65,8 +79,9 @@ def _namespaces() -> tuple[str, ...]:
                    "user.max_user_namespaces=10000, or run the lab as root")
 
 
-def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/") -> list[str]:
-    """The words that run `argv` as root in the build tree, with each (here, there) of `binds` visible there.
+def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/", root: Path | None = None) -> list[str]:
+    """The words that run `argv` as root in the build tree, or in the tree `root`, with each (here, there) of `binds`
+    visible there.
 
     The checkout and the cache's cargo directory are always there, under their own path and /cargo.
     """
@@ -76,7 +91,7 @@ def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/") -> list[
         if os.path.exists(file):
             pairs.append((os.path.realpath(file), file))
     flat = [str(word) for pair in pairs for word in pair]
-    return [*_namespaces(), "sh", "-c", ENTER, "enter", str(path()), *flat, "",
+    return [*_namespaces(), "sh", "-c", ENTER, "enter", str(root or path()), *flat, "",
             "/usr/bin/env", f"--chdir={cwd}", *map(str, argv)]
 
 
@@ -95,14 +110,14 @@ def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
 
 
 def run(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/",
-        env: dict[str, str] | None = None) -> None:
-    """Run a program in the build tree as part of a step.
+        env: dict[str, str] | None = None, root: Path | None = None) -> None:
+    """Run a program in the build tree, or in the tree `root`, as part of a step.
 
     Raises LabError when it fails.
     """
     step.note("+ " + " ".join(map(str, argv)))
     with step.log.open("ab") as out:
-        done = subprocess.run(command(argv, binds, cwd), stdin=subprocess.DEVNULL, stdout=out,
+        done = subprocess.run(command(argv, binds, cwd, root), stdin=subprocess.DEVNULL, stdout=out,
                               stderr=subprocess.STDOUT, env=environment(env))
     if done.returncode != 0:
         raise step.failed(f"{Path(str(argv[0])).name} ended with status {done.returncode}")

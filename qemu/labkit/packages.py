@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Debian packages of the module, of the provider, and of what goes with them (qemu/packaging has their description).
+
+The module and the provider are built as ever; dpkg-buildpackage puts them into packages, in a tree that has its tools.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from . import cache, kernel, module, provider, tree
+from .errors import LabError
+from .ui import Step
+
+PACKAGING = tree.CHECKOUT / "qemu/packaging"
+DRIVER = tree.CHECKOUT / "drivers/infiniband/sw/ferrule/ferrule.rs"
+INSIDE = "/build"
+
+# Where the sources are on this machine, which is nobody else's business.
+PLACES = [f"{tree.CHECKOUT}/{part}/".encode() for part in ("drivers", "include", "rust", "userspace-provider")]
+
+
+def driver_version(source: str) -> str:
+    """The version of the driver as its source has it: three parts of one number."""
+    found = re.search(r"^const VERSION: u64 = (0x[0-9a-fA-F_]+);", source, re.MULTILINE)
+    if not found:
+        raise LabError(f"{DRIVER} has no VERSION")
+    number = int(found[1], 16)
+    return f"{number >> 32}.{number >> 16 & 0xffff}.{number & 0xffff}"
+
+
+def changelog(text: str, version: str, other: str | None = None) -> str:
+    """The changelog for packages of a version, which its newest entry has to be about; with the version `other` in its
+    place, if there is one."""
+    newest = re.match(r"ferrule \(([^)]+)\)", text)
+    if not newest or newest[1] != version:
+        raise LabError(f"the driver's version is {version}, but the newest entry of qemu/packaging/debian/changelog is "
+                       f"about {newest[1] if newest else 'nothing'}")
+    return text if other is None else text.replace(f"({version})", f"({other})", 1)
+
+
+def bounds(version: str) -> str:
+    """The libibverbs that a provider fits which was built for this version of rdma-core: the interface between them is
+    private to a version, and Debian's symbols file tells only the number that a provider's file name has."""
+    return f"libibverbs1 (>= {version}), libibverbs1 (<< {int(version.split('.')[0]) + 1})"
+
+
+def build(version: str | None = None) -> Path:
+    """The directory with the packages for the stock kernel and for the next one; lintian has found no fault in them.
+
+    With `version`, as if that were the driver's, and without lintian: what an upgrade begins with.
+    """
+    entries = changelog((PACKAGING / "debian/changelog").read_text(), driver_version(DRIVER.read_text()), version)
+    kernels = {target.release: target for target in (kernel.stock(), kernel.following())}
+    modules = {release: module.build(target) for release, target in kernels.items()}
+    library = provider.build()
+    needs = bounds(provider.version())
+    tools = tree.packaging()
+
+    def build(directory: Path, step: Step) -> None:
+        source = directory / "source"
+        shutil.copytree(PACKAGING, source, ignore=shutil.ignore_patterns("README.md", "__pycache__"))
+        shutil.copytree(library, source / "provider", ignore=shutil.ignore_patterns(".*"))
+        debian = source / "debian"
+        (debian / "changelog").write_text(entries)
+        control = debian / "control"
+        control.write_text(control.read_text().replace("@LIBIBVERBS@", needs))
+        for release, made in modules.items():
+            (source / "modules" / release).mkdir(parents=True)
+            shutil.copy(made / "ferrule.ko", source / "modules" / release)
+            _describe_module(debian, kernels[release])
+        binds = [(directory, INSIDE)]
+        # Nothing is compiled here, so the compilers that dpkg asks for may be absent.
+        words = ["dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps"]
+        tree.run(step, words, binds, f"{INSIDE}/source", root=tools)
+        for file in debian.glob("*/usr/**/*"):
+            if file.is_file() and any(place in file.read_bytes() for place in PLACES):
+                raise step.failed(f"{file.relative_to(debian)} names directories of this machine")
+        if version is None:
+            changes = next(directory.glob("*.changes"))
+            words = ["lintian", "--allow-root", "--fail-on=error,warning", "--tag-display-limit=0", changes.name]
+            tree.run(step, words, binds, INSIDE, root=tools)
+        for rest in (*directory.glob("*.changes"), *directory.glob("*.buildinfo"), source):
+            cache.remove(rest)
+
+    inputs = {"packaging": cache.digest_files(PACKAGING, ["debian", "limits", "man", "systemd"]), "changelog": entries,
+              "modules": [(release, kernels[release].version, made.name) for release, made in modules.items()],
+              "provider": library.name, "needs": needs, "tree": tools.parent.name, "layout": 2}
+    return cache.entry("packages", inputs, "making the packages", build, keep=10)
+
+
+def _describe_module(debian: Path, target: kernel.Kernel) -> None:
+    """Add the package for a kernel to the description, whose modules.* are the same for every kernel."""
+    for template in sorted(debian.glob("modules.*")):
+        text = template.read_text().replace("@RELEASE@", target.release).replace("@KERNEL_VERSION@", target.version)
+        if template.suffix == ".control":
+            with (debian / "control").open("a") as control:
+                control.write(text)
+        else:
+            (debian / f"ferrule-modules-{target.release}{template.suffix}").write_text(text)

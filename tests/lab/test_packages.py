@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Unit tests of the packages' description (qemu/packaging, qemu/labkit/packages.py): versions, and manual pages that tell
+what is there."""
+
+import re
+import sys
+import unittest
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "qemu"))
+
+from labkit import cli, errors, packages
+
+DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
+
+
+def page(name: str) -> str:
+    """A manual page, with plain dashes."""
+    return (packages.PACKAGING / "man" / name).read_text().replace("\\-", "-")
+
+
+class Version(unittest.TestCase):
+    LOG = "ferrule (1.2.3) unstable; urgency=medium\n\n  * New (1.2.3).\n\nferrule (1.2.2) unstable\n"
+
+    def test_of_the_driver(self):
+        text = "/// Of 32, 16 and 16 bits.\nconst VERSION: u64 = 0x0000_0001_0002_0003;\n"
+        self.assertEqual(packages.driver_version(text), "1.2.3")
+        with self.assertRaises(errors.LabError):
+            packages.driver_version("const OTHER: u64 = 1;")
+
+    def test_the_changelog_is_of_the_driver(self):
+        version = packages.driver_version(packages.DRIVER.read_text())
+        packages.changelog((packages.PACKAGING / "debian/changelog").read_text(), version)
+
+    def test_a_changelog_of_another_version_is_refused(self):
+        with self.assertRaises(errors.LabError) as caught:
+            packages.changelog(self.LOG, "1.2.4")
+        self.assertIn("1.2.4", str(caught.exception))
+        self.assertIn("about 1.2.3", str(caught.exception))
+
+    def test_another_version_is_put_into_the_newest_entry_alone(self):
+        self.assertEqual(packages.changelog(self.LOG, "1.2.3", "0.9").count("0.9"), 1)
+        self.assertTrue(packages.changelog(self.LOG, "1.2.3", "0.9").startswith("ferrule (0.9) "))
+        self.assertEqual(packages.changelog(self.LOG, "1.2.3"), self.LOG)
+
+    def test_bounds(self):
+        self.assertEqual(packages.bounds("56.1"), "libibverbs1 (>= 56.1), libibverbs1 (<< 57)")
+
+    def test_on_the_command_line(self):
+        self.assertIsNone(cli.parse(["deb"]).version)
+        self.assertEqual(cli.parse(["deb", "--version", "0.0.9~1"]).version, "0.0.9~1")
+        for wrong in ("x", "1 2", "1/../2", ""):
+            with self.subTest(version=wrong), self.assertRaises(errors.UsageError):
+                cli.deb(cli.parse(["deb", "--version", wrong]))
+
+
+class ManualPages(unittest.TestCase):
+    def test_counters(self):
+        shown = re.findall(r'c"(\w+)":', (DRIVER / "soft/statistics.rs").read_text())
+        told = re.findall(r"^\.TP\n\.B (\w+)$", page("ferrule.4").split(".SH COUNTERS")[1].split(".SH ")[0], re.MULTILINE)
+        self.assertTrue(shown)
+        self.assertEqual(set(told), set(shown))
+        self.assertEqual(len(told), len(set(told)))
+
+    def test_tracepoints(self):
+        there = re.findall(r"^TRACE_EVENT\((\w+),", (DRIVER / "trace/ferrule_trace.h").read_text(), re.MULTILINE)
+        told = re.findall(r"^\.B (\w+)$", page("ferrule.4").split(".SH TRACEPOINTS")[1].split(".SH ")[0], re.MULTILINE)
+        self.assertTrue(there)
+        self.assertEqual(set(told), set(there))
+
+    def test_debugfs(self):
+        there = re.findall(r'_file\(c"(\w+)"', (DRIVER / "soft/debugfs.rs").read_text())
+        self.assertTrue(there)
+        self.assertEqual(set(re.findall(r"^\.I /sys/kernel/debug/ferrule/NAME/(\w+)$", page("ferrule.4"), re.MULTILINE)),
+                         set(there))
+
+    def test_commands_and_options_of_the_lab(self):
+        text = page("ferrule-lab.1")
+        told = set(re.findall(r"--[a-z][a-z-]*", text.split(".SH OPTIONS")[1].split(".SH ")[0]))
+        options = set()
+        for name, sub in cli.parser()._subparsers._group_actions[0].choices.items():
+            self.assertIn(f'"qemu/lab {name}"', text)
+            options |= {word for action in sub._actions for word in action.option_strings if word.startswith("--")}
+        self.assertEqual(told, options - {"--help"})
+
+    def test_environment_of_the_lab(self):
+        names = set(re.findall(r"FERRULE_[A-Z]+", cli.USAGE))
+        self.assertEqual(set(re.findall(r"FERRULE_[A-Z]+", page("ferrule-lab.1"))), names)
+
+
+if __name__ == "__main__":
+    unittest.main()
