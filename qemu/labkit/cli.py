@@ -305,7 +305,7 @@ def deb(options: argparse.Namespace) -> int:
     made = packages.build(options.version)
     options.output.mkdir(parents=True, exist_ok=True)
     for old in options.output.glob("*.deb"):
-        old.unlink()
+        old.unlink(missing_ok=True)
     for package in sorted(made.glob("*.deb")):
         shutil.copy(package, options.output)
         say(f"{options.output / package.name}")
