@@ -54,18 +54,24 @@ fn doorbell_rung_again_before_it_is_taken_is_one_doorbell() {
     assert_eq!(cq.drain().len(), 5);
 }
 
-/// A queue pair that is made in a word of doorbells forgets nothing that others there have rung.
+/// Queue pairs that are made forget nothing that another one has rung, in their own word of doorbells or in others.
 #[test]
-fn a_new_queue_pair_forgets_no_doorbell_of_another() {
+fn new_queue_pairs_forget_no_doorbell_of_another() {
     let mut w = World::new();
     let cq = w.cq(16);
-    let qp = w.qp(&cq, &cq);
+    let spec = QpSpec {
+        depth: 2,
+        ..QpSpec::default()
+    };
+    let qp = w.qp_with(&spec, &cq, &cq);
     w.connect(&qp, &qp);
     w.run();
-    qp.post_send(&Wr::write(1, &[], (0, 0)));
-    let _next = w.qp(&cq, &cq);
-    w.run();
-    cq.expect(1, Status::Success);
+    for wr_id in 0..3 {
+        qp.post_send(&Wr::write(wr_id, &[], (0, 0)));
+        let _more: Vec<_> = (0..64).map(|_| w.qp_with(&spec, &cq, &cq)).collect();
+        w.run();
+        cq.expect(wr_id, Status::Success);
+    }
 }
 
 #[test]
