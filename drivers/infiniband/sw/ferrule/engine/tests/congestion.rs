@@ -135,16 +135,20 @@ fn marks_are_answered_with_notifications() {
     let counters = *link.worlds[1].engine.counters();
     assert_eq!(counters.congestion_notifications_sent, 2);
     assert_eq!(counters.congestion_marks, 7);
-    // It goes to the queue pair that it names, and no other.
+    // It goes to the queue pair that it names, and no other, and from nobody but the peer.
     link.give(0, &[notification.clone()]);
     let mut stray = notification.clone();
     stray.transport[7] ^= 1;
     stray.seal();
-    link.give(0, &[stray]);
+    let mut strange = notification.clone();
+    strange.ip[23] ^= 1;
+    strange.seal();
+    link.give(0, &[stray, strange]);
     let counters = link.worlds[0].engine.counters();
-    assert_eq!(counters.congestion_notifications, 2);
+    assert_eq!(counters.congestion_notifications, 3);
     assert_eq!(counters.congestion_notifications_handled, 1);
     assert_eq!(counters.unknown_queue_pairs, 1);
+    assert_eq!(counters.misdirected, 1);
 }
 
 /// Marks on acknowledgements say nothing of requests.

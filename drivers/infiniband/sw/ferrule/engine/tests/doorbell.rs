@@ -139,6 +139,36 @@ fn own_context_is_served_first() {
     }
 }
 
+/// What is left of the caller's own doorbells is told, though no queue pair waits for a turn yet.
+#[test]
+fn doorbells_of_the_caller_that_are_left_are_told() {
+    let mut w = World::new();
+    let cq = w.cq(16);
+    let caller = w.context();
+    let spec = QpSpec {
+        depth: 2,
+        ..QpSpec::default()
+    };
+    let qps: Vec<_> = (0..200)
+        .map(|_| w.qp_in(Some(&caller), &spec, &cq, &cq))
+        .collect();
+    for qp in &qps {
+        w.connect(qp, qp);
+    }
+    w.run();
+    for qp in &qps {
+        qp.ring();
+    }
+    let few = Budget {
+        requests: 8,
+        ..PLENTY
+    };
+    let outcome = w.engine.run(&mut w.host, few, Some(caller.id));
+    assert!(outcome.first && outcome.more);
+    while w.engine.run(&mut w.host, few, Some(caller.id)).first {}
+    assert!(!w.engine.has_work());
+}
+
 /// Who runs the engine for a context alone does nothing for others, not even what waits already.
 #[test]
 fn one_context_is_served_alone() {
