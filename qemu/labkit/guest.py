@@ -76,8 +76,10 @@ class Node:
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
             # TSC is the host's clock, but its watchdog takes it for unstable when a processor has to wait for the host,
-            # and then the clock is the HPET, which is slow; at boot, Linux 7.2 may even wait for ever.
-            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40", "tsc=nowatchdog"]
+            # and then the clock is the HPET, which is slow; at boot, Linux 7.2 may even wait for ever. Nor like a timer
+            # that does not tick: Linux would panic at boot ("IO-APIC + timer doesn't work!").
+            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40", "tsc=nowatchdog",
+                       "no_timer_check"]
         if plan.share:
             append.append("lab.share")
         if not plan.tty:
