@@ -72,6 +72,9 @@ def format(check: bool) -> None:
     Raises LabError, with what would change, where something would.
     """
     files = [file for file in module.sources() if file.suffix == ".rs"]
+    # A program of the host's: no part of a module.
+    nic = (tree.CHECKOUT / "qemu/nic").rglob("*.rs")
+    files += [file for file in sorted(path.relative_to(tree.CHECKOUT) for path in nic) if "target" not in file.parts]
     target = kernel.stock()
     with Step("checking the format" if check else "formatting", cache.log_file("rustfmt")) as step:
         if files:

@@ -13,7 +13,7 @@ DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 
 # Each is a tree of modules: a crate, whose root is lib.rs, or a part of one.
 TREES = (DRIVER / "backend", DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
-         CHECKOUT / "rust/kernel/infiniband")
+         CHECKOUT / "rust/kernel/infiniband", CHECKOUT / "qemu/nic/src")
 
 # What may be imported from everywhere in a tree: a driver names each kind of object, and each kind names its driver.
 MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a client finds that asks as QEMU does.
+
+use std::os::fd::AsFd;
+
+use ferrule_nic::adapter::Adapter;
+use ferrule_nic::doorbells;
+use ferrule_nic::mapping::{sealed, Mapping};
+use ferrule_nic::registers::offset;
+use rustix::event::{eventfd, EventfdFlags};
+
+use crate::client::*;
+
+const PAGE: u64 = 4096;
+const COMMAND: u64 = 4;
+const DEVICE_CONTROL: u64 = 0x48;
+
+fn client() -> Client {
+    Client::new(Adapter::new("test").unwrap())
+}
+
+#[test]
+fn what_it_is_made_of() {
+    let mut client = client();
+    let info = client.call(GET_INFO, &words(&[16, 0, 0, 0]), &[]);
+    assert_eq!((info.word(1), info.word(2), info.word(3)), (3, 9, 5));
+    let mut sizes = Vec::new();
+    for index in 0..9 {
+        let info = client.call(GET_REGION_INFO, &words(&[32, 0, index, 0, 0, 0, 0, 0]), &[]);
+        assert_eq!((info.word(0), info.word(2), info.word(3)), (32, index, 0));
+        assert_eq!(info.files.len(), usize::from(index == 2));
+        assert_eq!(
+            info.word(1) & 4 != 0,
+            index == 2,
+            "only the doorbells are mapped"
+        );
+        sizes.push(info.word(4));
+    }
+    assert_eq!(sizes, [4096, 0, 1 << 20, 0, 4096, 0, 0, 4096, 0]);
+    for index in 0..5 {
+        let info = client.call(GET_IRQ_INFO, &words(&[16, 0, index, 0]), &[]);
+        assert_eq!(info.word(3), if index == 2 { 32 } else { 0 });
+    }
+    assert_eq!(client.read32(7, 0), 0x10f1_1af4);
+    assert_eq!(client.read(7, 0, 4096).unwrap().len(), 4096);
+    assert_eq!(client.read(0, 0, 4).unwrap(), b"FRUL");
+    assert!(client.leave().1.is_ok());
+}
+
+#[test]
+fn stores_to_doorbells_are_seen_without_a_message() {
+    let mut client = client();
+    let info = client.call(GET_REGION_INFO, &words(&[32, 0, 2, 0, 0, 0, 0, 0]), &[]);
+    // As QEMU maps it for the guest.
+    let pages = Mapping::new(&info.files[0], 0, doorbells::SIZE, true).unwrap();
+    assert!(pages.store(16384 * 63 + 8, 0x1234));
+    assert_eq!(client.read32(2, 16384 * 63 + 8), 0x1234);
+    assert_eq!(client.write(2, 16, &[9; 8]), None);
+    assert_eq!(pages.load(16), Some(0x0909_0909_0909_0909));
+    assert!(
+        rustix::fs::ftruncate(&info.files[0], 0).is_err(),
+        "a client cannot take the pages away"
+    );
+    // The pages are zero after a reset, and the mapping is still the same.
+    assert_eq!(client.call(RESET, &[], &[]).error, None);
+    assert_eq!(
+        (pages.load(16), pages.load(16384 * 63 + 8)),
+        (Some(0), Some(0))
+    );
+    assert!(pages.store(0, 1));
+    let (adapter, _) = client.leave();
+    assert_eq!(
+        adapter.doorbells().mapping().load(0),
+        Some(0),
+        "the next guest finds it as new"
+    );
+}
+
+fn check(client: &mut Client, address: u64, nonce: u64) -> u32 {
+    assert_eq!(
+        client.write(0, offset::CHECK_ADDRESS, &address.to_le_bytes()),
+        None
+    );
+    assert_eq!(
+        client.write(0, offset::CHECK_NONCE, &nonce.to_le_bytes()),
+        None
+    );
+    assert_eq!(client.write(0, offset::CHECK, &[1, 0, 0, 0]), None);
+    client.read32(0, offset::CHECK)
+}
+
+#[test]
+fn memory_check() {
+    let mut client = client();
+    let file = sealed("guest", 4 * PAGE).unwrap();
+    let guest = Mapping::new(&file, 0, 4 * PAGE, true).unwrap();
+    // Two pages of the file from its second on, then one that is read-only, and one without a file.
+    assert_eq!(client.map(Some(&file), PAGE, 0x10000, 2 * PAGE, 3), None);
+    assert_eq!(client.map(Some(&file), 0, 0x20000, PAGE, 1), None);
+    assert_eq!(client.map(None, 0, 0x30000, PAGE, 3), None);
+    let nonce = 0x1122_3344_5566_7788;
+    assert!(guest.store(PAGE + 64, nonce));
+    assert!(guest.store(0, nonce));
+    assert_eq!(check(&mut client, 0x10040, nonce), 4, "no bus master");
+    assert_eq!(client.write(7, COMMAND, &[6, 0]), None);
+    assert_eq!(check(&mut client, 0x10040, nonce), 1);
+    assert_eq!(guest.load(PAGE + 72), Some(!nonce));
+    assert_eq!(client.read32(0, offset::STATUS), 3);
+    // Memory that is not shared looks like this: the driver's word is not there.
+    assert_eq!(check(&mut client, 0x10080, nonce), 2);
+    assert_eq!(guest.load(PAGE + 136), Some(0));
+    assert_eq!(client.read32(0, offset::STATUS), 1);
+    for address in [0x20000, 0x30000, 0x40000, 0x11ff8, 0xfff8, u64::MAX - 7] {
+        assert_eq!(check(&mut client, address, nonce), 3, "{address:#x}");
+    }
+    assert_eq!(guest.load(8), Some(0), "read-only memory stays as it is");
+    assert_eq!(
+        client
+            .call(DMA_UNMAP, &unmap_body(0, 0x10000, 2 * PAGE), &[])
+            .error,
+        None
+    );
+    assert_eq!(check(&mut client, 0x10040, nonce), 3);
+}
+
+#[test]
+fn vectors() {
+    let mut client = client();
+    let files: Vec<_> = (0..8)
+        .map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap())
+        .collect();
+    let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    // As QEMU begins: a vector without a file, then files.
+    assert_eq!(
+        client
+            .call(SET_IRQS, &words(&[20, 0x24, 2, 0, 1]), &[])
+            .error,
+        None
+    );
+    assert_eq!(
+        client
+            .call(SET_IRQS, &words(&[20, 0x24, 2, 24, 8]), &borrowed)
+            .error,
+        None
+    );
+    assert_eq!(client.write(0, offset::RAISE, &[31, 0, 0, 0]), None);
+    assert_eq!(client.write(0, offset::RAISE, &[23, 0, 0, 0]), None);
+    assert_eq!(client.write(0, offset::RAISE, &[0xff; 4]), None);
+    let raised = |at: usize| rustix::io::read(&files[at], &mut [0; 8]).is_ok();
+    assert!(raised(7) && (0..7).all(|at| !raised(at)));
+    // They are the client's, so a reset leaves them.
+    assert_eq!(client.call(RESET, &[], &[]).error, None);
+    assert_eq!(client.write(0, offset::RAISE, &[24, 0, 0, 0]), None);
+    assert!(raised(0));
+    assert_eq!(
+        client
+            .call(SET_IRQS, &words(&[20, 0x21, 2, 0, 0]), &[])
+            .error,
+        None
+    );
+    assert_eq!(client.write(0, offset::RAISE, &[24, 0, 0, 0]), None);
+    assert!(!raised(0));
+}
+
+#[test]
+fn function_level_reset() {
+    let mut client = client();
+    let file = sealed("guest", PAGE).unwrap();
+    assert_eq!(client.map(Some(&file), 0, 0, PAGE, 3), None);
+    assert_eq!(client.write(7, COMMAND, &[6, 5]), None);
+    assert_eq!(client.write(7, 0x82, &[0, 0x80]), None);
+    assert_eq!(client.write(0, offset::CHECK_ADDRESS, &[1; 8]), None);
+    assert_eq!(client.write(2, 0, &[1; 8]), None);
+    assert_eq!(client.read32(7, 0x80) >> 31, 1);
+    assert_eq!(client.write(7, DEVICE_CONTROL, &[0x10, 0xa8]), None);
+    assert_eq!(client.read32(7, COMMAND) & 0xffff, 0);
+    assert_eq!(client.read32(7, 0x80) >> 31, 0);
+    assert_eq!(client.read32(0, offset::CHECK_ADDRESS), 0);
+    assert_eq!(client.read32(2, 0), 0);
+    let (adapter, _) = client.leave();
+    assert_eq!(
+        adapter.memory().count(),
+        (0, 0),
+        "the client's memory went with it"
+    );
+}
+
+#[test]
+fn reset_by_its_register_leaves_the_configuration_space() {
+    let mut client = client();
+    assert_eq!(client.write(7, COMMAND, &[6, 0]), None);
+    assert_eq!(client.write(0, offset::CHECK_NONCE, &[1; 8]), None);
+    assert_eq!(client.write(0, offset::RESET, &[1, 0, 0, 0]), None);
+    assert_eq!(client.read32(7, COMMAND) & 0xffff, 6);
+    assert_eq!(client.read32(0, offset::CHECK_NONCE), 0);
+}
+
+#[test]
+fn versions() {
+    // What a client says, and what the server answers; QEMU says 0.0.
+    for (minor, answered) in [(0, 0), (1, 1), (2, 1), (255, 1)] {
+        let mut client = Client::silent(Adapter::new("test").unwrap());
+        let answer = client.call(VERSION, &[0, 0, minor, 0], &[]);
+        assert_eq!(answer.body[..4], [0, 0, answered, 0]);
+    }
+}
+
+#[test]
+fn requests_without_a_reply() {
+    let mut client = client();
+    client.send(
+        &message(3, REGION_READ, 32, 0x10, &region_body(0, 0, &[], 4)),
+        &[],
+    );
+    client.send(&message(4, 99, 16, 0x10, &[]), &[]);
+    // The next reply is that of the next request.
+    assert_eq!(client.read(0, 0, 4).unwrap(), b"FRUL");
+}

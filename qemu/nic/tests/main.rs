@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The server against clients: good ones, hostile ones, and two at a time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(unreachable_pub)]
+#![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
+mod client;
+mod fuzz;
+mod good;
+mod hostile;
+mod random;

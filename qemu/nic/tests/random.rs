@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The fuzzer's target without a fuzzer: its seeds, and strings of them with a few bytes changed.
+
+use proptest::prelude::*;
+
+use crate::fuzz;
+
+#[test]
+fn seeds() {
+    fuzz::seeds().iter().for_each(|seed| fuzz::run(seed));
+    fuzz::run(&fuzz::seeds().concat());
+}
+
+/// How many scripts are tried: `FERRULE_SCRIPTS`, or so many as take a few seconds.
+fn scripts() -> u32 {
+    std::env::var("FERRULE_SCRIPTS").map_or(20_000, |number| number.parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: scripts(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn scripts_near_the_seeds(
+        seeds in prop::collection::vec(prop::sample::select(fuzz::seeds()), 1..8),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let mut script = seeds.concat();
+        for (index, byte) in changes {
+            let index = index.index(script.len());
+            script[index] = byte;
+        }
+        fuzz::run(&script);
+    }
+}
