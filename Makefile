@@ -6,7 +6,7 @@ DEVICE ?= ferrule
 KERNEL ?= stock
 
 .PHONY: all help module provider programs deb run shell test test-debug test-long test-packages bench study \
-	fuzz clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
+	fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
 
 ifdef KDIR
 
@@ -71,6 +71,7 @@ help:
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
 	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets)'
+	@echo '  fuzz-nic         likewise of ferrule-nic, the PCI function beside QEMU'
 	@echo
 	@echo 'Rust'
 	@echo '  clippy           lint the module'
@@ -113,6 +114,9 @@ study: programs
 
 fuzz:
 	$(LAB) exec -- drivers/infiniband/sw/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
+
+fuzz-nic:
+	$(LAB) exec -- env WORK=$(CURDIR)/build/fuzz qemu/nic/fuzz/run $(or $(SECONDS),60) session
 
 rustfmt:
 	$(LAB) rust fmt
