@@ -68,8 +68,8 @@ pub trait Method: 'static {
     /// The attributes that a program may give. A command with any other is refused with `EPROTONOSUPPORT`.
     const ATTRS: &'static [&'static Attr] = &[];
 
-    /// Carries the method out. Process context. Its work must be bounded, for the device's removal waits for it, and other
-    /// commands of the context run at the same time.
+    /// Runs the method, in process context, possibly beside other commands of the context. It must be bounded: the device's
+    /// removal waits for it.
     ///
     /// # Errors
     ///
@@ -198,18 +198,19 @@ impl<D: Driver> Definition<D> {
 ///
 /// # Safety
 ///
-/// `attrs` belongs to a command for a device of the method's driver. The core holds the device's `disassociate_srcu`.
+/// `attrs` is valid for the call, and belongs to a command for a device of the method's driver. The core holds the device's
+/// `disassociate_srcu`.
 unsafe extern "C" fn callback<M: Method>(attrs: *mut bindings::uverbs_attr_bundle) -> c_int {
     from_result(|| {
+        let bundle = NonNull::new(attrs).ok_or(EINVAL)?;
         // SAFETY: By the requirements of this function. A command belongs to an open file.
         let context = from_err_ptr(unsafe {
-            bindings::ib_uverbs_get_ucontext_file((*attrs).__bindgen_anon_1.hdr.ufile)
+            bindings::ib_uverbs_get_ucontext_file((*bundle.as_ptr()).__bindgen_anon_1.hdr.ufile)
         })?;
         // SAFETY: The file has a context, which is alive: it is published when it is complete, the
         // file is open, and disassociation waits for the SRCU that is held.
         let context = unsafe { Ucontext::<M::Driver>::from_raw(context) };
-        let attrs = Attrs(NonNull::new(attrs).ok_or(EINVAL)?, PhantomData);
-        M::call(context, &attrs)?;
+        M::call(context, &Attrs(bundle, PhantomData))?;
         Ok(0)
     })
 }

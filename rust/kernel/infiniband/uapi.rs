@@ -32,16 +32,17 @@ impl Tree {
     ///
     /// # Safety
     ///
-    /// - `this` is valid for writing, and stays in place.
-    /// - It belongs to a device of the driver `D`. The core holds the device's `disassociate_srcu` when it calls a method.
+    /// - `this` is valid for writing, stays in place, and nobody else uses it during the call.
+    /// - It belongs to a device of the driver `D`, and the core reads it only as that device's `driver_def`.
     pub(crate) unsafe fn describe<D: Driver>(
         this: *const Self,
     ) -> *const bindings::uapi_definition {
         // SAFETY: `Tree` has no other field, and the memory is valid by the requirements of this function.
         let root = Opaque::cast_into(unsafe { &raw const (*this).0 });
-        // SAFETY: The memory is valid for writing by the requirements of this function, nobody else uses it
-        // yet, and all zeroes are valid values of these structures. Pointers into it stay valid, for it
-        // stays in place.
+        // SAFETY: By the requirements of this function the memory is valid for writing, and nobody else uses
+        // it meanwhile. All zeroes are valid values of these structures. Pointers into it stay valid, for it
+        // stays in place. The core calls the methods, whose handlers are for the driver `D`, with commands of
+        // that device alone, and holds its `disassociate_srcu` then.
         unsafe {
             root.write_bytes(0, 1);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface between the verbs and a home of the engine, and what all homes have in common.
+//! The interface between the verbs and a backend, and what all backends share.
 //!
-//! To the verbs a home is the hardware. They know it by two traits alone: [`Backend`] is a device with its place in the
+//! To the verbs a backend is the hardware. They know it by two traits alone: [`Backend`] is a device with its place in the
 //! network, [`Commands`] is its command channel, a handle that each object keeps. `soft` implements both, with the engine
 //! in the kernel. The data channel needs no trait: requests and completions travel in the rings of
 //! `include/uapi/rdma/ferrule-abi.h`, which [`posting`], [`srq_posting`] and [`polling`] fill and read for users in the
@@ -57,7 +57,7 @@ use self::{
 
 /// A device, as the verbs know it: the data of the `ib_device`.
 ///
-/// Methods sleep unless they say that any context may call them.
+/// Methods may sleep, unless they say that any context may call them.
 pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The counters of a port, in the order of [`Backend::read_counters`].
     const COUNTERS: &'static [Counter];
@@ -141,7 +141,7 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 /// returns when the engine holds nothing of the object: no copy from or to its pages is under way, and no completion of it
 /// is written. It may wait for that, but not for a program or a peer.
 ///
-/// Methods sleep unless they say that any context may call them. Each `add_…` fails with `ENOMEM` without memory, or when
+/// Methods may sleep, unless they say that any context may call them. Each `add_…` fails with `ENOMEM` without memory, or when
 /// there are as many as [`Limits`] says.
 pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// The [`Backend::Destination`] of its device.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What objects are made of, and what there is to tell of them, as far as no trait of the engine or of the RDMA core has a
-//! type for it.
+//! What objects are made of, and what there is to tell of them, as far as no crate below has a type for it.
 
 use ferrule_engine::{
     Access,
@@ -66,7 +65,7 @@ pub(crate) struct QpInit<D> {
     pub(crate) rings: QpRings,
     /// The memory of the rings, zeroed.
     pub(crate) area: Arc<SharedArea>,
-    /// Those who post, if they are kernel users.
+    /// A kernel user's side of the rings; `None` for a program's.
     pub(crate) posting: Option<Arc<Posting<D>>>,
     /// Its events go by this.
     pub(crate) notifier: Arc<qp::Notifier>,

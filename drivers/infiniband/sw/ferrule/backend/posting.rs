@@ -67,7 +67,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// The index that the next request gets, if no more than `most` are there that are not `free`.
+    /// The index for the next request, if fewer than `most` slots are in use.
     fn next(&self, free: &Atomic<u32>, most: u32) -> Result<u32> {
         if !self.is_open {
             return Err(EINVAL);
@@ -79,7 +79,7 @@ impl Filled {
     }
 }
 
-/// The send queue's side of those who post.
+/// What posters to the send queue share, under its lock.
 struct Sender<D> {
     filled: Filled,
     /// The destination of each slot's datagram; empty for other services. Some megabytes at most, which
@@ -139,7 +139,7 @@ impl<D: Clone> Posting<D> {
     ///
     /// # Errors
     ///
-    /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for what does not fit
+    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for what does not fit
     /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
     pub(crate) fn post_send<'a, V: Driver>(
         &self,

@@ -62,7 +62,7 @@ impl SrqPosting {
     ///
     /// # Errors
     ///
-    /// Of the request that was taken last: `ENOMEM` if the queue is full, `EINVAL` for more entries than
+    /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for more entries than
     /// it has room for.
     pub(crate) fn post<'a>(&self, mut requests: impl Iterator<Item = RecvRequest<'a>>) -> Result {
         self.producer.with(|producer| {

@@ -4,22 +4,22 @@
 
 use ferrule_engine::Path;
 
-use super::net::path::Path as Route;
+use super::net::path::UdpPath;
 
 /// A path, with the route if it leads to another device.
 pub(crate) struct Destination {
     path: Path,
-    route: Option<Route>,
+    route: Option<UdpPath>,
 }
 
 impl Destination {
     /// A path, with the route if it leads to another device.
-    pub(super) fn new(path: Path, route: Option<Route>) -> Self {
+    pub(super) fn new(path: Path, route: Option<UdpPath>) -> Self {
         Destination { path, route }
     }
 
     /// As the engine has it.
-    pub(super) fn into_parts(self) -> (Path, Option<Route>) {
+    pub(super) fn into_parts(self) -> (Path, Option<UdpPath>) {
         (self.path, self.route)
     }
 }
@@ -29,7 +29,7 @@ impl Clone for Destination {
     fn clone(&self) -> Self {
         Destination {
             path: self.path,
-            route: self.route.as_ref().map(Route::again),
+            route: self.route.as_ref().map(UdpPath::again),
         }
     }
 }

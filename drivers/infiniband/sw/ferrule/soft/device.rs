@@ -42,7 +42,7 @@ use super::{
     destination::Destination,
     net::{
         multicast,
-        path::Path as Route,
+        path::UdpPath,
         ports::Membership,
         sender::{
             Limit,
@@ -86,7 +86,7 @@ impl Soft {
     fn resolve(
         &self,
         to: &AddressVector<'_>,
-        route: impl FnOnce() -> Result<Route>,
+        route: impl FnOnce() -> Result<UdpPath>,
     ) -> Result<Destination> {
         let (kind, route) = if to.is_own && !self.directory.is_wire_only() {
             (PathKind::Local, None)
@@ -114,9 +114,9 @@ impl Soft {
     ///
     /// # Errors
     ///
-    /// Those of [`Route::new`].
-    fn route(&self, to: &AddressVector<'_>, qpn: u32, peer: u32) -> Result<Route> {
-        let route = Route::new(self.wire.ports(), to.attr, to.sgid, qpn, peer)?;
+    /// Those of [`UdpPath::new`].
+    fn route(&self, to: &AddressVector<'_>, qpn: u32, peer: u32) -> Result<UdpPath> {
+        let route = UdpPath::new(self.wire.ports(), to.attr, to.sgid, qpn, peer)?;
         Ok(if self.directory.has_gso() {
             route.with_gso()
         } else {
@@ -236,7 +236,7 @@ impl Backend for Soft {
 
     fn destination(&self, to: &AddressVector<'_>) -> Result<Destination> {
         self.resolve(to, || {
-            Route::unsought(self.wire.ports(), to.attr, to.sgid, 0, 0)
+            UdpPath::unsought(self.wire.ports(), to.attr, to.sgid, 0, 0)
         })
     }
 
@@ -261,11 +261,11 @@ impl Backend for Soft {
             }
             None => (None, None),
         };
-        // Datagrams have a way of their own each.
+        // A datagram queue pair gets its account in INIT, because each datagram brings its own route.
         if route.is_some() || qp_type == QpType::Ud && change.state == Some(State::Init) {
             self.enable_sending(qpn)?;
         }
-        // `route` has the way of before afterwards, and is dropped without the shard.
+        // Afterwards `route` is the old one, dropped after the shard is left.
         policy::command(&self.shared.core, |engine, host| {
             engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
         })

@@ -48,7 +48,7 @@ use super::{
     memory::Registered,
     net::{
         gso::Pending,
-        path::Path,
+        path::UdpPath,
         received::Received,
         reorder::ReorderBuffer, //
     },
@@ -118,7 +118,7 @@ impl Host for Kernel {
     type CqHandle = Arc<cq::Notifier>;
     type QpHandle = Arc<qp::Notifier>;
     type SrqHandle = Arc<srq::Notifier>;
-    type Route = Path;
+    type Route = UdpPath;
     type Packet = Received;
     type Reorder = ReorderBuffer;
 
@@ -156,7 +156,7 @@ impl Host for Kernel {
     /// for the end of the burst, so no packet is delivered in here.
     fn transmit<'a>(
         &mut self,
-        path: &mut Path,
+        path: &mut UdpPath,
         packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent> {
         // A queue pair that has a way has an account.
@@ -194,7 +194,7 @@ impl Host for Kernel {
         &mut self,
         queue: &Buffer,
         index: u32,
-    ) -> Option<(ferrule_engine::Path, Option<Path>)> {
+    ) -> Option<(ferrule_engine::Path, Option<UdpPath>)> {
         let destination = queue.posting.as_ref()?.destination(index)?;
         Some(destination.into_parts())
     }

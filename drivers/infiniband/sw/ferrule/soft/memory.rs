@@ -33,8 +33,9 @@ impl From<Umem> for Registered {
 impl Registered {
     /// The memory of a kernel user. Only the engine's checks of keys keep it from reaching memory
     /// that is not meant for it. The engine is safe code, and so is the trait by which it reaches
-    /// the memory; but with such memory a fault in its checks (`key.rs`, `window.rs`, and the files
-    /// that name offsets after them: `sgl.rs`, `responder.rs`) is a fault in the safety of the
+    /// the memory; but with such memory a fault in its checks (`memory/key.rs`,
+    /// `memory/memory_window.rs`, `memory/bind.rs`, `memory/fast.rs`), or in the files that name
+    /// offsets after them (`memory/sgl.rs`, `operation/atomic.rs`), is a fault in the safety of the
     /// kernel's memory.
     ///
     /// # Safety

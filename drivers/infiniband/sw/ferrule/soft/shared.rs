@@ -149,8 +149,8 @@ impl Shared {
 
     /// Takes an object from the engine and drops it after the shard is left.
     ///
-    /// The core destroys a thing only when nothing uses it any more, so a refusal is a fault of
-    /// ours. It is told once, and the object stays with the engine.
+    /// The RDMA core destroys an object only when nothing uses it, so a refusal is a bug in this
+    /// driver: it is logged once, and the object leaks.
     fn removed<T>(&self, remove: impl FnOnce(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>) {
         if let Err(refusal) = policy::command(&self.core, |engine, _| remove(engine)) {
             pr_warn_once!("an object could not be destroyed: {:?}\n", refusal);
@@ -227,7 +227,8 @@ impl Commands for Shared {
             memory: Memory {
                 iova: memory.start(),
                 length: memory.len(),
-                // SAFETY: The region goes to the engine, and its range is that of the memory.
+                // SAFETY: The region is moved into the engine and reaches nobody else. Address, length and
+                // rights are those that the user has asked for by this call, which is the registration.
                 region: unsafe { Registered::of_user(memory) },
             },
         };
@@ -241,8 +242,9 @@ impl Commands for Shared {
             memory: Memory {
                 iova: 0,
                 length: 0,
-                // SAFETY: The region goes to the engine, and opens nothing. Requests of the user open it,
-                // as far as the engine finds what is mapped.
+                // SAFETY: The region is moved into the engine and reaches nobody else. Its length is 0 and it
+                // has no rights until a request of the user registers it; address, length and rights
+                // are then those that the user has mapped and asked for.
                 region: unsafe { Registered::of_user(memory) },
             },
         };

@@ -197,7 +197,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
                 return Err(EINVAL);
             }
         }
-        // The queue pair for general services belongs to its port from the start.
+        // QP1 (GSI) is bound to port 1; the MAD layer sets no port number.
         let port_num = match (qp.qp_type(), attr.state) {
             (qp::Type::Gsi, Some(qp::State::Init)) => Some(1),
             _ => attr.port_num,

@@ -88,7 +88,7 @@ fn is_not_ready(answer: &SentPacket) -> bool {
     let syndrome = packet
         .aeth()
         .and_then(|aeth| Syndrome::parse(aeth.syndrome));
-    matches!(syndrome, Some(Syndrome::NotReady(_)))
+    matches!(syndrome, Some(Syndrome::RnrNak(_)))
 }
 
 /// The network has the refusal twice: the second copy tells nothing new while the wait runs.

@@ -51,7 +51,7 @@ use super::{
 const HOP_LIMIT: u8 = 64;
 
 /// The way to a peer.
-pub(crate) struct Path {
+pub(crate) struct UdpPath {
     ports: Arc<Ports>,
     headers: UdpHeaders,
     /// The network device that has the own address, which may be the device of a VLAN.
@@ -86,13 +86,13 @@ fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
     0xc000 | (label ^ label >> 14) as u16 & 0x3fff
 }
 
-impl Path {
+impl UdpPath {
     /// The way along an address vector, from one of the own addresses. The route is found at once.
     /// Process context.
     ///
     /// # Errors
     ///
-    /// Those of [`Path::unsought`].
+    /// Those of [`UdpPath::unsought`].
     pub(crate) fn new(
         ports: &Arc<Ports>,
         av: &AhAttr,
@@ -103,7 +103,7 @@ impl Path {
         let mut path = Self::unsought(ports, av, sgid, qpn, peer)?;
         // The first packet then has a route. There may be none as yet; then packets are lost, as
         // they may be anywhere on their way.
-        let Path {
+        let UdpPath {
             ports,
             headers,
             interface,
@@ -137,7 +137,7 @@ impl Path {
         if *netdev.namespace().ok_or(ENODEV)? != *here {
             return Err(ENODEV);
         }
-        Ok(Path {
+        Ok(UdpPath {
             ports: ports.clone(),
             headers: UdpHeaders {
                 addresses,
@@ -164,7 +164,7 @@ impl Path {
     /// The same way, by which packets may leave in lists. To a group they go one by one: the network
     /// layer copies each for the members on this machine.
     pub(crate) fn with_gso(self) -> Self {
-        Path {
+        UdpPath {
             with_gso: !self.headers.addresses.destination().is_multicast(),
             ..self
         }
@@ -183,7 +183,7 @@ impl Path {
 
     /// The same way, without a route. Any context.
     pub(crate) fn again(&self) -> Self {
-        Path {
+        UdpPath {
             ports: self.ports.clone(),
             headers: self.headers,
             interface: self.interface,
@@ -215,7 +215,7 @@ impl Path {
         length: usize,
         fill: impl FnOnce(&[u8], &[u8], &mut Appender<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Path {
+        let UdpPath {
             ports,
             headers,
             interface,

@@ -246,7 +246,8 @@ impl<H: Host> Keys<H> {
         self.table.grow(chunk)
     }
 
-    /// Checks one use of a key: every use there is, local and remote, goes through here.
+    /// Checks a remote use of a key, which may be a window's. All uses, local and remote, end in
+    /// [`Keys::check_region`].
     ///
     /// Answers the region and the offset of the first byte in it (IBA volume 1, C10-56 and
     /// following: key, protection domain, rights and bounds all must match).

@@ -66,7 +66,7 @@ pub(crate) enum Atomic {
 pub(crate) enum KeyChange {
     /// Requests before it may still need the key.
     Invalidate,
-    /// The same.
+    /// As for `Invalidate`.
     Bind,
     /// The region opens nothing before, so no request needs the key yet.
     Register,

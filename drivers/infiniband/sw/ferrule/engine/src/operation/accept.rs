@@ -196,7 +196,7 @@ fn place<H: Host>(
     if takes_receive {
         match rq.take(cx, core) {
             Ok(()) => (),
-            Err(NoReceive::Empty) => return Ok(Response::NotReady(core.attr.min_rnr_timer)),
+            Err(NoReceive::Empty) => return Ok(Response::RnrNak(core.attr.min_rnr_timer)),
             Err(NoReceive::Malformed(local)) => {
                 return Err(Refusal::Receive {
                     local,

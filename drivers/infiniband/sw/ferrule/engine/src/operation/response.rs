@@ -10,7 +10,7 @@ pub(crate) enum Response {
     /// An acknowledgement: the segment has arrived.
     Acknowledge,
     /// An RNR NAK: there is no receive request. The code of the time to wait.
-    NotReady(u8),
+    RnrNak(u8),
     /// A NAK: an earlier packet was expected (PSN sequence error).
     SequenceError,
     /// Any other NAK: how the request ends at the requester. The responder is in error.

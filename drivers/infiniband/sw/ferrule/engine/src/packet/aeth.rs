@@ -43,7 +43,7 @@ pub enum Syndrome {
     /// All went well; the code of how many receive requests wait.
     Acknowledge(u8),
     /// There is no receive request; the code of the time to wait.
-    NotReady(u8),
+    RnrNak(u8),
     /// The request is refused.
     Negative(Nak),
 }
@@ -55,7 +55,7 @@ impl Syndrome {
         let value = bits & 0x1f;
         Some(match (bits.wrapping_shr(5), value) {
             (0, credits) => Syndrome::Acknowledge(credits),
-            (1, timer) => Syndrome::NotReady(timer),
+            (1, timer) => Syndrome::RnrNak(timer),
             (3, 0) => Syndrome::Negative(Nak::Sequence),
             (3, 1) => Syndrome::Negative(Nak::InvalidRequest),
             (3, 2) => Syndrome::Negative(Nak::RemoteAccess),
@@ -69,7 +69,7 @@ impl Syndrome {
     pub const fn bits(self) -> u8 {
         match self {
             Syndrome::Acknowledge(credits) => credits & 0x1f,
-            Syndrome::NotReady(timer) => 0x20 | timer & 0x1f,
+            Syndrome::RnrNak(timer) => 0x20 | timer & 0x1f,
             Syndrome::Negative(nak) => 0x60 | nak as u8,
         }
     }

@@ -22,7 +22,8 @@ use crate::{
     object::qp_init::QpInit, //
 };
 
-/// What requester and responder of a queue pair share, and neither changes while it works.
+/// What requester and responder of a queue pair share. Both only read it while a segment is handled; the state changes by
+/// [`QpCore::set_state`].
 pub(crate) struct QpCore<H: Host> {
     pub(crate) id: QpId,
     pub(crate) state: State,

@@ -236,8 +236,8 @@ impl SendQueue {
         Ok(&self.request)
     }
 
-    /// Whether a request of the next ones in the ring will be sent before those before it have ended: so it
-    /// asks for their answer. One that changes a key waits for that, and one that registers sends nothing.
+    /// Whether one of the next requests can send packets before this one has ended; then that one can ask for the
+    /// acknowledgement. A request that changes a key waits, and one that registers sends nothing.
     pub(crate) fn is_followed<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         // Kernel users post a few registrations in front of a request.
         const LOOKS: u32 = 4;

@@ -107,7 +107,7 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
             cx.allowance.take_bytes(length);
             acknowledge(qps, cx, qp, length);
         }
-        Response::NotReady(code) => receiver_not_ready(qps, cx, qp, code),
+        Response::RnrNak(code) => receiver_not_ready(qps, cx, qp, code),
         Response::SequenceError => {
             // The peer expects an earlier packet. To send again is all there is to do, as often as
             // the attributes allow (C9-103, C9-139).

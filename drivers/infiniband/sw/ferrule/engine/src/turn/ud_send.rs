@@ -39,7 +39,7 @@ use crate::{
     },
     wire::{
         self,
-        ud::Way, //
+        ud::DatagramRoute, //
     },
 };
 
@@ -74,11 +74,14 @@ pub(crate) fn send<H: Host>(
         None => cx.host.destination(&init.queue, request.index),
     };
     let (path, mut way) = match own {
-        Some((path, route)) => (path, Way::Own(route)),
+        Some((path, route)) => (path, DatagramRoute::Own(route)),
         None => {
             let ah = to.ah.get();
             let path = cx.port.ahs.path(ah, init.pd);
-            (path.ok_or(Status::LocalOperation)?, Way::Handle(ah))
+            (
+                path.ok_or(Status::LocalOperation)?,
+                DatagramRoute::Handle(ah),
+            )
         }
     };
     let qkey = match to.remote_qkey.get() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Makes a segment of a message of a packet.
+//! Turns a packet into a segment of a message.
 
 use crate::{
     base::{
@@ -74,8 +74,9 @@ pub(super) fn assemble<'a, H: Host>(
         Kind::ReadRequest => Opcode::Read,
         Kind::CompareSwap => Opcode::CompareSwap,
         Kind::FetchAdd => Opcode::FetchAdd,
-        // Operations that there are not, and responses, which go to the completer.
+        // Operations that are not offered.
         Kind::Flush | Kind::AtomicWrite => return None,
+        // Responses go to the completer.
         Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
             return None
         }

@@ -84,7 +84,7 @@ pub(super) fn receive<H: Host>(
         }
     }
     if !is_due {
-        return qp.wire.renew(cx.counters, packet, syndrome);
+        return qp.wire.update_credits(cx.counters, packet, syndrome);
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, number) {
@@ -107,7 +107,7 @@ pub(super) fn receive<H: Host>(
         (_, Some(Syndrome::Acknowledge(_))) => {
             acknowledge_before(qps, cx, qp, psn::advance(number, 1));
         }
-        (_, Some(Syndrome::NotReady(code))) => not_ready(qps, cx, qp, code),
+        (_, Some(Syndrome::RnrNak(code))) => rnr_nak(qps, cx, qp, code),
         (_, Some(Syndrome::Negative(nak))) => refused(qps, cx, qp, nak),
         (_, None) => (),
     }
@@ -122,7 +122,12 @@ impl<H: Host> Wire<H> {
     /// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of receive
     /// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
     #[cold]
-    fn renew(&mut self, counters: &mut Counters, packet: &Packet<'_>, syndrome: Option<Syndrome>) {
+    fn update_credits(
+        &mut self,
+        counters: &mut Counters,
+        packet: &Packet<'_>,
+        syndrome: Option<Syndrome>,
+    ) {
         let reported = match (packet.rule().kind, packet.aeth(), syndrome) {
             (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
                 lsn(aeth, credits)
@@ -193,7 +198,7 @@ fn acknowledge_before<H: Host>(
         let Some(&record) = qp.wire.record(qp.wire.requester.oldest) else {
             return false;
         };
-        if record.is_local() || record.failed.is_some() && record.packets == 0 {
+        if record.is_local() {
             return false;
         }
         if record.has_response_data() {
@@ -368,7 +373,7 @@ fn data_placed<H: Host>(
 /// The receiver had no receive request: the same packet again after the time that it asked for
 /// (C9-155, C9-157). While that time runs, the packet has not been sent again, so another refusal of it
 /// is a copy of the first and costs no retry.
-fn not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
+fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
     if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.snd_una {
         return cx.counters.duplicates.count(1);

@@ -148,7 +148,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
         return cx.counters.malformed_short.count(1);
     };
     let bth = packet.bth();
-    // Full members of the default partition, and limited ones, are the members there are (10.9.3).
+    // The only P_Key is the default one; bit 15 (full or limited member) is not compared (10.9.3).
     if bth.pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
         return cx.counters.pkey_errors.count(1);
     }

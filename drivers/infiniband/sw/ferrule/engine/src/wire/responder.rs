@@ -32,7 +32,7 @@ use crate::{
         },
     },
     operation::{
-        accept::receive as take,
+        accept,
         ending::enter_error,
         message::Bytes,
         response::Response, //
@@ -102,7 +102,7 @@ pub(super) fn receive<H: Host>(
             cx.counters.sequence_errors.count(1);
             wire.reorder_request(rq.psn(), number, bytes, cx.now);
             if wire.responder.gap.should_report(number) {
-                wire.responder.goes_back = false;
+                wire.responder.peer_goes_back = false;
                 wire.responder.pending_ack = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
         } else {
@@ -131,24 +131,24 @@ pub(super) fn receive<H: Host>(
             }
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
-        Response::NotReady(_) if is_buffered && responder.goes_back => {
+        Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {
             responder.reorder.insert(number, bytes);
         }
-        Response::NotReady(code) => {
+        Response::RnrNak(code) => {
             responder.gap.reported = true;
             // The peer waits before it sends the packet again, by a clock that may be a little faster. What
             // comes sooner was on its way when the NAK came, and would cost the peer another retry. Once: the peer
             // may not have heard.
             let is_copy = responder
-                .not_ready
+                .rnr_nak
                 .take()
                 .is_some_and(|(refused, until)| refused == number && cx.now < until);
             if !is_copy {
                 let wait = rnr_timer::nanoseconds(code);
                 let until = cx.now.saturating_add(wait.saturating_sub(wait / 16));
-                responder.not_ready = Some((number, until));
-                responder.goes_back = true;
-                responder.pending_ack = Some((number, Syndrome::NotReady(code)));
+                responder.rnr_nak = Some((number, until));
+                responder.peer_goes_back = true;
+                responder.pending_ack = Some((number, Syndrome::RnrNak(code)));
             }
         }
         Response::Nak(status) => {
@@ -184,7 +184,7 @@ fn request<H: Host>(
     if opcode.has_response_data() && !responder.has_resource(core) {
         return refuse(cx, core);
     }
-    let response = take(cx, core, rq, &mut message);
+    let response = accept::receive(cx, core, rq, &mut message);
     if response != Response::Acknowledge {
         return response;
     }
@@ -328,9 +328,8 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 return Next::Idle;
             }
             Err(Unsent::Fault) if qp.wire.responder.has_responded(place) => {
-                // A read that had its response is asked for once more, and the memory is not there any
-                // more. Whoever has had the response may have said so, and the memory may have been
-                // deregistered. The request was on its way then, and no harm may come of it.
+                // A duplicate of a READ that was answered in full, and the memory is gone: the requester
+                // may have had the data and let the region be deregistered. That is no error.
                 cx.counters.dropped.count(1);
                 if let Some(resource) = qp.wire.responder.resources.get_mut(place) {
                     resource.stop();

@@ -11,8 +11,8 @@
 //! buffer, or that packet was lost as well; after a few such cases all is sent again. A peer with a reorder buffer
 //! acknowledges more than has been sent again, and is known by that.
 //!
-//! The last packet that was sent is sent again alone, too, if the requester waits and nothing that it has sent asks
-//! for an acknowledgement: the next packet was not to be sent, or had to wait, and that showed too late.
+//! If the requester has to wait and no packet in flight asks for an acknowledgement, it sends the last packet again
+//! with AckReq set: when it first sent that packet it could not know that it would wait.
 //!
 //! Until the retransmitted packet has been acknowledged, the peer buffers those behind it. They would fill the
 //! window, and the wire would be idle for a round trip. So of a peer that was seen to have a reorder buffer, the

@@ -63,7 +63,7 @@ use crate::{
 };
 
 /// Where the route of a datagram is.
-pub(crate) enum Way<H: Host> {
+pub(crate) enum DatagramRoute<H: Host> {
     /// With the address handle of this number.
     Handle(u32),
     /// Here: the host has told it.
@@ -74,7 +74,7 @@ pub(crate) enum Way<H: Host> {
 pub(crate) fn send<H: Host>(
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
-    way: &mut Way<H>,
+    way: &mut DatagramRoute<H>,
     target: u32,
     qkey: u32,
 ) -> Result<(), Unsent> {
@@ -114,8 +114,8 @@ pub(crate) fn send<H: Host>(
         kind: Sends::Requests,
     };
     let route = match way {
-        Way::Handle(ah) => cx.port.ahs.route(*ah),
-        Way::Own(route) => route.as_mut(),
+        DatagramRoute::Handle(ah) => cx.port.ahs.route(*ah),
+        DatagramRoute::Own(route) => route.as_mut(),
     };
     packet.send(cx.host, cx.counters, route)
 }

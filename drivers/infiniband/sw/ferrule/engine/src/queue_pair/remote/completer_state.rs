@@ -9,7 +9,7 @@ use crate::{
     queue_pair::remote::gap::Gap, //
 };
 
-/// A request's room. As [`Qp`](crate::Qp)'s own, it is made in a frame of its own.
+/// Allocates the copy of a request. Not inlined: its size would be in the caller's stack frame.
 #[inline(never)]
 fn request<H: Host>() -> Option<H::Box<SendRequest>> {
     H::boxed(SendRequest::new)

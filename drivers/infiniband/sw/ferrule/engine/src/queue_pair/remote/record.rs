@@ -44,7 +44,7 @@ pub(crate) enum Mark {
     Parted,
 }
 
-// All of a queue pair take 2 KiB, which is a size that kernels have.
+// All of a queue pair take 2 KiB, which is a kmalloc size.
 const _: () = assert!(size_of::<Record>() <= 32);
 
 impl Record {
@@ -66,6 +66,7 @@ impl Record {
         self.opcode.is_some_and(Opcode::has_response_data)
     }
 
+    /// It sends no packets: a local operation, or a request that was refused when it was taken.
     pub(crate) fn is_local(&self) -> bool {
         self.packets == 0
     }

@@ -41,7 +41,7 @@ pub(crate) struct RequesterState<H: Host> {
     pub(crate) rnr_until: Option<u64>,
     /// The packet of which that was said.
     pub(crate) rnr_psn: u32,
-    /// So many requests are on their way that none is sent until then. Responses are.
+    /// The host was `Unsent::Full`: no request is sent until then; responses are.
     pub(crate) full_until: Option<u64>,
     /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
     /// they have come: for all that is known, the responder heard of that part alone, and then what

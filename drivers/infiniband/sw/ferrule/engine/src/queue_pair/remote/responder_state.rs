@@ -28,7 +28,7 @@ pub(crate) struct Resource {
     pub(crate) packets: u32,
     /// Messages carried out with this one (24 bits): the MSN in all packets of the response.
     pub(crate) msn: u32,
-    /// What is read; of an atomic operation nothing.
+    /// The range that the request names. A duplicate READ is compared with it; atomic operations do not use it.
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
@@ -95,14 +95,14 @@ pub(crate) struct ResponderState<H: Host> {
     /// Packets are missing, or the peer is to send a packet again later.
     pub(crate) gap: Gap,
     /// The packet that got the last RNR NAK, and until when copies of it were sent before the peer had that NAK.
-    pub(crate) not_ready: Option<(u32, u64)>,
+    pub(crate) rnr_nak: Option<(u32, u64)>,
     /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
-    pub(crate) goes_back: bool,
+    pub(crate) peer_goes_back: bool,
     /// The reorder buffer of requests.
     pub(crate) reorder: H::Reorder,
     /// A request was refused: the queue pair enters ERR as soon as the NAK has been sent.
     pub(crate) error_after_nak: bool,
-    /// Where the write goes that is under way, its length, and the bytes of the message so far.
+    /// Address and key from the RETH or AtomicETH of the message at hand, its length, and its bytes so far.
     pub(crate) target: (u64, u32),
     pub(crate) total: u32,
     pub(crate) offset_in: u32,
@@ -114,14 +114,14 @@ pub(crate) struct ResponderState<H: Host> {
 }
 
 impl<H: Host> ResponderState<H> {
-    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
+    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
             msn: 0,
             last_coalescable: None,
             gap: Gap::default(),
-            not_ready: None,
-            goes_back: false,
+            rnr_nak: None,
+            peer_goes_back: false,
             reorder: H::Reorder::default(),
             error_after_nak: false,
             target: (0, 0),
@@ -138,8 +138,8 @@ impl<H: Host> ResponderState<H> {
         self.msn = 0;
         self.last_coalescable = None;
         self.gap = Gap::default();
-        self.not_ready = None;
-        self.goes_back = false;
+        self.rnr_nak = None;
+        self.peer_goes_back = false;
         self.error_after_nak = false;
         self.target = (0, 0);
         self.total = 0;

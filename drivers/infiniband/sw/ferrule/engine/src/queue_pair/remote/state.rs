@@ -33,7 +33,7 @@ use crate::{
 /// as many again that have come.
 pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
 
-/// What a queue pair needs for the wire, hole_end what it needs for local peers.
+/// What a queue pair needs for a remote peer, beyond what it needs for local ones.
 pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
     pub(crate) route: Option<H::Route>,
