@@ -8,7 +8,8 @@ use ferrule_engine::{
         wc_flags,
         wc_opcode, //
     },
-    fast, //
+    cqe_phase, //
+    fast,
 };
 use kernel::{
     prelude::*,
@@ -98,13 +99,8 @@ impl<D: Clone> Polling<D> {
     /// The offset of the slot of an index, if there is a completion in it.
     fn valid(&self, index: u32) -> Option<usize> {
         let slot = (index & (self.depth - 1)) as usize * CQE_SIZE;
-        let expected = if index & self.depth == 0 {
-            abi::CQE_PHASE
-        } else {
-            0
-        };
-        let phase = self.slots.load_u32_acquire(slot + CQE_PHASE).ok()?;
-        (phase & abi::CQE_PHASE == expected).then_some(slot)
+        let found = self.slots.load_u32_acquire(slot + CQE_PHASE).ok()?;
+        (found & abi::CQE_PHASE == cqe_phase(index, self.depth)).then_some(slot)
     }
 
     /// Takes completions as long as there is room. Those of queue pairs that have gone are dropped.

@@ -202,7 +202,7 @@ impl<D: Clone> Posting<D> {
             };
             head.extra.copy_from_slice(words.as_bytes());
         }
-        let at = (sq.offset + slot * sq.stride) as usize;
+        let at = sq.slot(index) as usize;
         let body = at + size_of::<abi::SendWqe>();
         if request.is_inline() {
             let mut bytes = [0; abi::MAX_INLINE];
@@ -291,7 +291,7 @@ pub(super) fn put_recv(
     request: &RecvRequest<'_>,
     most: u32,
 ) -> Result {
-    let at = (ring.offset + (index & (ring.depth - 1)) * ring.stride) as usize;
+    let at = ring.slot(index) as usize;
     let body = at + size_of::<abi::RecvWqe>();
     let head = abi::RecvWqe {
         wr_id: request.wr_id().into(),

@@ -143,6 +143,7 @@ pub use crate::{
             Sleep, //
         },
         cq::{
+            cqe_phase,
             Cq,
             CqInfo,
             CqInit,

@@ -321,6 +321,11 @@ impl Attributes {
         min_rnr_timer: 0,
         dest_qpn: 0,
     };
+
+    /// The local ACK timeout in nanoseconds; `None` waits for ever (C9-141).
+    pub(crate) fn ack_timeout(&self) -> Option<u64> {
+        (self.timeout != 0).then(|| 4096u64.wrapping_shl(u32::from(self.timeout)))
+    }
 }
 
 /// What [`Engine::query_qp`](crate::Engine::query_qp) answers.

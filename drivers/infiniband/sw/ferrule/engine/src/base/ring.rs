@@ -46,7 +46,7 @@ impl RingLayout {
 
     /// Where the slot of `index` begins, in bytes from the start of the buffer.
     #[inline]
-    pub(crate) fn slot(&self, index: u32) -> u32 {
+    pub fn slot(&self, index: u32) -> u32 {
         let slot = index & self.depth.wrapping_sub(1);
         self.offset.wrapping_add(slot.wrapping_mul(self.stride))
     }

@@ -116,7 +116,7 @@ impl Arming {
 
 /// The phase of the `nth` completion of a ring: 1 in the first lap, 0 in the second, and so on.
 #[inline]
-pub(crate) fn phase(nth: u32, depth: u32) -> u32 {
+pub fn cqe_phase(nth: u32, depth: u32) -> u32 {
     if nth & depth == 0 {
         abi::CQE_PHASE
     } else {
@@ -204,7 +204,7 @@ impl<H: Host> Cq<H> {
         let nth = self.producer.wrapping_sub(self.base);
         let slot = nth & self.depth.wrapping_sub(1);
         self.ring.write(slot, cqe);
-        self.ring.publish(slot, phase(nth, self.depth));
+        self.ring.publish(slot, cqe_phase(nth, self.depth));
         self.producer = self.producer.wrapping_add(1);
         self.arming.note(solicited);
         Ok(())

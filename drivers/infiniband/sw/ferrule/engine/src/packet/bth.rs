@@ -40,8 +40,6 @@ impl Bth {
     pub const SOLICITED: u8 = 1 << 7;
     /// In `flags`: the path has migrated, which is the state without path migration.
     pub const MIGRATED: u8 = 1 << 6;
-    /// In `congestion`: the packet met congestion on its way.
-    pub const FECN: u8 = 1 << 7;
     /// In `congestion`: packets the other way met congestion.
     pub const BECN: u8 = 1 << 6;
     /// In `acknowledge`: the responder is to acknowledge at once.

@@ -118,11 +118,8 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         Response::None => {
             cx.counters.unanswered.count(1);
             qp.sq.wait = Wait::Acknowledgement;
-            // A timeout of 0 waits for ever (C9-141).
-            let timeout = qp.core.attr.timeout;
-            if timeout != 0 {
-                let wait = 4096u64.wrapping_shl(u32::from(timeout));
-                qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
+            if let Some(timeout) = qp.core.attr.ack_timeout() {
+                qps.set_timer(qp.core.index(), cx.now.saturating_add(timeout));
             }
         }
         Response::Nak(status) => fail(qps, cx, qp, status),

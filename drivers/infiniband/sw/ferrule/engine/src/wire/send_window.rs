@@ -53,9 +53,8 @@ impl<H: Host> Wire<H> {
 
     /// Starts the local ACK timeout and the probe's; with a timeout of 0 neither runs (C9-141).
     pub(super) fn start_ack_timer(&mut self, core: &QpCore<H>, now: u64) {
-        let exponent = u32::from(core.attr.timeout);
-        self.requester.ack_deadline =
-            (exponent != 0).then(|| now.saturating_add(4096u64.wrapping_shl(exponent)));
+        let timeout = core.attr.ack_timeout();
+        self.requester.ack_deadline = timeout.map(|timeout| now.saturating_add(timeout));
         // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
         let window = self.requester.congestion.window();
         let is_parted = |record: &Record| record.is_read() && record.packets > window;
