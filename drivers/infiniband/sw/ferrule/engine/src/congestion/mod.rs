@@ -7,7 +7,7 @@
 //! window (`cwnd`) grows: by half a packet each round trip, or by a sixteenth of itself far below the target. If
 //! the delay has been above the target for three round trips, the window shrinks by four fifths of the part by which
 //! the least of the three is too long. One or two late round trips show no queue: a guest that was not scheduled for a while makes
-//! them. The target is relative to what the path does by itself ([`Path::target`]): its least round trip, its
+//! them. The target is relative to what the path does by itself ([`PathState::target`]): its least round trip, its
 //! jitter, and a queue of some packets.
 //!
 //! The other signals:
@@ -29,15 +29,15 @@
 //!
 //! The arithmetic saturates: with times and counts that no network has, the result is a limit.
 
-mod path;
+mod path_state;
 
 use crate::base::{
     attr::Gid,
     event::Trace, //
 };
-use path::Mode;
-pub(crate) use path::{
-    Path,
+use path_state::Mode;
+pub(crate) use path_state::{
+    PathState,
     PATHS, //
 };
 
@@ -128,11 +128,11 @@ impl Congestion {
     #[inline]
     pub(super) fn path<'a>(
         &self,
-        paths: &'a mut [Path],
+        paths: &'a mut [PathState],
         peer: &Gid,
         now: u64,
-    ) -> Option<&'a mut Path> {
-        Path::of(paths, peer, self.min_rtt, now)
+    ) -> Option<&'a mut PathState> {
+        PathState::of(paths, peer, self.min_rtt, now)
     }
 
     /// Whether the next packet may be sent now, or else at `paced_until`.
@@ -175,7 +175,7 @@ impl Congestion {
     /// The queuing delay that this connection allows for: from three quarters to five quarters of the path's. The
     /// smaller the window, the more, so that of several connections those with less come to have more (as Swift
     /// scales its target with flows).
-    fn target(&self, path: &Path) -> u64 {
+    fn target(&self, path: &PathState) -> u64 {
         const SMALL: u64 = SMALL_CWND as u64;
 
         let target = path.target();
@@ -195,7 +195,7 @@ impl Congestion {
 
     /// So many packets have been acknowledged, of those `in_flight`.
     #[inline]
-    pub(super) fn on_ack(&mut self, path: &mut Path, packets: u32, in_flight: u32) {
+    pub(super) fn on_ack(&mut self, path: &mut PathState, packets: u32, in_flight: u32) {
         path.acked(packets);
         let acked = u32::from(self.acked).saturating_add(packets);
         if acked >= self.window() {
@@ -239,7 +239,7 @@ impl Congestion {
     /// A packet that was sent once, and its answer, took so long, with so many `in_flight`. This is a round trip of the
     /// window, too: the next packet to be timed is sent after it.
     #[inline]
-    pub(super) fn on_rtt(&mut self, path: &mut Path, rtt: u64, in_flight: u32, now: u64) {
+    pub(super) fn on_rtt(&mut self, path: &mut PathState, rtt: u64, in_flight: u32, now: u64) {
         // A window that is not used has nothing to learn but the least round trip.
         let is_quiet = self.late == 0 && !self.is_marked && !self.is_used(in_flight);
         path.update_min_rtt(rtt, now);
@@ -252,7 +252,7 @@ impl Congestion {
     }
 
     /// A window of packets has been acknowledged, and that took so long.
-    fn end_round_trip(&mut self, path: &mut Path, rtt: u64, now: u64) {
+    fn end_round_trip(&mut self, path: &mut PathState, rtt: u64, now: u64) {
         path.sample(rtt, now);
         if path.mode() != self.mode {
             self.enter(path.mode());

@@ -12,7 +12,7 @@ const PEER: Gid = [7; 16];
 
 /// A connection, what it shares with others, and the time.
 struct Flow {
-    paths: [Path; PATHS],
+    paths: [PathState; PATHS],
     one: Congestion,
     now: u64,
 }
@@ -21,7 +21,7 @@ impl Flow {
     /// With a window of so many packets, and a least round trip of [`BASE`].
     fn new(packets: u32) -> Self {
         let mut flow = Self {
-            paths: [Path::default(); PATHS],
+            paths: [PathState::default(); PATHS],
             one: Congestion::NEW,
             now: 1,
         };
@@ -43,7 +43,9 @@ impl Flow {
     }
 
     fn min_rtt(&mut self) -> u64 {
-        Path::of(&mut self.paths, &PEER, 0, 0).unwrap().min_rtt()
+        PathState::of(&mut self.paths, &PEER, 0, 0)
+            .unwrap()
+            .min_rtt()
     }
 
     /// So many round trips that are late.
@@ -288,7 +290,7 @@ fn connections_that_compete_try_again_whether_the_queue_is_theirs() {
 #[test]
 fn the_least_round_trip_is_not_that_of_others_queues() {
     let mut flow = Flow::new(20);
-    while flow.now < 3 * path::MIN_RTT_AGE {
+    while flow.now < 3 * path_state::MIN_RTT_AGE {
         // The queue falls to a quarter for a while, again and again.
         for rtt in (0..40).map(|step| 1600 * US + step * 50 * US) {
             flow.round(rtt);
@@ -303,7 +305,7 @@ fn the_least_round_trip_is_measured_anew() {
     // The route is longer now, by less than shows as a queue.
     let longer = BASE + BASE * 2 / 5;
     let mut least = u32::MAX;
-    while flow.now < path::MIN_RTT_AGE + 100 * longer {
+    while flow.now < path_state::MIN_RTT_AGE + 100 * longer {
         flow.round(longer);
         least = least.min(flow.one.window());
     }

@@ -53,7 +53,7 @@ pub struct Engine<H: Host> {
     srqs: Srqs<H>,
     port: H::Box<Port<H>>,
     /// What connections know of the ways to their peers.
-    paths: H::Box<[congestion::Path; congestion::PATHS]>,
+    paths: H::Box<[congestion::PathState; congestion::PATHS]>,
     qps: Qps<H>,
     counters: Counters,
     retries_for_ever: bool,
@@ -64,7 +64,7 @@ impl<H: Host> Engine<H> {
     pub fn new(config: Config) -> Option<H::Box<Self>> {
         let keys = H::boxed(|| Keys::new(config.random))?;
         let port = H::boxed(|| Port::new(config.random))?;
-        let paths = H::boxed_array(|_| congestion::Path::default())?;
+        let paths = H::boxed_array(|_| congestion::PathState::default())?;
         H::boxed(|| Self {
             contexts: Contexts::new(),
             keys,

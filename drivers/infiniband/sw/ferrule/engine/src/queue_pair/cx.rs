@@ -8,7 +8,7 @@ use crate::{
         counters::Counters,
         host::Host, //
     },
-    congestion::Path,
+    congestion::PathState,
     memory::key::Keys,
     object::{
         cq::Cqs,
@@ -24,7 +24,7 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) cqs: &'a mut Cqs<H>,
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
-    pub(crate) paths: &'a mut [Path],
+    pub(crate) paths: &'a mut [PathState],
     pub(crate) counters: &'a mut Counters,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,

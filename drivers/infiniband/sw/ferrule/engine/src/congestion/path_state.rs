@@ -44,7 +44,7 @@ pub(super) enum Mode {
 
 /// The path to an address.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Path {
+pub(crate) struct PathState {
     gid: Gid,
     mode: Mode,
     /// Rounds in turn with a queue; in another mode than [`Mode::Delay`], since it began.
@@ -74,7 +74,7 @@ pub(crate) struct Path {
 /// remember the least round trip.
 pub(crate) const PATHS: usize = 16;
 
-impl Path {
+impl PathState {
     /// The path to an address, of `paths`. If nothing is known of it, `min_rtt` is its least round trip so far, or
     /// 0.
     pub(super) fn of<'a>(
@@ -141,7 +141,7 @@ impl Path {
         rtt.saturating_sub(self.min_rtt) <= MIN_TARGET.max(self.min_rtt)
     }
 
-    /// A packet and its response took so long, and [`Path::update_min_rtt`] knows. All else that round trips tell is
+    /// A packet and its response took so long, and [`PathState::update_min_rtt`] knows. All else that round trips tell is
     /// updated.
     pub(super) fn sample(&mut self, rtt: u64, now: u64) {
         if self.rtt != 0 {
