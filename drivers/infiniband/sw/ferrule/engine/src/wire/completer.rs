@@ -64,16 +64,12 @@ pub(super) fn receive<H: Host>(
     if !matches!(qp.core.state, State::Rts | State::Sqd) {
         return cx.counters.dropped.count(1);
     }
-    let number = packet.bth().psn.get();
+    let psn = packet.bth().psn.get();
     let first = qp.wire.requester.snd_una;
     // What is behind has been seen before, and what was never sent cannot be answered: both are
     // dropped (IBA volume 1, 9.7.5.1.2).
-    let is_due = psn::within(
-        number,
-        first,
-        psn::distance(first, qp.wire.requester.snd_nxt),
-    );
-    if !is_due && number != psn::advance(first, psn::MASK) {
+    let is_due = psn::within(psn, first, psn::distance(first, qp.wire.requester.snd_nxt));
+    if !is_due && psn != psn::advance(first, psn::MASK) {
         return cx.counters.duplicates.count(1);
     }
     let mut syndrome = None;
@@ -87,8 +83,8 @@ pub(super) fn receive<H: Host>(
         return qp.wire.update_credits(cx.counters, packet, syndrome);
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
-    if !acknowledge_before(qps, cx, qp, number) {
-        return qp.wire.reorder_response(number, bytes, cx.now);
+    if !acknowledge_before(qps, cx, qp, psn) {
+        return qp.wire.reorder_response(psn, bytes, cx.now);
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
         qp.wire.requester.lsn = lsn(aeth, credits);
@@ -105,7 +101,7 @@ pub(super) fn receive<H: Host>(
             fail(qps, cx, qp, Status::BadResponse);
         }
         (_, Some(Syndrome::Acknowledge(_))) => {
-            acknowledge_before(qps, cx, qp, psn::advance(number, 1));
+            acknowledge_before(qps, cx, qp, psn::advance(psn, 1));
         }
         (_, Some(Syndrome::RnrNak(code))) => rnr_nak(qps, cx, qp, code),
         (_, Some(Syndrome::Negative(nak))) => refused(qps, cx, qp, nak),
@@ -171,7 +167,7 @@ impl<H: Host> Wire<H> {
             self.end_retransmit(None);
         }
         if let Some(record) = self.record(self.requester.sending) {
-            let next = self.next_number(record, mtu);
+            let next = self.next_psn(record, mtu);
             if self.requester.sending != consumer && psn::is_ahead(psn, next) {
                 self.requester.retransmit.on_ack_beyond_sent();
                 self.seek(psn, consumer, mtu);
@@ -180,20 +176,20 @@ impl<H: Host> Wire<H> {
     }
 }
 
-/// Ends requests that get no data, up to but not including packet `number`.
+/// Ends requests that get no data, up to but not including packet `psn`.
 ///
-/// Answers whether all before `number` has come. It has not where data are missing: then they are
+/// Answers whether all before `psn` has come. It has not where data are missing: then they are
 /// asked for again, once (C9-148 and 9.7.5.1.1).
 fn acknowledge_before<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
-    number: u32,
+    psn: u32,
 ) -> bool {
     while qp.core.state != State::Err {
         let consumer = qp.sq.consumer();
-        if qp.wire.requester.snd_una == number || qp.wire.outstanding(consumer) == 0 {
-            return qp.wire.requester.snd_una == number;
+        if qp.wire.requester.snd_una == psn || qp.wire.outstanding(consumer) == 0 {
+            return qp.wire.requester.snd_una == psn;
         }
         let Some(&record) = qp.wire.record(qp.wire.requester.oldest) else {
             return false;
@@ -202,16 +198,16 @@ fn acknowledge_before<H: Host>(
             return false;
         }
         if record.has_response_data() {
-            data_missing(qps, cx, qp, number);
+            data_missing(qps, cx, qp, psn);
             return false;
         }
         let (core, wire) = (&qp.core, &mut qp.wire);
         let end = record.end();
         let is_whole = psn::distance(wire.requester.snd_una, end)
-            <= psn::distance(wire.requester.snd_una, number);
+            <= psn::distance(wire.requester.snd_una, psn);
         qp.sq.refill_retries(&core.attr);
         if !is_whole {
-            wire.progress(cx, number, core, consumer);
+            wire.progress(cx, psn, core, consumer);
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
@@ -222,14 +218,14 @@ fn acknowledge_before<H: Host>(
     false
 }
 
-/// Packet `number` has come, and data that should have come before it are missing: they are asked for
+/// Packet `psn` has come, and data that should have come before it are missing: they are asked for
 /// again, if there are retries left.
-fn data_missing<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, number: u32) {
-    if !qp.wire.completer.gap.should_report(number) {
+fn data_missing<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
+    if !qp.wire.completer.gap.should_report(psn) {
         return;
     }
     cx.counters.sequence_errors.count(1);
-    retransmit(qps, cx, qp, Some(number));
+    retransmit(qps, cx, qp, Some(psn));
 }
 
 /// Sends again what was lost, if there are retries left; see [`Wire::retransmit`].

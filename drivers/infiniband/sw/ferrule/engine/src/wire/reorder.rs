@@ -47,20 +47,20 @@ impl<H: Host> Wire<H> {
     pub(super) fn reorder_request(
         &mut self,
         expected: u32,
-        number: u32,
+        psn: u32,
         packet: &H::Packet,
         now: u64,
     ) {
-        if psn::distance(expected, number) < REORDER_WINDOW {
-            self.responder.reorder.insert(number, packet);
+        if psn::distance(expected, psn) < REORDER_WINDOW {
+            self.responder.reorder.insert(psn, packet);
             self.start_reorder_timer(now);
         }
     }
 
     /// Buffers a response that is ahead of the missing ones by less than [`REORDER_WINDOW`].
-    pub(super) fn reorder_response(&mut self, number: u32, packet: &H::Packet, now: u64) {
-        if psn::distance(self.requester.snd_una, number) < REORDER_WINDOW {
-            self.completer.reorder.insert(number, packet);
+    pub(super) fn reorder_response(&mut self, psn: u32, packet: &H::Packet, now: u64) {
+        if psn::distance(self.requester.snd_una, psn) < REORDER_WINDOW {
+            self.completer.reorder.insert(psn, packet);
             self.start_reorder_timer(now);
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn first_buffered<P>(reorder: &mut impl Reorder<P>, expected: u32) ->
     }
     let first = reorder
         .first_from(expected)
-        .filter(|&number| psn::within(number, expected, REORDER_WINDOW));
+        .filter(|&psn| psn::within(psn, expected, REORDER_WINDOW));
     if first.is_none() {
         reorder.clear();
     }
@@ -129,7 +129,7 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     loop {
         let expected = qp.rq.psn();
         match first_buffered(&mut qp.wire.responder.reorder, expected) {
-            Some(number) if number == expected => (),
+            Some(psn) if psn == expected => (),
             // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
             // report it before a packet behind it comes.
             _ => return,
@@ -167,10 +167,10 @@ pub(super) fn release_responses<H: Host>(
 fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         let before = qp.wire.requester.snd_una;
-        let Some(number) = first_buffered(&mut qp.wire.completer.reorder, before) else {
+        let Some(psn) = first_buffered(&mut qp.wire.completer.reorder, before) else {
             return;
         };
-        let Some(bytes) = qp.wire.completer.reorder.remove(number) else {
+        let Some(bytes) = qp.wire.completer.reorder.remove(psn) else {
             return;
         };
         let Ok(packet) = parse::<H>(&bytes) else {

@@ -335,7 +335,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
             Position::of(wire.requester.offset == 0, length == rest),
         )
     };
-    let number = wire.next_number(record, mtu);
+    let psn = wire.next_psn(record, mtu);
     // No more of a read is asked for at once than the window has room for: the responder knows none,
     // and would flood whatever is between. It goes on where the response ended or broke off.
     let is_selective = wire.requester.retransmit.is_active();
@@ -355,7 +355,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     } else {
         (0, record.length)
     };
-    let mut base = bth(core, opcode.packet(position), number);
+    let mut base = bth(core, opcode.packet(position), psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     // An acknowledgement is asked for when nothing follows for the present, or what follows waits for
     // it or sends nothing, and often enough that the window does not run dry; also of the message that
@@ -364,7 +364,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     // then on.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
-    let ahead = psn::distance(wire.requester.snd_una, number);
+    let ahead = psn::distance(wire.requester.snd_una, psn);
     let is_window_full = ahead.saturating_add(1) >= wire.send_window()
         && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);
     let exceeds_credits = wire.exceeds_credits(record, opcode);
@@ -407,17 +407,17 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     }
     if base.wants_acknowledge() {
         wire.requester.since_ack_request = 0;
-        wire.requester.ack_requested = number;
+        wire.requester.ack_requested = psn;
     }
     cx.allowance.take_bytes(length.max(Budget::PACKET));
     let next = if record.is_read() {
         psn::advance(record.psn, psn::packets(range.1, mtu))
     } else {
-        psn::advance(number, 1)
+        psn::advance(psn, 1)
     };
     let is_new = psn::is_ahead(next, wire.requester.snd_nxt);
     if base.wants_acknowledge() || is_data_back {
-        wire.requester.tlp.start_sample(number, cx.now, !is_new);
+        wire.requester.tlp.start_sample(psn, cx.now, !is_new);
     }
     wire.requester.congestion.sent(cx.now);
     if record.is_read() && (!is_new || range != (0, record.length)) {
@@ -436,7 +436,7 @@ fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     if wire.requester.ack_deadline.is_none() {
         wire.start_ack_timer(core, cx.now);
     }
-    if wire.end_retransmit(Some(number)) {
+    if wire.end_retransmit(Some(psn)) {
         return Step::Sent;
     }
     if range.1 != record.length {

@@ -95,13 +95,13 @@ pub(super) fn receive<H: Host>(
         return cx.counters.dropped.count(1);
     }
     let Qp { core, rq, wire, .. } = qp;
-    let number = packet.bth().psn.get();
-    if number != rq.psn() {
-        if psn::is_ahead(number, rq.psn()) {
+    let psn = packet.bth().psn.get();
+    if psn != rq.psn() {
+        if psn::is_ahead(psn, rq.psn()) {
             // Packets were lost. What follows waits until the one that is missing comes (C9-113).
             cx.counters.sequence_errors.count(1);
-            wire.reorder_request(rq.psn(), number, bytes, cx.now);
-            if wire.responder.gap.should_report(number) {
+            wire.reorder_request(rq.psn(), psn, bytes, cx.now);
+            if wire.responder.gap.should_report(psn) {
                 wire.responder.peer_goes_back = false;
                 wire.responder.pending_ack = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
             }
@@ -119,20 +119,20 @@ pub(super) fn receive<H: Host>(
             }
             let is_data = packet.rule().kind.has_response_data();
             if !is_data {
-                responder.forget_stale(number, 1);
+                responder.forget_stale(psn, 1);
                 responder.last_coalescable = Some(match packet.rule().position {
-                    Position::Last => psn::advance(number, psn::MASK),
-                    _ => number,
+                    Position::Last => psn::advance(psn, psn::MASK),
+                    _ => psn,
                 });
             }
             responder.withdraw_refusal();
             if !is_data && packet.bth().wants_acknowledge() {
-                responder.pending_ack = Some((number, Syndrome::Acknowledge(0)));
+                responder.pending_ack = Some((psn, Syndrome::Acknowledge(0)));
             }
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
         Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {
-            responder.reorder.insert(number, bytes);
+            responder.reorder.insert(psn, bytes);
         }
         Response::RnrNak(code) => {
             responder.gap.reported = true;
@@ -142,13 +142,13 @@ pub(super) fn receive<H: Host>(
             let is_copy = responder
                 .rnr_nak
                 .take()
-                .is_some_and(|(refused, until)| refused == number && cx.now < until);
+                .is_some_and(|(refused, until)| refused == psn && cx.now < until);
             if !is_copy {
                 let wait = rnr_timer::nanoseconds(code);
                 let until = cx.now.saturating_add(wait.saturating_sub(wait / 16));
-                responder.rnr_nak = Some((number, until));
+                responder.rnr_nak = Some((psn, until));
                 responder.peer_goes_back = true;
-                responder.pending_ack = Some((number, Syndrome::RnrNak(code)));
+                responder.pending_ack = Some((psn, Syndrome::RnrNak(code)));
             }
         }
         Response::Nak(status) => {
@@ -159,7 +159,7 @@ pub(super) fn receive<H: Host>(
             };
             // In error nothing is sent any more: ERR is entered when this NAK has been sent, after
             // the responses to earlier requests.
-            responder.pending_ack = Some((number, Syndrome::Negative(nak)));
+            responder.pending_ack = Some((psn, Syndrome::Negative(nak)));
             responder.error_after_nak = true;
         }
         Response::SequenceError | Response::None | Response::RequesterFault => (),
@@ -235,14 +235,15 @@ fn duplicate<H: Host>(
     mtu: Mtu,
 ) {
     cx.counters.duplicates.count(1);
-    let number = packet.bth().psn.get();
-    let known = responder.resources.iter_mut().find(|resource| {
-        resource.packets != 0 && psn::within(number, resource.psn, resource.packets)
-    });
+    let psn = packet.bth().psn.get();
+    let known = responder
+        .resources
+        .iter_mut()
+        .find(|resource| resource.packets != 0 && psn::within(psn, resource.psn, resource.packets));
     match (packet.rule().kind, known, packet.reth()) {
         (Kind::ReadRequest, Some(resource), Some(reth)) if resource.found.is_none() => {
             // It may ask for some packets only, of the same memory.
-            let offset = psn::distance(resource.psn, number).wrapping_shl(mtu.shift());
+            let offset = psn::distance(resource.psn, psn).wrapping_shl(mtu.shift());
             let (length, rest) = (reth.length.get(), resource.length.saturating_sub(offset));
             let is_part = reth.rkey.get() == resource.rkey
                 && reth.addr.get() == resource.addr.wrapping_add(offset.into())
@@ -250,13 +251,13 @@ fn duplicate<H: Host>(
             if !is_part {
                 return;
             }
-            let end = psn::advance(number, psn::packets(length, mtu));
+            let end = psn::advance(psn, psn::packets(length, mtu));
             if resource.active && psn::is_ahead(end, resource.next) {
-                resource.next = number;
-                resource.start = number;
+                resource.next = psn;
+                resource.start = psn;
                 resource.again = None;
             } else {
-                resource.again = Some((number, number, end));
+                resource.again = Some((psn, psn, end));
             }
         }
         (Kind::CompareSwap | Kind::FetchAdd, Some(resource), _) if resource.found.is_some() => {
@@ -266,8 +267,8 @@ fn duplicate<H: Host>(
             let asks = packet.bth().wants_acknowledge();
             let last = responder
                 .last_coalescable
-                .filter(|&last_coalescable| asks && psn::is_ahead(last_coalescable, number))
-                .unwrap_or(number);
+                .filter(|&last_coalescable| asks && psn::is_ahead(last_coalescable, psn))
+                .unwrap_or(psn);
             // A pending NAK stays, and so does an acknowledgement of more than this.
             let is_better = responder.pending_ack.is_none_or(|(known, syndrome)| {
                 matches!(syndrome, Syndrome::Acknowledge(_)) && psn::is_ahead(last, known)
@@ -322,7 +323,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
             return Next::Again;
         }
         match respond(cx, qp, place) {
-            Ok(number) => qp.wire.responder.drop_ack_before(number),
+            Ok(psn) => qp.wire.responder.drop_ack_before(psn),
             Err(unsent @ (Unsent::Busy | Unsent::Full)) => {
                 qp.wire.block_tx(Sends::Responses, unsent, cx.now);
                 return Next::Idle;
@@ -337,7 +338,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
             }
             Err(Unsent::Fault) => {
                 // The memory is not what it was when the read was accepted.
-                let number = qp
+                let psn = qp
                     .wire
                     .responder
                     .resources
@@ -346,8 +347,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 cx.counters.responder_errors.count(1);
                 let handle = &qp.core.init.handle;
                 cx.host.qp_event(handle, QpEvent::AccessError);
-                qp.wire.responder.pending_ack =
-                    Some((number, Syndrome::Negative(Nak::RemoteAccess)));
+                qp.wire.responder.pending_ack = Some((psn, Syndrome::Negative(Nak::RemoteAccess)));
                 qp.wire.responder.error_after_nak = true;
                 for resource in qp.wire.responder.resources.iter_mut() {
                     resource.stop();
@@ -388,10 +388,10 @@ fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Sy
 /// Sends the acknowledgement that is due.
 fn acknowledge<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
-    let Some((number, syndrome)) = wire.responder.pending_ack else {
+    let Some((psn, syndrome)) = wire.responder.pending_ack else {
         return Ok(());
     };
-    let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, number));
+    let mut headers = Headers::new(&bth(core, rc::ACKNOWLEDGE, psn));
     headers.push(&aeth(core, rq, wire.responder.msn, syndrome));
     let nothing = Side::Private(PrivateBytes(&[]));
     let kind = Sends::Responses;
@@ -409,9 +409,9 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
     let Some(&resource) = wire.responder.resources.get(place) else {
         return Err(Unsent::Fault);
     };
-    let (number, first, end) = resource.next();
+    let (psn, first, end) = resource.next();
     if let Some(found) = resource.found {
-        let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, number));
+        let mut headers = Headers::new(&bth(core, rc::ATOMIC_ACKNOWLEDGE, psn));
         headers.push(&aeth(core, rq, resource.msn, Syndrome::Acknowledge(0)));
         headers.push(&AtomicAckEth {
             original: found.into(),
@@ -424,19 +424,19 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
             resource.active = false;
             resource.responded = true;
         }
-        return Ok(number);
+        return Ok(psn);
     }
     let mtu = core.attr.path_mtu;
-    let offset = psn::distance(resource.psn, number).wrapping_shl(mtu.shift());
+    let offset = psn::distance(resource.psn, psn).wrapping_shl(mtu.shift());
     let length = resource.length.wrapping_sub(offset).min(mtu.bytes());
-    let position = Position::of(number == first, psn::advance(number, 1) == end);
+    let position = Position::of(psn == first, psn::advance(psn, 1) == end);
     let opcode = match position {
         Position::First => rc::READ_RESPONSE_FIRST,
         Position::Middle => rc::READ_RESPONSE_MIDDLE,
         Position::Last => rc::READ_RESPONSE_LAST,
         Position::Only => rc::READ_RESPONSE_ONLY,
     };
-    let mut base = bth(core, opcode, number);
+    let mut base = bth(core, opcode, psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     let mut headers = Headers::new(&base);
     if position != Position::Middle {
@@ -465,5 +465,5 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
     if let Some(resource) = wire.responder.resources.get_mut(place) {
         resource.sent();
     }
-    Ok(number)
+    Ok(psn)
 }

@@ -43,7 +43,7 @@ use crate::{
 
 impl<H: Host> Wire<H> {
     /// The sequence number of the next packet, which is one of this request.
-    pub(super) fn next_number(&self, record: &Record, mtu: Mtu) -> u32 {
+    pub(super) fn next_psn(&self, record: &Record, mtu: Mtu) -> u32 {
         let sent = if record.has_response_data() {
             record.done
         } else {
@@ -99,7 +99,7 @@ impl<H: Host> Wire<H> {
             && !self.requester.is_part_sent
             && self
                 .record(self.requester.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.requester.snd_una)
+                .is_some_and(|record| self.next_psn(record, mtu) == self.requester.snd_una)
     }
 
     /// Sends again from the oldest packet that has not been acknowledged.
@@ -114,7 +114,7 @@ impl<H: Host> Wire<H> {
             || self.requester.is_part_sent
             || self
                 .record(self.requester.sending)
-                .is_some_and(|record| self.next_number(record, mtu) == self.requester.snd_nxt);
+                .is_some_and(|record| self.next_psn(record, mtu) == self.requester.snd_nxt);
         is_front.then_some(self.position())
     }
 
@@ -209,7 +209,7 @@ impl<H: Host> Wire<H> {
             _ if self.requester.sending == consumer => self.requester.snd_nxt,
             // Nothing is sent again of a request that has failed.
             Some(failed) if failed.failed.is_some() => failed.psn,
-            Some(record) => self.next_number(record, mtu),
+            Some(record) => self.next_psn(record, mtu),
             None => return false,
         };
         let sent = psn::distance(self.requester.snd_una, next);
@@ -237,16 +237,16 @@ impl<H: Host> Wire<H> {
         true
     }
 
-    /// Ends a selective retransmit, if there is one: packet `number` has been sent, or `None` of it is needed any
+    /// Ends a selective retransmit, if there is one: packet `psn` has been sent, or `None` of it is needed any
     /// more. The requester resumes where it was. Answers whether there was one.
-    pub(super) fn end_retransmit(&mut self, number: Option<u32>) -> bool {
+    pub(super) fn end_retransmit(&mut self, psn: Option<u32>) -> bool {
         let Some(position) = self.requester.retransmit.resume.take() else {
             return false;
         };
         // The newest packet has nothing behind it that the peer could have buffered.
-        if number.is_none_or(|number| psn::advance(number, 1) != self.requester.snd_nxt) {
+        if psn.is_none_or(|psn| psn::advance(psn, 1) != self.requester.snd_nxt) {
             self.requester.retransmit.retransmitted =
-                number.filter(|_| self.requester.retransmit.hole_end.is_none());
+                psn.filter(|_| self.requester.retransmit.hole_end.is_none());
         }
         self.requester.retransmit.hole_end = None;
         self.requester.sending = position.sending;

@@ -69,12 +69,12 @@ pub(super) fn receive<H: Host>(
     let mut head = abi::SendWqe::default();
     let Some(mut message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
         // What is not made as the message needs it ends the message (C9-188).
-        let number = packet.bth().psn.get();
+        let psn = packet.bth().psn.get();
         cx.counters
             .sequence_errors
-            .count(u64::from(number != rq.psn()));
+            .count(u64::from(psn != rq.psn()));
         cx.counters.dropped.count(1);
-        rq.set_psn(psn::advance(number, 1));
+        rq.set_psn(psn::advance(psn, 1));
         return rq.abandon();
     };
     let response = uc_receive::receive(cx, core, rq, &mut message);

@@ -67,8 +67,8 @@ impl Resource {
 
     /// That packet has been sent.
     pub(crate) fn sent(&mut self) {
-        let (number, first, end) = self.next();
-        let next = psn::advance(number, 1);
+        let (psn, first, end) = self.next();
+        let next = psn::advance(psn, 1);
         let is_last = next == end;
         if self.again.is_some() {
             self.again = (!is_last).then_some((next, first, end));
@@ -148,11 +148,11 @@ impl<H: Host> ResponderState<H> {
         self.next_resource = 0;
     }
 
-    /// Packet `number` of a response with data has been sent. It acknowledges all before it, and responses leave in
+    /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and responses leave in
     /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of an earlier packet is dropped.
-    pub(crate) fn drop_ack_before(&mut self, number: u32) {
+    pub(crate) fn drop_ack_before(&mut self, psn: u32) {
         if let Some((last, Syndrome::Acknowledge(_))) = self.pending_ack {
-            if psn::is_ahead(number, last) {
+            if psn::is_ahead(psn, last) {
                 self.pending_ack = None;
             }
         }
@@ -194,22 +194,22 @@ impl<H: Host> ResponderState<H> {
             .is_some_and(|resource| !resource.active || resource.responded)
     }
 
-    /// A request of so many packets from `number` on is carried out: forgets resources that are too old, now and then.
+    /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
     #[inline]
-    pub(crate) fn forget_stale(&mut self, number: u32, packets: u32) {
-        let since = number & STALE_CHECK.wrapping_sub(1);
+    pub(crate) fn forget_stale(&mut self, psn: u32, packets: u32) {
+        let since = psn & STALE_CHECK.wrapping_sub(1);
         if since.wrapping_add(packets) >= STALE_CHECK {
-            self.forget_before(number);
-            self.forget_before(psn::advance(number, packets));
+            self.forget_before(psn);
+            self.forget_before(psn::advance(psn, packets));
         }
     }
 
-    /// Forgets requests whose responses nobody can wait for any more when packet `number` comes: soon their
+    /// Forgets requests whose responses nobody can wait for any more when packet `psn` comes: soon their
     /// numbers are those of others.
     #[cold]
-    fn forget_before(&mut self, number: u32) {
+    fn forget_before(&mut self, psn: u32) {
         for resource in self.resources.iter_mut() {
-            if psn::distance(resource.psn, number) >= SPAN {
+            if psn::distance(resource.psn, psn) >= SPAN {
                 *resource = Resource::default();
             }
         }

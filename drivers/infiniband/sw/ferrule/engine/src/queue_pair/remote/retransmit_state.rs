@@ -59,9 +59,9 @@ impl RetransmitState {
         self.resume.is_some()
     }
 
-    /// All before packet `number` has come, and so has what was to be retransmitted.
-    pub(crate) fn is_complete(&self, number: u32) -> bool {
-        let is_before = |hole_end| psn::is_ahead(hole_end, number);
+    /// All before packet `psn` has come, and so has what was to be retransmitted.
+    pub(crate) fn is_complete(&self, psn: u32) -> bool {
+        let is_before = |hole_end| psn::is_ahead(hole_end, psn);
         self.is_active() && !self.hole_end.is_some_and(is_before)
     }
 
@@ -82,12 +82,12 @@ impl RetransmitState {
             .map_or(record.length, |packets| packets.wrapping_shl(shift))
     }
 
-    /// All before packet `number` has been acknowledged.
-    pub(crate) fn on_ack(&mut self, number: u32) {
+    /// All before packet `psn` has been acknowledged.
+    pub(crate) fn on_ack(&mut self, psn: u32) {
         self.peer_buffered = 0;
         if let Some(retransmitted) = self.retransmitted {
             // It was sent alone, so the peer had what is behind it.
-            if psn::is_ahead(number, psn::advance(retransmitted, 1)) {
+            if psn::is_ahead(psn, psn::advance(retransmitted, 1)) {
                 self.attempts = ATTEMPTS;
                 self.retransmitted = None;
             }
@@ -108,11 +108,11 @@ impl RetransmitState {
         self.attempts > FIRST_ATTEMPTS
     }
 
-    /// The peer misses packet `number`. Answers whether a selective retransmit is worth an attempt.
-    pub(crate) fn on_loss(&mut self, number: u32) -> bool {
+    /// The peer misses packet `psn`. Answers whether a selective retransmit is worth an attempt.
+    pub(crate) fn on_loss(&mut self, psn: u32) -> bool {
         if self
             .retransmitted
-            .is_some_and(|retransmitted| psn::advance(retransmitted, 1) == number)
+            .is_some_and(|retransmitted| psn::advance(retransmitted, 1) == psn)
         {
             self.attempts = self.attempts.saturating_sub(1);
         }

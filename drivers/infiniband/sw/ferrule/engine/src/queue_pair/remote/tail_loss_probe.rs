@@ -49,9 +49,9 @@ pub(crate) struct TailLossProbe {
 
 impl TailLossProbe {
     /// A packet that asks for a response has been sent, perhaps again. It is timed, unless another one is.
-    pub(crate) fn start_sample(&mut self, number: u32, now: u64, is_retransmit: bool) {
+    pub(crate) fn start_sample(&mut self, psn: u32, now: u64, is_retransmit: bool) {
         if self.sample.is_none() {
-            self.sample = Some((number, now));
+            self.sample = Some((psn, now));
             self.is_retransmit = is_retransmit;
         }
     }
@@ -84,11 +84,11 @@ impl TailLossProbe {
         self.arm(now, ack_deadline, is_selective);
     }
 
-    /// All before packet `number` has been acknowledged. Answers how long that took, of a packet that was sent once.
-    pub(crate) fn on_ack(&mut self, number: u32, now: u64) -> Option<u64> {
+    /// All before packet `psn` has been acknowledged. Answers how long that took, of a packet that was sent once.
+    pub(crate) fn on_ack(&mut self, psn: u32, now: u64) -> Option<u64> {
         self.deadline = None;
         self.backoff = 0;
-        let is_acked = |&(packet, _): &(u32, u64)| psn::is_ahead(number, packet);
+        let is_acked = |&(packet, _): &(u32, u64)| psn::is_ahead(psn, packet);
         let (_, sent) = self.sample.filter(is_acked)?;
         let rtt = now.saturating_sub(sent).max(1);
         self.update_rtt(rtt);
