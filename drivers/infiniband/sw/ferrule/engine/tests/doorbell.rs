@@ -139,7 +139,7 @@ fn own_context_is_served_first() {
     }
 }
 
-/// What is left of the caller's own doorbells is told, though no queue pair waits for a turn yet.
+/// The outcome tells of the caller's own doorbells that are left, though no queue pair waits for a turn yet.
 #[test]
 fn doorbells_of_the_caller_that_are_left_are_told() {
     let mut w = World::new();

@@ -7,7 +7,7 @@
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
-//! what comes back for them. [`responder`] takes requests of the peer and responds. Where packets were lost,
+//! the responses to them. [`responder`] takes requests of the peer and responds. Where packets were lost,
 //! [`reorder`] buffers those behind them until they are in order, and [`retransmit`] sends only what was lost.
 //! [`cnp`] reports marks to the peer. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state
 //! beyond that of a local queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size

@@ -140,7 +140,7 @@ impl<H: Host> Wire<H> {
             hole_end.is_none() && !self.requester.retransmit.is_active();
     }
 
-    /// What is behind the oldest packet is known to have come, or is with a peer that buffers it.
+    /// It is known that the packets behind the oldest one have come, or that the peer buffers them.
     pub(super) fn is_selective(&self) -> bool {
         if self.awaits_data() {
             !self.completer.reorder.is_empty()

@@ -58,7 +58,7 @@ fn objects_in_use_are_kept() {
     assert_eq!(w.engine.remove_mr(mr.key).err(), Some(Error::NotFound));
 }
 
-/// A table takes a chunk only when it is full: what comes beside it is handed back.
+/// A table takes a chunk only when it is full, and hands a further one back.
 #[test]
 fn a_chunk_too_many_comes_back() {
     let mut w = World::new();

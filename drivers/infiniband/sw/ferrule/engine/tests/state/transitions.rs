@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// What is required, and one attribute more or less: each row of the table as it stands.
+/// Each row of the table as it stands: its required attributes, and one more or less.
 #[test]
 fn each_attribute_is_where_the_table_has_it() {
     for line in TABLE.lines().filter(|line| !line.is_empty()) {
