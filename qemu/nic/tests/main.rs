@@ -7,6 +7,8 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 mod client;
+mod data;
+mod driver;
 mod fuzz;
 mod good;
 mod hostile;
