@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
+from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
                unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
@@ -138,6 +138,9 @@ both ends of a test run in that node."""
 def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--device", choices=DEVICES, default="ferrule",
                      help="ferrule: ferrule0; rxe: rxe0; none: modules and provider on disk only (default: ferrule)")
+    sub.add_argument("--backend", choices=backend.NAMES, default="soft",
+                     help="what ferrule0 is: soft: the driver's own engine; nic: a PCI function of ferrule-nic, which runs "
+                          "beside QEMU (default: soft)")
     sub.add_argument("--kernel", choices=KERNELS, default="stock",
                      help="Debian's kernel, or one that watches for misuse (default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
@@ -188,6 +191,8 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError("--peer needs --nodes 2")
         if options.peer_device is not None and options.nodes != 2:
             raise UsageError("--peer-device needs --nodes 2")
+        if options.backend == "nic" and (options.accel or os.environ.get("FERRULE_ACCEL")) == "icount":
+            raise UsageError("--backend nic: the function works by the host's clock, so instructions cannot be counted")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
         if options.mem is None:
@@ -249,7 +254,8 @@ def run(options: argparse.Namespace) -> int:
     share = Path(options.share).resolve() if options.share else None
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
-                      timeout=options.timeout, append=options.append, tty=shell)
+                      timeout=options.timeout, append=options.append, tty=shell,
+                      backend=backend.NAMES[options.backend]())
     return guest.run(plan)
 
 
