@@ -109,8 +109,7 @@ class Node:
             binds.append((plan.share, "/lab/share"))
         passed = [self.channel.guest_end.fileno()]
         if ethernet:
-            argv += ["-netdev", f"stream,id=net,server=off,addr.type=fd,addr.str={ethernet.fileno()}",
-                     "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{self.number:02x},romfile="]
+            argv += _ethernet(self.number, f"addr.type=fd,addr.str={ethernet.fileno()}")
             passed.append(ethernet.fileno())
         with self.qemu_log.open("wb") as log:
             self.process = subprocess.Popen(tree.command(argv, binds, root=plan.backend.qemu), stdin=subprocess.DEVNULL,
@@ -146,6 +145,12 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
     return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
 
 
+def _ethernet(node: int, address: str) -> list[str]:
+    """A port of Ethernet whose cable goes to a socket, which QEMU's words tell."""
+    return ["-netdev", f"stream,id=net,server=off,{address}",
+            "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{node:02x},romfile="]
+
+
 def run(plan: Plan) -> int:
     """Run the plan's command; returns the exit status that the lab ends with."""
     accelerator, why = accel.choose(plan.backend.qemu)
@@ -160,7 +165,7 @@ def run(plan: Plan) -> int:
 
 def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
     """The nodes from their start to their end; answers with the status that came of it."""
-    directory = _new_directory()
+    directory = new_directory()
     nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
     cables: list[socket.socket | None] = [None]
     if plan.nodes == 2:
@@ -346,7 +351,7 @@ def _raw_terminal(wanted: bool):
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _new_directory() -> Path:
+def new_directory() -> Path:
     """A directory for this run's logs, which ends with this process's number; the oldest ones beyond KEPT_RUNS go, but
     none of a run that is under way."""
     runs = cache.root() / "runs"

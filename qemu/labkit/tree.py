@@ -22,9 +22,6 @@ PACKAGES = """
 # every kernel and module depends; libibverbs1 tells dh_shlibdeps its version.
 PACKAGING = "debhelper dpkg-dev libibverbs1 lintian".split()
 
-# A QEMU that knows vfio-user, as the build tree's does not.
-QEMU = [f"{name}/{debian.BACKPORTS}" for name in ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")]
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Runs in a mount namespace of its own: $1 is the tree; then pairs of a path here and its path in the tree, an empty
@@ -47,26 +44,22 @@ exec chroot "$tree" "$@"
 
 def path() -> Path:
     """The build tree's directory, made first where it is not there yet (about 1 minute)."""
-    return _made("tree", PACKAGES, "making the build tree (about 1 minute, 2 GB)")
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root", PACKAGES, step)
+
+    inputs = {"suite": debian.SUITE, "packages": PACKAGES, "layout": 1}
+    return cache.entry("tree", inputs, "making the build tree (about 1 minute, 2 GB)", build) / "root"
 
 
 def packaging() -> Path:
     """The directory of the tree that makes Debian packages, made first where it is not there yet."""
-    return _made("packaging", PACKAGING, "making the tree for packages (about 1 minute, 0.5 GB)")
-
-
-def newer_qemu() -> Path:
-    """The directory of the tree with the newer QEMU, made first where it is not there yet."""
-    return _made("qemu", QEMU, "making the tree of the newer QEMU (about half a minute, 0.3 GB)")
-
-
-def _made(kind: str, packages: list[str], title: str) -> Path:
 
     def build(directory: Path, step: Step) -> None:
-        debian.bootstrap(directory / "root", packages, step)
+        debian.bootstrap(directory / "root", PACKAGING, step)
 
-    inputs = {"suite": debian.SUITE, "packages": packages, "layout": 1}
-    return cache.entry(kind, inputs, title, build) / "root"
+    inputs = {"suite": debian.SUITE, "packages": PACKAGING, "layout": 1}
+    return cache.entry("packaging", inputs, "making the tree for packages (about 1 minute, 0.5 GB)", build) / "root"
 
 
 @functools.cache

@@ -116,7 +116,7 @@ class Process(unittest.TestCase):
         said = io.StringIO()
         with (contextlib.redirect_stderr(said), unittest.mock.patch.object(guest.Node, "start", start),
               unittest.mock.patch.object(guest.accel, "choose", lambda _qemu: ([], "nothing")),
-              unittest.mock.patch.object(guest, "_new_directory", lambda: self.directory)):
+              unittest.mock.patch.object(guest, "new_directory", lambda: self.directory)):
             status = guest.run(plan)
         self.assertEqual(status, 7)
         self.assertRegex(said.getvalue(), r"ferrule-nic has ended with status 1; the end of its log:\n(  \| .*\n)*.*out of luck")
