@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
-               unsound)
+from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, nic, packages, programs, provider,
+               rust, tree, unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -85,7 +85,8 @@ def parser() -> Parser:
 
     sub = commands.add_parser("build", help="build the module, the provider, the test programs", allow_abbrev=False,
                               description="Builds what is named (all of it where nothing is) into build/ of the checkout.")
-    sub.add_argument("what", nargs="*", metavar="WHAT", help="module, provider, provider-test, tests, or kernel")
+    sub.add_argument("what", nargs="*", metavar="WHAT",
+                     help="module, provider, provider-test, tests, kernel, or nic (what --backend nic needs)")
     sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock",
                      help="the kernel that the module is for; `next` is the series after the stock one")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
@@ -287,8 +288,13 @@ def _build_kernel(options: argparse.Namespace) -> None:
     print(the_kernel(options.kernel).kdir)
 
 
+def _build_nic(_options: argparse.Namespace) -> None:
+    nic.qemu()
+    nic.build()
+
+
 BUILDERS = {"module": _build_module, "provider": _build_provider, "provider-test": _build_provider_test,
-            "tests": _build_programs, "kernel": _build_kernel}
+            "tests": _build_programs, "kernel": _build_kernel, "nic": _build_nic}
 
 
 def _publish(made: Path, below: str) -> None:

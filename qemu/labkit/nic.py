@@ -92,10 +92,12 @@ class Process:
         self.log = directory / "nic.log"
         sockets = [word for node in range(1, nodes + 1) for word in ("--guest", f"{RUN}/{socket(node)}")]
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen(tree.command([program, *sockets], [(directory, RUN)]),
-                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=tree.environment(),
-                                             start_new_session=True)
-        self.death = os.pidfd_open(self._process.pid)
+            # A lab that is killed leaves no process behind.
+            command = ["setpriv", "--pdeathsig", "KILL", *tree.command([program, *sockets], [(directory, RUN)])]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             env=tree.environment(), start_new_session=True)
+        self.pid = self._process.pid
+        self.death = os.pidfd_open(self.pid)
         try:
             self._wait_for(nodes)
         except BaseException:

@@ -5,6 +5,10 @@ beside QEMU, with other programs in its place."""
 import contextlib
 import io
 import json
+import multiprocessing
+import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,6 +102,21 @@ class Process(unittest.TestCase):
     def test_it_does_not_listen_for_all(self):
         with self.assertRaisesRegex(LabError, "does not listen after 1 s"):
             self.process(WAITS + "exec sleep 60", nodes=2)
+
+    def test_a_lab_that_is_killed_leaves_none_behind(self):
+        lab = multiprocessing.get_context("fork")
+        ours, theirs = lab.Pipe()
+
+        def die():
+            theirs.send(self.process(WAITS + "exec sleep 60").pid)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        killed = lab.Process(target=die)
+        killed.start()
+        process = os.pidfd_open(ours.recv())
+        killed.join()
+        self.assertEqual(select.select([process], [], [], 10)[0], [process])
+        os.close(process)
 
     def test_its_death_is_told_and_the_guest_goes_on(self):
         process = self.process(WAITS + "echo 'ERROR out of luck' >&2; exit 1")
