@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """What carries out the work of a guest's device: the driver itself, or a PCI function beside QEMU."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,10 @@ class Soft:
     def function(self, _node: int) -> list[str]:
         """QEMU's words for what a node has besides."""
         return []
+
+    def ethernet(self, _node: int, cable: socket.socket | None) -> str | None:
+        """QEMU's words for the other end of a node's Ethernet port, if it has one: `cable` goes to the other node."""
+        return f"addr.type=fd,addr.str={cable.fileno()}" if cable else None
 
     @contextmanager
     def beside(self, _directory: Path, _nodes: int) -> Iterator[nic.Process | None]:

@@ -68,7 +68,8 @@ class Node:
     def qemu_log(self) -> Path:
         return self.directory / f"node{self.number}.qemu.log"
 
-    def start(self, plan: Plan, accelerator: list[str], ethernet: socket.socket | None) -> None:
+    def start(self, plan: Plan, accelerator: list[str], cable: socket.socket | None) -> None:
+        ethernet = plan.backend.ethernet(self.number, cable)
         netdev = "eth0" if ethernet else "dummy0"
         device = plan.device if self.number == 1 else plan.peer_device or plan.device
         # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
@@ -109,8 +110,9 @@ class Node:
             binds.append((plan.share, "/lab/share"))
         passed = [self.channel.guest_end.fileno()]
         if ethernet:
-            argv += _ethernet(self.number, f"addr.type=fd,addr.str={ethernet.fileno()}")
-            passed.append(ethernet.fileno())
+            argv += _ethernet(self.number, ethernet)
+        if cable:
+            passed.append(cable.fileno())
         with self.qemu_log.open("wb") as log:
             self.process = subprocess.Popen(tree.command(argv, binds, root=plan.backend.qemu), stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, env=tree.environment(), pass_fds=passed, start_new_session=True)
@@ -145,9 +147,8 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
     return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
 
 
-def _ethernet(node: int, address: str) -> list[str]:
-    """A port of Ethernet whose cable goes to a socket, which QEMU's words tell."""
-    return ["-netdev", f"stream,id=net,server=off,{address}",
+def _ethernet(node: int, other_end: str) -> list[str]:
+    return ["-netdev", f"stream,id=net,server=off,{other_end}",
             "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{node:02x},romfile="]
 
 

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,11 @@ class Words(unittest.TestCase):
         soft = backend.Soft()
         self.assertEqual((soft.machine(1024), soft.function(1), soft.guest_device("ferrule")),
                          (["-machine", "q35"], [], "ferrule"))
+
+    def test_ethernet_where_there_is_a_cable(self):
+        with contextlib.closing(socket.socket()) as cable:
+            self.assertEqual(backend.Soft().ethernet(1, cable), f"addr.type=fd,addr.str={cable.fileno()}")
+        self.assertIsNone(backend.Soft().ethernet(1, None))
 
     def test_the_guest_is_told_whose_device_it_is(self):
         with unittest.mock.patch.multiple(nic, qemu=lambda: Path("/"), build=lambda: Path("/bin/true")):
