@@ -8,8 +8,11 @@
 
 mod client;
 mod data;
+mod datagrams;
 mod driver;
+mod events;
 mod fuzz;
 mod good;
 mod hostile;
+mod objects;
 mod random;
