@@ -16,3 +16,4 @@ mod good;
 mod hostile;
 mod objects;
 mod random;
+mod refused;
