@@ -34,8 +34,10 @@ use crate::{
     operation::{
         accept,
         ending::enter_error,
-        message::Bytes,
-        response::Response, //
+        message::{
+            Bytes,
+            Response, //
+        },
     },
     packet::{
         self,

@@ -15,7 +15,7 @@ use crate::{
     },
     operation::{
         ending::enter_error,
-        response::Response,
+        message::Response,
         uc_receive, //
     },
     packet::{
