@@ -134,7 +134,7 @@ impl<H: Host> Qp<H> {
 /// Whether all send requests that were begun have ended.
 pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
     if core.is_acknowledged() {
-        wire.outstanding(sq.consumer()) == 0
+        wire.requester.outstanding(sq.consumer()) == 0
     } else {
         !sq.is_busy()
     }

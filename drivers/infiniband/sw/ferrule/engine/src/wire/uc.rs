@@ -34,7 +34,7 @@ use crate::{
     },
     wire::{
         assemble::assemble,
-        headers::headers,
+        request_packet::headers,
         transmit::{
             bth,
             transmit, //
