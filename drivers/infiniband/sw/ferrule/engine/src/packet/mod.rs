@@ -16,44 +16,33 @@ use zerocopy::{
     Unaligned, //
 };
 
-mod aeth;
-mod atomic_eth;
-mod bth;
-mod deth;
-mod feth;
+mod headers;
 pub mod icrc;
-mod ieth;
-mod imm;
 pub mod opcode;
-mod reth;
-mod u24;
-mod xrceth;
 
 pub use self::{
-    aeth::{
+    headers::{
         credits_of,
         encode_credits,
         Aeth,
+        AtomicAckEth,
+        AtomicEth,
+        Bth,
+        Deth,
+        Feth,
+        Ieth,
+        ImmDt,
         Nak,
+        Reth,
         Syndrome,
+        XrcEth,
+        U24,
         UNLIMITED, //
     },
-    atomic_eth::{
-        AtomicAckEth,
-        AtomicEth, //
-    },
-    bth::Bth,
-    deth::Deth,
-    feth::Feth,
-    ieth::Ieth,
-    imm::ImmDt,
     opcode::{
         Header,
         Rule, //
     },
-    reth::Reth,
-    u24::U24,
-    xrceth::XrcEth,
 };
 
 /// The UDP port of RoCEv2 (annex A17).
