@@ -11,7 +11,6 @@ use crate::{
         },
         attr::{
             Access,
-            PathKind,
             State, //
         },
         counters::Count,
@@ -117,12 +116,9 @@ pub(crate) fn receive<H: Host>(
 /// Whether a segment came from the queue pair that this one is connected to, by the way that leads there.
 #[inline]
 pub(crate) fn is_from_peer<H: Host>(core: &QpCore<H>, message: &Message<'_, H>) -> bool {
-    let way = if message.is_packet() {
-        PathKind::Remote
-    } else {
-        PathKind::Local
-    };
-    core.attr.dest_qpn == message.from && core.attr.path.is_some_and(|path| path.kind == way)
+    let is_remote = message.is_packet();
+    let path = core.attr.path.as_ref();
+    core.attr.dest_qpn == message.from && path.is_some_and(|path| path.is_remote() == is_remote)
 }
 
 /// Judges the segment, places its bytes and completes the receive request it may end.

@@ -15,6 +15,9 @@ use zerocopy_derive::{
     Unaligned, //
 };
 
+/// The partition that every port is a full member of, which is the only one here.
+pub const DEFAULT_PKEY: u16 = 0xffff;
+
 /// A number of 24 bits, big-endian: of a queue pair, or a sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -68,6 +71,18 @@ impl Bth {
     pub const BECN: u8 = 1 << 6;
     /// In `acknowledge`: the responder is to acknowledge at once.
     pub const ACK_REQ: u8 = 1 << 7;
+
+    /// Of a packet to the queue pair `target`, without payload.
+    pub fn to(target: u32, opcode: u8, psn: u32) -> Self {
+        Self {
+            opcode,
+            flags: Self::MIGRATED,
+            pkey: DEFAULT_PKEY.into(),
+            dest_qp: U24::new(target),
+            psn: U24::new(psn),
+            ..Self::default()
+        }
+    }
 
     /// The version, which is 0.
     #[inline]

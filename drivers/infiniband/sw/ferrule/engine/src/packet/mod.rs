@@ -36,6 +36,7 @@ pub use self::{
         Reth,
         Syndrome,
         XrcEth,
+        DEFAULT_PKEY,
         U24,
         UNLIMITED, //
     },
@@ -47,9 +48,6 @@ pub use self::{
 
 /// The UDP port of RoCEv2 (annex A17).
 pub const PORT: u16 = 4791;
-
-/// The partition that every port is a full member of, which is the only one here.
-pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The most bytes of headers that a packet has: those of an atomic operation over XRC.
 pub const MAX_HEADERS: usize = 44;

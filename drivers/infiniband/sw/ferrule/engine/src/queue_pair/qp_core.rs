@@ -8,7 +8,6 @@ use crate::{
         attr::{
             Attributes,
             Path,
-            PathKind,
             QpType,
             State, //
         },
@@ -74,10 +73,7 @@ impl<H: Host> QpCore<H> {
     /// The way to a remote peer.
     #[inline]
     pub(crate) fn remote_path(&self) -> Option<&Path> {
-        self.attr
-            .path
-            .as_ref()
-            .filter(|path| path.kind == PathKind::Remote)
+        self.attr.path.as_ref().filter(|path| path.is_remote())
     }
 
     /// The peer is remote, and acknowledges what it gets.

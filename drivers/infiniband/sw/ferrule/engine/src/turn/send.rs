@@ -9,7 +9,7 @@ use crate::{
     base::{
         attr::{
             Mtu,
-            PathKind,
+            Path,
             QpType,
             State, //
         },
@@ -150,11 +150,7 @@ fn segment_length(sq: &SendQueue, mtu: Mtu, allowed: u64) -> u32 {
 fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Response {
     let Qp { core, sq, rq, .. } = qp;
     // Without a way to it, or by the wire, nothing comes here.
-    if core
-        .attr
-        .path
-        .is_none_or(|path| path.kind != PathKind::Local)
-    {
+    if core.attr.path.as_ref().is_none_or(Path::is_remote) {
         return Response::None;
     }
     let mut message = sq.message(core, length);

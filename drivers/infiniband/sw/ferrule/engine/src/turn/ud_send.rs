@@ -7,7 +7,6 @@ use zerocopy::FromBytes;
 use crate::{
     base::{
         abi,
-        attr::PathKind,
         counters::Count,
         grh,
         host::Host,
@@ -98,7 +97,7 @@ pub(crate) fn send<H: Host>(
     };
 
     if !is_multicast(&path.dgid) {
-        if path.kind == PathKind::Remote {
+        if path.is_remote() {
             return Ok(wire::ud::send(cx, qp, &mut way, target, qkey)?);
         }
         let area = area(request);
@@ -113,7 +112,7 @@ pub(crate) fn send<H: Host>(
     let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
     // First the remote ones: what cannot be sent yet is sent later as a whole.
-    if path.kind == PathKind::Remote {
+    if path.is_remote() {
         wire::ud::send(cx, qp, &mut way, target, qkey)?;
     } else if members.is_empty() {
         cx.counters.dropped.count(1);

@@ -204,9 +204,12 @@ impl RetransmitState {
 /// Requests that may be on their way at a time. A power of two.
 pub(crate) const REQUESTS: u32 = 64;
 
+/// The records of a queue pair's requests.
+pub(crate) type Records<H> = <H as Host>::Box<[Record; REQUESTS as usize]>;
+
 /// What the requester knows of its requests and of the way to the peer.
 pub(crate) struct RequesterState<H: Host> {
-    pub(crate) records: H::Box<[Record; REQUESTS as usize]>,
+    pub(crate) records: Records<H>,
     /// The slot of the oldest request that has not ended.
     pub(crate) oldest: u32,
     /// The slot of the request whose packets are sent next, and how many of its bytes were sent.
@@ -248,10 +251,11 @@ pub(crate) struct RequesterState<H: Host> {
 }
 
 impl<H: Host> RequesterState<H> {
-    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
-            records: H::boxed_array(|_| Record::default())?,
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(records: Records<H>) -> Self {
+        Self {
+            records,
             oldest: 0,
             sending: 0,
             offset: 0,
@@ -271,7 +275,7 @@ impl<H: Host> RequesterState<H> {
             tlp: TailLossProbe::default(),
             since_ack_request: 0,
             ack_requested: 0,
-        })
+        }
     }
 
     /// Nothing is on its way any more; the next request is in slot `consumer`.

@@ -80,6 +80,9 @@ impl Resource {
     }
 }
 
+/// The responder resources of a queue pair.
+pub(crate) type Resources<H> = <H as Host>::Box<[Resource; MAX_RD_ATOMIC as usize]>;
+
 /// What the responder knows of a remote peer, beyond what it needs for local ones.
 pub(crate) struct ResponderState<H: Host> {
     /// Messages carried out (24 bits).
@@ -108,15 +111,16 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) offset_in: u32,
     /// The acknowledgement or NAK that is to be sent, and its sequence number.
     pub(crate) pending_ack: Option<(u32, Syndrome)>,
-    pub(crate) resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
+    pub(crate) resources: Resources<H>,
     /// Which of these is used next.
     next_resource: u8,
 }
 
 impl<H: Host> ResponderState<H> {
-    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(resources: Resources<H>) -> Self {
+        Self {
             msn: 0,
             last_coalescable: None,
             gap: Gap::default(),
@@ -128,9 +132,9 @@ impl<H: Host> ResponderState<H> {
             total: 0,
             offset_in: 0,
             pending_ack: None,
-            resources: H::boxed_array(|_| Resource::default())?,
+            resources,
             next_resource: 0,
-        })
+        }
     }
 
     /// Forgets what [`ResponderState::stop`] leaves, as in RESET.

@@ -14,12 +14,21 @@ use crate::{
         psn, //
     },
     congestion::WINDOW,
+    object::request::SendRequest,
     packet::opcode::Kind,
     queue_pair::{
         remote::{
             completer_state::CompleterState,
-            requester_state::RequesterState,
-            responder_state::ResponderState, //
+            requester_state::{
+                Record,
+                Records,
+                RequesterState, //
+            },
+            responder_state::{
+                Resource,
+                Resources,
+                ResponderState, //
+            },
         },
         send_queue::SendQueue, //
     },
@@ -65,6 +74,31 @@ impl Notification {
     }
 }
 
+/// The memory that a [`Wire`] has outside of itself. It is there before the `Wire`, which so is made in its place: it is
+/// too large to lie on a stack.
+pub(crate) struct WireMemory<H: Host> {
+    records: Records<H>,
+    request: H::Box<SendRequest>,
+    resources: Resources<H>,
+}
+
+/// Allocates the copy of a request. Not inlined: its size would be in the caller's stack frame.
+#[inline(never)]
+fn request<H: Host>() -> Option<H::Box<SendRequest>> {
+    H::boxed(SendRequest::new)
+}
+
+impl<H: Host> WireMemory<H> {
+    /// Allocates, with [`Host::boxed`] and [`Host::boxed_array`]; `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            records: H::boxed_array(|_| Record::default())?,
+            request: request::<H>()?,
+            resources: H::boxed_array(|_| Resource::default())?,
+        })
+    }
+}
+
 /// What a queue pair needs for a remote peer, beyond what it needs for local ones.
 pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
@@ -81,17 +115,18 @@ pub(crate) struct Wire<H: Host> {
 }
 
 impl<H: Host> Wire<H> {
-    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(memory: WireMemory<H>) -> Self {
+        Self {
             route: None,
-            requester: RequesterState::new()?,
-            completer: CompleterState::new()?,
-            responder: ResponderState::new()?,
+            requester: RequesterState::new(memory.records),
+            completer: CompleterState::new(memory.request),
+            responder: ResponderState::new(memory.resources),
             notification: Notification::default(),
             tx_blocked_until: None,
             reorder_expires: None,
-        })
+        }
     }
 
     /// Forgets all, as in RESET.
