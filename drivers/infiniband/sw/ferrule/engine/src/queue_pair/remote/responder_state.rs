@@ -8,7 +8,13 @@ use crate::{
         host::Host,
         psn, //
     },
-    packet::Syndrome,
+    packet::{
+        opcode::{
+            Position,
+            Rule, //
+        },
+        Syndrome, //
+    },
     queue_pair::{
         qp_core::QpCore,
         remote::gap::Gap, //
@@ -152,6 +158,25 @@ impl<H: Host> ResponderState<H> {
         self.next_resource = 0;
     }
 
+    /// Packet `psn` of a request has been carried out. `asks`: it asks for an acknowledgement.
+    pub(crate) fn carried_out(&mut self, psn: u32, rule: &Rule, asks: bool) {
+        if rule.position.ends() {
+            self.msn = psn::advance(self.msn, 1);
+        }
+        let is_data = rule.kind.has_response_data();
+        if !is_data {
+            self.forget_stale(psn, 1);
+            self.last_coalescable = Some(match rule.position {
+                Position::Last => psn::advance(psn, psn::MASK),
+                Position::First | Position::Middle | Position::Only => psn,
+            });
+        }
+        self.withdraw_refusal();
+        if !is_data && asks {
+            self.pending_ack = Some((psn, Syndrome::Acknowledge(0)));
+        }
+    }
+
     /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and responses leave in
     /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of an earlier packet is dropped.
     pub(crate) fn drop_ack_before(&mut self, psn: u32) {
@@ -164,7 +189,7 @@ impl<H: Host> ResponderState<H> {
 
     /// The packet that a NAK was to report has been taken after all. An acknowledgement of the packets before it
     /// takes the place of the NAK.
-    pub(crate) fn withdraw_refusal(&mut self) {
+    fn withdraw_refusal(&mut self) {
         if !matches!(self.pending_ack, None | Some((_, Syndrome::Acknowledge(_)))) {
             self.pending_ack = self
                 .last_coalescable
@@ -200,7 +225,7 @@ impl<H: Host> ResponderState<H> {
 
     /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
     #[inline]
-    pub(crate) fn forget_stale(&mut self, psn: u32, packets: u32) {
+    fn forget_stale(&mut self, psn: u32, packets: u32) {
         let since = psn & STALE_CHECK.wrapping_sub(1);
         if since.wrapping_add(packets) >= STALE_CHECK {
             self.forget_before(psn);
