@@ -6,26 +6,21 @@
 use ferrule_engine::packet::{opcode::rc, Aeth, Bth, Packet, Syndrome};
 use ferrule_engine::{State, Status};
 
-use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 const PACKET: u32 = 1024;
 
 /// A connection whose packets are handed on one by one.
-struct Scene {
-    link: Link,
-    ends: [End; 2],
-    memory: [TestMr; 2],
-}
+type Scene = scene::Scene<Answers>;
+
+enum Answers {}
 
 impl Scene {
     fn new() -> Self {
-        let mut link = Link::new(1, Faults::default(), false);
-        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
-        let memory = [0, 1].map(|i| link.worlds[i].mr(1 << 17));
-        memory[0].fill(3);
-        memory[1].fill(7);
-        Self { link, ends, memory }
+        let scene = Self::with(1 << 17, |_| ());
+        scene.memory[0].fill(3);
+        scene.memory[1].fill(7);
+        scene
     }
 
     fn send(&self, wr_id: u64) -> Wr {

@@ -8,28 +8,23 @@
 use ferrule_engine::abi::wr_flags::{FENCE, SIGNALED};
 use ferrule_engine::{Budget, Modify, QpEvent, State, Status};
 
-use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 const SIZE: u32 = 3 << 20;
 const IOVA: u64 = 0x1234_5000;
 
 /// A connection of queue pairs of the host's own, which may register regions, too.
-struct Scene {
-    link: Link,
-    ends: [End; 2],
-    memory: [TestMr; 2],
-}
+type Scene = scene::Scene<Asks>;
+
+enum Asks {}
 
 impl Scene {
     fn new() -> Self {
-        let mut link = Link::new(1, Faults::default(), false);
-        let ends = link.pair(
+        Self::of(
+            SIZE as usize,
             |world, cq| world.qp_in(None, &QpSpec::default(), cq, cq),
             |modify| modify.timeout = modify.timeout.map(|_| 0),
-        );
-        let memory = [0, 1].map(|i| link.worlds[i].mr(SIZE as usize));
-        Self { link, ends, memory }
+        )
     }
 
     fn write(&self, wr_id: u64, length: u32) -> Wr {

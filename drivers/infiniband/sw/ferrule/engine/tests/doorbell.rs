@@ -169,7 +169,7 @@ fn doorbells_of_the_caller_that_are_left_are_told() {
     assert!(!w.engine.has_work());
 }
 
-/// Who runs the engine for a context alone does nothing for others, not even what waits already.
+/// A run for one context alone does nothing for others, not even for doorbells that wait already.
 #[test]
 fn one_context_is_served_alone() {
     let mut w = World::new();
@@ -306,7 +306,7 @@ fn a_look_costs_what_rings_not_what_is_open() {
     }
     assert!(qps[5].ring());
     assert!(!qps[50].ring() && !qps[7].ring());
-    // What is closed is not looked at either.
+    // A context that is closed is not looked at either.
     w.engine.remove_qp(qps[50].id.number).unwrap();
     drop(w.engine.remove_context(contexts[50].id).unwrap());
     assert_eq!(looks(&mut w), 1);

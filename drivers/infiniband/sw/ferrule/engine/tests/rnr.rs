@@ -6,7 +6,6 @@ use ferrule_engine::packet::opcode::rc;
 use ferrule_engine::packet::{Packet, Syndrome};
 use ferrule_engine::{Modify, State, Status};
 
-use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 /// What the timer's code 12 asks for, and its code 0.
@@ -14,18 +13,13 @@ const WAIT: u64 = 640 * US;
 const LONGEST: u64 = 655_360 * US;
 
 /// A connection whose packets are handed on one by one.
-struct Scene {
-    link: Link,
-    ends: [End; 2],
-    memory: [TestMr; 2],
-}
+type Scene = scene::Scene<Rnr>;
+
+enum Rnr {}
 
 impl Scene {
     fn new(change: impl Fn(&mut Modify)) -> Self {
-        let mut link = Link::new(1, Faults::default(), false);
-        let ends = link.pair(|world, cq| world.qp(cq, cq), change);
-        let memory = [0, 1].map(|i| link.worlds[i].mr(1 << 16));
-        Self { link, ends, memory }
+        Self::with(1 << 16, change)
     }
 
     /// So many RNR retries.

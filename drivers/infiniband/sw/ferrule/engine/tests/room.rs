@@ -5,27 +5,22 @@
 use ferrule_engine::packet::opcode::rc;
 use ferrule_engine::{Sends, State, Status};
 
-use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 /// After this the engine tries again, though nobody has rung.
 const LAST_RESORT: u64 = 100 * MS;
 
 /// Packets of a connection are handed on one by one. Of `kind`, the first side may send none.
-struct Scene {
-    link: Link,
-    ends: [End; 2],
-    memory: [TestMr; 2],
-}
+type Scene = scene::Scene<Room>;
+
+enum Room {}
 
 impl Scene {
     fn new(kind: Sends) -> Self {
-        let mut link = Link::new(1, Faults::default(), false);
-        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
-        let memory = [0, 1].map(|i| link.worlds[i].mr(1 << 16));
-        memory[0].fill(3);
-        link.worlds[0].host.full = Some(kind);
-        Self { link, ends, memory }
+        let mut scene = Self::with(1 << 16, |_| ());
+        scene.memory[0].fill(3);
+        scene.link.worlds[0].host.full = Some(kind);
+        scene
     }
 
     /// A write of so many bytes by the first side.

@@ -201,6 +201,14 @@ pub struct Path {
     pub static_rate: u8,
 }
 
+impl Path {
+    /// The peer is on another engine, and packets go there.
+    #[inline]
+    pub(crate) fn is_remote(&self) -> bool {
+        self.kind == PathKind::Remote
+    }
+}
+
 /// What a queue pair can hold, fixed at its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {

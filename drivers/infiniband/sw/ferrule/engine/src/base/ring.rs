@@ -59,3 +59,82 @@ impl RingLayout {
         (waiting <= self.depth).then_some(waiting)
     }
 }
+
+/// The engine's end of a ring of requests: how far it has taken them.
+pub(crate) struct Consumer {
+    /// The next slot to be taken.
+    pub(crate) index: u32,
+    /// The producer index as last read.
+    pub(crate) producer: u32,
+    /// The producer index made no sense: nothing in the ring can be believed.
+    broken: bool,
+}
+
+/// The producer index of a ring claims more requests than there are slots.
+pub(crate) struct Jump;
+
+impl Consumer {
+    /// Of a ring in which nothing was posted yet.
+    pub(crate) const NEW: Self = Self {
+        index: 0,
+        producer: 0,
+        broken: false,
+    };
+
+    /// Goes on as if so many requests had been taken.
+    #[cfg(test)]
+    pub(crate) fn set_indices(&mut self, index: u32) {
+        (self.index, self.producer) = (index, index);
+    }
+
+    /// All that is known to be posted has been taken: the next look at the ring loads the producer index.
+    #[inline]
+    pub(crate) fn has_taken_all(&self) -> bool {
+        self.index == self.producer
+    }
+
+    /// How many requests wait; `None` if the producer index makes no sense. `load` reads it.
+    #[inline(always)]
+    pub(crate) fn waiting(&mut self, ring: &RingLayout, load: impl FnOnce() -> u32) -> Option<u32> {
+        if self.broken || ring.depth == 0 {
+            return Some(0);
+        }
+        if self.has_taken_all() {
+            self.producer = load();
+        }
+        ring.waiting(self.index, self.producer)
+    }
+
+    /// How many requests wait at this moment, whatever was known before.
+    pub(crate) fn available(&mut self, ring: &RingLayout, load: impl FnOnce() -> u32) -> u32 {
+        if !self.broken {
+            self.producer = load();
+        }
+        ring.waiting(self.index, self.producer).unwrap_or(0)
+    }
+
+    /// Takes the next request: answers the index of its slot, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Jump`], once: the ring is broken, and has no requests from then on.
+    #[inline(always)]
+    pub(crate) fn take(
+        &mut self,
+        ring: &RingLayout,
+        load: impl FnOnce() -> u32,
+    ) -> Result<Option<u32>, Jump> {
+        match self.waiting(ring, load) {
+            None => {
+                self.broken = true;
+                Err(Jump)
+            }
+            Some(0) => Ok(None),
+            Some(_) => {
+                let index = self.index;
+                self.index = index.wrapping_add(1);
+                Ok(Some(index))
+            }
+        }
+    }
+}

@@ -43,12 +43,12 @@ use crate::{
             complete_receive_in_error,
             Completion, //
         },
-        message::Message,
-        read,
-        response::{
+        message::{
+            Message,
             Refusal,
             Response, //
         },
+        read,
     },
     queue_pair::{
         cx::Cx,
@@ -73,7 +73,7 @@ pub(crate) fn receive<H: Host>(
     // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
     // and following). There is one P_Key, so that always matches.
     let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
-    if !ready || !message.is_from_peer(core) {
+    if !ready || !is_from_peer(core, message) {
         return Response::None;
     }
     if message.psn != rq.psn {
@@ -87,7 +87,9 @@ pub(crate) fn receive<H: Host>(
             Response::None
         };
     }
-    rq.establish(cx, core);
+    if core.state == State::Rtr {
+        rq.establish(cx, core);
+    }
     let refusal = match accept(cx, core, rq, message) {
         Ok(response) => return response,
         Err(refusal) => refusal,
@@ -109,6 +111,14 @@ pub(crate) fn receive<H: Host>(
         cx.host.qp_event(handle, event);
     }
     Response::Nak(status)
+}
+
+/// Whether a segment came from the queue pair that this one is connected to, by the way that leads there.
+#[inline]
+pub(crate) fn is_from_peer<H: Host>(core: &QpCore<H>, message: &Message<'_, H>) -> bool {
+    let is_remote = message.is_packet();
+    let path = core.attr.path.as_ref();
+    core.attr.dest_qpn == message.from && path.is_some_and(|path| path.is_remote() == is_remote)
 }
 
 /// Judges the segment, places its bytes and completes the receive request it may end.

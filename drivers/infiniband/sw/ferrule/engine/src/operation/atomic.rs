@@ -22,15 +22,11 @@ use crate::{
         opcode::Atomic,
         request::WORD, //
     },
-    operation::{
-        message::{
-            Bytes,
-            Message, //
-        },
-        response::{
-            Refusal,
-            Response, //
-        },
+    operation::message::{
+        Bytes,
+        Message,
+        Refusal,
+        Response, //
     },
     queue_pair::{
         cx::Cx,

@@ -178,8 +178,8 @@ pub(crate) fn complete_receive_in_error<H: Host>(
 pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     let Qp { core, sq, wire, .. } = qp;
     // Requests on their way to a remote peer come first.
-    if core.is_acknowledged() && wire.outstanding(sq.consumer()) != 0 {
-        sq.rewind(wire.oldest());
+    if core.is_acknowledged() && wire.requester.outstanding(sq.consumer()) != 0 {
+        sq.rewind(wire.requester.oldest);
     }
     while !cx.allowance.is_spent() {
         if !sq.take_for_flush(core) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A segment of a message on its way to the responder, whether it came through memory or by packet.
+//! A segment of a message on its way to the responder, whether it came through memory or by packet, and the
+//! responses to it.
 
 use crate::{
     base::{
@@ -8,12 +9,10 @@ use crate::{
             self,
             wr_flags, //
         },
-        attr::{
-            Access,
-            PathKind, //
-        },
+        attr::Access,
         host::Host,
-        psn, //
+        psn,
+        status::Status, //
     },
     memory::{
         key_use::KeyUse,
@@ -83,13 +82,6 @@ impl<H: Host> Message<'_, H> {
         matches!(self.bytes, Bytes::Packet { .. })
     }
 
-    /// It came from the queue pair that this one is connected to, by the way that leads there.
-    #[inline]
-    pub(crate) fn is_from_peer(&self, core: &QpCore<H>) -> bool {
-        let is_way = |kind| matches!(kind, PathKind::Remote) == self.is_packet();
-        core.attr.dest_qpn == self.from && core.attr.path.is_some_and(|path| is_way(path.kind))
-    }
-
     /// The receiver's completion is a solicited one.
     pub(crate) fn is_solicited(&self) -> bool {
         self.head.flags & wr_flags::SOLICITED != 0
@@ -108,6 +100,8 @@ impl<H: Host> Message<'_, H> {
     }
 
     /// The requester's side of the copy: where the bytes of the segment lie, or where they belong.
+    ///
+    /// It is told when it is needed: a copy that follows is then compiled for the kinds alone that it may be.
     #[inline(always)]
     pub(crate) fn local(&mut self) -> Side<'_, H> {
         match &mut self.bytes {
@@ -146,4 +140,33 @@ impl SendQueue {
             },
         }
     }
+}
+
+/// What the requester gets for a segment of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// An acknowledgement: the segment has arrived.
+    Acknowledge,
+    /// An RNR NAK: there is no receive request. The code of the time to wait.
+    RnrNak(u8),
+    /// A NAK: an earlier packet was expected (PSN sequence error).
+    SequenceError,
+    /// Any other NAK: how the request ends at the requester. The responder is in error.
+    Nak(Status),
+    /// Nothing.
+    None,
+    /// The requester's own memory could not be reached.
+    RequesterFault,
+}
+
+/// Why a message is refused.
+pub(crate) enum Refusal {
+    /// The request is not one that this queue pair takes (NAK Invalid Request).
+    InvalidRequest,
+    /// The peer may not access the memory (NAK Remote Access Error).
+    Access,
+    /// The receive request at hand ends in error, and the peer is told why.
+    Receive { local: Status, remote: Status },
+    /// The queue pair is broken (NAK Remote Operational Error).
+    Broken,
 }

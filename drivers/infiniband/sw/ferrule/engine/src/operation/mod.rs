@@ -9,7 +9,6 @@ pub(crate) mod ending;
 pub(crate) mod local_wr;
 pub(crate) mod message;
 pub(crate) mod read;
-pub(crate) mod response;
 pub(crate) mod uc_receive;
 pub(crate) mod ud_receive;
 pub(crate) mod unreliable;

@@ -12,12 +12,10 @@ use crate::{
         Memory,
         Unreachable, //
     },
-    operation::{
-        message::Message,
-        response::{
-            Refusal,
-            Response, //
-        },
+    operation::message::{
+        Message,
+        Refusal,
+        Response, //
     },
     queue_pair::{
         cx::Cx,

@@ -10,9 +10,12 @@ use crate::{
         status::Status, //
     },
     operation::{
-        accept::accept,
-        message::Message,
-        response::{
+        accept::{
+            accept,
+            is_from_peer, //
+        },
+        message::{
+            Message,
             Refusal,
             Response, //
         },
@@ -43,7 +46,7 @@ pub(crate) fn receive<H: Host>(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
     );
-    if !ready || !message.is_from_peer(core) {
+    if !ready || !is_from_peer(core, message) {
         let is_counted = message.is_first || message.is_packet();
         cx.counters.dropped.count(u64::from(is_counted));
         return Response::None;
@@ -62,7 +65,9 @@ pub(crate) fn receive<H: Host>(
         rq.skip(message.psn, message.packets);
         return Response::None;
     }
-    rq.establish(cx, core);
+    if core.state == State::Rtr {
+        rq.establish(cx, core);
+    }
     let dropped = match accept(cx, core, rq, message) {
         Ok(Response::Acknowledge) => return Response::Acknowledge,
         Ok(Response::RequesterFault) => {

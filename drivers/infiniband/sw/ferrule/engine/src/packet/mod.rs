@@ -16,51 +16,38 @@ use zerocopy::{
     Unaligned, //
 };
 
-mod aeth;
-mod atomic_eth;
-mod bth;
-mod deth;
-mod feth;
+mod headers;
 pub mod icrc;
-mod ieth;
-mod imm;
 pub mod opcode;
-mod reth;
-mod u24;
-mod xrceth;
 
 pub use self::{
-    aeth::{
+    headers::{
         credits_of,
         encode_credits,
         Aeth,
+        AtomicAckEth,
+        AtomicEth,
+        Bth,
+        Deth,
+        Feth,
+        Ieth,
+        ImmDt,
         Nak,
+        Reth,
         Syndrome,
+        XrcEth,
+        DEFAULT_PKEY,
+        U24,
         UNLIMITED, //
     },
-    atomic_eth::{
-        AtomicAckEth,
-        AtomicEth, //
-    },
-    bth::Bth,
-    deth::Deth,
-    feth::Feth,
-    ieth::Ieth,
-    imm::ImmDt,
     opcode::{
         Header,
         Rule, //
     },
-    reth::Reth,
-    u24::U24,
-    xrceth::XrcEth,
 };
 
 /// The UDP port of RoCEv2 (annex A17).
 pub const PORT: u16 = 4791;
-
-/// The partition that every port is a full member of, which is the only one here.
-pub const DEFAULT_PKEY: u16 = 0xffff;
 
 /// The most bytes of headers that a packet has: those of an atomic operation over XRC.
 pub const MAX_HEADERS: usize = 44;

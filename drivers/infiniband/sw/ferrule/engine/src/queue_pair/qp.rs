@@ -24,7 +24,10 @@ use crate::{
     queue_pair::{
         qp_core::QpCore,
         receive_queue::ReceiveQueue,
-        remote::state::Wire,
+        remote::state::{
+            Wire,
+            WireMemory, //
+        },
         send_queue::SendQueue, //
     },
 };
@@ -78,13 +81,13 @@ impl<H: Host> Qp<H> {
         if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
             return Err(Error::Invalid);
         }
-        let wire = Wire::new().ok_or(Error::NoMemory)?;
-        H::boxed(|| Self::in_reset(init, wire)).ok_or(Error::NoMemory)
+        let memory = WireMemory::new().ok_or(Error::NoMemory)?;
+        H::boxed(|| Self::in_reset(init, memory)).ok_or(Error::NoMemory)
     }
 
     /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
     #[inline(never)]
-    fn in_reset(init: QpInit<H>, wire: Wire<H>) -> Self {
+    fn in_reset(init: QpInit<H>, memory: WireMemory<H>) -> Self {
         Self {
             core: QpCore {
                 id: QpId {
@@ -98,7 +101,7 @@ impl<H: Host> Qp<H> {
             },
             sq: SendQueue::new(),
             rq: ReceiveQueue::new(),
-            wire,
+            wire: Wire::new(memory),
         }
     }
 
@@ -134,7 +137,7 @@ impl<H: Host> Qp<H> {
 /// Whether all send requests that were begun have ended.
 pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<H>) -> bool {
     if core.is_acknowledged() {
-        wire.outstanding(sq.consumer()) == 0
+        wire.requester.outstanding(sq.consumer()) == 0
     } else {
         !sq.is_busy()
     }

@@ -8,7 +8,6 @@ use crate::{
         attr::{
             Attributes,
             Path,
-            PathKind,
             QpType,
             State, //
         },
@@ -40,18 +39,10 @@ impl<H: Host> QpCore<H> {
         self.id.number & abi::DB_INDEX_MASK
     }
 
-    /// Loads the producer index of the send queue.
+    /// Loads the control word at an offset of [`abi::QpCtrl`].
     #[inline]
-    pub(crate) fn sq_producer(&self) -> u32 {
-        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, sq_producer) as u32;
-        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
-    }
-
-    /// Loads the producer index of the receive queue.
-    #[inline]
-    pub(crate) fn rq_producer(&self) -> u32 {
-        const OFFSET: u32 = core::mem::offset_of!(abi::QpCtrl, rq_producer) as u32;
-        self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET))
+    pub(crate) fn load(&self, offset: u32) -> u32 {
+        self.init.queue.load(self.init.ctrl.wrapping_add(offset))
     }
 
     /// Asks the program to ring when it posts a receive request, or not to.
@@ -82,8 +73,7 @@ impl<H: Host> QpCore<H> {
     /// The way to a remote peer.
     #[inline]
     pub(crate) fn remote_path(&self) -> Option<&Path> {
-        let path = self.attr.path.as_ref()?;
-        (path.kind == PathKind::Remote).then_some(path)
+        self.attr.path.as_ref().filter(|path| path.is_remote())
     }
 
     /// The peer is remote, and acknowledges what it gets.

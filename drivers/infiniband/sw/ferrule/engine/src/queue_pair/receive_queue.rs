@@ -2,16 +2,20 @@
 
 //! The receive queue: its ring, the receive request at hand, and what the responder knows of it.
 
+use core::mem::offset_of;
+
 use crate::{
     base::{
-        attr::{
-            Access,
-            State, //
-        },
+        abi,
+        attr::Access,
         counters::Count,
         event::QpEvent,
         host::Host,
-        psn, //
+        psn,
+        ring::{
+            Consumer,
+            Jump, //
+        },
     },
     memory::sgl::{
         Cursor,
@@ -28,6 +32,9 @@ use crate::{
     },
 };
 
+/// The control word in which the program stores the producer index.
+const PRODUCER: u32 = offset_of!(abi::QpCtrl, rq_producer) as u32;
+
 /// What the responder is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inbound {
@@ -38,12 +45,7 @@ pub(crate) enum Inbound {
 
 /// The receive queue's side of a queue pair.
 pub(crate) struct ReceiveQueue {
-    /// The next slot to be taken.
-    consumer: u32,
-    /// The producer index as last read.
-    producer: u32,
-    /// The producer index made no sense: nothing in the ring can be believed.
-    broken: bool,
+    ring: Consumer,
     /// A receive request is at hand: `request` is it.
     pub(crate) busy: bool,
     pub(crate) request: ReceiveRequest,
@@ -62,9 +64,7 @@ pub(crate) struct ReceiveQueue {
 impl ReceiveQueue {
     pub(crate) fn new() -> Self {
         Self {
-            consumer: 0,
-            producer: 0,
-            broken: false,
+            ring: Consumer::NEW,
             busy: false,
             request: ReceiveRequest::new(),
             pd: 0,
@@ -78,9 +78,7 @@ impl ReceiveQueue {
 
     /// Forgets all, as in RESET.
     pub(crate) fn reset(&mut self) {
-        self.consumer = 0;
-        self.producer = 0;
-        self.broken = false;
+        self.ring = Consumer::NEW;
         self.inbound = Inbound::Nothing;
         self.established = false;
         self.last_wqe_reported = false;
@@ -91,7 +89,7 @@ impl ReceiveQueue {
     /// Goes on as if so many requests had been taken.
     #[cfg(test)]
     pub(crate) fn set_indices(&mut self, index: u32) {
-        (self.consumer, self.producer) = (index, index);
+        self.ring.set_indices(index);
     }
 
     /// The receive request at hand, or the last one.
@@ -108,36 +106,19 @@ impl ReceiveQueue {
     }
 
     pub(crate) fn consumer(&self) -> u32 {
-        self.consumer
+        self.ring.index
     }
 
     /// The receive request at hand has ended.
+    #[inline]
     pub(crate) fn finish(&mut self) {
         self.busy = false;
-        self.cursor = Cursor::default();
     }
 
     /// How many receive requests the peer may count on.
     pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
-        if !self.broken {
-            self.producer = core.rq_producer();
-        }
-        core.init
-            .rq
-            .waiting(self.consumer, self.producer)
-            .unwrap_or(0)
-    }
-
-    /// How many receive requests wait in the ring.
-    fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
-        let ring = &core.init.rq;
-        if self.broken || ring.depth == 0 {
-            return Some(0);
-        }
-        if self.consumer == self.producer {
-            self.producer = core.rq_producer();
-        }
-        ring.waiting(self.consumer, self.producer)
+        let load = || core.load(PRODUCER);
+        self.ring.available(&core.init.rq, load)
     }
 
     /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
@@ -147,8 +128,8 @@ impl ReceiveQueue {
         cx: &mut Cx<'_, H>,
         core: &QpCore<H>,
     ) -> Result<(), NoReceive> {
+        self.cursor = Cursor::default();
         if self.busy {
-            self.cursor = Cursor::default();
             return Ok(());
         }
         if let Some(srq) = core.init.srq {
@@ -158,18 +139,15 @@ impl ReceiveQueue {
             self.pd = taken?;
             return Ok(());
         }
-        match self.waiting(core) {
-            None => {
-                self.broken = true;
+        let init = &core.init;
+        let index = match self.ring.take(&init.rq, || core.load(PRODUCER)) {
+            Ok(Some(index)) => index,
+            Ok(None) => return Err(NoReceive::Empty),
+            Err(Jump) => {
                 cx.counters.producer_jumps.count(1);
                 return Err(NoReceive::Jump);
             }
-            Some(0) => return Err(NoReceive::Empty),
-            Some(_) => (),
-        }
-        let init = &core.init;
-        let index = self.consumer;
-        self.consumer = index.wrapping_add(1);
+        };
         self.busy = true;
         self.pd = init.pd;
         self.request
@@ -201,7 +179,6 @@ impl ReceiveQueue {
     /// Drops what has come of a message. A receive request stays at hand for the next one.
     pub(crate) fn abandon(&mut self) {
         self.inbound = Inbound::Nothing;
-        self.cursor = Cursor::default();
     }
 
     /// Goes on behind a segment that was dropped.
@@ -209,9 +186,10 @@ impl ReceiveQueue {
         self.psn = psn::advance(psn, packets);
     }
 
-    /// Tells of the first message before this side was ready to send (IBA volume 1, 11.6.3.3).
+    /// Tells of the first message in state RTR, before this side was ready to send (IBA volume 1, 11.6.3.3).
+    #[cold]
     pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) {
-        if core.state == State::Rtr && !self.established {
+        if !self.established {
             self.established = true;
             let handle = &core.init.handle;
             cx.host.qp_event(handle, QpEvent::CommunicationEstablished);
@@ -228,20 +206,12 @@ impl ReceiveQueue {
         if self.busy {
             return true;
         }
-        match self.waiting(core) {
-            Some(0) => false,
-            Some(_) => {
-                let index = self.consumer;
-                self.consumer = index.wrapping_add(1);
-                self.request
-                    .read_head(&core.init.queue, &core.init.rq, index);
-                self.busy = true;
-                true
-            }
-            None => {
-                self.broken = true;
-                false
-            }
-        }
+        let init = &core.init;
+        let Ok(Some(index)) = self.ring.take(&init.rq, || core.load(PRODUCER)) else {
+            return false;
+        };
+        self.request.read_head(&init.queue, &init.rq, index);
+        self.busy = true;
+        true
     }
 }

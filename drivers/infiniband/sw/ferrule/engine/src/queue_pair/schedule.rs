@@ -167,15 +167,15 @@ impl<H: Host> Qps<H> {
     /// The queue pair of a number, which has 24 bits.
     #[inline]
     pub(crate) fn get(&self, qpn: u32) -> Option<&Qp<H>> {
-        let qp = self.table.get(qpn & abi::DB_INDEX_MASK)?;
-        (qp.core.id.number == qpn).then_some(qp)
+        let qp = self.table.get(qpn & abi::DB_INDEX_MASK);
+        qp.filter(|qp| qp.core.id.number == qpn)
     }
 
     /// The queue pair of a number, which has 24 bits.
     #[inline]
     pub(crate) fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp<H>> {
-        let qp = self.table.get_mut(qpn & abi::DB_INDEX_MASK)?;
-        (qp.core.id.number == qpn).then_some(qp)
+        let qp = self.table.get_mut(qpn & abi::DB_INDEX_MASK);
+        qp.filter(|qp| qp.core.id.number == qpn)
     }
 
     /// The number of the queue pair at an index, if there is one.

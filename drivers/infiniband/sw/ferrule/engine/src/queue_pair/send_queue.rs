@@ -2,15 +2,19 @@
 
 //! The send queue: its ring, the request at hand, and what the requester knows of it.
 
+use core::mem::offset_of;
+
 use crate::{
     base::{
-        attr::{
-            Attributes,
-            Mtu, //
-        },
+        abi,
+        attr::Attributes,
         counters::Count,
         event::Trace,
         host::Host,
+        ring::{
+            Consumer,
+            Jump, //
+        },
         status::Status, //
     },
     memory::sgl::{
@@ -27,8 +31,8 @@ use crate::{
     },
 };
 
-/// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
-const MAX_SEGMENT: u32 = 256 * 1024;
+/// The control word in which the program stores the producer index.
+const PRODUCER: u32 = offset_of!(abi::QpCtrl, sq_producer) as u32;
 
 /// What the requester waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +48,7 @@ pub(crate) enum Wait {
 
 /// The send queue's side of a queue pair.
 pub(crate) struct SendQueue {
-    /// The next slot to be taken.
-    consumer: u32,
-    /// The producer index as last read.
-    producer: u32,
-    /// The producer index made no sense: nothing in the ring can be believed.
-    broken: bool,
+    ring: Consumer,
     /// A request is at hand: `request` is it.
     pub(crate) busy: bool,
     pub(crate) request: SendRequest,
@@ -74,9 +73,7 @@ pub(crate) enum Taken {
 impl SendQueue {
     pub(crate) fn new() -> Self {
         Self {
-            consumer: 0,
-            producer: 0,
-            broken: false,
+            ring: Consumer::NEW,
             busy: false,
             request: SendRequest::new(),
             done: 0,
@@ -90,18 +87,17 @@ impl SendQueue {
 
     /// Forgets all, as in RESET.
     pub(crate) fn reset(&mut self) {
-        self.consumer = 0;
-        self.producer = 0;
-        self.broken = false;
+        self.ring = Consumer::NEW;
         self.psn = 0;
         self.wait = Wait::Nothing;
-        self.finish();
+        self.busy = false;
+        self.restart();
     }
 
     /// Goes on as if so many requests had been taken.
     #[cfg(test)]
     pub(crate) fn set_indices(&mut self, index: u32) {
-        (self.consumer, self.producer) = (index, index);
+        self.ring.set_indices(index);
     }
 
     /// The request at hand, or the last one.
@@ -122,13 +118,13 @@ impl SendQueue {
     }
 
     pub(crate) fn consumer(&self) -> u32 {
-        self.consumer
+        self.ring.index
     }
 
     /// The request at hand has ended, or the wire has it in a record.
+    #[inline]
     pub(crate) fn finish(&mut self) {
         self.busy = false;
-        self.restart();
     }
 
     /// Restarts the request at hand.
@@ -139,8 +135,7 @@ impl SendQueue {
 
     /// Has all its retries again, as the attributes have them.
     pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
-        self.refill_transport_retries(attr);
-        self.rnr_retries = attr.rnr_retry;
+        (self.retries, self.rnr_retries) = (attr.retry_cnt, attr.rnr_retry);
     }
 
     /// Has all those again that are for what is lost.
@@ -148,43 +143,24 @@ impl SendQueue {
         self.retries = attr.retry_cnt;
     }
 
-    /// How many requests wait in the ring.
-    fn waiting<H: Host>(&mut self, core: &QpCore<H>) -> Option<u32> {
-        if self.broken {
-            return Some(0);
-        }
-        let ring = &core.init.sq;
-        if ring.depth == 0 {
-            return Some(0);
-        }
-        if self.consumer == self.producer {
-            self.producer = core.sq_producer();
-        }
-        ring.waiting(self.consumer, self.producer)
-    }
-
     /// Takes the next request out of the ring.
     #[inline(always)]
     pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Taken {
-        let looked = self.consumer == self.producer;
-        match self.waiting(core) {
-            None => {
-                self.broken = true;
-                return Taken::Jump;
-            }
-            Some(0) => return Taken::Nothing,
-            Some(_) => (),
-        }
-        if looked {
+        let init = &core.init;
+        let looks = self.ring.has_taken_all();
+        let index = match self.ring.take(&init.sq, || core.load(PRODUCER)) {
+            Ok(Some(index)) => index,
+            Ok(None) => return Taken::Nothing,
+            Err(Jump) => return Taken::Jump,
+        };
+        if looks {
             cx.host.trace(&Trace::Doorbell {
                 qpn: core.id.number,
-                producer: self.producer,
+                producer: self.ring.producer,
             });
         }
-        let init = &core.init;
-        let index = self.consumer;
-        self.consumer = index.wrapping_add(1);
         self.busy = true;
+        self.restart();
         let judged = self.request.read(init, index);
         cx.counters.requests.count(1);
         cx.host.trace(&Trace::Request {
@@ -197,7 +173,7 @@ impl SendQueue {
             return Taken::Malformed(status);
         }
         // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
-        if self.request.opcode.has_response_data() && core.attr.max_rd_atomic == 0 {
+        if core.attr.max_rd_atomic == 0 && self.request.opcode.has_response_data() {
             return Taken::Malformed(Status::LocalOperation);
         }
         match self.check_keys(cx, core) {
@@ -243,9 +219,10 @@ impl SendQueue {
         const LOOKS: u32 = 4;
 
         let init = &core.init;
-        let waiting = self.waiting(core).unwrap_or(0).min(LOOKS);
-        let next = (0..waiting)
-            .map(|i| SendRequest::peek(&init.queue, &init.sq, self.consumer.wrapping_add(i)))
+        let waiting = self.ring.waiting(&init.sq, || core.load(PRODUCER));
+        let first = self.ring.index;
+        let next = (0..waiting.unwrap_or(0).min(LOOKS))
+            .map(|i| SendRequest::peek(&init.queue, &init.sq, first.wrapping_add(i)))
             .map(Opcode::of)
             .find(|opcode| !opcode.is_some_and(Opcode::may_be_early));
         // One that names no operation ends with an error, as soon as it is taken.
@@ -261,7 +238,7 @@ impl SendQueue {
 
     /// Goes back to an earlier request.
     pub(crate) fn rewind(&mut self, index: u32) {
-        self.consumer = index;
+        self.ring.index = index;
         self.finish();
     }
 
@@ -285,32 +262,12 @@ impl SendQueue {
         if self.busy {
             return true;
         }
-        match self.waiting(core) {
-            Some(0) => false,
-            Some(_) => {
-                let index = self.consumer;
-                self.consumer = index.wrapping_add(1);
-                self.request
-                    .read_head(&core.init.queue, &core.init.sq, index);
-                self.busy = true;
-                true
-            }
-            None => {
-                self.broken = true;
-                false
-            }
-        }
-    }
-
-    /// The bytes of the next segment: as many as the turn allows, and whole packets but for the last.
-    #[inline]
-    pub(crate) fn segment_length(&self, mtu: Mtu, allowed: u64) -> u32 {
-        let rest = self.request.length.wrapping_sub(self.done);
-        let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
-        if rest <= allowed {
-            return rest;
-        }
-        let whole = allowed & !mtu.bytes().wrapping_sub(1);
-        rest.min(whole.max(mtu.bytes()))
+        let init = &core.init;
+        let Ok(Some(index)) = self.ring.take(&init.sq, || core.load(PRODUCER)) else {
+            return false;
+        };
+        self.request.read_head(&init.queue, &init.sq, index);
+        self.busy = true;
+        true
     }
 }

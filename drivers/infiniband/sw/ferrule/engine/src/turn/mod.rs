@@ -2,7 +2,6 @@
 
 //! What a queue pair does when it is its turn or the control path changes it.
 
-pub(crate) mod local;
 pub(crate) mod modify;
 pub(crate) mod send;
 pub(crate) mod ud_send;

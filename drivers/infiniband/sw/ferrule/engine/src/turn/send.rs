@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A turn of the send queue: takes send requests in order, sends each in segments, and waits for the response.
+//!
+//! No packet is made where the peer of a connection is a queue pair of the same engine. What a peer can observe is as
+//! on the wire: sequence numbers, receiver not ready, refusals, silence, and the order of completions.
 
 use crate::{
     base::{
         attr::{
+            Mtu,
+            PathKind,
             QpType,
             State, //
         },
@@ -17,6 +22,7 @@ use crate::{
     },
     memory::bind::BindError,
     operation::{
+        accept,
         completion::complete_send,
         ending::{
             enter_error,
@@ -25,7 +31,8 @@ use crate::{
             retries_exhausted, //
         },
         local_wr::change_key,
-        response::Response,
+        message::Response,
+        uc_receive,
         unreliable::Unfinished, //
     },
     queue_pair::{
@@ -36,16 +43,17 @@ use crate::{
         qp::Qp,
         schedule::Qps,
         send_queue::{
+            SendQueue,
             Taken,
             Wait, //
         },
     },
-    turn::{
-        local,
-        ud_send, //
-    },
+    turn::ud_send,
     wire, //
 };
+
+/// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
+const MAX_SEGMENT: u32 = 256 * 1024;
 
 /// A turn of the send queue, in state RTS or SQD.
 ///
@@ -99,10 +107,8 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         QpType::Uc => return step_unreliable(qps, cx, qp),
         QpType::Ud => return step_datagram(qps, cx, qp),
     }
-    let length = qp
-        .sq
-        .segment_length(qp.core.attr.path_mtu, cx.allowance.bytes);
-    match local::deliver(qps, cx, qp, length) {
+    let length = segment_length(&qp.sq, qp.core.attr.path_mtu, cx.allowance.bytes);
+    match deliver(qps, cx, qp, length) {
         Response::Acknowledge => {
             cx.allowance.take_bytes(length);
             acknowledge(qps, cx, qp, length);
@@ -127,20 +133,66 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
+/// The bytes of the next segment: as many as the turn allows, and whole packets but for the last.
+#[inline]
+fn segment_length(sq: &SendQueue, mtu: Mtu, allowed: u64) -> u32 {
+    let rest = sq.request.length.wrapping_sub(sq.done);
+    let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
+    if rest <= allowed {
+        return rest;
+    }
+    let whole = allowed & !mtu.bytes().wrapping_sub(1);
+    rest.min(whole.max(mtu.bytes()))
+}
+
+/// Hands a segment of `length` bytes of the request at hand to a peer on the same engine, and brings the response.
+#[inline(always)]
+fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Response {
+    let Qp { core, sq, rq, .. } = qp;
+    // Without a way to it, or by the wire, nothing comes here.
+    let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
+        return Response::None;
+    };
+    let mut message = sq.message(core, length);
+    let qp_type = core.init.qp_type;
+    let peer = core.attr.dest_qpn;
+    let (core, rq) = if peer == core.id.number {
+        (core, rq)
+    } else {
+        let Some(peer) = qps.get_mut(peer) else {
+            return Response::None;
+        };
+        (&mut peer.core, &mut peer.rq)
+    };
+    if core.init.qp_type != qp_type || core.init.vport != vport {
+        return Response::None;
+    }
+    let response = match qp_type {
+        QpType::Uc => uc_receive::receive(cx, core, rq, &mut message),
+        QpType::Rc | QpType::Ud => accept::receive(cx, core, rq, &mut message),
+    };
+    if let Response::Nak(_) = response {
+        core.set_state(cx.host, State::Err);
+        let index = core.index();
+        qps.stop(index);
+    }
+    response
+}
+
 /// Sends a segment of a message of an unreliable connection. Nobody answers: what was sent is done,
 /// whatever became of it (IBA volume 1, 9.8.2.1).
 #[inline(never)]
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
-        let length = qp.sq.segment_length(mtu, cx.allowance.bytes);
-        if local::deliver(qps, cx, qp, length) == Response::RequesterFault {
+        let length = segment_length(&qp.sq, mtu, cx.allowance.bytes);
+        if deliver(qps, cx, qp, length) == Response::RequesterFault {
             return fail(qps, cx, qp, Status::LocalProtection);
         }
         cx.allowance.take_bytes(length);
         return acknowledge(qps, cx, qp, length);
     }
-    let length = qp.sq.segment_length(mtu, mtu.bytes().into());
+    let length = segment_length(&qp.sq, mtu, mtu.bytes().into());
     let begin = qp.sq.cursor;
     match wire::uc::send(cx, qp, length) {
         Ok(()) => {

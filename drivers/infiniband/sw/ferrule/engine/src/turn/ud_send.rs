@@ -110,7 +110,7 @@ pub(crate) fn send<H: Host>(
     let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
     // First the remote ones: what cannot be sent yet is sent later as a whole.
-    if path.kind == PathKind::Remote {
+    if path.is_remote() {
         wire::ud::send(cx, qp, &mut way, target, qkey)?;
     } else if members.is_empty() {
         cx.counters.dropped.count(1);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completer on the wire: takes what comes back for requests, and ends them in order.
+//! The completer on the wire: takes what comes back for requests, and ends them in order, with a completion where one
+//! is due.
 
 use crate::{
     base::{
+        abi,
         attr::State,
-        counters::{
-            Count,
-            Counters, //
-        },
+        counters::Count,
         host::Host,
         psn,
         rnr_timer,
@@ -21,7 +20,19 @@ use crate::{
         InPacket,
         PrivateBytes, //
     },
-    operation::ending::retries_exhausted,
+    object::{
+        cq::Overrun,
+        opcode::completion_opcode, //
+    },
+    operation::{
+        completion::complete,
+        ending::{
+            enter_error,
+            enter_fatal_error,
+            report_drained,
+            retries_exhausted, //
+        },
+    },
     packet::{
         self,
         opcode::{
@@ -36,20 +47,15 @@ use crate::{
     queue_pair::{
         cx::Cx,
         qp::Qp,
-        qp_core::QpCore,
         remote::{
             gap::Gap,
-            record::{
+            requester_state::{
                 Mark,
-                Record, //
+                Record,
+                RequesterState, //
             },
-            state::Wire, //
         },
         schedule::Qps, //
-    },
-    wire::retire::{
-        fail,
-        retire, //
     },
 };
 
@@ -80,7 +86,7 @@ pub(super) fn receive<H: Host>(
         }
     }
     if !is_due {
-        return qp.wire.update_credits(cx.counters, packet, syndrome);
+        return update_credits(cx, &mut qp.wire.requester, packet, syndrome);
     }
     // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, psn) {
@@ -114,64 +120,61 @@ fn lsn(aeth: &Aeth, credits: u8) -> Option<u32> {
     packet::credits_of(credits).map(|credits| psn::advance(aeth.msn.get(), credits))
 }
 
-impl<H: Host> Wire<H> {
-    /// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of receive
-    /// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
-    #[cold]
-    fn update_credits(
-        &mut self,
-        counters: &mut Counters,
-        packet: &Packet<'_>,
-        syndrome: Option<Syndrome>,
-    ) {
-        let reported = match (packet.rule().kind, packet.aeth(), syndrome) {
-            (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => {
-                lsn(aeth, credits)
-            }
-            _ => self.requester.lsn,
-        };
-        let is_more = |lsn| reported.is_none_or(|reported| psn::is_ahead(reported, lsn));
-        if self.requester.lsn.is_some_and(is_more) {
-            self.requester.lsn = reported;
-        } else {
-            counters.duplicates.count(1);
+/// The newest packet that has been acknowledged is acknowledged again. By that a responder tells of receive
+/// requests that have come since (IBA volume 1, 9.7.7.2); if it tells of no more, it is a duplicate.
+#[cold]
+fn update_credits<H: Host>(
+    cx: &mut Cx<'_, H>,
+    requester: &mut RequesterState<H>,
+    packet: &Packet<'_>,
+    syndrome: Option<Syndrome>,
+) {
+    let reported = match (packet.rule().kind, packet.aeth(), syndrome) {
+        (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => lsn(aeth, credits),
+        _ => requester.lsn,
+    };
+    let is_more = |lsn| reported.is_none_or(|reported| psn::is_ahead(reported, lsn));
+    if requester.lsn.is_some_and(is_more) {
+        requester.lsn = reported;
+    } else {
+        cx.counters.duplicates.count(1);
+    }
+}
+
+/// Packets up to `psn` have been acknowledged: retries and timers begin anew.
+fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
+    let Qp { core, sq, wire, .. } = qp;
+    let now = cx.now;
+    let mtu = core.attr.path_mtu;
+    let acked = psn::distance(wire.requester.snd_una, psn);
+    let in_flight = psn::distance(wire.requester.snd_una, wire.requester.snd_nxt);
+    let rtt = wire.requester.tlp.on_ack(psn, now);
+    let peer = core.attr.path.as_ref().map(|path| &path.dgid);
+    let path = peer.and_then(|peer| wire.requester.congestion.path(cx.paths, peer, now));
+    if let Some(path) = path {
+        wire.requester.congestion.on_ack(path, acked, in_flight);
+        if let Some(rtt) = rtt {
+            wire.requester.congestion.on_rtt(path, rtt, in_flight, now);
+            cx.host
+                .trace(&wire.requester.congestion.trace(core.id.number, in_flight));
         }
     }
-
-    /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
-    fn progress(&mut self, cx: &mut Cx<'_, H>, psn: u32, core: &QpCore<H>, consumer: u32) {
-        let now = cx.now;
-        let mtu = core.attr.path_mtu;
-        let acked = psn::distance(self.requester.snd_una, psn);
-        let in_flight = psn::distance(self.requester.snd_una, self.requester.snd_nxt);
-        let rtt = self.requester.tlp.on_ack(psn, now);
-        let peer = core.attr.path.as_ref().map(|path| &path.dgid);
-        let path = peer.and_then(|peer| self.requester.congestion.path(cx.paths, peer, now));
-        if let Some(path) = path {
-            self.requester.congestion.on_ack(path, acked, in_flight);
-            if let Some(rtt) = rtt {
-                self.requester.congestion.on_rtt(path, rtt, in_flight, now);
-                cx.host
-                    .trace(&self.requester.congestion.trace(core.id.number, in_flight));
-            }
-        }
-        self.requester.snd_una = psn;
-        self.requester.ack_deadline = None;
-        self.requester.retransmit.on_ack(psn);
-        if psn != self.requester.snd_nxt {
-            self.start_ack_timer(core, now);
-        }
-        self.completer.gap = Gap::default();
-        // What was to be sent again may have arrived after all.
-        if self.requester.retransmit.is_complete(psn) {
-            self.end_retransmit(None);
-        }
-        if let Some(record) = self.record(self.requester.sending) {
-            let next = self.next_psn(record, mtu);
-            if self.requester.sending != consumer && psn::is_ahead(psn, next) {
-                self.requester.retransmit.on_ack_beyond_sent();
-                self.seek(psn, consumer, mtu);
-            }
+    wire.requester.snd_una = psn;
+    wire.requester.ack_deadline = None;
+    wire.requester.retransmit.on_ack(psn);
+    if psn != wire.requester.snd_nxt {
+        wire.start_ack_timer(core, now);
+    }
+    wire.completer.gap = Gap::default();
+    // What was to be sent again may have arrived after all.
+    if wire.requester.retransmit.is_complete(psn) {
+        wire.requester.end_retransmit(None);
+    }
+    if let Some(record) = wire.requester.record(wire.requester.sending) {
+        let next = wire.requester.next_psn(record, mtu);
+        if wire.requester.sending != sq.consumer() && psn::is_ahead(psn, next) {
+            wire.requester.retransmit.on_ack_beyond_sent();
+            wire.requester.seek(psn, sq.consumer(), mtu);
         }
     }
 }
@@ -188,10 +191,10 @@ fn acknowledge_before<H: Host>(
 ) -> bool {
     while qp.core.state != State::Err {
         let consumer = qp.sq.consumer();
-        if qp.wire.requester.snd_una == psn || qp.wire.outstanding(consumer) == 0 {
+        if qp.wire.requester.snd_una == psn || qp.wire.requester.outstanding(consumer) == 0 {
             return qp.wire.requester.snd_una == psn;
         }
-        let Some(&record) = qp.wire.record(qp.wire.requester.oldest) else {
+        let Some(&record) = qp.wire.requester.record(qp.wire.requester.oldest) else {
             return false;
         };
         if record.is_local() {
@@ -201,19 +204,16 @@ fn acknowledge_before<H: Host>(
             data_missing(qps, cx, qp, psn);
             return false;
         }
-        let (core, wire) = (&qp.core, &mut qp.wire);
+        let first = qp.wire.requester.snd_una;
         let end = record.end();
-        let is_whole = psn::distance(wire.requester.snd_una, end)
-            <= psn::distance(wire.requester.snd_una, psn);
-        qp.sq.refill_retries(&core.attr);
-        if !is_whole {
-            wire.progress(cx, psn, core, consumer);
+        qp.sq.refill_retries(&qp.core.attr);
+        if psn::distance(first, end) > psn::distance(first, psn) {
+            progress(cx, qp, psn);
             return true;
         }
         // The record goes first: what is sent next is looked for among those that are left.
         retire(qps, cx, qp);
-        let (core, wire) = (&qp.core, &mut qp.wire);
-        wire.progress(cx, end, core, consumer);
+        progress(cx, qp, end);
     }
     false
 }
@@ -228,7 +228,7 @@ fn data_missing<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, p
     retransmit(qps, cx, qp, Some(psn));
 }
 
-/// Sends again what was lost, if there are retries left; see [`Wire::retransmit`].
+/// Sends again what was lost, if there are retries left; see [`retransmit`](super::retransmit).
 fn retransmit<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
@@ -294,10 +294,10 @@ fn take_atomic<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, pa
 /// The oldest request, if it is one for which such data come back.
 fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
     let wire = &qp.wire;
-    if wire.outstanding(qp.sq.consumer()) == 0 {
+    if wire.requester.outstanding(qp.sq.consumer()) == 0 {
         return None;
     }
-    let record = wire.record(wire.requester.oldest)?;
+    let record = wire.requester.record(wire.requester.oldest)?;
     let fits = record.has_response_data() && record.is_read() != atomic;
     (fits && record.failed.is_none()).then_some((wire.requester.oldest, *record))
 }
@@ -315,7 +315,7 @@ fn place<H: Host>(
     if wire.completer.request_index != Some(index) {
         wire.completer.request_index = None;
         wire.completer.request.read(&core.init, index)?;
-        let record = wire.record(index).ok_or(Status::Fatal)?;
+        let record = wire.requester.record(index).ok_or(Status::Fatal)?;
         if Some(wire.completer.request.opcode) != record.opcode
             || wire.completer.request.length != record.length
         {
@@ -344,13 +344,12 @@ fn data_placed<H: Host>(
     length: u32,
     is_last: bool,
 ) {
-    let consumer = qp.sq.consumer();
     let Qp { core, sq, wire, .. } = qp;
     let next = psn::advance(wire.requester.snd_una, 1);
     sq.refill_retries(&core.attr);
     let oldest = wire.requester.oldest;
     let mut done = 0;
-    if let Some(record) = wire.record_mut(oldest) {
+    if let Some(record) = wire.requester.record_mut(oldest) {
         record.done = record.done.wrapping_add(length);
         done = record.done;
     }
@@ -362,8 +361,7 @@ fn data_placed<H: Host>(
         wire.completer.request_index = None;
         retire(qps, cx, qp);
     }
-    let (core, wire) = (&qp.core, &mut qp.wire);
-    wire.progress(cx, next, core, consumer);
+    progress(cx, qp, next);
 }
 
 /// The receiver had no receive request: the same packet again after the time that it asked for
@@ -394,11 +392,75 @@ fn refused<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, nak: N
     let status = match nak {
         // Nothing new to who goes back already. rdma_rxe says it of what came behind the packet for
         // which it was not ready, and means the same packet.
-        Nak::Sequence if qp.wire.is_back(qp.core.attr.path_mtu) => return,
+        Nak::Sequence if qp.wire.requester.is_back(qp.core.attr.path_mtu) => return,
         Nak::Sequence => return retransmit(qps, cx, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,
         Nak::RemoteAccess => Status::RemoteAccess,
         Nak::RemoteOperation => Status::RemoteOperation,
     };
     fail(qps, cx, qp, status);
+}
+
+/// Ends the oldest request, and so writes its completion where one is due.
+fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<(), Overrun> {
+    let Qp { core, wire, .. } = qp;
+    let index = wire.requester.oldest;
+    let Some(&record) = wire.requester.record(index) else {
+        return Ok(());
+    };
+    wire.requester.oldest = index.wrapping_add(1);
+    let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
+    if status == Status::Success && !is_due {
+        return Ok(());
+    }
+    complete(
+        cx,
+        core,
+        index,
+        record.wr_id,
+        completion_opcode(record.opcode),
+        record.length,
+        status,
+    )
+}
+
+/// The oldest request has done what it should, and so have those behind it that have registered regions
+/// meanwhile. If it is the one to be sent next, the one after it is.
+pub(super) fn retire<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    let completed = loop {
+        let wire = &mut qp.wire;
+        if wire.requester.sending == wire.requester.oldest {
+            wire.requester.advance();
+        }
+        let completed = end(cx, qp, Status::Success);
+        let wire = &qp.wire;
+        let is_next_done = wire.requester.outstanding(qp.sq.consumer()) != 0
+            && wire
+                .requester
+                .record(wire.requester.oldest)
+                .is_some_and(|next| next.is_registered());
+        if completed.is_err() || !is_next_done {
+            break completed;
+        }
+    };
+    if qp.wire.requester.outstanding(qp.sq.consumer()) == 0 {
+        qp.wire.requester.ack_deadline = None;
+        if qp.core.state == State::Sqd {
+            report_drained(cx.host, &qp.core);
+        }
+    }
+    if completed.is_err() {
+        enter_fatal_error(qps, cx, qp);
+    }
+}
+
+/// The oldest request ends with an error, and so does the work of the queue pair.
+pub(super) fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) {
+    if qp.wire.requester.outstanding(qp.sq.consumer()) == 0 {
+        return;
+    }
+    if end(cx, qp, status).is_err() {
+        return enter_fatal_error(qps, cx, qp);
+    }
+    enter_error(qps, cx.host, &mut qp.core);
 }

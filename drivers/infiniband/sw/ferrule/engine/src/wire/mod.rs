@@ -6,8 +6,8 @@
 //! local peers; what stands here is what packets add: cutting messages, sequence numbers,
 //! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
 //!
-//! [`requester`] sends requests and does so again, with [`headers`] made as each says; [`completer`] takes
-//! the responses to them. [`responder`] takes requests of the peer and responds. Where packets were lost,
+//! [`requester`] sends requests and does so again, each [`request_packet`] if it may be sent; [`completer`] takes
+//! the responses to them and ends them. [`responder`] takes requests of the peer and responds. Where packets were lost,
 //! [`reorder`] buffers those behind them until they are in order, and [`retransmit`] sends only what was lost.
 //! [`cnp`] reports marks to the peer. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state
 //! beyond that of a local queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size
@@ -18,21 +18,19 @@
 //! A request stays in its slot of the ring until it has ended, and is copied out of it again when
 //! its packets have to be sent again, or when data come back for it. The program may have written
 //! the slot meanwhile. So what shapes the packets (sequence numbers, opcode, flags, length) is kept
-//! in a [`Record`](crate::queue_pair::remote::record::Record) that no program can reach; each copy is judged as the first one was, and one
+//! in a [`Record`](crate::queue_pair::remote::requester_state::Record) that no program can reach; each copy is judged as the first one was, and one
 //! that does not fit its record ends the queue pair's work with an error. What else may differ
 //! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
 
 mod assemble;
 mod cnp;
 mod completer;
-mod headers;
 mod reorder;
+mod request_packet;
 mod requester;
 mod responder;
-mod retire;
 mod retransmit;
 pub(crate) mod rx_packet;
-mod send_window;
 mod transmit;
 pub(crate) mod uc;
 pub(crate) mod ud;
@@ -44,16 +42,12 @@ use crate::{
             State, //
         },
         counters::Count,
-        host::Host, //
-    },
-    packet::{
-        self,
-        opcode::{
-            Kind,
-            Service, //
+        host::{
+            Host,
+            Reorder, //
         },
-        Malformed, //
     },
+    packet::opcode::Service,
     queue_pair::{
         cx::{
             Cx,
@@ -68,9 +62,8 @@ use crate::{
             release_responses, //
         },
         rx_packet::{
-            is_intact,
-            parse,
-            RxPacket, //
+            RxPacket,
+            Sound, //
         },
     },
 };
@@ -128,37 +121,17 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
 ///
 /// Nothing is placed before the invariant CRC has been found right.
 pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPacket<'_, H>) {
-    cx.counters.packets_received.count(1);
-    let packet = match parse::<H>(rx.packet) {
-        Ok(packet) => packet,
-        Err(malformed) => {
-            let counter = match malformed {
-                Malformed::Short => &mut cx.counters.malformed_short,
-                Malformed::Version => &mut cx.counters.malformed_version,
-                Malformed::Opcode => &mut cx.counters.malformed_opcode,
-                Malformed::Length => &mut cx.counters.malformed_length,
-            };
-            return counter.count(1);
-        }
+    let Some(sound) = rx.judge(cx.counters) else {
+        return;
     };
-    if !is_intact(rx, packet.headers()) {
-        return cx.counters.icrc_errors.count(1);
-    }
-    let Some((from, to, marked)) = rx.addresses() else {
-        return cx.counters.malformed_short.count(1);
-    };
+    let Sound {
+        packet,
+        from,
+        to,
+        is_marked,
+    } = sound;
     let bth = packet.bth();
-    // The only P_Key is the default one; bit 15 (full or limited member) is not compared (10.9.3).
-    if bth.pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
-        return cx.counters.pkey_errors.count(1);
-    }
-    if marked {
-        cx.counters.congestion_marks.count(1);
-    }
     let rule = packet.rule();
-    if rule.kind == Kind::Congestion {
-        cx.counters.congestion_notifications.count(1);
-    }
     if rule.service == Service::Ud {
         let Some(deth) = packet.deth() else {
             return cx.counters.malformed_short.count(1);
@@ -174,17 +147,21 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
         .is_some_and(|path| path.sgid == to && path.dgid == from);
     match (rule.service, qp.core.init.qp_type) {
         (Service::Rc, QpType::Rc) if is_of_peer => {
-            if marked {
+            if is_marked {
                 qp.wire.marked(rule.kind, cx.now);
             }
             if rule.kind.is_request() {
                 let before = qp.rq.psn();
                 responder::receive(cx, &mut qp, &packet, rx.packet, false);
-                release_requests(cx, &mut qp, before, bth.wants_acknowledge());
+                if qp.rq.psn() != before && !qp.wire.responder.reorder.is_empty() {
+                    release_requests(cx, &mut qp, before, bth.wants_acknowledge());
+                }
             } else {
                 let before = qp.wire.requester.snd_una;
                 completer::receive(qps, cx, &mut qp, &packet, rx.packet);
-                release_responses(qps, cx, &mut qp, before);
+                if qp.wire.requester.snd_una != before && !qp.wire.completer.reorder.is_empty() {
+                    release_responses(qps, cx, &mut qp);
+                }
             }
             set_timer(qps, &qp);
             qps.activate(qp.core.index());

@@ -25,10 +25,7 @@ use crate::{
     queue_pair::{
         cx::Cx,
         qp::Qp,
-        remote::state::{
-            Wire,
-            REORDER_WINDOW, //
-        },
+        remote::state::first_buffered,
         schedule::Qps, //
     },
     wire::{
@@ -38,93 +35,35 @@ use crate::{
     },
 };
 
-/// Nanoseconds without progress after which the buffers are cleared. A peer that lives has sent the missing packet
-/// long before, and buffered packets are pages of a network device, which wants them back when it goes down.
-const TIMEOUT: u64 = 1_000_000_000;
-
-impl<H: Host> Wire<H> {
-    /// Buffers a request that is ahead of the `expected` one by less than [`REORDER_WINDOW`].
-    pub(super) fn reorder_request(
-        &mut self,
-        expected: u32,
-        psn: u32,
-        packet: &H::Packet,
-        now: u64,
-    ) {
-        if psn::distance(expected, psn) < REORDER_WINDOW {
-            self.responder.reorder.insert(psn, packet);
-            self.start_reorder_timer(now);
-        }
-    }
-
-    /// Buffers a response that is ahead of the missing ones by less than [`REORDER_WINDOW`].
-    pub(super) fn reorder_response(&mut self, psn: u32, packet: &H::Packet, now: u64) {
-        if psn::distance(self.requester.snd_una, psn) < REORDER_WINDOW {
-            self.completer.reorder.insert(psn, packet);
-            self.start_reorder_timer(now);
-        }
-    }
-
-    /// A packet has been buffered. The timer runs from the first one on.
-    fn start_reorder_timer(&mut self, now: u64) {
-        self.reorder_expires = self.reorder_expires.or(Some(now.saturating_add(TIMEOUT)));
-    }
-
-    /// A missing packet has come, so the peer lives. The packets that are still buffered wait for another one.
-    pub(super) fn restart_reorder_timer(&mut self, now: u64) {
-        self.reorder_expires = None;
-        if !self.responder.reorder.is_empty() || !self.completer.reorder.is_empty() {
-            self.start_reorder_timer(now);
-        }
-    }
-}
-
-/// The first packet from number `expected` on in a reorder buffer. If there is none, all others have been
-/// overtaken by the acknowledgement of a later packet, and the buffer is cleared.
-pub(super) fn first_buffered<P>(reorder: &mut impl Reorder<P>, expected: u32) -> Option<u32> {
-    if reorder.is_empty() {
-        return None;
-    }
-    let first = reorder
-        .first_from(expected)
-        .filter(|&psn| psn::within(psn, expected, REORDER_WINDOW));
-    if first.is_none() {
-        reorder.clear();
-    }
-    first
-}
-
-/// The responder expected packet `before`. If that has come, its copy in the buffer is dropped, the responder takes
-/// the packets behind it, and a peer that asks gets an acknowledgement. `asks`: packet `before` does.
-#[inline]
+/// Packet `before`, which the responder expected, has come. Its copy in the buffer is dropped, the responder takes the
+/// packets behind it, and a peer that asks gets an acknowledgement. `asks`: packet `before` does.
+#[cold]
 pub(super) fn release_requests<H: Host>(
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
     before: u32,
     asks: bool,
 ) {
-    if qp.rq.psn() != before && !qp.wire.responder.reorder.is_empty() {
-        qp.wire.responder.reorder.remove(before);
-        take_requests(cx, qp);
-        let wire = &mut qp.wire;
-        let is_due = match wire.responder.pending_ack {
-            Some((_, Syndrome::Acknowledge(_))) => true,
-            Some(_) => false,
-            None => asks,
-        };
-        // A buffered packet may have asked in vain when it came, and may not be sent again.
-        let last_coalescable = wire
-            .responder
-            .last_coalescable
-            .filter(|&last_coalescable| !psn::is_ahead(before, last_coalescable));
-        if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
-            wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
-        }
-        wire.restart_reorder_timer(cx.now);
+    qp.wire.responder.reorder.remove(before);
+    take_requests(cx, qp);
+    let wire = &mut qp.wire;
+    let is_due = match wire.responder.pending_ack {
+        Some((_, Syndrome::Acknowledge(_))) => true,
+        Some(_) => false,
+        None => asks,
+    };
+    // A buffered packet may have asked in vain when it came, and may not be sent again.
+    let last_coalescable = wire
+        .responder
+        .last_coalescable
+        .filter(|&last_coalescable| !psn::is_ahead(before, last_coalescable));
+    if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
+        wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
     }
+    wire.restart_reorder_timer(cx.now);
 }
 
-#[cold]
+/// The responder takes the buffered requests that are in order now.
 fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     loop {
         let expected = qp.rq.psn();
@@ -148,22 +87,15 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// Packet `before` was the oldest that had not been acknowledged. If it has been now, the completer takes the
-/// buffered responses to the packets behind it.
-#[inline]
-pub(super) fn release_responses<H: Host>(
-    qps: &mut Qps<H>,
-    cx: &mut Cx<'_, H>,
-    qp: &mut Qp<H>,
-    before: u32,
-) {
-    if qp.wire.requester.snd_una != before && !qp.wire.completer.reorder.is_empty() {
-        take_responses(qps, cx, qp);
-        qp.wire.restart_reorder_timer(cx.now);
-    }
+/// The oldest packet that had not been acknowledged has been now. The completer takes the buffered responses to the
+/// packets behind it.
+#[cold]
+pub(super) fn release_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    take_responses(qps, cx, qp);
+    qp.wire.restart_reorder_timer(cx.now);
 }
 
-#[cold]
+/// The completer takes the buffered responses, as far as none is missing.
 fn take_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         let before = qp.wire.requester.snd_una;

@@ -34,8 +34,10 @@ use crate::{
     operation::{
         accept,
         ending::enter_error,
-        message::Bytes,
-        response::Response, //
+        message::{
+            Bytes,
+            Response, //
+        },
     },
     packet::{
         self,
@@ -114,21 +116,7 @@ pub(super) fn receive<H: Host>(
     responder.gap = Gap::default();
     match request(cx, core, rq, responder, packet, bytes) {
         Response::Acknowledge => {
-            if packet.rule().position.ends() {
-                responder.msn = psn::advance(responder.msn, 1);
-            }
-            let is_data = packet.rule().kind.has_response_data();
-            if !is_data {
-                responder.forget_stale(psn, 1);
-                responder.last_coalescable = Some(match packet.rule().position {
-                    Position::Last => psn::advance(psn, psn::MASK),
-                    _ => psn,
-                });
-            }
-            responder.withdraw_refusal();
-            if !is_data && packet.bth().wants_acknowledge() {
-                responder.pending_ack = Some((psn, Syndrome::Acknowledge(0)));
-            }
+            responder.carried_out(psn, packet.rule(), packet.bth().wants_acknowledge());
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
         Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that have come: their addresses, their headers, and whether they are intact.
+//! Packets that have come: judged by their headers and their invariant CRC before anybody takes them.
 
 use crate::{
     base::{
         attr::Gid,
+        counters::{
+            Count,
+            Counters, //
+        },
         host::{
             Host,
             Packet as _, //
@@ -12,7 +16,9 @@ use crate::{
         id::Vport, //
     },
     packet::{
+        self,
         icrc,
+        opcode::Kind,
         Malformed,
         Packet, //
     },
@@ -34,9 +40,73 @@ pub struct RxPacket<'a, H: Host> {
     pub vport: Vport,
 }
 
-impl<H: Host> RxPacket<'_, H> {
+/// A packet that is sound.
+pub(super) struct Sound<'a> {
+    pub(super) packet: Packet<'a>,
+    /// The addresses.
+    pub(super) from: Gid,
+    pub(super) to: Gid,
+    /// It met congestion on its way.
+    pub(super) is_marked: bool,
+}
+
+impl<'a, H: Host> RxPacket<'a, H> {
+    /// Judges what no queue pair need know for; counts the packet, and what is wrong with it.
+    #[inline(always)]
+    pub(super) fn judge(&self, counters: &mut Counters) -> Option<Sound<'a>> {
+        counters.packets_received.count(1);
+        let packet = match parse::<H>(self.packet) {
+            Ok(packet) => packet,
+            Err(malformed) => {
+                let counter = match malformed {
+                    Malformed::Short => &mut counters.malformed_short,
+                    Malformed::Version => &mut counters.malformed_version,
+                    Malformed::Opcode => &mut counters.malformed_opcode,
+                    Malformed::Length => &mut counters.malformed_length,
+                };
+                counter.count(1);
+                return None;
+            }
+        };
+        if !self.is_intact(packet.headers()) {
+            counters.icrc_errors.count(1);
+            return None;
+        }
+        let Some((from, to, is_marked)) = self.addresses() else {
+            counters.malformed_short.count(1);
+            return None;
+        };
+        // The only P_Key is the default one; bit 15 (full or limited member) is not compared (10.9.3).
+        if packet.bth().pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
+            counters.pkey_errors.count(1);
+            return None;
+        }
+        if is_marked {
+            counters.congestion_marks.count(1);
+        }
+        if packet.rule().kind == Kind::Congestion {
+            counters.congestion_notifications.count(1);
+        }
+        Some(Sound {
+            packet,
+            from,
+            to,
+            is_marked,
+        })
+    }
+
+    /// Whether the invariant CRC is right.
+    fn is_intact(&self, headers: &[u8]) -> bool {
+        let Some(begun) = icrc::begin(H::crc32, self.ip, self.udp, headers) else {
+            return false;
+        };
+        let rest = self.packet.length().wrapping_sub(headers.len());
+        let whole = self.packet.crc32(begun, headers.len(), rest);
+        whole.is_ok_and(|crc| icrc::end(crc) == self.icrc)
+    }
+
     /// The addresses as GIDs, from where and to where, and whether congestion was met.
-    pub(super) fn addresses(&self) -> Option<(Gid, Gid, bool)> {
+    fn addresses(&self) -> Option<(Gid, Gid, bool)> {
         const CE: u8 = 3;
 
         let array = |from: usize, length: usize| self.ip.get(from..from.wrapping_add(length));
@@ -62,14 +132,4 @@ pub(super) fn parse<H: Host>(bytes: &H::Packet) -> Result<Packet<'_>, Malformed>
     let (headers, length) = (bytes.headers(), bytes.length());
     let first = headers.len().min(length);
     Packet::parse(headers.get(..first).unwrap_or(&[]), length)
-}
-
-/// Whether the invariant CRC of a packet is right.
-pub(super) fn is_intact<H: Host>(rx: &RxPacket<'_, H>, headers: &[u8]) -> bool {
-    let Some(begun) = icrc::begin(H::crc32, rx.ip, rx.udp, headers) else {
-        return false;
-    };
-    let rest = rx.packet.length().wrapping_sub(headers.len());
-    let whole = rx.packet.crc32(begun, headers.len(), rest);
-    whole.is_ok_and(|crc| icrc::end(crc) == rx.icrc)
 }

@@ -120,18 +120,5 @@ pub(super) fn transmit<H: Host>(
 
 /// The base transport header of a packet to the peer, without payload.
 pub(super) fn bth<H: Host>(core: &QpCore<H>, opcode: u8, psn: u32) -> Bth {
-    bth_to(core.attr.dest_qpn, opcode, psn)
-}
-
-/// The base transport header of a packet to the queue pair `target`, without payload.
-pub(super) fn bth_to(target: u32, opcode: u8, psn: u32) -> Bth {
-    let mut bth = Bth {
-        opcode,
-        flags: Bth::MIGRATED,
-        dest_qp: packet::U24::new(target),
-        psn: packet::U24::new(psn),
-        ..Bth::default()
-    };
-    bth.pkey.set(packet::DEFAULT_PKEY);
-    bth
+    Bth::to(core.attr.dest_qpn, opcode, psn)
 }

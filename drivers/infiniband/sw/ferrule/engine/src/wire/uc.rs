@@ -15,7 +15,7 @@ use crate::{
     },
     operation::{
         ending::enter_error,
-        response::Response,
+        message::Response,
         uc_receive, //
     },
     packet::{
@@ -34,7 +34,7 @@ use crate::{
     },
     wire::{
         assemble::assemble,
-        headers::headers,
+        request_packet::headers,
         transmit::{
             bth,
             transmit, //

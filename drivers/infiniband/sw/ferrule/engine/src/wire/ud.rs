@@ -55,10 +55,7 @@ use crate::{
     },
     wire::{
         rx_packet::RxPacket,
-        transmit::{
-            bth_to,
-            TxPacket, //
-        },
+        transmit::TxPacket, //
     },
 };
 
@@ -88,7 +85,7 @@ pub(crate) fn send<H: Host>(
     } else {
         rc::SEND_ONLY
     };
-    let mut base = bth_to(target, operation | Service::Ud as u8, message.psn);
+    let mut base = Bth::to(target, operation | Service::Ud as u8, message.psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     if message.is_solicited() {
         base.flags |= Bth::SOLICITED;

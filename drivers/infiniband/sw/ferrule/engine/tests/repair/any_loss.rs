@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{Scene, SIZE};
 use crate::sim::*;
 
-/// What a program may post.
+/// A request that a program may post.
 #[derive(Clone, Debug)]
 struct Request {
     opcode: u8,

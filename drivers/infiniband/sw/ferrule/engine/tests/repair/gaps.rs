@@ -156,7 +156,7 @@ fn told(packet: &SentPacket) -> (u32, bool) {
 #[test]
 fn a_gap_that_has_closed_is_not_told() {
     let mut s = Scene::new(&[]);
-    // What asks is the last packet.
+    // The last packet asks for the acknowledgement.
     for (count, newest) in [(2, 1), (3, 1), (4, 3)] {
         s.ends[0].qp.post_send(&s.write(1, 0, 4 * PACKET));
         let mut packets = s.link.sent(0);

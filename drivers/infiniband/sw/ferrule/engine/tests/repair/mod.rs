@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was lost is sent again, and little else.
+//! Lost packets are sent again, and little else.
 
 mod any_loss;
 mod gaps;
 mod probes;
 mod reorder;
 
-use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 const PACKET: u32 = 1024;
@@ -15,21 +14,17 @@ const PACKETS: u32 = 30;
 const SIZE: u32 = PACKET * PACKETS;
 
 /// A connection, and what is lost of it.
-struct Scene {
-    link: Link,
-    ends: [End; 2],
-    memory: [TestMr; 2],
-}
+type Scene = scene::Scene<Repair>;
+
+enum Repair {}
 
 impl Scene {
     fn new(doomed: &[(usize, u64)]) -> Self {
-        let mut link = Link::new(1, Faults::default(), false);
-        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
-        let memory = [0, 1].map(|i| link.worlds[i].mr(SIZE as usize));
-        memory[0].fill(3);
-        memory[1].fill(7);
-        link.network.doomed = doomed.iter().copied().collect();
-        Self { link, ends, memory }
+        let mut scene = Self::with(SIZE as usize, |_| ());
+        scene.memory[0].fill(3);
+        scene.memory[1].fill(7);
+        scene.link.network.doomed = doomed.iter().copied().collect();
+        scene
     }
 
     fn write(&self, wr_id: u64, from: u32, length: u32) -> Wr {

@@ -9,8 +9,9 @@ use super::{Scene, PACKET};
 use crate::sim::network::deliver;
 use crate::sim::*;
 
-/// Who asks learns of all that has come, but of the end of a message of several packets only by that packet:
-/// a peer that sends all again may take it for more than it is (see `Wire::plain`).
+/// A packet that asks brings an acknowledgement of all that has come; but the end of a message of several packets is
+/// acknowledged by its own packet only. A peer that sends all again may take it for more than it is (see
+/// `ResponderState::last_coalescable`).
 #[test]
 fn the_end_of_a_message_is_acknowledged_by_itself() {
     let mut s = Scene::new(&[]);
@@ -35,7 +36,7 @@ fn the_end_of_a_message_is_acknowledged_by_itself() {
         (3, Some((2, refused))),
         (4, None),
         (5, None),
-        // What was missing asks, and all has come.
+        // The missing packet asks, and all has come.
         (2, Some((4, acknowledged))),
         // Duplicates are answered, asked or not.
         (3, Some((3, acknowledged))),
@@ -72,7 +73,7 @@ fn not_ready_is_no_loss() {
     for round in 0..20 {
         let [from, to] = &mut s.link.worlds;
         from.engine.run(&mut from.host, PLENTY, None);
-        // What was missed is sent alone; both are, otherwise.
+        // The packet that the peer missed is sent alone; otherwise both are.
         let packets = std::mem::take(&mut from.host.sent);
         deliver(to, &packets[0]);
         to.engine.run(&mut to.host, PLENTY, None);
@@ -199,7 +200,7 @@ fn no_probe_where_answers_vary() {
     assert_eq!(probes(&mut s, steady.into_iter().chain([480 * US])), 0);
     // Their mean is below 80 us now, and no probe is sent before 500 us.
     assert_eq!(probes(&mut s, [520 * US]), 0);
-    // What takes longer may be lost.
+    // A packet whose answer takes longer may be lost.
     assert_ne!(probes(&mut s, [3 * MS]), 0);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What came early: how long it stays, and when its turn comes.
+//! Packets that came early: how long they stay, and when their turn comes.
 
 use ferrule_engine::{State, Status};
 
@@ -24,7 +24,7 @@ fn what_was_kept_behind_a_read_is_acknowledged() {
     assert_eq!(s.link.worlds[0].engine.counters().probes, 0);
 }
 
-/// What is kept is judged when its turn comes, and not before.
+/// A buffered packet is judged when its turn comes, and not before.
 #[test]
 fn what_is_kept_is_refused_in_its_turn() {
     let mut s = Scene::new(&[(1, 1)]);
@@ -95,7 +95,7 @@ fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
     assert_eq!(BUFFERED.get(), 0);
 }
 
-/// What is kept goes a second after the last progress: a peer that lives on a bad network loses nothing.
+/// Buffered packets go a second after the last progress: a peer that lives on a bad network loses nothing.
 #[test]
 fn what_is_kept_stays_as_long_as_there_is_progress() {
     let mut s = Scene::new(&[]);
@@ -119,7 +119,7 @@ fn what_is_kept_stays_as_long_as_there_is_progress() {
     assert_eq!(BUFFERED.get(), 0);
 }
 
-/// What a packet costs does not grow with how far ahead something is kept.
+/// The work for a packet does not grow with how far ahead another one is buffered.
 #[test]
 fn a_packet_far_ahead_is_not_searched_for() {
     let mut s = Scene::new(&[]);

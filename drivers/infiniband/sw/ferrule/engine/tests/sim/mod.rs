@@ -14,6 +14,7 @@ pub mod packet;
 pub mod post;
 pub mod program;
 pub mod refused;
+pub mod scene;
 pub mod world;
 
 use ferrule_engine::Budget;

@@ -9,12 +9,6 @@ use crate::{
     queue_pair::remote::gap::Gap, //
 };
 
-/// Allocates the copy of a request. Not inlined: its size would be in the caller's stack frame.
-#[inline(never)]
-fn request<H: Host>() -> Option<H::Box<SendRequest>> {
-    H::boxed(SendRequest::new)
-}
-
 /// What the completer knows of responses, beyond what the requester knows.
 pub(crate) struct CompleterState<H: Host> {
     /// Responses are missing.
@@ -28,15 +22,16 @@ pub(crate) struct CompleterState<H: Host> {
 }
 
 impl<H: Host> CompleterState<H> {
-    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(request: H::Box<SendRequest>) -> Self {
+        Self {
             gap: Gap::default(),
             reorder: H::Reorder::default(),
-            request: request::<H>()?,
+            request,
             request_index: None,
             cursor: Cursor::default(),
-        })
+        }
     }
 
     /// Nothing is waited for any more.

@@ -4,10 +4,7 @@
 
 pub(crate) mod completer_state;
 pub(crate) mod gap;
-pub(crate) mod notification;
-pub(crate) mod record;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
-pub(crate) mod retransmit_state;
 pub(crate) mod state;
 pub(crate) mod tail_loss_probe;

@@ -1,23 +1,215 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of the requester: which requests are on their way, where it stands, and how much it may send.
+//! State of the requester: which requests are on their way, where it stands, what it sends again, and how much it
+//! may send.
 
 use crate::{
-    base::host::Host,
-    congestion::Congestion,
-    queue_pair::remote::{
-        record::Record,
-        retransmit_state::RetransmitState,
-        tail_loss_probe::TailLossProbe, //
+    base::{
+        attr::Mtu,
+        host::Host,
+        psn,
+        status::Status, //
     },
+    congestion::Congestion,
+    object::opcode::{
+        Class,
+        Opcode, //
+    },
+    queue_pair::remote::tail_loss_probe::TailLossProbe, //
 };
+
+/// What is known of a request that has been taken from the ring and has not ended.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Record {
+    pub(crate) wr_id: u64,
+    /// The sequence number of its first packet, and how many it takes in either direction.
+    pub(crate) psn: u32,
+    pub(crate) packets: u32,
+    pub(crate) length: u32,
+    /// Bytes that have come back for it.
+    pub(crate) done: u32,
+    /// Which message it is, counted as the responder does (24 bits).
+    pub(crate) ssn: u32,
+    /// Its operation, `None` if there is no such; and its flags.
+    pub(crate) opcode: Option<Opcode>,
+    pub(crate) flags: u8,
+    pub(crate) mark: Mark,
+    /// How it ends when all before it have ended, if it must not be sent.
+    pub(crate) failed: Option<Status>,
+}
+
+/// What has been done about a request that its kind does not tell.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Mark {
+    #[default]
+    None,
+    /// It has registered a region, before its turn to end.
+    Registered,
+    /// A read that was asked for in parts, or again: its responses may begin and end anywhere.
+    Parted,
+}
+
+// All of a queue pair take 2 KiB, which is a kmalloc size.
+const _: () = assert!(size_of::<Record>() <= 32);
+
+impl Record {
+    pub(crate) fn is_registered(&self) -> bool {
+        self.mark == Mark::Registered
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        let Some(opcode) = self.opcode else {
+            return false;
+        };
+        match opcode.facts().class {
+            Class::Read => true,
+            Class::Send | Class::Write | Class::Atomic(_) | Class::Key(_) => false,
+        }
+    }
+
+    pub(crate) fn has_response_data(&self) -> bool {
+        self.opcode.is_some_and(Opcode::has_response_data)
+    }
+
+    /// It sends no packets: a local operation, or a request that was refused when it was taken.
+    pub(crate) fn is_local(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// The sequence number after its last.
+    pub(crate) fn end(&self) -> u32 {
+        psn::advance(self.psn, self.packets)
+    }
+}
+
+/// Selective retransmits in turn behind which the peer may miss the next packet, too, if it was seen to have a
+/// reorder buffer.
+const ATTEMPTS: u8 = 4;
+
+/// The same if it was not.
+const FIRST_ATTEMPTS: u8 = 1;
+
+/// After so many losses, a peer without a reorder buffer is tried again.
+const RETRY_LOSSES: u8 = 32;
+
+/// Where the requester stands.
+#[derive(Clone, Copy)]
+pub(crate) struct SendPosition {
+    pub(crate) sending: u32,
+    pub(crate) offset: u32,
+    pub(crate) is_part_sent: bool,
+}
+
+/// What the requester knows of a selective retransmit, and of the peer.
+#[derive(Clone, Copy)]
+pub(crate) struct RetransmitState {
+    /// The next packet is retransmitted alone: where the requester resumes after that.
+    pub(crate) resume: Option<SendPosition>,
+    /// The first response that has come behind missing data of reads.
+    pub(crate) hole_end: Option<u32>,
+    /// The packet that was retransmitted alone last, until more is known of it.
+    pub(crate) retransmitted: Option<u32>,
+    /// How many packets behind that the peer has in its reorder buffer, for all that is known.
+    pub(crate) peer_buffered: u32,
+    /// The peer said that a packet was missing, and all is sent again.
+    pub(crate) goes_back: bool,
+    pub(crate) attempts: u8,
+    pub(crate) losses: u8,
+}
+
+impl RetransmitState {
+    /// Nothing is known of the peer, which is worth an attempt.
+    pub(crate) const NEW: Self = RetransmitState {
+        resume: None,
+        hole_end: None,
+        retransmitted: None,
+        peer_buffered: 0,
+        goes_back: false,
+        attempts: FIRST_ATTEMPTS,
+        losses: 0,
+    };
+
+    /// The next packet is retransmitted alone.
+    pub(crate) fn is_active(&self) -> bool {
+        self.resume.is_some()
+    }
+
+    /// All before packet `psn` has come, and so has what was to be retransmitted.
+    pub(crate) fn is_complete(&self, psn: u32) -> bool {
+        let is_before = |hole_end| psn::is_ahead(hole_end, psn);
+        self.is_active() && !self.hole_end.is_some_and(is_before)
+    }
+
+    /// All is sent again from the oldest packet on.
+    pub(crate) fn cancel(&mut self) {
+        self.resume = None;
+        self.hole_end = None;
+        self.retransmitted = None;
+        self.peer_buffered = 0;
+        self.goes_back = false;
+    }
+
+    /// Up to which of its bytes a read is asked for again, if more has come behind that.
+    pub(crate) fn read_end(&self, record: &Record, shift: u32) -> u32 {
+        self.hole_end
+            .map(|hole_end| psn::distance(record.psn, hole_end))
+            .filter(|&packets| packets < record.packets)
+            .map_or(record.length, |packets| packets.wrapping_shl(shift))
+    }
+
+    /// All before packet `psn` has been acknowledged.
+    pub(crate) fn on_ack(&mut self, psn: u32) {
+        self.peer_buffered = 0;
+        if let Some(retransmitted) = self.retransmitted {
+            // It was sent alone, so the peer had what is behind it.
+            if psn::is_ahead(psn, psn::advance(retransmitted, 1)) {
+                self.attempts = ATTEMPTS;
+                self.retransmitted = None;
+            }
+        }
+    }
+
+    /// More has been acknowledged than was sent since the requester went back.
+    pub(crate) fn on_ack_beyond_sent(&mut self) {
+        // Or else what it missed, and all behind that, would have had to come again. Where the network
+        // only was late with it this may be wrong, and costs a few round trips.
+        if self.goes_back {
+            self.attempts = ATTEMPTS;
+        }
+    }
+
+    /// The peer was seen to have a reorder buffer.
+    pub(crate) fn peer_reorders(&self) -> bool {
+        self.attempts > FIRST_ATTEMPTS
+    }
+
+    /// The peer misses packet `psn`. Answers whether a selective retransmit is worth an attempt.
+    pub(crate) fn on_loss(&mut self, psn: u32) -> bool {
+        if self
+            .retransmitted
+            .is_some_and(|retransmitted| psn::advance(retransmitted, 1) == psn)
+        {
+            self.attempts = self.attempts.saturating_sub(1);
+        }
+        if self.attempts == 0 {
+            self.losses = self.losses.wrapping_add(1);
+            if self.losses % RETRY_LOSSES == 0 {
+                self.attempts = FIRST_ATTEMPTS;
+            }
+        }
+        self.attempts != 0
+    }
+}
 
 /// Requests that may be on their way at a time. A power of two.
 pub(crate) const REQUESTS: u32 = 64;
 
+/// The records of a queue pair's requests.
+pub(crate) type Records<H> = <H as Host>::Box<[Record; REQUESTS as usize]>;
+
 /// What the requester knows of its requests and of the way to the peer.
 pub(crate) struct RequesterState<H: Host> {
-    pub(crate) records: H::Box<[Record; REQUESTS as usize]>,
+    pub(crate) records: Records<H>,
     /// The slot of the oldest request that has not ended.
     pub(crate) oldest: u32,
     /// The slot of the request whose packets are sent next, and how many of its bytes were sent.
@@ -59,10 +251,11 @@ pub(crate) struct RequesterState<H: Host> {
 }
 
 impl<H: Host> RequesterState<H> {
-    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
-            records: H::boxed_array(|_| Record::default())?,
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(records: Records<H>) -> Self {
+        Self {
+            records,
             oldest: 0,
             sending: 0,
             offset: 0,
@@ -82,7 +275,7 @@ impl<H: Host> RequesterState<H> {
             tlp: TailLossProbe::default(),
             since_ack_request: 0,
             ack_requested: 0,
-        })
+        }
     }
 
     /// Nothing is on its way any more; the next request is in slot `consumer`.
@@ -100,5 +293,118 @@ impl<H: Host> RequesterState<H> {
         self.congestion = Congestion::NEW;
         self.tlp = TailLossProbe::default();
         self.since_ack_request = 0;
+    }
+
+    /// Requests that are on their way, the next one to be taken being in slot `consumer`.
+    pub(crate) fn outstanding(&self, consumer: u32) -> u32 {
+        consumer.wrapping_sub(self.oldest)
+    }
+
+    /// No request is sent at present, whatever there is to be sent.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.rnr_until.is_some() || self.full_until.is_some()
+    }
+
+    /// What is known of the request of slot `index`.
+    #[inline]
+    pub(crate) fn record(&self, index: u32) -> Option<&Record> {
+        self.records.get((index % REQUESTS) as usize)
+    }
+
+    /// As [`RequesterState::record`], to be changed.
+    #[inline]
+    pub(crate) fn record_mut(&mut self, index: u32) -> Option<&mut Record> {
+        self.records.get_mut((index % REQUESTS) as usize)
+    }
+
+    /// The sequence number of the next packet, which is one of this request.
+    pub(crate) fn next_psn(&self, record: &Record, mtu: Mtu) -> u32 {
+        let sent = if record.has_response_data() {
+            record.done
+        } else {
+            self.offset
+        };
+        psn::advance(record.psn, sent.wrapping_shr(mtu.shift()))
+    }
+
+    /// The packet of this sequence number, which has not been acknowledged, is sent next.
+    pub(crate) fn seek(&mut self, psn: u32, consumer: u32, mtu: Mtu) {
+        self.loaded = None;
+        let mut index = self.oldest;
+        while index != consumer {
+            let Some(record) = self.record(index) else {
+                break;
+            };
+            let ahead = psn::distance(record.psn, psn);
+            let is_waiting = record.is_local() && !record.is_registered();
+            if is_waiting || record.failed.is_some() || ahead < record.packets {
+                let sends_bytes = !record.is_local() && !record.has_response_data();
+                self.offset = if sends_bytes && record.failed.is_none() {
+                    ahead.wrapping_shl(mtu.shift())
+                } else {
+                    0
+                };
+                break;
+            }
+            index = index.wrapping_add(1);
+        }
+        if index == consumer {
+            self.offset = 0;
+        }
+        self.sending = index;
+        self.is_part_sent = false;
+    }
+
+    /// The next request is sent next.
+    pub(crate) fn advance(&mut self) {
+        self.sending = self.sending.wrapping_add(1);
+        self.offset = 0;
+        self.loaded = None;
+    }
+
+    /// Whether the oldest packet that has not been acknowledged is the next one to be sent.
+    pub(crate) fn is_back(&self, mtu: Mtu) -> bool {
+        self.sending == self.oldest
+            && !self.is_part_sent
+            && self
+                .record(self.sending)
+                .is_some_and(|record| self.next_psn(record, mtu) == self.snd_una)
+    }
+
+    /// Where the requester stands, if it has nothing to send again.
+    pub(crate) fn front(&self, consumer: u32, mtu: Mtu) -> Option<SendPosition> {
+        let is_front = self.sending == consumer
+            || self.is_part_sent
+            || self
+                .record(self.sending)
+                .is_some_and(|record| self.next_psn(record, mtu) == self.snd_nxt);
+        is_front.then_some(self.position())
+    }
+
+    /// Where the requester stands.
+    pub(crate) fn position(&self) -> SendPosition {
+        SendPosition {
+            sending: self.sending,
+            offset: self.offset,
+            is_part_sent: self.is_part_sent,
+        }
+    }
+
+    /// Ends a selective retransmit, if there is one: packet `psn` has been sent, or `None` of it is needed any
+    /// more. The requester resumes where it was.
+    pub(crate) fn end_retransmit(&mut self, psn: Option<u32>) {
+        let Some(position) = self.retransmit.resume.take() else {
+            return;
+        };
+        // The newest packet has nothing behind it that the peer could have buffered.
+        if psn.is_none_or(|psn| psn::advance(psn, 1) != self.snd_nxt) {
+            self.retransmit.retransmitted = psn.filter(|_| self.retransmit.hole_end.is_none());
+        }
+        self.retransmit.hole_end = None;
+        self.sending = position.sending;
+        self.offset = position.offset;
+        // The part may have come meanwhile.
+        self.is_part_sent = position.is_part_sent && self.part.is_some();
+        self.loaded = None;
     }
 }

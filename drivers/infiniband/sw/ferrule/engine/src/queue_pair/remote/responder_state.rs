@@ -8,7 +8,13 @@ use crate::{
         host::Host,
         psn, //
     },
-    packet::Syndrome,
+    packet::{
+        opcode::{
+            Position,
+            Rule, //
+        },
+        Syndrome, //
+    },
     queue_pair::{
         qp_core::QpCore,
         remote::gap::Gap, //
@@ -80,6 +86,9 @@ impl Resource {
     }
 }
 
+/// The responder resources of a queue pair.
+pub(crate) type Resources<H> = <H as Host>::Box<[Resource; MAX_RD_ATOMIC as usize]>;
+
 /// What the responder knows of a remote peer, beyond what it needs for local ones.
 pub(crate) struct ResponderState<H: Host> {
     /// Messages carried out (24 bits).
@@ -108,15 +117,16 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) offset_in: u32,
     /// The acknowledgement or NAK that is to be sent, and its sequence number.
     pub(crate) pending_ack: Option<(u32, Syndrome)>,
-    pub(crate) resources: H::Box<[Resource; MAX_RD_ATOMIC as usize]>,
+    pub(crate) resources: Resources<H>,
     /// Which of these is used next.
     next_resource: u8,
 }
 
 impl<H: Host> ResponderState<H> {
-    /// Allocates, with [`Host::boxed_array`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(resources: Resources<H>) -> Self {
+        Self {
             msn: 0,
             last_coalescable: None,
             gap: Gap::default(),
@@ -128,9 +138,9 @@ impl<H: Host> ResponderState<H> {
             total: 0,
             offset_in: 0,
             pending_ack: None,
-            resources: H::boxed_array(|_| Resource::default())?,
+            resources,
             next_resource: 0,
-        })
+        }
     }
 
     /// Forgets what [`ResponderState::stop`] leaves, as in RESET.
@@ -148,6 +158,25 @@ impl<H: Host> ResponderState<H> {
         self.next_resource = 0;
     }
 
+    /// Packet `psn` of a request has been carried out. `asks`: it asks for an acknowledgement.
+    pub(crate) fn carried_out(&mut self, psn: u32, rule: &Rule, asks: bool) {
+        if rule.position.ends() {
+            self.msn = psn::advance(self.msn, 1);
+        }
+        let is_data = rule.kind.has_response_data();
+        if !is_data {
+            self.forget_stale(psn, 1);
+            self.last_coalescable = Some(match rule.position {
+                Position::Last => psn::advance(psn, psn::MASK),
+                Position::First | Position::Middle | Position::Only => psn,
+            });
+        }
+        self.withdraw_refusal();
+        if !is_data && asks {
+            self.pending_ack = Some((psn, Syndrome::Acknowledge(0)));
+        }
+    }
+
     /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and responses leave in
     /// the order of the requests (IBA volume 1, 9.7.5.1.1), so an acknowledgement of an earlier packet is dropped.
     pub(crate) fn drop_ack_before(&mut self, psn: u32) {
@@ -160,7 +189,7 @@ impl<H: Host> ResponderState<H> {
 
     /// The packet that a NAK was to report has been taken after all. An acknowledgement of the packets before it
     /// takes the place of the NAK.
-    pub(crate) fn withdraw_refusal(&mut self) {
+    fn withdraw_refusal(&mut self) {
         if !matches!(self.pending_ack, None | Some((_, Syndrome::Acknowledge(_)))) {
             self.pending_ack = self
                 .last_coalescable
@@ -196,7 +225,7 @@ impl<H: Host> ResponderState<H> {
 
     /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
     #[inline]
-    pub(crate) fn forget_stale(&mut self, psn: u32, packets: u32) {
+    fn forget_stale(&mut self, psn: u32, packets: u32) {
         let since = psn & STALE_CHECK.wrapping_sub(1);
         if since.wrapping_add(packets) >= STALE_CHECK {
             self.forget_before(psn);

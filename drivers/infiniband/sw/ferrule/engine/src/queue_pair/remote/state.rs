@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair knows of its remote peer, and of what is on its way between them: state alone.
+//! What a queue pair knows of its remote peer, and of what is on its way between them: state alone, and the reorder
+//! buffers as far as they are state.
 
 use crate::{
     base::{
@@ -13,17 +14,21 @@ use crate::{
         psn, //
     },
     congestion::WINDOW,
+    object::request::SendRequest,
     packet::opcode::Kind,
     queue_pair::{
         remote::{
             completer_state::CompleterState,
-            notification::Notification,
-            record::Record,
             requester_state::{
-                RequesterState,
-                REQUESTS, //
+                Record,
+                Records,
+                RequesterState, //
             },
-            responder_state::ResponderState, //
+            responder_state::{
+                Resource,
+                Resources,
+                ResponderState, //
+            },
         },
         send_queue::SendQueue, //
     },
@@ -32,6 +37,67 @@ use crate::{
 /// How far a packet in a reorder buffer may be ahead of the missing one: by as many as may be on their way, and
 /// as many again that have come.
 pub(crate) const REORDER_WINDOW: u32 = 2 * WINDOW;
+
+/// Nanoseconds without progress after which the buffers are cleared. A peer that lives has sent the missing packet
+/// long before, and buffered packets are pages of a network device, which wants them back when it goes down.
+const REORDER_TIMEOUT: u64 = 1_000_000_000;
+
+/// Nanoseconds from one CNP of a queue pair to the next, as notification points of DCQCN have it.
+const INTERVAL: u64 = 50_000;
+
+/// The CNPs that a queue pair is to send.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Notification {
+    /// One is to be sent.
+    is_due: bool,
+    /// But none before this time.
+    not_before: u64,
+}
+
+impl Notification {
+    /// A request has come with a mark.
+    #[cold]
+    pub(crate) fn marked(&mut self, now: u64) {
+        self.is_due |= now >= self.not_before;
+    }
+
+    /// Whether one is to be sent.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// It has been sent.
+    pub(crate) fn sent(&mut self, now: u64) {
+        self.is_due = false;
+        self.not_before = now.saturating_add(INTERVAL);
+    }
+}
+
+/// The memory that a [`Wire`] has outside of itself. It is there before the `Wire`, which so is made in its place: it is
+/// too large to lie on a stack.
+pub(crate) struct WireMemory<H: Host> {
+    records: Records<H>,
+    request: H::Box<SendRequest>,
+    resources: Resources<H>,
+}
+
+/// Allocates the copy of a request. Not inlined: its size would be in the caller's stack frame.
+#[inline(never)]
+fn request<H: Host>() -> Option<H::Box<SendRequest>> {
+    H::boxed(SendRequest::new)
+}
+
+impl<H: Host> WireMemory<H> {
+    /// Allocates, with [`Host::boxed`] and [`Host::boxed_array`]; `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            records: H::boxed_array(|_| Record::default())?,
+            request: request::<H>()?,
+            resources: H::boxed_array(|_| Resource::default())?,
+        })
+    }
+}
 
 /// What a queue pair needs for a remote peer, beyond what it needs for local ones.
 pub(crate) struct Wire<H: Host> {
@@ -49,17 +115,18 @@ pub(crate) struct Wire<H: Host> {
 }
 
 impl<H: Host> Wire<H> {
-    /// Allocates, with [`Host::boxed`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
+    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
+    #[inline(never)]
+    pub(crate) fn new(memory: WireMemory<H>) -> Self {
+        Self {
             route: None,
-            requester: RequesterState::new()?,
-            completer: CompleterState::new()?,
-            responder: ResponderState::new()?,
+            requester: RequesterState::new(memory.records),
+            completer: CompleterState::new(memory.request),
+            responder: ResponderState::new(memory.resources),
             notification: Notification::default(),
             tx_blocked_until: None,
             reorder_expires: None,
-        })
+        }
     }
 
     /// Forgets all, as in RESET.
@@ -78,16 +145,6 @@ impl<H: Host> Wire<H> {
         self.requester.ack_requested = psn::advance(psn, psn::MASK);
     }
 
-    /// Requests that are on their way, the next one to be taken being in slot `consumer`.
-    pub(crate) fn outstanding(&self, consumer: u32) -> u32 {
-        consumer.wrapping_sub(self.requester.oldest)
-    }
-
-    /// The slot of the oldest request that has not ended: where a flush begins.
-    pub(crate) fn oldest(&self) -> u32 {
-        self.requester.oldest
-    }
-
     /// Nothing is on its way any more; the next request is in slot `consumer`.
     pub(crate) fn stop(&mut self, consumer: u32) {
         self.requester.stop(consumer);
@@ -101,7 +158,7 @@ impl<H: Host> Wire<H> {
     /// The peer was remote and is local now, or the other way round: what has not ended is
     /// begun anew.
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
-        if was_remote && self.outstanding(sq.consumer()) != 0 {
+        if was_remote && self.requester.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.requester.oldest);
             sq.set_psn(self.requester.snd_una);
         } else if !was_remote && sq.is_busy() {
@@ -113,9 +170,7 @@ impl<H: Host> Wire<H> {
 
     /// No request is sent at present, whatever there is to be sent.
     pub(crate) fn is_paused(&self) -> bool {
-        self.requester.rnr_until.is_some()
-            || self.tx_blocked_until.is_some()
-            || self.requester.full_until.is_some()
+        self.tx_blocked_until.is_some() || self.requester.is_paused()
     }
 
     /// A packet of a request or of a response was not sent: for a while nothing is; but responses are where the
@@ -151,22 +206,62 @@ impl<H: Host> Wire<H> {
         }
     }
 
-    pub(crate) fn record(&self, index: u32) -> Option<&Record> {
-        self.requester
-            .records
-            .get((index & REQUESTS.wrapping_sub(1)) as usize)
-    }
-
-    pub(crate) fn record_mut(&mut self, index: u32) -> Option<&mut Record> {
-        self.requester
-            .records
-            .get_mut((index & REQUESTS.wrapping_sub(1)) as usize)
-    }
-
     /// Drops all out-of-order packets.
     pub(crate) fn clear_reorder_buffers(&mut self) {
         self.responder.reorder.clear();
         self.completer.reorder.clear();
         self.reorder_expires = None;
     }
+
+    /// Buffers a request that is ahead of the `expected` one by less than [`REORDER_WINDOW`].
+    pub(crate) fn reorder_request(
+        &mut self,
+        expected: u32,
+        psn: u32,
+        packet: &H::Packet,
+        now: u64,
+    ) {
+        if psn::distance(expected, psn) < REORDER_WINDOW {
+            self.responder.reorder.insert(psn, packet);
+            self.start_reorder_timer(now);
+        }
+    }
+
+    /// Buffers a response that is ahead of the missing ones by less than [`REORDER_WINDOW`].
+    pub(crate) fn reorder_response(&mut self, psn: u32, packet: &H::Packet, now: u64) {
+        if psn::distance(self.requester.snd_una, psn) < REORDER_WINDOW {
+            self.completer.reorder.insert(psn, packet);
+            self.start_reorder_timer(now);
+        }
+    }
+
+    /// A packet has been buffered. The timer runs from the first one on.
+    fn start_reorder_timer(&mut self, now: u64) {
+        self.reorder_expires = self
+            .reorder_expires
+            .or(Some(now.saturating_add(REORDER_TIMEOUT)));
+    }
+
+    /// A missing packet has come, so the peer lives. The packets that are still buffered wait for another one.
+    pub(crate) fn restart_reorder_timer(&mut self, now: u64) {
+        self.reorder_expires = None;
+        if !self.responder.reorder.is_empty() || !self.completer.reorder.is_empty() {
+            self.start_reorder_timer(now);
+        }
+    }
+}
+
+/// The first packet from number `expected` on in a reorder buffer. If there is none, all others have been
+/// overtaken by the acknowledgement of a later packet, and the buffer is cleared.
+pub(crate) fn first_buffered<P>(reorder: &mut impl Reorder<P>, expected: u32) -> Option<u32> {
+    if reorder.is_empty() {
+        return None;
+    }
+    let first = reorder
+        .first_from(expected)
+        .filter(|&psn| psn::within(psn, expected, REORDER_WINDOW));
+    if first.is_none() {
+        reorder.clear();
+    }
+    first
 }

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The packets of requests: whether the next one may be sent, its headers and its payload, and what is noted of it
+//! (IBA volume 1, 9.2, 9.3 and 9.7).
+
+use crate::{
+    base::{
+        abi,
+        budget::Budget,
+        host::{
+            Host,
+            Reorder,
+            Sends,
+            Unsent, //
+        },
+        psn,
+        status::Status, //
+    },
+    memory::sgl::{
+        PrivateBytes,
+        Side, //
+    },
+    object::opcode::{
+        Atomic,
+        Class,
+        Extra,
+        Opcode, //
+    },
+    packet::{
+        self,
+        opcode::Position,
+        AtomicEth,
+        Bth,
+        Headers,
+        Ieth,
+        ImmDt,
+        Reth, //
+    },
+    queue_pair::{
+        cx::Cx,
+        qp::Qp,
+        remote::{
+            requester_state::{
+                Mark,
+                Record,
+                REQUESTS, //
+            },
+            responder_state::SPAN,
+            state::{
+                Wire,
+                REORDER_WINDOW, //
+            },
+        },
+    },
+    wire::transmit::{
+        bth,
+        transmit, //
+    },
+};
+
+/// What came of a step of the requester.
+pub(super) enum Step {
+    Sent,
+    Wait,
+}
+
+/// How far ahead of the oldest packet that has not been acknowledged the next one may be at present.
+fn send_window<H: Host>(wire: &Wire<H>) -> u32 {
+    if wire.requester.tlp.holds_back() {
+        return 1;
+    }
+    // Packets that are buffered behind a loss are not in flight any more.
+    let come = wire
+        .completer
+        .reorder
+        .count()
+        .max(wire.requester.retransmit.peer_buffered);
+    wire.requester
+        .congestion
+        .window()
+        .saturating_add(come)
+        .min(REORDER_WINDOW)
+}
+
+/// The responder has reported no receive request for this message.
+fn exceeds_credits<H: Host>(wire: &Wire<H>, record: &Record, opcode: Opcode) -> bool {
+    let lsn = wire.requester.lsn;
+    lsn.is_some_and(|lsn| psn::is_ahead(record.ssn, lsn)) && opcode.takes_receive()
+}
+
+/// Whether the next packet of a request may be sent now.
+fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
+    let Qp { core, sq, wire, .. } = qp;
+    let index = wire.requester.sending;
+    // Of the request whose first packets have been acknowledged, none is before it.
+    let before = if index == wire.requester.oldest {
+        0
+    } else {
+        psn::distance(wire.requester.snd_una, record.psn)
+    };
+    if record.has_response_data() || record.flags & abi::wr_flags::FENCE != 0 {
+        let mut open = 0u8;
+        let mut other = wire.requester.oldest;
+        while other != index {
+            let data = wire
+                .requester
+                .record(other)
+                .is_some_and(Record::has_response_data);
+            open = open.saturating_add(u8::from(data));
+            other = other.wrapping_add(1);
+        }
+        // No more than the responder has resources for (IBA volume 1, 9.4.4); behind a fence, none
+        // (10.8.3.3).
+        let limit = if record.flags & abi::wr_flags::FENCE != 0 {
+            1
+        } else {
+            core.attr.max_rd_atomic
+        };
+        if open >= limit {
+            return false;
+        }
+    }
+    // Part of a read that is asked for again comes before the next part is.
+    if wire.requester.is_part_sent {
+        return false;
+    }
+    // The window must have room for all the data of a read, too. One that is larger is asked for in
+    // parts, when all before it has ended.
+    if record.has_response_data()
+        && index != wire.requester.oldest
+        && (record.packets > wire.requester.congestion.window()
+            || psn::distance(wire.requester.snd_una, record.end()) > send_window(wire))
+    {
+        return false;
+    }
+    // Sequence numbers in use are never so many that older and newer ones look alike.
+    if before != 0 && wire.requester.offset == 0 && before.saturating_add(record.packets) >= SPAN {
+        return false;
+    }
+    let sent = wire
+        .requester
+        .offset
+        .wrapping_shr(core.attr.path_mtu.shift());
+    let next = psn::advance(record.psn, sent);
+    if !record.has_response_data()
+        && psn::distance(wire.requester.snd_una, next) >= send_window(wire)
+    {
+        return false;
+    }
+    // Beyond the receive requests that the responder has reported, only one packet of one message
+    // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
+    // receive request for the message.
+    !exceeds_credits(wire, record, sq.request().opcode)
+        || if wire.requester.offset == 0 {
+            wire.requester.snd_una == record.psn
+        } else {
+            wire.requester.snd_una != record.psn && index == wire.requester.oldest
+        }
+}
+
+/// Sends the next packet of the request at hand, if it may be sent now.
+pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
+    // A packet that is retransmitted alone has been sent before, and waits for nothing.
+    let is_selective = qp.wire.requester.retransmit.is_active();
+    if !is_selective && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, record)) {
+        return Step::Wait;
+    }
+    let Qp { core, sq, wire, .. } = qp;
+    let mtu = core.attr.path_mtu;
+    let opcode = sq.request().opcode;
+    let is_data_back = record.has_response_data();
+    let (length, position) = if is_data_back {
+        (0, Position::Only)
+    } else {
+        let rest = record.length.wrapping_sub(wire.requester.offset);
+        let length = rest.min(mtu.bytes());
+        (
+            length,
+            Position::of(wire.requester.offset == 0, length == rest),
+        )
+    };
+    let psn = wire.requester.next_psn(record, mtu);
+    // No more of a read is asked for at once than the window has room for: the responder knows none,
+    // and would flood whatever is between. It goes on where the response ended or broke off.
+    let range = if record.is_read() {
+        let rest = record.length.wrapping_sub(record.done);
+        let part = if is_selective {
+            rest
+        } else {
+            rest.min(wire.requester.congestion.window().wrapping_shl(mtu.shift()))
+        };
+        let until = record.done.wrapping_add(part);
+        let until = wire.requester.part.unwrap_or(until);
+        (
+            record.done,
+            until.min(wire.requester.retransmit.read_end(record, mtu.shift())),
+        )
+    } else {
+        (0, record.length)
+    };
+    let mut base = bth(core, opcode.packet(position), psn);
+    base.flags |= Bth::pad_flags(packet::pad(length));
+    // An acknowledgement is asked for when nothing follows for the present, or what follows waits for
+    // it or sends nothing, and often enough that the window does not run dry; also of the message that
+    // takes the last credit, and of the one packet by which more are to be learned. A window that is
+    // full waits for one that was asked for before, or else it would have every packet acknowledged from
+    // then on.
+    wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
+    let is_last = position.ends() && !sq.is_followed(core);
+    let ahead = psn::distance(wire.requester.snd_una, psn);
+    let is_window_full = ahead.saturating_add(1) >= send_window(wire)
+        && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);
+    let exceeds_credits = exceeds_credits(wire, record, opcode);
+    let takes_last_credit =
+        position.ends() && wire.requester.lsn == Some(record.ssn) && opcode.takes_receive();
+    if is_last
+        || is_window_full
+        || exceeds_credits
+        || takes_last_credit
+        || is_selective
+        || wire.requester.since_ack_request >= wire.requester.congestion.window() / 4
+        || (position.ends() && wire.requester.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
+    {
+        base.acknowledge = Bth::ACK_REQ;
+    }
+    let (request, cursor) = sq.current();
+    let headers = headers(&request.head, opcode, range, base, position);
+    let saved = *cursor;
+    let payload = if is_data_back {
+        Side::Private(PrivateBytes(&[]))
+    } else {
+        request.side(core.init.pd, wire.requester.offset, cursor)
+    };
+    let kind = Sends::Requests;
+    match transmit(cx, core, kind, &mut wire.route, headers, payload, length) {
+        Ok(()) => (),
+        Err(unsent) => {
+            *cursor = saved;
+            if unsent != Unsent::Fault {
+                wire.block_tx(kind, unsent, cx.now);
+                return Step::Wait;
+            }
+            // The program's own memory cannot be read; what was begun before ends first.
+            let sending = wire.requester.sending;
+            if let Some(record) = wire.requester.record_mut(sending) {
+                record.failed = Some(Status::LocalProtection);
+            }
+            return Step::Sent;
+        }
+    }
+    if base.wants_acknowledge() {
+        wire.requester.since_ack_request = 0;
+        wire.requester.ack_requested = psn;
+    }
+    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    let next = if record.is_read() {
+        psn::advance(record.psn, psn::packets(range.1, mtu))
+    } else {
+        psn::advance(psn, 1)
+    };
+    let is_new = psn::is_ahead(next, wire.requester.snd_nxt);
+    if base.wants_acknowledge() || is_data_back {
+        wire.requester.tlp.start_sample(psn, cx.now, !is_new);
+    }
+    wire.requester.congestion.sent(cx.now);
+    if record.is_read() && (!is_new || range != (0, record.length)) {
+        let sending = wire.requester.sending;
+        if let Some(record) = wire.requester.record_mut(sending) {
+            record.mark = Mark::Parted;
+        }
+    }
+    if is_new {
+        wire.requester.snd_nxt = next;
+        // To the responder, each part of a read is a message.
+        if range.0 != 0 {
+            wire.requester.ssn = psn::advance(wire.requester.ssn, 1);
+        }
+    }
+    if wire.requester.ack_deadline.is_none() {
+        wire.start_ack_timer(core, cx.now);
+    }
+    if is_selective {
+        wire.requester.end_retransmit(Some(psn));
+        return Step::Sent;
+    }
+    if range.1 != record.length {
+        wire.requester.part = Some(range.1);
+        wire.requester.is_part_sent = true;
+    }
+    if position.ends() && range.1 == record.length {
+        wire.requester.advance();
+    } else if !is_data_back {
+        wire.requester.offset = wire.requester.offset.wrapping_add(length);
+    }
+    Step::Sent
+}
+
+/// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's
+/// memory: by the bytes of the message.
+pub(super) fn headers(
+    head: &abi::SendWqe,
+    opcode: Opcode,
+    (from, until): (u32, u32),
+    mut base: Bth,
+    position: Position,
+) -> Headers {
+    let ends = position.ends();
+    if ends && head.flags & abi::wr_flags::SOLICITED != 0 && opcode.takes_receive() {
+        base.flags |= Bth::SOLICITED;
+    }
+    let mut headers = Headers::new(&base);
+    let length = until.wrapping_sub(from);
+    let reth = |rkey: u32| Reth {
+        addr: head.remote_addr.get().wrapping_add(from.into()).into(),
+        rkey: rkey.into(),
+        length: length.into(),
+    };
+    let facts = opcode.facts();
+    match facts.class {
+        // Where there are no bytes, no key is looked at (C9-88). rdma_rxe remembers none of such a read
+        // (qp_resp_from_reth) and, if the response was lost, does not know it again by any other.
+        Class::Read if length == 0 => headers.push(&reth(0)),
+        Class::Read => headers.push(&reth(head.rkey.get())),
+        Class::Write if position.begins() => headers.push(&reth(head.rkey.get())),
+        Class::Atomic(operation) => {
+            let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
+            let (swap_or_add, compare) = match operation {
+                Atomic::CompareSwap => (words.swap.get(), words.compare_add.get()),
+                Atomic::FetchAdd => (words.compare_add.get(), 0),
+            };
+            headers.push(&AtomicEth {
+                addr: head.remote_addr.get().into(),
+                rkey: head.rkey.get().into(),
+                swap_or_add: swap_or_add.into(),
+                compare: compare.into(),
+            });
+        }
+        Class::Send | Class::Write | Class::Key(_) => (),
+    }
+    match facts.extra {
+        Extra::Immediate if ends => headers.push(&ImmDt {
+            data: head.imm_or_inv,
+        }),
+        Extra::Invalidate if ends => headers.push(&Ieth {
+            rkey: u32::from_le_bytes(head.imm_or_inv).into(),
+        }),
+        Extra::None | Extra::Immediate | Extra::Invalidate => (),
+    }
+    headers
+}
