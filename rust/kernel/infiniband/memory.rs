@@ -2,12 +2,9 @@
 
 //! Memory that a device reaches: bytes as the processor sees them, whoever they belong to.
 //!
-//! For a device without a parent, whose engine is the processor, the core maps for the processor itself:
-//! its DMA addresses are kernel addresses of the direct map (`ib_uses_virt_dma()`), which is there for all
-//! memory since `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory. For a device with one
-//! ([`register_on`](crate::UnregisteredDevice::register_on)) DMA addresses are that one's, by which nothing
-//! can be reached here: of its kernel users' memory nothing is, while that of programs is
-//! pinned, and here by its kernel addresses as well.
+//! For a device without a parent the core maps for the processor: DMA addresses are kernel addresses of the
+//! direct map (`ib_uses_virt_dma()`), which is there for all memory since `CONFIG_INFINIBAND_VIRT_DMA`
+//! excludes high memory. For one with a parent they are that one's, and name nothing that is reached here.
 //!
 //! # Whom to trust
 //!
@@ -59,10 +56,7 @@ use crate::{
     bindings,
     extent::Extent,
     mapped::Mapped,
-    pin::{
-        DmaPages,
-        Pin, //
-    }, //
+    pin::Pin, //
 };
 
 /// The reason why the bytes are there.
@@ -193,7 +187,7 @@ impl Memory {
     /// # Errors
     ///
     /// `EINVAL` if it is not, and those of [`Umem::dma_pages`](crate::umem::Umem::dma_pages).
-    pub(crate) fn dma_pages(&self) -> Result<DmaPages<'_>> {
+    pub(crate) fn dma_pages(&self) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
         match &self.origin {
             Origin::Pinned(pin) => pin.dma_pages(self.start, self.len),
             _ => Err(EINVAL),
