@@ -98,6 +98,8 @@ class Node:
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
                 *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci",
+                # For the tests of PCI drivers. Its engine reaches the first 4 GiB.
+                "-device", f"edu,dma_mask={2**32 - 1}",
                 *plan.backend.function(self.number)]
         binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
                  (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
