@@ -214,6 +214,7 @@ impl Backend for Soft {
             max_mcast_grp: MAX_MCAST_GRP,
             max_mcast_qp_attach: MAX_MCAST_QP_ATTACH as u32,
             max_rd_atomic: MAX_RD_ATOMIC,
+            max_mr_size: u64::MAX,
         }
     }
 
@@ -227,6 +228,11 @@ impl Backend for Soft {
 
     fn set_port_mtu(&self, mtu: Mtu) {
         self.shared.set_port_mtu(mtu);
+    }
+
+    /// The engine is told by each address vector.
+    fn set_gid(&self, _index: u16, _gid: Option<&Gid>) -> Result {
+        Ok(())
     }
 
     fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {

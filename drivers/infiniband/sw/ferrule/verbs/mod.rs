@@ -36,6 +36,7 @@ use rdma::{
     port,
     stats::Counter,
     Device,
+    GidAttr,
     Offered,
     UnregisteredDevice, //
 };
@@ -87,6 +88,14 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
             (version >> 16) & 0xffff,
             version & 0xffff
         )
+    }
+
+    fn add_gid(dev: &Device<Self>, attr: &GidAttr) -> Result {
+        dev.set_gid(attr.index(), Some(&attr.gid()))
+    }
+
+    fn del_gid(dev: &Device<Self>, attr: &GidAttr) -> Result {
+        dev.set_gid(attr.index(), None)
     }
 
     fn renamed(dev: &Device<Self>, name: &CStr) {
