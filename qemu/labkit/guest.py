@@ -93,7 +93,9 @@ class Node:
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
-                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci"]
+                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci",
+                # For the tests of PCI drivers. Its engine reaches the first 4 GiB.
+                "-device", f"edu,dma_mask={2**32 - 1}"]
         binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
                  (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
         empty = self.directory / "parts"

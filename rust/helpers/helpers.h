@@ -6,7 +6,9 @@
 #ifndef FERRULE_HELPERS_H
 #define FERRULE_HELPERS_H
 
+#include <linux/device.h>
 #include <linux/hrtimer.h>
+#include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
@@ -22,6 +24,10 @@ void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags
 bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void *ferrule_helper_vmalloc_account(unsigned long size);
 void ferrule_helper_copy_racing(void *to, const void *from, size_t len);
+bool ferrule_helper_dma_map_shared_page(struct device *dev, struct page *page, u64 *address);
+void ferrule_helper_dma_unmap_shared_page(struct device *dev, u64 address);
+void *ferrule_helper_sg_virt(struct scatterlist *sg, unsigned int *len);
+int ferrule_helper_request_own_irq(unsigned int irq, const char *name, void *cookie);
 bool ferrule_helper_single_task_running(void);
 void ferrule_helper_preempt_disable(void);
 void ferrule_helper_preempt_enable(void);

@@ -78,6 +78,26 @@ struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void 
 #endif
 }
 
+/*
+ * An Ethernet device with the address: of several one that belongs to a bus,
+ * else any that is no VLAN. RCU is read-locked.
+ */
+struct net_device *ferrule_helper_netdev_by_address_rcu(struct net *net, const u8 *address)
+{
+	struct net_device *found = NULL;
+	struct net_device *dev;
+
+	for_each_netdev_rcu(net, dev) {
+		if (dev->type != ARPHRD_ETHER || memcmp(dev->dev_addr, address, ETH_ALEN))
+			continue;
+		if (dev->dev.parent)
+			return dev;
+		if (!found && !is_vlan_dev(dev))
+			found = dev;
+	}
+	return found;
+}
+
 bool ferrule_helper_is_vlan_dev(const struct net_device *dev)
 {
 	return is_vlan_dev(dev);

@@ -7,9 +7,12 @@
 
 pub mod boxed;
 pub mod crc32;
+pub mod device;
+pub mod dma;
 pub mod error;
 pub mod mm;
 pub mod nospec;
+pub mod pci;
 pub mod random;
 pub mod rcu;
 pub mod sync;

@@ -12,36 +12,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Posts a send and a receive request of the same number. */
-static void post(struct loop *l, uint64_t wr_id, uint32_t lkey)
-{
-	uint32_t index = l->q->sq_producer;
-
-	l->q->rq[index % DEPTH] = (struct request){
-		.wr_id = wr_id, .addr = (uintptr_t)l->mem + LEN, .length = LEN,
-		.lkey = l->lkey,
-	};
-	l->q->sq[index % DEPTH] = (struct request){
-		.wr_id = wr_id, .addr = (uintptr_t)l->mem, .length = LEN,
-		.lkey = lkey,
-	};
-	__atomic_store_n(&l->q->rq_producer, index + 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&l->q->sq_producer, index + 1, __ATOMIC_RELEASE);
-}
-
-static void expect(struct loop *l, uint64_t wr_id, uint32_t opcode,
-		   enum ibv_wc_status status)
-{
-	const struct completion *c = &l->cqe[l->consumer % DEPTH];
-
-	REQUIRE_EQ(__atomic_load_n(&c->number, __ATOMIC_ACQUIRE), ++l->consumer);
-	REQUIRE_EQ(c->wr_id, wr_id);
-	REQUIRE_EQ(c->qp_num, l->qp_num);
-	REQUIRE_EQ(c->opcode, opcode);
-	REQUIRE_EQ(c->status, status);
-	REQUIRE_EQ(c->byte_len, LEN);
-}
-
 /* A completion event is there, and is of the queue. */
 static void expect_event(struct loop *l)
 {
@@ -251,6 +221,11 @@ int main(int argc, char **argv)
 		{ "link_deleted", link_deleted },
 		{ "netdev_gone", netdev_gone },
 		{ "death", death },
+		{ "function_messages", function_messages, 60 },
+		{ "function_is_no_link", function_is_no_link, 60 },
+		{ "function_without_netdev", function_without_netdev, 60 },
+		{ "function_unbound", function_unbound, 120 },
+		{ "function_with_module", function_with_module, 60 },
 		/* The last: the driver is gone after it. */
 		{ "module_gone", module_gone },
 		{ }

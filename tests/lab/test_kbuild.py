@@ -9,7 +9,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KCONFIG = CHECKOUT / "drivers/infiniband/sw/ferrule/Kconfig"
-FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y"}
+FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y",
+       "CONFIG_PCI_MSI": "y"}
 
 
 def read(config: dict[str, str]) -> subprocess.CompletedProcess:

@@ -3,9 +3,10 @@
 //! The driver: a context with a list of its queue pairs, which a kick serves.
 
 use kernel::{
-    new_mutex,
+    fmt, new_mutex,
     prelude::*,
     sync::{
+        atomic::Relaxed,
         Arc,
         Mutex, //
     },
@@ -81,13 +82,25 @@ impl Driver for Loop {
         Ok(())
     }
 
+    /// There is no firmware: this is for the test of the MTU.
+    fn fw_version(dev: &Device<Self>, f: &mut dyn fmt::Write) -> fmt::Result {
+        write!(f, "{}", dev.mtu.load(Relaxed))
+    }
+
+    fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
+        dev.mtu.store(netdev.mtu(), Relaxed);
+    }
+
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
+        if device::is_taken::<Self>(netdev) {
+            return Err(EEXIST);
+        }
         let net = netdev.namespace().ok_or(ENODEV)?;
         let info = device::Info {
             node_guid: eui64_from_mac(netdev.address()),
             num_comp_vectors: 1,
         };
-        let mut dev = UnregisteredDevice::<Self>::new(net, info, Table::new()?)?;
+        let mut dev = UnregisteredDevice::<Self>::new(net, info, Table::new(None)?)?;
         dev.set_netdev(netdev)?;
         dev.register(offered, name)
     }

@@ -21,6 +21,8 @@ use rdma::{
     umem::Umem, //
 };
 
+use super::edu::Edu;
+
 /// Slots of each ring, and bytes of each slot.
 pub(super) const DEPTH: u32 = 64;
 const SLOT: usize = 32;
@@ -70,20 +72,25 @@ pub(super) struct Region {
     pub(super) umem: Umem,
 }
 
-/// The data of the device: memory regions, and the next number for anything.
+/// The data of the device: memory regions, the next number for anything, and the network device's MTU.
 #[pin_data]
 pub(super) struct Table {
     #[pin]
     pub(super) regions: Mutex<KVec<Region>>,
     next: Atomic<u32>,
+    pub(super) mtu: Atomic<u32>,
+    /// The engine that copies, or else the processor does.
+    edu: Option<Arc<Edu>>,
 }
 
 impl Table {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(super) fn new(edu: Option<Arc<Edu>>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Table {
                 regions <- new_mutex!(KVec::new(), "Table::regions"),
                 next: Atomic::new(2), // queue pairs 0 and 1 are special
+                mtu: Atomic::new(0),
+                edu,
             }),
             GFP_KERNEL,
         )
@@ -106,7 +113,10 @@ impl Table {
         if send.length > recv.length {
             return Err(EINVAL);
         }
-        Umem::copy(dst, to, src, from, send.length.into())
+        match &self.edu {
+            None => Umem::copy(dst, to, src, from, send.length.into()),
+            Some(edu) => edu.copy_memory(dst, to, src, from, send.length.into()),
+        }
     }
 }
 

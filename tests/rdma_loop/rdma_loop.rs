@@ -8,24 +8,34 @@
 //! has mapped, copies from memory region to memory region, and writes completions into another
 //! ring. `tests/guest/rdma_loop.c` is the program, and `rdma_loop/rdma_loop.h` there has the same
 //! layouts.
+//!
+//! There are two kinds of devices: those of `rdma link`, for which the processor copies, and those of a PCI
+//! function (`function`), whose engine does (`edu`).
 
 use kernel::prelude::*;
 
 #[forbid(unsafe_code)]
 mod driver;
 #[forbid(unsafe_code)]
+mod edu;
+#[forbid(unsafe_code)]
+mod function;
+#[forbid(unsafe_code)]
 mod queue;
 
 #[pin_data]
 struct Module {
     #[pin]
+    _functions: kernel_ext::pci::Registration<function::Function>,
+    #[pin]
     _registration: rdma::Registration<driver::Loop>,
 }
 
 impl kernel::InPlaceModule for Module {
-    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             _registration <- rdma::Registration::new(),
+            _functions <- kernel_ext::pci::Registration::new(module),
         })
     }
 }

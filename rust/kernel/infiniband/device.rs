@@ -15,12 +15,16 @@ use core::{
 use kernel::{
     device,
     prelude::*,
-    sync::aref::ARef, //
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
 };
 use net_ext::NetDevice;
 
 use crate::{
     bindings,
+    gate::Gate,
     gid::{
         GidType,
         HeldGidAttr, //
@@ -45,6 +49,9 @@ pub(crate) struct Extra {
     driver: TypeId,
     /// The description of the driver's methods.
     pub(crate) methods: Tree,
+    /// For a device that has a parent: those who use the parent pass it, and when it is closed, the parent
+    /// may be unbound.
+    pub(crate) parent: Option<Arc<Gate>>,
 }
 
 impl Extra {
@@ -53,6 +60,7 @@ impl Extra {
         Extra {
             driver: TypeId::of::<D>(),
             methods: Tree::empty(),
+            parent: None,
         }
     }
 
@@ -60,8 +68,8 @@ impl Extra {
     ///
     /// # Safety
     ///
-    /// `raw` is a valid device of any driver's.
-    unsafe fn is_of<D: Driver>(raw: *mut bindings::ib_device) -> bool {
+    /// `raw` is a device of any driver's, and stays registered during the call.
+    pub(crate) unsafe fn is_of<D: Driver>(raw: *mut bindings::ib_device) -> bool {
         // SAFETY: By the requirements of this function.
         if unsafe { (*raw).ops.owner } != this_module() {
             return false;
@@ -86,6 +94,24 @@ impl<D: Driver> Device<D> {
     pub(crate) fn as_device(&self) -> &device::Device {
         // SAFETY: The device is valid, and so is its part.
         unsafe { device::Device::from_raw((*self.as_raw()).__bindgen_anon_1.dev.as_mut()) }
+    }
+
+    /// The gate to the device's parent, if it has one.
+    pub(crate) fn parent_users(&self) -> Option<Arc<Gate>> {
+        // SAFETY: Drivers get references to this type only for devices that are alive, so in stage 3.
+        unsafe { self.0.extra() }.parent.clone()
+    }
+
+    /// The device that this one was registered on
+    /// ([`UnregisteredDevice::register_on`](crate::UnregisteredDevice::register_on)), if it was. It is bound, for
+    /// this one is unregistered before that ends.
+    pub fn parent(&self) -> Option<&device::Device<device::Bound>> {
+        // SAFETY: The device is valid, and its parent does not change.
+        let parent = unsafe { (*self.as_raw()).__bindgen_anon_1.dev.as_ref().parent };
+        let parent = NonNull::new(parent)?;
+        // SAFETY: A registered device keeps its parent. Drivers get references to this type only for
+        // devices that are registered, and stay so meanwhile; that ends before the parent is unbound.
+        Some(unsafe { device::Device::from_raw(parent.as_ptr()) })
     }
 
     /// The network device, unless it is gone.
@@ -118,9 +144,12 @@ impl<D: Driver> Device<D> {
     /// registered, nor after.
     pub fn dispatch_event(&self, event: Event) {
         // The event is told later, which the core's removal of the device waits for.
-        let Some(_held) = Held::<D>::new(self) else {
+        //
+        // SAFETY: The device is valid, and of the driver `D`.
+        let held = NonNull::new(self.as_raw()).and_then(|raw| unsafe { Held::<D>::try_new(raw) });
+        if held.is_none() {
             return;
-        };
+        }
         // SAFETY: The device is valid, and registered.
         unsafe {
             let mut raw = bindings::ib_event {
@@ -157,14 +186,18 @@ impl<D: Driver> Device<D> {
 pub struct Held<D: Driver>(NonNull<bindings::ib_device>, PhantomData<D>);
 
 impl<D: Driver> Held<D> {
-    /// Keeps `device` from going, if it is registered.
-    fn new(device: &Device<D>) -> Option<Self> {
-        // SAFETY: The device is valid.
-        if !unsafe { bindings::ib_device_try_get(device.as_raw()) } {
+    /// Keeps a device from going, if it is registered. Any context.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a device of the driver `D`, and the memory is there during the call.
+    pub(crate) unsafe fn try_new(raw: NonNull<bindings::ib_device>) -> Option<Self> {
+        // SAFETY: By the requirements of this function.
+        if !unsafe { bindings::ib_device_try_get(raw.as_ptr()) } {
             return None;
         }
         // INVARIANT: The reference was just taken.
-        Some(Held(NonNull::new(device.as_raw())?, PhantomData))
+        Some(Held(raw, PhantomData))
     }
 }
 
@@ -192,9 +225,30 @@ pub struct Info {
     pub num_comp_vectors: u32,
 }
 
-/// Removes the device that belongs to `netdev`, if there is one, some time later.
+/// Whether a device belongs to `netdev` that has the number of the driver `D`, or of another with the same
+/// number: several drivers of a module may have one. [`Device::lookup`] finds one device of a number at
+/// most, so a network device should not get a second one.
+pub fn is_taken<D: Driver>(netdev: &NetDevice) -> bool {
+    // SAFETY: The network device is valid. The function returns a device with a reference that is given
+    // back, and nothing else is done with it.
+    unsafe {
+        let raw = bindings::ib_device_get_by_netdev(netdev.as_raw(), D::ID);
+        if !raw.is_null() {
+            bindings::ib_device_put(raw);
+        }
+        !raw.is_null()
+    }
+}
+
+/// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent follow the
+/// network devices themselves.
+pub(crate) fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
+    Device::<D>::lookup(netdev).filter(|device| device.parent().is_none())
+}
+
+/// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later.
 pub(crate) fn unregister_for<D: Driver>(netdev: &NetDevice) {
-    if let Some(device) = Device::<D>::lookup(netdev) {
+    if let Some(device) = lookup_link::<D>(netdev) {
         // SAFETY: The device is registered, and `device` keeps it so during the call. The module
         // waits for the work when it goes (`ib_unregister_driver()`).
         unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };

@@ -115,10 +115,10 @@ use crate::{
 /// ```
 #[vtable]
 pub trait Driver: Sized + Send + Sync + 'static {
-    /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`), which
-    /// no other driver should have: [`Device::lookup`] finds none of another driver, but
-    /// [`Registration`](crate::Registration) removes the devices of all that have it. Not 0, which the
-    /// core takes for any.
+    /// The number by which programs and the core tell drivers apart (`enum rdma_driver_id`). Drivers that
+    /// are one to programs may share it, but no others should: [`Device::lookup`] finds none of another
+    /// driver, but [`Registration`](crate::Registration) at its end removes the devices of all that have it.
+    /// Not 0, which the core takes for any.
     const ID: u32;
     /// The type of links (`rdma link add … type NAME`), and the description of nodes.
     const NAME: &'static CStr;
@@ -223,7 +223,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The device has another name. The core renames no device meanwhile. Process context.
+    /// The device has another name. The core renames no device meanwhile. Process context. Told as long
+    /// as there is a [`Registration`](crate::Registration) of the driver.
     fn renamed(_dev: &Device<Self>, _name: &CStr) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

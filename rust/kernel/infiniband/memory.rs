@@ -2,9 +2,9 @@
 
 //! Memory that a device reaches: bytes as the processor sees them, whoever they belong to.
 //!
-//! Devices of this crate have no DMA device. The core then maps for the processor itself: its DMA
-//! addresses are kernel addresses of the direct map (`ib_uses_virt_dma()`), which is there for all
-//! memory since `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory.
+//! For a device without a parent the core maps for the processor: DMA addresses are kernel addresses of the
+//! direct map (`ib_uses_virt_dma()`), which is there for all memory since `CONFIG_INFINIBAND_VIRT_DMA`
+//! excludes high memory. For one with a parent they are that one's, and name nothing that is reached here.
 //!
 //! # Whom to trust
 //!
@@ -62,7 +62,7 @@ use crate::{
 /// The reason why the bytes are there.
 pub(crate) enum Origin {
     /// They are pages of a program, pinned.
-    Pinned(#[allow(dead_code, reason = "dropping it unpins them")] Pin),
+    Pinned(Pin),
     /// A kernel user's promise.
     User,
     /// A kernel user's promise, for what it maps from time to time.
@@ -141,6 +141,18 @@ impl Memory {
         })
     }
 
+    /// Nothing that could be reached here: what kernel users map for a device with a parent.
+    pub(crate) fn of_parent() -> Self {
+        // INVARIANT: There are no extents, which have 0 bytes together.
+        Memory {
+            extents: KVVec::new(),
+            len: 0,
+            writable: false,
+            start: 0,
+            origin: Origin::User,
+        }
+    }
+
     /// No memory yet, and what is mapped by `mapped` with each call of [`Memory::renew`].
     ///
     /// # Errors
@@ -168,6 +180,18 @@ impl Memory {
         // and have so many bytes.
         self.len = mapped.take(&mut self.extents)?;
         Some(self.len)
+    }
+
+    /// The addresses by which the parent of the device reaches it, page by page, if it is a program's.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not, and those of [`Umem::dma_pages`](crate::umem::Umem::dma_pages).
+    pub(crate) fn dma_pages(&self) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
+        match &self.origin {
+            Origin::Pinned(pin) => pin.dma_pages(self.start, self.len),
+            _ => Err(EINVAL),
+        }
     }
 
     /// The length in bytes.

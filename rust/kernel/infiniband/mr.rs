@@ -67,7 +67,9 @@ pub trait Operations: Sized + Send + Sync + 'static {
     type Driver: Driver<Mr = Self>;
 
     /// The pages that a region for fast registration has at most, as
-    /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells.
+    /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells; 0 if there is no fast registration,
+    /// even if [`alloc`](Self::alloc) is implemented. A device with a parent has none: what is mapped to a
+    /// region is taken for kernel addresses.
     const MAX_PAGES: u32 = 0;
 
     /// Registers memory of a program. The keys must be set ([`New::set_keys`]).
@@ -83,7 +85,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// Makes the region of all kernel memory, for users in the kernel: `memory`, by its kernel
     /// addresses. The keys must be set ([`New::set_keys`]). To reach the memory is unsafe: see
-    /// [`memory`](crate::memory) for what the user promises, and what the driver.
+    /// [`memory`](crate::memory) for what the user promises, and what the driver. On a device with a
+    /// parent, users name memory by that one's DMA addresses, and `memory` is empty.
     ///
     /// # Errors
     ///
@@ -287,7 +290,13 @@ pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
     pd: *mut bindings::ib_pd,
     access: c_int,
 ) -> *mut bindings::ib_mr {
-    let made = Memory::of_kernel().and_then(|memory| {
+    // SAFETY: By the requirements of this function, the domain has a device, which does not change.
+    let memory = if unsafe { (*(*pd).device).dma_device.is_null() } {
+        Memory::of_kernel()
+    } else {
+        Ok(Memory::of_parent())
+    };
+    let made = memory.and_then(|memory| {
         // SAFETY: By the requirements of this function.
         unsafe {
             make::<D>(pd, memory.start(), memory.len(), None, |new| {

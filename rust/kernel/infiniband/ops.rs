@@ -83,7 +83,7 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.get_dma_mr = Some(mr::get_dma_callback::<D>);
     }
 
-    if D::Mr::HAS_ALLOC {
+    if D::Mr::HAS_ALLOC && D::Mr::MAX_PAGES > 0 {
         ops.alloc_mr = Some(mr::alloc_callback::<D>);
         ops.map_mr_sg = Some(mr::map_callback::<D>);
     }

@@ -14,13 +14,24 @@ use kernel::{
     error::from_err_ptr,
     page::PAGE_SIZE,
     prelude::*,
-    scatterlist::SGTable,
-    sync::aref::ARef, //
+    scatterlist::{
+        SGTable,
+        SGTableIter, //
+    },
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
+};
+use kernel_ext::{
+    dma::DMA_PAGE,
+    error::code::EOPNOTSUPP, //
 };
 
 use crate::{
     bindings,
     extent::Extent,
+    gate::Gate,
     Access,
     Device,
     Driver, //
@@ -30,9 +41,11 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `raw` is valid and ours, and `_device` keeps the device that it refers to.
+/// `raw` is valid and ours, and `_device` keeps the device that it refers to. If that one has a parent, `parent`
+/// is the gate to it.
 pub(crate) struct Pin {
     raw: NonNull<bindings::ib_umem>,
+    parent: Option<Arc<Gate>>,
     _device: ARef<device::Device>,
 }
 
@@ -67,6 +80,7 @@ impl Pin {
         // INVARIANT: The function has returned the object that it has made, which refers to the device.
         Ok(Pin {
             raw: NonNull::new(raw).ok_or(EINVAL)?,
+            parent: dev.parent_users(),
             _device: dev.as_device().into(),
         })
     }
@@ -77,41 +91,139 @@ impl Pin {
         unsafe { (*self.raw.as_ptr()).writable() != 0 }
     }
 
+    /// The table of the pages, which was filled and mapped when this was made.
+    fn table(&self) -> *mut bindings::sg_table {
+        // SAFETY: By the type invariants.
+        unsafe { &raw mut (*self.raw.as_ptr()).sgt_append.sgt }
+    }
+
     /// The pieces of the `len` bytes at `start` in the program, for which this was made: they follow each
     /// other by their offsets without gaps, none is empty, and they have `len` bytes together.
+    ///
+    /// They are where the processor sees them, which has nothing to do with where a DMA device does.
     pub(crate) fn extents(&self, start: u64, len: u64) -> Result<KVVec<Extent>> {
-        // SAFETY: By the type invariants; the table was filled and mapped when it was made.
-        let table = unsafe { SGTable::from_raw(&raw mut (*self.raw.as_ptr()).sgt_append.sgt) };
+        let table = self.table();
+        // SAFETY: By the type invariants.
+        let (mut entry, count) = unsafe { ((*table).sgl, (*table).orig_nents) };
         let mut extents = KVVec::new();
         // The first page starts before the memory does.
         let mut skip = start % PAGE_SIZE as u64;
         let mut offset = 0;
-        for entry in table.iter() {
-            let addr = (entry.dma_address() + skip) as usize;
-            let part = (entry.dma_len() - skip).min(len - offset);
+        for _ in 0..count {
+            let mut entry_len = 0;
+            // SAFETY: The table has so many entries. All memory has kernel addresses, since
+            // `CONFIG_INFINIBAND_VIRT_DMA` excludes high memory.
+            let addr = unsafe { bindings::sg_virt(entry, &mut entry_len) };
+            let part = (u64::from(entry_len) - skip).min(len - offset);
+            let addr = addr.cast::<u8>().wrapping_add(skip as usize);
             skip = 0;
             if part == 0 {
-                continue;
+                break;
             }
             let extent = Extent {
                 offset,
-                addr: NonNull::new(ptr::with_exposed_provenance_mut(addr)).ok_or(EFAULT)?,
+                addr: NonNull::new(addr).ok_or(EFAULT)?,
                 len: part,
             };
             offset += part;
             extents.push(extent, GFP_KERNEL_ACCOUNT)?;
+            // SAFETY: The entry is one of the table.
+            entry = unsafe { bindings::sg_next(entry) };
         }
         if offset != len {
             return Err(EFAULT);
         }
         Ok(extents)
     }
+
+    /// The addresses by which the parent of the device reaches the pages of the `len` bytes at `start`, for
+    /// which this was made, one for each [`DMA_PAGE`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if there is no parent; `EFAULT` if the pages are not mapped as such pages.
+    pub(crate) fn dma_pages(&self, start: u64, len: u64) -> Result<DmaPages<'_>> {
+        const PAGE: u64 = DMA_PAGE as u64;
+
+        if self.parent.is_none() {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: By the type invariants; the table lives as long as `self`.
+        let table = unsafe { SGTable::from_raw(self.table()) };
+        // Pages of the kernel may be longer, and the memory may begin in any of the parts of the first.
+        let skip = start % PAGE_SIZE as u64 / PAGE * PAGE;
+        let count = (start % PAGE + len).div_ceil(PAGE);
+        let mut mapped = 0;
+        for entry in table.iter() {
+            if (entry.dma_address() | entry.dma_len()) % PAGE != 0 {
+                return Err(EFAULT);
+            }
+            mapped += entry.dma_len() / PAGE;
+        }
+        if mapped < skip / PAGE + count {
+            return Err(EFAULT);
+        }
+        Ok(DmaPages {
+            entries: table.iter(),
+            next: 0,
+            rest: 0,
+            skip,
+            left: usize::try_from(count)?,
+        })
+    }
 }
+
+/// The DMA addresses of pages, one after the other.
+pub(crate) struct DmaPages<'a> {
+    entries: SGTableIter<'a>,
+    /// The next page of the entry, and the bytes that are left of it from there on.
+    next: u64,
+    rest: u64,
+    /// The bytes of the first entry that come before the first page.
+    skip: u64,
+    /// The pages that are left.
+    left: usize,
+}
+
+impl Iterator for DmaPages<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.left == 0 {
+            return None;
+        }
+        while self.rest == 0 {
+            let entry = self.entries.next()?;
+            let skip = core::mem::take(&mut self.skip);
+            self.next = entry.dma_address() + skip;
+            self.rest = entry.dma_len() - skip;
+        }
+        let page = self.next;
+        self.next = page.wrapping_add(DMA_PAGE as u64);
+        self.rest -= DMA_PAGE as u64;
+        self.left -= 1;
+        Some(page)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for DmaPages<'_> {}
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants; the owner that drops this uses the pages no more. The
-        // device is dropped after this.
-        unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+        let release = || {
+            // SAFETY: By the type invariants; the owner that drops this uses the pages no more. The
+            // device is dropped after this.
+            unsafe { bindings::ib_umem_release(self.raw.as_ptr()) };
+        };
+        match &self.parent {
+            None => release(),
+            // Behind the gate the parent may be unbound, and cannot unmap the pages any more. Those of
+            // a driver that has kept them for so long stay pinned for ever.
+            Some(parent) => parent.pass(release),
+        }
     }
 }

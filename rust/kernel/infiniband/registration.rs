@@ -22,12 +22,15 @@ use net_ext::notifier::{
 
 use crate::{
     bindings,
-    device::unregister_for,
+    device::{
+        lookup_link,
+        unregister_for,
+        Extra, //
+    },
     link::{
         make_link_ops,
         Offered, //
     },
-    module::this_module,
     Device,
     Driver, //
 };
@@ -128,9 +131,8 @@ impl<D: Driver> PinnedDrop for Registration<D> {
 ///
 /// `dev` is a device, and the caller keeps it from going.
 unsafe extern "C" fn client_add<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
-    // SAFETY: The device is valid, and its operations do not change.
-    let ops = unsafe { &(*dev).ops };
-    if ops.owner == this_module() && ops.driver_id == D::ID {
+    // SAFETY: The core tells of devices that are registered.
+    if unsafe { Extra::is_of::<D>(dev) } {
         0
     } else {
         EOPNOTSUPP.to_errno()
@@ -163,7 +165,7 @@ impl<D: Driver> Watch<Devices> for Follow<D> {
         match notice.event {
             DeviceEvent::Unregister => unregister_for::<D>(notice.device),
             DeviceEvent::ChangeMtu if D::HAS_NETDEV_MTU_CHANGED => {
-                if let Some(device) = Device::<D>::lookup(notice.device) {
+                if let Some(device) = lookup_link::<D>(notice.device) {
                     D::netdev_mtu_changed(&device, notice.device);
                 }
             }

@@ -5,6 +5,7 @@
 //! Pages that are no memory, or not for the kernel to read, are never pinned.
 
 use kernel::prelude::*;
+use kernel_ext::dma::DMA_PAGE;
 
 use crate::{
     memory::Memory,
@@ -50,6 +51,33 @@ impl Umem {
         Ok(Umem(unsafe {
             Memory::pinned(pin, start, extents, length, writable)
         }))
+    }
+
+    /// The length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether it may be written to.
+    pub fn writable(&self) -> bool {
+        self.0.writable()
+    }
+
+    /// Where the first byte lies in the first of the [`dma_pages`](Self::dma_pages).
+    pub fn page_offset(&self) -> u32 {
+        (self.0.start() % DMA_PAGE as u64) as u32
+    }
+
+    /// The addresses by which the parent of the device
+    /// ([`Device::parent`]) reaches the memory, in order, one for each [`DMA_PAGE`] bytes. They are
+    /// valid as long as the memory is pinned.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if there is no parent; `EFAULT` if it sees the memory as no such pages.
+    pub fn dma_pages(&self) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
+        self.0.dma_pages()
     }
 
     /// Reads bytes at `offset`.

@@ -9,10 +9,13 @@ use core::{
 };
 
 use kernel::{
+    device,
     error::to_result,
     prelude::*,
+    sync::Arc,
     types::ScopeGuard, //
 };
+use kernel_ext::device::as_raw;
 use net_ext::{
     HeldNamespace,
     NetDevice, //
@@ -25,6 +28,7 @@ use crate::{
         Extra,
         Info, //
     },
+    gate::Gate,
     link::{
         link_ops,
         Offered, //
@@ -32,6 +36,10 @@ use crate::{
     object::Object,
     ops::device_ops,
     port::PORT,
+    registered::{
+        Registered,
+        Registration, //
+    },
     uapi::Tree,
     Device,
     Driver, //
@@ -81,7 +89,7 @@ impl<D: Driver> UnregisteredDevice<D> {
             .as_ptr()
             .cast::<Object<bindings::ib_device, Extra, D::Data>>();
         // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it. This
-        // crate's part needs no dropping.
+        // crate's part needs no dropping as it is here.
         unsafe {
             Object::begin(this, Extra::new::<D>());
             Object::init_data(this, data)
@@ -103,9 +111,6 @@ impl<D: Driver> UnregisteredDevice<D> {
             for (to, from) in (*dev).node_desc.iter_mut().zip(name) {
                 *to = *from;
             }
-            (*dev).link_ops = link_ops::<D>();
-            // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
-            (*dev).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
             if !D::METHODS.is_empty() {
                 let methods = &raw const (*Object::extra_ptr(this)).methods;
                 (*dev).driver_def = Tree::describe::<D>(methods);
@@ -141,16 +146,14 @@ impl<D: Driver> UnregisteredDevice<D> {
     /// `query_device` and `query_port`.
     pub fn register(self, _offered: &Offered<'_, D>, name: &CStr) -> Result {
         let UnregisteredDevice { device, _net } = self;
-        // The core takes it for the format of a number.
-        let mut formats = name.to_bytes().split(|&byte| byte == b'%').skip(1);
-        if formats
-            .next()
-            .is_some_and(|format| !format.starts_with(b"d"))
-            || formats.next().is_some()
-        {
-            return Err(EINVAL);
-        }
+        check_name(name)?;
         let raw = device.0.as_ptr();
+        // SAFETY: The device is ours.
+        unsafe {
+            (*raw).link_ops = link_ops::<D>();
+            // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
+            (*raw).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
+        }
         // SAFETY: The device is valid.
         let netdev = unsafe { Device::<D>::from_raw(raw) }.netdev();
         // SAFETY: The device is ours, and complete, and its namespace is held. The registration of its
@@ -169,6 +172,72 @@ impl<D: Driver> UnregisteredDevice<D> {
         }
         Ok(())
     }
+
+    /// Makes the device known to all, as one that belongs to `parent`: it reaches memory by the DMA addresses
+    /// of that one, and goes before that one is unbound. No user can remove it.
+    ///
+    /// `name` may have one `%d`, which becomes a number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`UnregisteredDevice::register`]; `EINVAL` if `parent` cannot do DMA; `ENOMEM`.
+    pub fn register_on(
+        self,
+        parent: &device::Device<device::Bound>,
+        name: &CStr,
+    ) -> Result<Registered<D>> {
+        let UnregisteredDevice { device, _net } = self;
+        check_name(name)?;
+        let dma_device = as_raw(parent);
+        // The core takes the parameters for granted, and the DMA API the mask.
+        //
+        // SAFETY: The parent is valid, and bound: its driver changes these no more.
+        if unsafe { (*dma_device).dma_parms.is_null() || (*dma_device).dma_mask.is_null() } {
+            return Err(EINVAL);
+        }
+        let users = Arc::pin_init(Gate::new(), GFP_KERNEL)?;
+        let raw = device.0;
+        // SAFETY: The device is ours, and its parts are initialised.
+        unsafe {
+            let dev = raw.as_ptr();
+            (*dev).__bindgen_anon_1.dev.as_mut().parent = dma_device;
+            let object = dev.cast::<Object<bindings::ib_device, Extra, D::Data>>();
+            (*Object::extra_ptr(object)).parent = Some(users.clone());
+        }
+        // It is there before the device is, so that nothing of the device can be missed, and nothing can fail
+        // when the device is known.
+        //
+        // SAFETY: The device is ours and has this parent. Pinned memory passes the gate (`Pin`), and all
+        // else that uses the parent for the device are verbs.
+        let registered = Registered(unsafe { Registration::<D>::new(raw, parent, users) }?);
+        // SAFETY: The device is ours, and complete, and its namespace is held. `registered` removes the
+        // device before the parent is unbound, or if this fails finds that it is not registered.
+        to_result(unsafe {
+            bindings::ib_register_device(raw.as_ptr(), name.as_char_ptr(), dma_device)
+        })?;
+        mem::forget(device);
+
+        // If the network device went before the device was known, the notifier has missed it.
+        registered.check_netdev();
+        Ok(registered)
+    }
+}
+
+/// Checks a name, which the core takes for the format of a number.
+///
+/// # Errors
+///
+/// `EINVAL` if it has a `%` that is not that of a `%d`, or two.
+fn check_name(name: &CStr) -> Result {
+    let mut formats = name.to_bytes().split(|&byte| byte == b'%').skip(1);
+    if formats
+        .next()
+        .is_some_and(|format| !format.starts_with(b"d"))
+        || formats.next().is_some()
+    {
+        return Err(EINVAL);
+    }
+    Ok(())
 }
 
 impl<D: Driver> Drop for Allocated<D> {

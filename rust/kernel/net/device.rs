@@ -178,6 +178,18 @@ impl NetDevice {
         unsafe { bindings::netdev_is_loopback(self.as_raw()) }
     }
 
+    /// The Ethernet device in `net` that has this hardware address. Devices that are stacked on another one
+    /// mostly have its address: one with hardware of its own comes first. Any context.
+    pub fn by_address(net: &Namespace, address: [u8; ETH_ALEN]) -> Option<ARef<NetDevice>> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: The namespace is valid, and RCU is read-locked: it keeps what is found until there is a
+        // reference. The address has so many bytes.
+        unsafe {
+            let found = bindings::netdev_by_address_rcu(net.as_raw(), address.as_ptr());
+            (!found.is_null()).then(|| Self::from_raw(found).hold())
+        }
+    }
+
     /// The device in the same namespace, of which there may be several, that has this address. Any
     /// context.
     pub fn sibling_with(&self, address: IpAddr) -> Option<ARef<NetDevice>> {

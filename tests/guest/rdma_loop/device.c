@@ -26,6 +26,34 @@ int kick(struct loop *l)
 	return ioctl(l->fd, RDMA_VERBS_IOCTL, &hdr) ? errno : 0;
 }
 
+void post(struct loop *l, uint64_t wr_id, uint32_t lkey)
+{
+	uint32_t index = l->q->sq_producer;
+
+	l->q->rq[index % DEPTH] = (struct request){
+		.wr_id = wr_id, .addr = (uintptr_t)l->mem + LEN, .length = LEN,
+		.lkey = l->lkey,
+	};
+	l->q->sq[index % DEPTH] = (struct request){
+		.wr_id = wr_id, .addr = (uintptr_t)l->mem, .length = LEN,
+		.lkey = lkey,
+	};
+	__atomic_store_n(&l->q->rq_producer, index + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&l->q->sq_producer, index + 1, __ATOMIC_RELEASE);
+}
+
+void expect(struct loop *l, uint64_t wr_id, uint32_t opcode, enum ibv_wc_status status)
+{
+	const struct completion *c = &l->cqe[l->consumer % DEPTH];
+
+	REQUIRE_EQ(__atomic_load_n(&c->number, __ATOMIC_ACQUIRE), ++l->consumer);
+	REQUIRE_EQ(c->wr_id, wr_id);
+	REQUIRE_EQ(c->qp_num, l->qp_num);
+	REQUIRE_EQ(c->opcode, opcode);
+	REQUIRE_EQ(c->status, status);
+	REQUIRE_EQ(c->byte_len, LEN);
+}
+
 /* The GID of the netdev's address, and its place in the table, or -1. */
 static const uint8_t gid[16] = { [10] = 0xff, 0xff, 10, 79, 0, 1 };
 static int gid_index(void)
@@ -44,22 +72,27 @@ static int gid_index(void)
 	return -1;
 }
 
-void make_device(void)
+void await_gid(void)
 {
 	uint64_t end = now_us() + PATIENCE_US;
 
-	run_command("rdma link delete " DEVICE " 2>/dev/null; "
-		    "ip link delete " NETDEV " 2>/dev/null");
-	REQUIRE_EQ(run_command("ip link add " NETDEV " type dummy && "
-			       "ip link set " NETDEV " up && "
-			       "ip addr add 10.79.0.1/24 dev " NETDEV " && "
-			       "rdma link add " DEVICE " type loop netdev " NETDEV), 0);
 	/* The core fills the GID table from a work queue. */
 	while (gid_index() < 0) {
 		if (now_us() > end)
 			FAIL("%s has not got its GIDs", DEVICE);
 		sleep_us(10000);
 	}
+}
+
+void make_device(void)
+{
+	run_command("rdma link delete " DEVICE " 2>/dev/null; "
+		    "ip link delete " NETDEV " 2>/dev/null");
+	REQUIRE_EQ(run_command("ip link add " NETDEV " type dummy && "
+			       "ip link set " NETDEV " up && "
+			       "ip addr add 10.79.0.1/24 dev " NETDEV " && "
+			       "rdma link add " DEVICE " type loop netdev " NETDEV), 0);
+	await_gid();
 }
 
 void remove_device(void)
@@ -138,7 +171,7 @@ static int modify(struct loop *l, enum ibv_qp_state state)
 			      sizeof(cmd), NULL, 0);
 }
 
-void open_device(struct loop *l)
+void attach(struct loop *l)
 {
 	struct ib_uverbs_get_context get_context = { };
 	struct ib_uverbs_get_context_resp context;
@@ -146,12 +179,17 @@ void open_device(struct loop *l)
 	struct ib_uverbs_alloc_pd_resp pd;
 
 	memset(l, 0, sizeof(*l));
-	make_device();
 	l->fd = open_uverbs();
 	REQUIRE_ERRNO(COMMAND(l, GET_CONTEXT, &get_context, &context), 0);
 	REQUIRE_EQ(context.num_comp_vectors, 1);
 	REQUIRE_ERRNO(COMMAND(l, ALLOC_PD, &alloc_pd, &pd), 0);
 	l->pd = pd.pd_handle;
+}
+
+void open_device(struct loop *l)
+{
+	make_device();
+	attach(l);
 }
 
 void make_objects(struct loop *l)
@@ -241,9 +279,14 @@ void destroy_objects(struct loop *l)
 	l->q->sq_producer = 0;
 }
 
-void close_device(struct loop *l)
+void detach(struct loop *l)
 {
 	close(l->channel);
 	close(l->fd);
+}
+
+void close_device(struct loop *l)
+{
+	detach(l);
 	remove_device();
 }

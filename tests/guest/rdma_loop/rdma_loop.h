@@ -54,19 +54,36 @@ struct loop {
 /* A device of the case's own. One that failed does not clean up. */
 void make_device(void);
 void remove_device(void);
+/* Waits for the address of the device. */
+void await_gid(void);
 
-/* The same, and its file, with a protection domain. */
+/* The file of the device, with a protection domain. */
+void attach(struct loop *l);
+void detach(struct loop *l);
+
+/* Both. */
 void open_device(struct loop *l);
 void close_device(struct loop *l);
 /* The other objects of a program. */
 void make_objects(struct loop *l);
 void destroy_objects(struct loop *l);
 
+/* Posts a send and a receive request of the same number. */
+void post(struct loop *l, uint64_t wr_id, uint32_t lkey);
+/* The next completion is this one. */
+void expect(struct loop *l, uint64_t wr_id, uint32_t opcode, enum ibv_wc_status status);
 /* Tells the driver of new requests; returns 0 or an errno value. */
 int kick(struct loop *l);
 void *map(struct loop *l, uint64_t offset, size_t len, int prot);
 
 /* A case: a method of the driver that has attributes. */
 void methods(void);
+
+/* Cases: the device of a PCI function. */
+void function_messages(void);
+void function_is_no_link(void);
+void function_without_netdev(void);
+void function_unbound(void);
+void function_with_module(void);
 
 #endif /* TESTS_RDMA_LOOP_H */

@@ -37,7 +37,9 @@ const FW_VERSION_LEN: usize = bindings::ETHTOOL_FWVERS_LEN as usize;
 
 impl Attr {
     /// Copies this to where the core reads it.
-    fn write_to(&self, raw: &mut bindings::ib_device_attr) {
+    ///
+    /// `is_link` says that the device was made by `rdma link add`: then it is removed in the same way.
+    fn write_to(&self, raw: &mut bindings::ib_device_attr, is_link: bool) {
         /// Most limits are signed before Linux 7.3, though none of them is meant to be negative.
         fn int<T: TryFrom<u32> + Default>(limit: u32) -> T {
             T::try_from(limit.min(c_int::MAX as u32)).unwrap_or_default()
@@ -53,8 +55,9 @@ impl Attr {
         raw.max_qp = int(self.max_qp);
         raw.max_qp_wr = int(self.max_qp_wr);
         raw.device_cap_flags = self.caps.0;
-        // All our devices are made by `rdma link add`.
-        raw.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG.into();
+        if is_link {
+            raw.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG.into();
+        }
         raw.max_send_sge = int(self.max_send_sge);
         raw.max_recv_sge = int(self.max_recv_sge);
         raw.max_sge_rd = int(self.max_sge_rd);
@@ -102,7 +105,9 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
         unsafe { no_udata(udata) }?;
         // SAFETY: By the requirements of this function.
         let (dev, attr) = unsafe { (Device::<D>::from_raw(dev), &mut *attr) };
-        D::query_device(dev)?.write_to(attr);
+        // SAFETY: The device is valid, and these operations were set before it was known.
+        let is_link = unsafe { !(*dev.as_raw()).link_ops.is_null() };
+        D::query_device(dev)?.write_to(attr, is_link);
         Ok(0)
     })
 }
@@ -328,7 +333,6 @@ pub(crate) unsafe extern "C" fn del_gid<D: Driver>(
 /// `dev` is a device of the driver `D`, whose data nobody uses any more.
 pub(crate) unsafe extern "C" fn dealloc_driver<D: Driver>(dev: *mut bindings::ib_device) {
     let this = dev.cast::<Device<D>>();
-    // SAFETY: By the requirements of this function; `Device` is transparent over `Object`. The part
-    // of this crate needs no dropping.
-    unsafe { Object::drop_data(&raw mut (*this).0) };
+    // SAFETY: By the requirements of this function; `Device` is transparent over `Object`.
+    unsafe { Object::dismiss(&raw mut (*this).0, |_| ()) };
 }

@@ -64,6 +64,9 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The counters of a port, in the order of [`Backend::read_counters`].
     const COUNTERS: &'static [Counter];
 
+    /// The pages that a kernel user may register at once by a request; 0 if there is no fast registration.
+    const MAX_FAST_REG_PAGES: u32;
+
     /// Its command channel.
     type Commands: Commands<Destination = Self::Destination>;
 
@@ -185,7 +188,8 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Registers all memory for a kernel user, by its own addresses.
     fn add_dma_mr(&self, pd: u32, access: Access, memory: Memory) -> Result<u32>;
 
-    /// Makes a region for what a kernel user maps to it and its requests register, and returns the first of its keys.
+    /// Makes a region for what a kernel user maps to it and its requests register, and returns the first of its keys. Not
+    /// called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
     fn add_fast_mr(&self, pd: u32, memory: Memory) -> Result<u32>;
 
     /// The attributes of a memory region.

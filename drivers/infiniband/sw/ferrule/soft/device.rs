@@ -173,6 +173,8 @@ impl Soft {
 
 impl Backend for Soft {
     const COUNTERS: &'static [Counter] = statistics::COUNTERS;
+    /// Requests to block devices have no more as a rule.
+    const MAX_FAST_REG_PAGES: u32 = 512;
 
     type Commands = Shared;
     type Destination = Destination;

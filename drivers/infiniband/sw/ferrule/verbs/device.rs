@@ -14,10 +14,7 @@ use rdma::{
     Device, //
 };
 
-use super::{
-    mr::MAX_PAGES,
-    Ferrule, //
-};
+use super::Ferrule;
 use crate::backend::Backend;
 
 /// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
@@ -32,6 +29,11 @@ const VENDOR_ID: u32 = 0x02_4645;
 /// The limits and abilities of the device.
 pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
     let limits = dev.limits();
+    let mut caps =
+        Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD | Caps::MEM_WINDOW | Caps::MEM_WINDOW_TYPE_2B;
+    if B::MAX_FAST_REG_PAGES > 0 {
+        caps = caps | Caps::MEM_MGT_EXTENSIONS;
+    }
     Ok(Attr {
         fw_ver: crate::VERSION,
         sys_image_guid: dev.node_guid(),
@@ -58,15 +60,11 @@ pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
         max_srq: limits.max_srq,
         max_srq_wr: abi::MAX_QP_DEPTH,
         max_srq_sge: abi::MAX_SGE as u32,
-        max_fast_reg_page_list_len: MAX_PAGES,
+        max_fast_reg_page_list_len: B::MAX_FAST_REG_PAGES,
         max_pkeys: 1,
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,
-        caps: Caps::RNR_NAK
-            | Caps::CURR_QP_STATE_MOD
-            | Caps::MEM_WINDOW
-            | Caps::MEM_WINDOW_TYPE_2B
-            | Caps::MEM_MGT_EXTENSIONS,
+        caps,
         timestamp_mask: u64::MAX,
         hca_core_clock: 1_000_000,
         ..Default::default()

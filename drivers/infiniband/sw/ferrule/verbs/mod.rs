@@ -107,7 +107,7 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     }
 
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
-        if Device::<Self>::lookup(netdev).is_some() {
+        if rdma::device::is_taken::<Self>(netdev) {
             pr_err!("{}: has a ferrule device already\n", netdev.name());
             return Err(EEXIST);
         }

@@ -30,9 +30,6 @@ const OFFERED: Access = Access::LOCAL_WRITE
     .or(Access::MW_BIND)
     .or(Access::OPTIONAL);
 
-/// The pages that are registered at once at most: requests to block devices have no more as a rule.
-pub(super) const MAX_PAGES: u32 = 512;
-
 /// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
 /// way any more when [`Commands::remove_mr`] returns.
 pub(crate) struct Mr<B: Backend> {
@@ -53,7 +50,7 @@ fn engine_access(access: Access) -> ferrule_engine::Access {
 impl<B: Backend> mr::Operations for Mr<B> {
     type Driver = Ferrule<B>;
 
-    const MAX_PAGES: u32 = MAX_PAGES;
+    const MAX_PAGES: u32 = B::MAX_FAST_REG_PAGES;
 
     fn reg_user(
         new: &mut mr::New<'_, Ferrule<B>>,
