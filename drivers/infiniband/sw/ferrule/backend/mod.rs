@@ -73,13 +73,6 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The way of a kernel user's datagrams to their receiver.
     type Destination: Destination;
 
-    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, and the backend's own.
-    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
-
     /// The handle for objects.
     fn commands(&self) -> Self::Commands;
 
@@ -146,6 +139,16 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// `EINVAL` if it is not attached.
     fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result;
+}
+
+/// A backend of devices that users make for network devices.
+pub(crate) trait Linked: Backend {
+    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the backend's own.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
 }
 
 /// The command channel of a device: a handle that objects keep, and that works as long as there is one.

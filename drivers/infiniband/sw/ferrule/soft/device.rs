@@ -63,7 +63,8 @@ use crate::backend::{
         AddressVector,
         Limits, //
     },
-    Backend, //
+    Backend,
+    Linked, //
 };
 
 /// A device's engine with the thread that helps it: the data of the `ib_device`.
@@ -179,25 +180,6 @@ impl Backend for Soft {
     type Commands = Shared;
     type Destination = Destination;
 
-    /// # Errors
-    ///
-    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
-    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
-        let shared = Shared::new()?;
-        shared.set_port_mtu(mtu);
-        let wire = Membership::new(netdev, shared.core.clone())?;
-        let worker = worker::spawn(name, shared.core.clone())?;
-        let directory = Directory::new(name, shared.clone())?;
-
-        Ok(try_pin_init!(Self {
-            directory <- directory,
-            limit: Limit::new(shared.core.clone())?,
-            _worker: worker,
-            wire,
-            shared,
-        }))
-    }
-
     fn commands(&self) -> Shared {
         self.shared.clone()
     }
@@ -294,5 +276,26 @@ impl Backend for Soft {
             multicast::leave(netdev, group);
         }
         Ok(())
+    }
+}
+
+impl Linked for Soft {
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
+        let shared = Shared::new()?;
+        shared.set_port_mtu(mtu);
+        let wire = Membership::new(netdev, shared.core.clone())?;
+        let worker = worker::spawn(name, shared.core.clone())?;
+        let directory = Directory::new(name, shared.clone())?;
+
+        Ok(try_pin_init!(Self {
+            directory <- directory,
+            limit: Limit::new(shared.core.clone())?,
+            _worker: worker,
+            wire,
+            shared,
+        }))
     }
 }
