@@ -121,6 +121,9 @@ struct device {
 
 void device_open(struct device *d);
 void device_close(struct device *d);
+/* The same device with another protection domain. */
+struct device device_other_pd(const struct device *d);
+void device_free_pd(struct device *other);
 struct ibv_context *open_by_name(const char *name);
 
 /*

@@ -327,9 +327,7 @@ static void domain(void)
 	struct end a, b;
 
 	device_open(&d);
-	other = d;
-	other.pd = ibv_alloc_pd(d.ctx);
-	REQUIRE(other.pd);
+	other = device_other_pd(&d);
 	config.srq = srq_make(&other, 4, 1, NULL);
 	region_make(&mine, &d, LEN, 0, ACCESS_ALL);
 	region_make(&theirs, &other, LEN, 0, ACCESS_ALL);
@@ -354,7 +352,7 @@ static void domain(void)
 	REQUIRE_ERRNO(ibv_destroy_srq(config.srq), 0);
 	region_free(&theirs);
 	region_free(&mine);
-	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
+	device_free_pd(&other);
 	device_close(&d);
 }
 

@@ -288,15 +288,13 @@ static void address_handles(void)
 		REQUIRE_ERRNO(ibv_destroy_ah(handles[i]), 0);
 
 	/* A handle of another protection domain is none of ours. */
-	other = s.d;
-	other.pd = ibv_alloc_pd(s.d.ctx);
-	REQUIRE(other.pd);
+	other = device_other_pd(&s.d);
 	theirs = make_ah(&other, &s.d.gid);
 	send_datagram(&s.a, 3, &s.from,
 		      (struct datagram){ theirs, s.b.qp->qp_num, QKEY, LEN });
 	EXPECT_WC(s.a.scq, 3, IBV_WC_LOC_QP_OP_ERR);
 	REQUIRE_ERRNO(ibv_destroy_ah(theirs), 0);
-	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
+	device_free_pd(&other);
 	scene_free(&s);
 }
 

@@ -72,6 +72,20 @@ void device_close(struct device *d)
 	REQUIRE_ERRNO(ibv_close_device(d->ctx), 0);
 }
 
+struct device device_other_pd(const struct device *d)
+{
+	struct device other = *d;
+
+	other.pd = ibv_alloc_pd(d->ctx);
+	REQUIRE(other.pd);
+	return other;
+}
+
+void device_free_pd(struct device *other)
+{
+	REQUIRE_ERRNO(ibv_dealloc_pd(other->pd), 0);
+}
+
 int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
 		   size_t out)
 {

@@ -68,14 +68,12 @@ static void lkey_other_pd(void)
 	struct pair p;
 
 	make(&p, NULL, ACCESS_ALL);
-	other = p.d;
-	other.pd = ibv_alloc_pd(p.d.ctx);
-	REQUIRE(other.pd);
+	other = device_other_pd(&p.d);
 	region_make(&r, &other, LEN, 0, ACCESS_ALL);
 	sge = sge_of(&r, 0, LEN);
 	refused_sge(&p, &sge, 1);
 	region_free(&r);
-	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
+	device_free_pd(&other);
 	pair_close(&p);
 }
 

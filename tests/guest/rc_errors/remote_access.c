@@ -106,15 +106,13 @@ static void rkey_other_pd(void)
 	struct peer to;
 
 	make(&p, NULL, ACCESS_ALL);
-	other = p.d;
-	other.pd = ibv_alloc_pd(p.d.ctx);
-	REQUIRE(other.pd);
+	other = device_other_pd(&p.d);
 	region_make(&r, &other, LEN, 0, ACCESS_ALL);
 	to = end_address(&p.b, &r);
 	refused_access(&p, &to, 0, 8);
 	VERIFY_BYTE(r.data, r.len, 0);
 	region_free(&r);
-	REQUIRE_ERRNO(ibv_dealloc_pd(other.pd), 0);
+	device_free_pd(&other);
 	pair_close(&p);
 }
 

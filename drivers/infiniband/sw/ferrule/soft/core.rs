@@ -85,7 +85,7 @@ impl Core {
             shard <- Shard::new(State {
                 engine: Engine::<Kernel>::new(Config {
                     random: random_u32(),
-                    retries_for_ever: false,
+                    ..Config::default()
                 })
                 .ok_or(ENOMEM)?,
                 doorbells: BitmapScan::DONE,

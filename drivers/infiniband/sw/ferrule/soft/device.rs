@@ -13,6 +13,7 @@ use ferrule_engine::{
     PathKind,
     QpType,
     State,
+    Vport,
     MAX_AH,
     MAX_CQ,
     MAX_MCAST_GRP,
@@ -90,7 +91,7 @@ impl Soft {
         route: impl FnOnce() -> Result<UdpPath>,
     ) -> Result<Destination> {
         let (kind, route) = if to.is_own && !self.directory.is_wire_only() {
-            (PathKind::Local, None)
+            (PathKind::Local(Vport::default()), None)
         } else {
             (PathKind::Remote, Some(route()?))
         };

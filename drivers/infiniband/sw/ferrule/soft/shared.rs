@@ -23,7 +23,8 @@ use ferrule_engine::{
     QpInfo,
     Refused,
     Srq,
-    SrqInfo, //
+    SrqInfo,
+    Vport, //
 };
 use kernel::{
     error::Error,
@@ -142,7 +143,9 @@ impl Shared {
 
     /// Tells the engine how many bytes a datagram may have.
     pub(super) fn set_port_mtu(&self, mtu: Mtu) {
-        policy::command(&self.core, |engine, _| engine.set_port_mtu(mtu));
+        policy::command(&self.core, |engine, _| {
+            engine.set_port_mtu(Vport::default(), mtu)
+        });
     }
 
     /// Takes an object from the engine and drops it after the shard is left.
@@ -344,6 +347,7 @@ impl Commands for Shared {
         } = init.rings;
         let qp = Qp::<Kernel>::new(ferrule_engine::QpInit {
             context: init.context,
+            vport: Vport::default(),
             pd: init.pd,
             qp_type: init.qp_type,
             gsi: init.gsi,

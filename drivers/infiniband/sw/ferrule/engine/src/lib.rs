@@ -107,7 +107,9 @@ pub use crate::{
         },
         id::{
             ContextId,
-            QpId, //
+            QpId,
+            Vport,
+            GSI, //
         },
         ring::RingLayout,
         status::Status, //
@@ -156,10 +158,7 @@ pub use crate::{
             MAX_MCAST_GRP,
             MAX_MCAST_QP_ATTACH, //
         },
-        qp_init::{
-            QpInit,
-            GSI, //
-        },
+        qp_init::QpInit,
         request::MAX_MESSAGE,
         srq::{
             Srq,

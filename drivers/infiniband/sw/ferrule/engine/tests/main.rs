@@ -35,5 +35,6 @@ mod state;
 mod traffic;
 mod uc;
 mod ud;
+mod vport;
 mod window;
 mod wire;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use ferrule_engine::{abi::wr_opcode, MwType, PathKind, QpType, Status};
+use ferrule_engine::{abi::wr_opcode, MwType, PathKind, QpType, Status, Vport};
 
 use crate::sim::*;
 
@@ -113,7 +113,7 @@ fn outcome(qp_type: QpType, opcode: u8, is_inline: bool) -> (u8, u8) {
         wr_opcode::ATOMIC_CMP_AND_SWP => Wr::compare_swap(2, sge, remote, 1, 2),
         wr_opcode::ATOMIC_FETCH_AND_ADD => Wr::fetch_add(2, sge, remote, 1),
         _ if qp_type == QpType::Ud => {
-            let ah = w.ah(1, path(PathKind::Local));
+            let ah = w.ah(1, path(PathKind::Local(Vport::default())));
             Wr::datagram(2, &[sge], (ah, b.id.number), 7).with_opcode(opcode)
         }
         _ => Wr::write(2, &[sge], remote).with_opcode(opcode),

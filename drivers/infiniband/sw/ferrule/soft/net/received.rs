@@ -12,7 +12,8 @@ use ferrule_engine::{
         icrc,
         MAX_HEADERS, //
     },
-    RxPacket, //
+    RxPacket,
+    Vport, //
 };
 use kernel::prelude::*;
 use net_ext::{
@@ -65,6 +66,7 @@ impl Received {
             packet: self,
             icrc,
             sl: 0,
+            vport: Vport::default(),
         })
     }
 }

@@ -2,7 +2,10 @@
 
 //! The attributes of queue pairs, typed.
 
-use crate::base::error::Error;
+use crate::base::{
+    error::Error,
+    id::Vport, //
+};
 
 /// The reads and atomics that a queue pair may have outstanding, in either direction.
 pub const MAX_RD_ATOMIC: u8 = 16;
@@ -167,8 +170,8 @@ impl Access {
 /// Where the peer of a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
-    /// On this engine: bytes go from memory to memory.
-    Local,
+    /// On this virtual port of this engine: bytes go from memory to memory.
+    Local(Vport),
     /// Elsewhere: bytes go over the wire.
     Remote,
 }

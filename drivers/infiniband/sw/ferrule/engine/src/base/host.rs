@@ -111,8 +111,8 @@ pub trait Host: Sized {
         packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent>;
 
-    /// Where the datagram goes that a queue pair of the host's own asks for with the send request of
-    /// this index, and the route there. `None`: where the address handle says that the request names.
+    /// Where the datagram goes that the send request of this index asks for, and the route there, if the host tells it for
+    /// this queue. `None`: where the address handle says that the request names, as for all programs.
     ///
     /// The request is in its slot until it has completed, and this may be asked more than once.
     fn destination(

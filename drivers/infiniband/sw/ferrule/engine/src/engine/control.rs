@@ -20,7 +20,8 @@ use crate::{
         host::Host,
         id::{
             ContextId,
-            QpId, //
+            QpId,
+            Vport, //
         },
     },
     engine::Engine,
@@ -220,8 +221,8 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::NotFound`] if its context, one of its completion queues or its shared receive queue
-    /// does not exist, [`Error::Busy`] if it is to be the port's for general services and there is
-    /// one, [`Error::NeedChunk`], [`Error::Full`].
+    /// does not exist, [`Error::Invalid`] if there is no such virtual port, [`Error::Busy`] if it is to be the
+    /// port's for general services and there is one, [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let init = &qp.core.init;
         let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
@@ -310,9 +311,9 @@ impl<H: Host> Engine<H> {
         Ok(self.qps.get(qpn).ok_or(Error::NotFound)?.query())
     }
 
-    /// Tells how many bytes a datagram may have: the path MTU of the port. 256 until it is told.
-    pub fn set_port_mtu(&mut self, mtu: Mtu) {
-        self.port.mtu = mtu;
+    /// Tells how many bytes a datagram may have: the path MTU of a port. 256 until it is told.
+    pub fn set_port_mtu(&mut self, vport: Vport, mtu: Mtu) {
+        self.port.set_mtu(vport, mtu);
     }
 
     /// Adds an address handle and answers its number, which is never 0.

@@ -39,6 +39,8 @@ pub struct Config {
     /// A retry count of 7 stands for no limit, as `rdma_rxe` has it. Else it is seven retries, as the
     /// specification has it.
     pub retries_for_ever: bool,
+    /// How many virtual ports there are; 0 counts as 1.
+    pub vports: u8,
 }
 
 /// One shard of an RDMA device: all that does the work, and all that it works on.
@@ -72,7 +74,7 @@ impl<H: Host> Engine<H> {
             srqs: Srqs::new(),
             port,
             paths,
-            qps: Qps::new(),
+            qps: Qps::new(config.vports),
             counters: Counters::default(),
             retries_for_ever: config.retries_for_ever,
         })

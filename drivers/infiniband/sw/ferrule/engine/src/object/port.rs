@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What belongs to the port, and to all of its datagram queue pairs.
+//! What belongs to the port, and to all datagram queue pairs.
 
 use crate::{
     base::{
         attr::Mtu,
-        host::Host, //
+        host::Host,
+        id::Vport, //
     },
     object::{
         address::Ahs,
@@ -15,8 +16,8 @@ use crate::{
 
 /// The port.
 pub(crate) struct Port<H: Host> {
-    /// The most bytes of a datagram.
-    pub(crate) mtu: Mtu,
+    /// The path MTU of each virtual port.
+    mtus: [Mtu; Vport::LIMIT as usize],
     pub(crate) ahs: Ahs<H>,
     pub(crate) groups: Groups<H>,
 }
@@ -24,9 +25,22 @@ pub(crate) struct Port<H: Host> {
 impl<H: Host> Port<H> {
     pub(crate) fn new(random: u32) -> Self {
         Self {
-            mtu: Mtu::Mtu256,
+            mtus: [Mtu::Mtu256; Vport::LIMIT as usize],
             ahs: Ahs::new(),
             groups: Groups::new(random),
+        }
+    }
+
+    /// The path MTU of a virtual port: the most bytes of a datagram.
+    pub(crate) fn mtu(&self, vport: Vport) -> Mtu {
+        let mtu = self.mtus.get(usize::from(vport.0));
+        mtu.copied().unwrap_or(Mtu::Mtu256)
+    }
+
+    /// Changes it.
+    pub(crate) fn set_mtu(&mut self, vport: Vport, mtu: Mtu) {
+        if let Some(old) = self.mtus.get_mut(usize::from(vport.0)) {
+            *old = mtu;
         }
     }
 }

@@ -8,7 +8,10 @@ use crate::base::{
         QpType, //
     },
     host::Host,
-    id::ContextId,
+    id::{
+        ContextId,
+        Vport, //
+    },
     ring::RingLayout, //
 };
 
@@ -17,12 +20,14 @@ pub struct QpInit<H: Host> {
     /// The user context whose doorbells ring it; `None` for a queue pair of the host's own, which
     /// [`Engine::ring_qp`](crate::Engine::ring_qp) rings.
     pub context: Option<ContextId>,
+    /// The virtual port that it belongs to.
+    pub vport: Vport,
     /// The protection domain.
     pub pd: u32,
     /// The transport service.
     pub qp_type: QpType,
-    /// It is the port's queue pair for general services, whose number is [`GSI`], and of which there
-    /// is one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
+    /// It is the port's queue pair for general services, whose number is [`GSI`](crate::GSI), and of which each virtual
+    /// port has one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
     pub gsi: bool,
     /// The completion queue of the send queue.
     pub send_cq: u32,
@@ -45,6 +50,3 @@ pub struct QpInit<H: Host> {
     /// Whose events the host is told.
     pub handle: H::QpHandle,
 }
-
-/// The number of the queue pair for general services.
-pub const GSI: u32 = 1;

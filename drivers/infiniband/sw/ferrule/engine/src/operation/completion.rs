@@ -79,7 +79,7 @@ impl Completion {
         });
         let mut cqe = abi::Cqe {
             wr_id: U64::new(self.wr_id),
-            qp_num: U32::new(core.id.number),
+            qp_num: U32::new(core.id.qpn()),
             qp_gen: U32::new(core.id.generation),
             byte_len: U32::new(self.length),
             imm_or_inv: self.data,

@@ -86,12 +86,8 @@ impl<H: Host> Message<'_, H> {
     /// It came from the queue pair that this one is connected to, by the way that leads there.
     #[inline]
     pub(crate) fn is_from_peer(&self, core: &QpCore<H>) -> bool {
-        let way = if self.is_packet() {
-            PathKind::Remote
-        } else {
-            PathKind::Local
-        };
-        core.attr.dest_qpn == self.from && core.attr.path.is_some_and(|path| path.kind == way)
+        let is_way = |kind| matches!(kind, PathKind::Remote) == self.is_packet();
+        core.attr.dest_qpn == self.from && core.attr.path.is_some_and(|path| is_way(path.kind))
     }
 
     /// The receiver's completion is a solicited one.

@@ -15,6 +15,10 @@ use crate::{
         counters::Count,
         grh,
         host::Host,
+        id::{
+            qpn,
+            Vport, //
+        },
         status::Status, //
     },
     memory::sgl::{
@@ -49,6 +53,8 @@ pub(crate) struct Area {
     pub(crate) header: [u8; grh::LENGTH as usize],
     /// The service level.
     pub(crate) sl: u8,
+    /// The virtual port that it was sent to; `None`: a group's members may be on any.
+    pub(crate) to: Option<Vport>,
 }
 
 /// What became of a datagram at a queue pair.
@@ -117,6 +123,9 @@ fn take<H: Host>(
     if core.init.qp_type != QpType::Ud || !ready {
         return Arrival::Dropped;
     }
+    if area.to.is_some_and(|vport| vport != core.init.vport) {
+        return Arrival::Dropped;
+    }
     if core.attr.qkey != qkey {
         cx.counters.qkey_violations.count(1);
         return Arrival::Dropped;
@@ -178,7 +187,7 @@ fn take<H: Host>(
             [0; 4]
         },
         flags: wc_flags::GRH | if with_imm { wc_flags::WITH_IMM } else { 0 },
-        source: message.from,
+        source: qpn(message.from),
         sl: area.sl,
         queue_index: rq.request().index.wrapping_add(1),
         solicited: message.is_solicited(),

@@ -17,7 +17,9 @@ use crate::{
         host::Host,
         id::{
             ContextId,
-            QpId, //
+            QpId,
+            Vport,
+            GSI, //
         },
         list::{
             Link,
@@ -35,7 +37,6 @@ use crate::{
             Timers, //
         },
     },
-    object::qp_init::GSI,
     queue_pair::qp::{
         Qp,
         QpLink, //
@@ -94,39 +95,48 @@ pub(crate) struct Qps<H: Host> {
     timers: Timers,
     /// The generation of the queue pair added last.
     generation: u32,
+    /// How many virtual ports there are.
+    vports: u8,
 }
 
 impl<H: Host> Qps<H> {
-    /// The indices of the two special queue pairs of a port, SMI and GSI.
-    const RESERVED: u32 = 2;
-
-    pub(crate) fn new() -> Self {
+    /// Room for queue pairs of so many virtual ports. The index 0 is reserved for SMI, which nobody has, and the next ones for
+    /// the queue pairs of each port for general services.
+    pub(crate) fn new(vports: u8) -> Self {
+        let vports = vports.clamp(1, Vport::LIMIT);
+        let reserved = GSI.wrapping_add(u32::from(vports));
         Self {
-            table: Table::new(TableKind::Qps, Self::RESERVED, abi::MAX_QP, 0),
+            table: Table::new(TableKind::Qps, reserved, abi::MAX_QP, 0),
             active: [List::EMPTY; FLOWS],
             flows: List::EMPTY,
             flow_links: [Link::default(); FLOWS],
             timers: Timers::new(),
             generation: 0,
+            vports,
         }
     }
 
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let context = qp.core.init.context;
-        let gsi = qp.core.init.gsi;
+        let vport = qp.core.init.vport;
+        if vport.0 >= self.vports {
+            return Err(Refused {
+                error: Error::Invalid,
+                object: qp,
+            });
+        }
+        let gsi = qp.core.init.gsi.then(|| vport.number(GSI));
         let mut id = QpId {
             number: 0,
             generation: self.generation.wrapping_add(1),
         };
         let name = |qp: &mut Qp<H>, index, generation: u8| {
-            id.number = match gsi {
-                true => index,
-                false => index | u32::from(generation).wrapping_shl(16),
-            };
+            id.number = gsi.unwrap_or(index | u32::from(generation).wrapping_shl(16));
             qp.core.id = id;
         };
-        if gsi {
-            self.table.insert_reserved(GSI, qp, name)?;
+        if let Some(number) = gsi {
+            self.table
+                .insert_reserved(number & abi::DB_INDEX_MASK, qp, name)?;
         } else {
             self.table.insert(qp, name)?;
         }

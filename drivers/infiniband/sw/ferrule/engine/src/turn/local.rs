@@ -36,13 +36,9 @@ pub(crate) fn deliver<H: Host>(
 ) -> Response {
     let Qp { core, sq, rq, .. } = qp;
     // Without a way to it, or by the wire, nothing comes here.
-    if core
-        .attr
-        .path
-        .is_none_or(|path| path.kind != PathKind::Local)
-    {
+    let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
         return Response::None;
-    }
+    };
     let mut message = sq.message(core, length);
     let qp_type = core.init.qp_type;
     let peer = core.attr.dest_qpn;
@@ -54,7 +50,7 @@ pub(crate) fn deliver<H: Host>(
         };
         (&mut peer.core, &mut peer.rq)
     };
-    if core.init.qp_type != qp_type {
+    if core.init.qp_type != qp_type || core.init.vport != vport {
         return Response::None;
     }
     let response = match qp_type {

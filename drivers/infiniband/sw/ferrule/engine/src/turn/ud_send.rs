@@ -65,15 +65,11 @@ pub(crate) fn send<H: Host>(
     if to.reserved.get() != 0 || target > psn::MASK {
         return Err(Status::LocalOperation.into());
     }
-    if request.length > cx.port.mtu.bytes() {
+    if request.length > cx.port.mtu(qp.core.init.vport).bytes() {
         return Err(Status::LocalLength.into());
     }
     let init = &qp.core.init;
-    let own = match init.context {
-        Some(_) => None,
-        None => cx.host.destination(&init.queue, request.index),
-    };
-    let (path, mut way) = match own {
+    let (path, mut way) = match cx.host.destination(&init.queue, request.index) {
         Some((path, route)) => (path, DatagramRoute::Own(route)),
         None => {
             let ah = to.ah.get();
@@ -88,28 +84,29 @@ pub(crate) fn send<H: Host>(
         given if given & OWN_QKEY == 0 => given,
         _ => qp.core.attr.qkey,
     };
-    let area = |request: &SendRequest| Area {
+    let area = |request: &SendRequest, to| Area {
         header: grh::header(
             &path,
             request.length,
             request.opcode.facts().extra == Extra::Immediate,
         ),
         sl: path.sl,
+        to,
     };
 
     if !is_multicast(&path.dgid) {
-        if path.kind == PathKind::Remote {
+        let PathKind::Local(vport) = path.kind else {
             return Ok(wire::ud::send(cx, qp, &mut way, target, qkey)?);
-        }
-        let area = area(request);
-        return deliver(qps, cx, qp, target, &area, qkey);
+        };
+        let area = area(request, Some(vport));
+        return deliver(qps, cx, qp, vport.number(target), &area, qkey);
     }
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     if target != MULTICAST_QPN {
         cx.counters.dropped.count(1);
         return Ok(());
     }
-    let area = area(request);
+    let area = area(request, None);
     let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
     // First the remote ones: what cannot be sent yet is sent later as a whole.

@@ -9,6 +9,7 @@ use crate::{
             Host,
             Packet as _, //
         },
+        id::Vport, //
     },
     packet::{
         icrc,
@@ -29,6 +30,8 @@ pub struct RxPacket<'a, H: Host> {
     pub icrc: [u8; icrc::LENGTH],
     /// The service level that the completion of a datagram tells.
     pub sl: u8,
+    /// The virtual port that it has come to.
+    pub vport: Vport,
 }
 
 impl<H: Host> RxPacket<'_, H> {

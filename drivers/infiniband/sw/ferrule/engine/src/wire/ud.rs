@@ -96,7 +96,7 @@ pub(crate) fn send<H: Host>(
     let mut headers = Headers::new(&base);
     headers.push(&Deth {
         qkey: qkey.into(),
-        src_qp: U24::new(core.id.number),
+        src_qp: U24::new(core.id.qpn()),
         ..Deth::default()
     });
     if with_imm {
@@ -161,9 +161,11 @@ pub(super) fn receive<H: Host>(
     let area = Area {
         header: grh::of_packet(rx.ip),
         sl: rx.sl,
+        to: Some(rx.vport),
     };
     let qkey = deth.qkey.get();
     if !is_multicast(to) {
+        let target = rx.vport.number(target);
         if qps.get(target).is_none() {
             return cx.counters.unknown_queue_pairs.count(1);
         }

@@ -5,7 +5,7 @@
 use ferrule_engine::{
     Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine, Error,
     Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpInit, QpType,
-    Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
+    Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent, Vport,
 };
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::SeqCst;
@@ -143,7 +143,7 @@ impl World {
     pub(crate) fn new(qps: usize) -> Self {
         let mut engine = *Engine::<Loom>::new(Config {
             random: 1,
-            retries_for_ever: false,
+            ..Config::default()
         })
         .unwrap();
         engine.wake();
@@ -171,6 +171,7 @@ impl World {
             let queue = LoomQueue::new();
             let qp = Qp::<Loom>::new(QpInit {
                 context: Some(context),
+                vport: Vport::default(),
                 pd: 1,
                 qp_type: QpType::Rc,
                 gsi: false,
@@ -256,7 +257,7 @@ impl World {
 
 pub(crate) fn lead(peer: u32) -> [Modify; 3] {
     let path = Path {
-        kind: PathKind::Local,
+        kind: PathKind::Local(Vport::default()),
         sgid_index: 0,
         sgid: [0; 16],
         dgid: [0; 16],

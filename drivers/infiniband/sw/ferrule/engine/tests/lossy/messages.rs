@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use ferrule_engine::abi::{wc_opcode, wr_flags, wr_opcode};
-use ferrule_engine::{Mtu, Path, PathKind, QpType, State, Status};
+use ferrule_engine::{Mtu, Path, PathKind, QpType, State, Status, Vport};
 
 use super::{GRH, QKEY};
 use crate::sim::network::{Faults, Link, Random, BAD, GIDS};
@@ -62,7 +62,9 @@ fn send_unreliably(seed: u64, count: u64, faults: Faults) -> ([Vec<u64>; 2], u64
     });
     link.connect_uc([&uc[0].qp, &uc[1].qp], Mtu::Mtu1024);
     let ud = [0, 1].map(|i| {
-        link.worlds[i].engine.set_port_mtu(Mtu::Mtu1024);
+        link.worlds[i]
+            .engine
+            .set_port_mtu(Vport::default(), Mtu::Mtu1024);
         link.worlds[i].ud(&QpSpec::default(), QKEY)
     });
     let way = Path {

@@ -8,7 +8,7 @@ mod uc;
 mod ud;
 
 use ferrule_engine::packet::opcode::Service;
-use ferrule_engine::{Gid, Mtu, Path, PathKind, QpType, Status};
+use ferrule_engine::{Gid, Mtu, Path, PathKind, QpType, Status, Vport};
 
 use crate::sim::network::{deliver, Faults, Link};
 use crate::sim::*;
@@ -85,7 +85,9 @@ impl Datagrams {
     fn new(sgid: Gid, dgid: Gid) -> Self {
         let mut link = Link::new(1, Faults::default(), false);
         let ends = [0, 1].map(|i| {
-            link.worlds[i].engine.set_port_mtu(Mtu::Mtu1024);
+            link.worlds[i]
+                .engine
+                .set_port_mtu(Vport::default(), Mtu::Mtu1024);
             link.worlds[i].ud(&QpSpec::default(), QKEY)
         });
         let (from, to) = (link.worlds[0].mr(8192), link.worlds[1].mr(8192));

@@ -14,7 +14,7 @@ use ferrule_engine::{
     CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr, MrChange,
     MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo, QpInit, Queue,
     Refused, Region, Reorder, RxPacket, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
-    Unsent,
+    Unsent, Vport,
 };
 
 /// What a method of the host answers is not known to the compiler.
@@ -275,7 +275,7 @@ methods! {
     modify_qp(host: &mut Opaque, qpn: u32, modify: &Modify, route: &mut Option<()>)
         -> Result<(), Error>;
     query_qp(qpn: u32) -> Result<QpInfo, Error>;
-    set_port_mtu(mtu: Mtu) -> ();
+    set_port_mtu(vport: Vport, mtu: Mtu) -> ();
     add_ah(ah: Box<Ah<Opaque>>) -> Result<u32, Handed<Ah<Opaque>>>;
     remove_ah(number: u32) -> Result<Box<Ah<Opaque>>, Error>;
     attach_mcast(qpn: u32, gid: &Gid, memory: Box<Group>)

@@ -181,7 +181,7 @@ impl Bottleneck {
         let world = || {
             World::with(Config {
                 random: 0x5eed,
-                retries_for_ever: false,
+                ..Config::default()
             })
         };
         Self {

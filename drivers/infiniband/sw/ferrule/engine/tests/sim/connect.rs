@@ -2,7 +2,7 @@
 
 //! Queue pairs from state to state, and two of them connected.
 
-use ferrule_engine::{Error, Modify, Mtu, Path, PathKind, QpInfo, QpType, State};
+use ferrule_engine::{Error, Modify, Mtu, Path, PathKind, QpInfo, QpType, State, Vport};
 
 use super::program::{TestCq, TestQp, ALL};
 use super::world::{QpSpec, World};
@@ -43,7 +43,7 @@ pub fn init() -> Modify {
 pub fn rtr(peer: u32) -> Modify {
     Modify {
         state: Some(State::Rtr),
-        path: Some(path(PathKind::Local)),
+        path: Some(path(PathKind::Local(Vport::default()))),
         path_mtu: Some(Mtu::Mtu1024),
         dest_qpn: Some(peer),
         rq_psn: Some(SQ_PSN),

@@ -141,8 +141,9 @@ impl Host for Sim {
         Ok(())
     }
 
-    fn destination(&mut self, _: &SimQueue, _: u32) -> Option<(Path, Option<Path>)> {
-        self.destination.map(|path| (path, Some(path)))
+    fn destination(&mut self, queue: &SimQueue, _: u32) -> Option<(Path, Option<Path>)> {
+        let told = self.destination.filter(|_| queue.is_hosts);
+        told.map(|path| (path, Some(path)))
     }
 
     fn completion_event(&mut self, cq: &u32) {

@@ -104,6 +104,8 @@ pub struct SimQueue {
     pub memory: Shared,
     /// For each byte, how often the engine read it: requests are read once.
     pub reads: Rc<RefCell<Vec<u32>>>,
+    /// The host tells where its datagrams go.
+    pub is_hosts: bool,
 }
 
 impl SimQueue {
@@ -111,6 +113,7 @@ impl SimQueue {
         Self {
             memory: shared(length),
             reads: Rc::new(RefCell::new(vec![0; length])),
+            is_hosts: false,
         }
     }
 

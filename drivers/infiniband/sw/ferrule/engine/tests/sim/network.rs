@@ -169,6 +169,7 @@ impl Link {
             World::with(Config {
                 random: 0x5eed,
                 retries_for_ever,
+                ..Config::default()
             })
         };
         Self {

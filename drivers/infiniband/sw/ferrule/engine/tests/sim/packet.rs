@@ -3,7 +3,7 @@
 //! Packets as the simulated host has them.
 
 use ferrule_engine::packet::icrc::{crc32, icrc};
-use ferrule_engine::{Fault, Outgoing, Packet, Path, Region, RxPacket, Sink};
+use ferrule_engine::{Fault, Outgoing, Packet, Path, Region, RxPacket, Sink, Vport};
 
 use super::host::Sim;
 use super::memory::SimRegion;
@@ -100,6 +100,7 @@ impl SentPacket {
             packet: self,
             icrc: self.icrc,
             sl: 0,
+            vport: Vport::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ferrule_engine::{
     Access, Ah, Budget, Capabilities, Config, Context, Cq, CqInit, CqResize, Engine, Error, Memory,
     Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, RingLayout, Sleep, Srq,
-    SrqInfo, SrqInit,
+    SrqInfo, SrqInit, Vport,
 };
 
 use super::connect::route;
@@ -30,6 +30,7 @@ pub struct World {
 pub struct QpSpec {
     pub qp_type: QpType,
     pub gsi: bool,
+    pub vport: Vport,
     pub pd: u32,
     pub depth: u32,
     pub max_sge: u32,
@@ -43,6 +44,7 @@ impl Default for QpSpec {
         Self {
             qp_type: QpType::Rc,
             gsi: false,
+            vport: Vport::default(),
             pd: 1,
             depth: 16,
             max_sge: 4,
@@ -71,7 +73,7 @@ impl World {
             Engine::add_context,
         )
         .unwrap();
-        engine.set_port_mtu(Mtu::Mtu1024);
+        engine.set_port_mtu(Vport::default(), Mtu::Mtu1024);
         Self {
             engine,
             host: Sim::default(),
@@ -231,9 +233,13 @@ impl World {
             stride: stride(16, spec.max_sge * 16),
         };
         let ctrl = rq.offset + rq.depth * rq.stride;
-        let queue = SimQueue::new(ctrl as usize + 128);
+        let queue = SimQueue {
+            is_hosts: context.is_none(),
+            ..SimQueue::new(ctrl as usize + 128)
+        };
         let qp = Qp::<Sim>::new(QpInit {
             context: context.map(|context| context.id),
+            vport: spec.vport,
             pd: spec.pd,
             qp_type: spec.qp_type,
             gsi: spec.gsi,

@@ -3,7 +3,7 @@
 //! Transitions and their attributes, and what query answers.
 
 use ferrule_engine::{
-    Access, Attributes, Error, Modify, Mtu, PathKind, QpType, State, MAX_RD_ATOMIC,
+    Access, Attributes, Error, Modify, Mtu, PathKind, QpType, State, Vport, MAX_RD_ATOMIC,
 };
 use proptest::prelude::*;
 
@@ -112,7 +112,7 @@ fn change(state: Option<State>, current: State, given: &[&str]) -> Modify {
         pkey_index: has("PKEY").then_some(0),
         port: has("PORT").then_some(1),
         qkey: has("QKEY").then_some(0x1111),
-        path: has("AV").then_some(path(PathKind::Local)),
+        path: has("AV").then_some(path(PathKind::Local(Vport::default()))),
         path_mtu: has("MTU").then_some(Mtu::Mtu2048),
         timeout: has("TIMEOUT").then_some(9),
         retry_cnt: has("RETRY").then_some(5),
@@ -278,7 +278,7 @@ fn query_answers_what_was_set() {
         pkey_index: 0,
         port: 1,
         qkey: 0,
-        path: Some(path(PathKind::Local)),
+        path: Some(path(PathKind::Local(Vport::default()))),
         path_mtu: Mtu::Mtu1024,
         timeout: 14,
         retry_cnt: 7,

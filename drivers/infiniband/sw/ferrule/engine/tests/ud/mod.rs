@@ -6,7 +6,7 @@ mod delivery;
 mod dropped;
 mod groups;
 
-use ferrule_engine::{Error, Gid, Group, Path, PathKind, Status};
+use ferrule_engine::{Error, Gid, Group, Path, PathKind, Status, Vport};
 
 use crate::sim::*;
 
@@ -25,7 +25,7 @@ fn local() -> Path {
         traffic_class: 0x20,
         hop_limit: 64,
         sl: 3,
-        ..path(PathKind::Local)
+        ..path(PathKind::Local(Vport::default()))
     }
 }
 

@@ -10,7 +10,7 @@ pub use steps::seeds;
 use std::collections::BTreeMap;
 
 use ferrule_engine::abi::wc_opcode;
-use ferrule_engine::{Gid, Group, Mtu, Path, PathKind, QpType, State};
+use ferrule_engine::{Gid, Group, Mtu, Path, PathKind, QpType, State, Vport};
 
 use super::each;
 use crate::sim::memory::{shared, Shared};
@@ -113,7 +113,7 @@ impl Scene {
                 }
             })
             .collect();
-        world.engine.set_port_mtu(Mtu::Mtu256);
+        world.engine.set_port_mtu(Vport::default(), Mtu::Mtu256);
         let ah = world.ah(2, way());
         let mut scene = Self {
             link,
