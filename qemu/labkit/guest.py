@@ -151,7 +151,7 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
 
 def _ethernet(node: int, other_end: str) -> list[str]:
     return ["-netdev", f"stream,id=net,server=off,{other_end}",
-            "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{node:02x},romfile="]
+            "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac={nic.mac(node)},romfile="]
 
 
 def run(plan: Plan) -> int:

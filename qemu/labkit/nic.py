@@ -85,12 +85,17 @@ def function(node: int) -> list[str]:
             "-device", json.dumps(words)]
 
 
+def mac(node: int) -> str:
+    """The address of the network device that a node's function belongs to."""
+    return f"52:54:00:77:00:{node:02x}"
+
+
 class Process:
     """ferrule-nic, beside the nodes of a run."""
 
     def __init__(self, program: Path, directory: Path, nodes: int):
         self.log = directory / "nic.log"
-        sockets = [word for node in range(1, nodes + 1) for word in ("--guest", f"{RUN}/{socket(node)}")]
+        sockets = [word for node in range(1, nodes + 1) for word in ("--guest", f"{RUN}/{socket(node)},mac={mac(node)}")]
         with self.log.open("wb") as log:
             # A lab that is killed leaves no process behind.
             command = ["setpriv", "--pdeathsig", "KILL", *tree.command([program, *sockets], [(directory, RUN)])]

@@ -3,17 +3,21 @@
 //! The PCI function of one guest: its regions, its interrupts, its reset.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use tracing::{info, warn};
 
+use crate::commands;
 use crate::config::{self, Config, Effect};
-use crate::doorbells::Doorbells;
+use crate::device::Device;
+use crate::guest::Guest;
 use crate::log::Lines;
 use crate::memory::{Access, Memory};
 use crate::protocol::{self, Range};
 use crate::registers::{Action, Checked, Registers};
+use crate::signal::Signal;
 use crate::vectors::Vectors;
 
 /// How many regions vfio has for a PCI function.
@@ -28,8 +32,6 @@ pub const IRQ_MSIX: u32 = 2;
 enum Region {
     /// BAR0.
     Registers,
-    /// BAR2.
-    Doorbells,
     /// BAR4; the client has the tables of MSI-X itself.
     Tables,
     /// The configuration space.
@@ -40,7 +42,6 @@ impl Region {
     fn of(index: u32) -> Option<Self> {
         match index {
             0 => Some(Region::Registers),
-            2 => Some(Region::Doorbells),
             4 => Some(Region::Tables),
             7 => Some(Region::Config),
             _ => None,
@@ -50,7 +51,6 @@ impl Region {
     fn size(self) -> u64 {
         match self {
             Region::Registers => config::BAR0_SIZE,
-            Region::Doorbells => config::BAR2_SIZE,
             Region::Tables => config::BAR4_SIZE,
             Region::Config => config::SIZE as u64,
         }
@@ -63,25 +63,29 @@ pub struct Adapter {
     name: String,
     config: Config,
     registers: Registers,
-    doorbells: Doorbells,
-    memory: Memory,
+    mac: [u8; 6],
+    guest: Guest,
+    signal: Arc<Signal>,
     vectors: Vectors,
     lines: Lines,
 }
 
 impl Adapter {
-    /// Makes an adapter; `name` is for the log.
+    /// Makes the adapter of a port of the device. It belongs to the guest's network device of the address `mac`, all
+    /// zeroes if to none; `name` is for the log.
     ///
     /// # Errors
     ///
-    /// There is no memory for its doorbell pages.
-    pub fn new(name: &str) -> io::Result<Self> {
+    /// The device has no such port.
+    pub fn new(device: &Arc<Device>, port: usize, name: &str, mac: [u8; 6]) -> io::Result<Self> {
+        let signal = device.signal(port).ok_or(Errno::INVAL)?;
         Ok(Self {
             name: name.to_owned(),
             config: Config::default(),
-            registers: Registers::default(),
-            doorbells: Doorbells::new()?,
-            memory: Memory::default(),
+            registers: Registers::new(mac),
+            mac,
+            guest: Guest::new(device, port)?,
+            signal: Arc::clone(signal),
             vectors: Vectors::new(config::VECTORS),
             lines: Lines::default(),
         })
@@ -103,12 +107,20 @@ impl Adapter {
 
     /// The guest's memory.
     pub fn memory(&self) -> &Memory {
-        &self.memory
+        &self.guest.memory
     }
 
-    /// The doorbell pages.
-    pub fn doorbells(&self) -> &Doorbells {
-        &self.doorbells
+    /// What becomes readable when vectors are to be raised: then [`Adapter::raise`] is to be called.
+    pub fn signal(&self) -> BorrowedFd<'_> {
+        self.signal.as_fd()
+    }
+
+    /// Raises the vectors that wait for this thread.
+    pub fn raise(&self) {
+        let raised = self.signal.take();
+        (0..u32::BITS)
+            .filter(|vector| raised & 1u32.wrapping_shl(*vector) != 0)
+            .for_each(|vector| self.vectors.raise(vector));
     }
 
     /// Takes a range of guest memory.
@@ -123,7 +135,7 @@ impl Adapter {
         offset: u64,
         writable: bool,
     ) -> Result<(), Errno> {
-        let done = self.memory.map(range, file, offset, writable);
+        let done = self.guest.memory.map(range, file, offset, writable);
         done.map_err(|refused| {
             let Range { address, size } = range;
             self.warn(&format!(
@@ -133,23 +145,35 @@ impl Adapter {
         })
     }
 
-    /// Flags, size, and the file of a region that can be mapped. A region that is not there has no bytes.
+    /// Gives a range of guest memory back: nobody reaches it afterwards.
     ///
     /// # Errors
     ///
-    /// There is no region of this number, or no file descriptor.
-    pub fn region_info(&self, index: u32) -> Result<(u32, u64, Option<OwnedFd>), Errno> {
+    /// There is no such range.
+    pub fn unmap(&mut self, range: Range) -> Result<(), Errno> {
+        let Guest { device, memory, .. } = &self.guest;
+        let done = device.command(|_, _| memory.unmap(range));
+        done.map_err(|_| Errno::NOENT)
+    }
+
+    /// Gives all ranges back.
+    pub fn unmap_all(&mut self) {
+        let Guest { device, memory, .. } = &self.guest;
+        device.command(|_, _| memory.clear());
+    }
+
+    /// Flags and size of a region. One that is not there has no bytes.
+    ///
+    /// # Errors
+    ///
+    /// There is no region of this number.
+    pub fn region_info(&self, index: u32) -> Result<(u32, u64), Errno> {
         const READ: u32 = 1 << 0;
         const WRITE: u32 = 1 << 1;
-        const MMAP: u32 = 1 << 2;
         match Region::of(index) {
-            None if index < REGIONS => Ok((0, 0, None)),
+            None if index < REGIONS => Ok((0, 0)),
             None => Err(Errno::INVAL),
-            Some(region @ Region::Doorbells) => {
-                let file = self.doorbells.file().map_err(|_| Errno::MFILE)?;
-                Ok((READ | WRITE | MMAP, region.size(), Some(file)))
-            }
-            Some(region) => Ok((READ | WRITE, region.size(), None)),
+            Some(region) => Ok((READ | WRITE, region.size())),
         }
     }
 
@@ -204,7 +228,6 @@ impl Adapter {
                 self.registers.read(offset, into);
                 true
             }
-            Region::Doorbells => self.doorbells.mapping().read(offset, into),
             Region::Tables => {
                 into.fill(0);
                 true
@@ -227,11 +250,14 @@ impl Adapter {
                 Action::Reset => self.reset_device(),
                 Action::Check { address, nonce } => self.check(address, nonce),
                 Action::Raise(vector) => self.vectors.raise(vector),
+                Action::Command { address, tag } => self.command(address, tag),
+                Action::Kick(context) => {
+                    if self.config.bus_master() {
+                        self.guest.kick(context);
+                    }
+                    self.raise();
+                }
             },
-            Region::Doorbells => {
-                let done = self.doorbells.mapping().write(offset, from);
-                return done.then_some(()).ok_or(Errno::INVAL);
-            }
             Region::Tables => (),
             Region::Config => match self.config.write(offset, from) {
                 Some(Effect::None) => (),
@@ -240,6 +266,18 @@ impl Adapter {
             },
         }
         Ok(())
+    }
+
+    /// Executes a command, unless the function may not reach memory, or it is not known whether that is shared.
+    fn command(&mut self, address: u64, tag: u32) {
+        if !self.config.bus_master() {
+            return;
+        }
+        let refused = (!self.registers.is_checked()).then_some(Errno::IO);
+        if commands::execute(&mut self.guest, address, tag, refused) {
+            self.registers.set_answered(tag);
+        }
+        self.raise();
     }
 
     /// The memory check: the word at `address` is the nonce if the device sees the memory that the driver
@@ -257,17 +295,17 @@ impl Adapter {
     }
 
     fn compare(&self, address: u64, nonce: u64) -> Checked {
-        let Ok(held) = self.memory.hold(address, 16, Access::Write) else {
+        let Ok(pinned) = self.guest.memory.pin(address, 16, Access::Write) else {
             return Checked::NoMemory;
         };
         let mut word = [0; 8];
-        if !held.read(0, &mut word) {
+        if !pinned.read(0, &mut word) {
             return Checked::NoMemory;
         }
         if u64::from_le_bytes(word) != nonce {
             return Checked::Differs;
         }
-        match held.write(8, &(!nonce).to_le_bytes()) {
+        match pinned.write(8, &(!nonce).to_le_bytes()) {
             true => Checked::Shared,
             false => Checked::NoMemory,
         }
@@ -279,19 +317,17 @@ impl Adapter {
         self.reset_device();
     }
 
-    /// Resets all but the configuration space; nothing is underway in the guest's memory afterwards.
+    /// Resets all but the configuration space: all objects are gone, and nothing is underway in the guest's memory
+    /// afterwards.
     fn reset_device(&mut self) {
-        self.registers = Registers::default();
-        self.memory.quiesce();
-        if let Err(error) = self.doorbells.clear() {
-            self.warn(&format!("the doorbell pages could not be cleared: {error}"));
-        }
+        self.registers = Registers::new(self.mac);
+        self.guest.reset();
     }
 
     /// The client is gone: gives back all that was its own.
     pub fn disconnect(&mut self) {
         self.vectors.clear();
-        self.memory.clear();
+        self.unmap_all();
         self.reset();
     }
 }

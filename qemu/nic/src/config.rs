@@ -4,29 +4,21 @@
 //!
 //! PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification 4.0, chapter 7.
 
-use crate::doorbells;
+use crate::interface::{id, VERSION_VALUE};
 
 /// Bytes of the space, the extended part among them.
 pub const SIZE: usize = 4096;
 
 /// Bytes of BAR0, the registers.
 pub const BAR0_SIZE: u64 = 4096;
-/// Bytes of BAR2, the doorbell pages.
-pub const BAR2_SIZE: u64 = doorbells::SIZE;
 /// Bytes of BAR4, the tables of MSI-X.
 pub const BAR4_SIZE: u64 = 4096;
 
 /// How many vectors MSI-X has.
 pub const VECTORS: u16 = 32;
 
-/// Of Red Hat's identifiers, 1af4:10f0 to 10ff may be used without registration.
-pub const VENDOR: u16 = 0x1af4;
-/// See [`VENDOR`].
-pub const DEVICE: u16 = 0x10f1;
-/// Tells ferrule's function from others that use the same identifier: "FE" read as a number.
-pub const SUBSYSTEM: u16 = 0x4645;
 /// The revision: the version of the registers.
-pub const REVISION: u8 = 1;
+pub const REVISION: u8 = VERSION_VALUE as u8;
 /// Network controller, InfiniBand.
 pub const CLASS: u32 = 0x02_07_00;
 
@@ -77,20 +69,17 @@ impl Default for Config {
 
 impl Config {
     fn define(&mut self) {
-        self.u16(0x00, VENDOR, 0);
-        self.u16(0x02, DEVICE, 0);
+        self.u16(0x00, id::VENDOR, 0);
+        self.u16(0x02, id::DEVICE, 0);
         // Memory space, bus master, SERR, and INTx off, which there is none of.
         self.u16(COMMAND, 0, 0x0506);
         self.u16(0x06, 0x0010, 0);
         self.u32(0x08, (CLASS << 8) | u32::from(REVISION), 0);
         self.u32(0x0c, 0, 0xff);
         self.bar(0x10, BAR0_SIZE, 0x0);
-        // 64 bits wide, prefetchable.
-        self.bar(0x18, BAR2_SIZE, 0xc);
-        self.u32(0x1c, 0, u32::MAX);
         self.bar(0x20, BAR4_SIZE, 0x0);
-        self.u16(0x2c, VENDOR, 0);
-        self.u16(0x2e, SUBSYSTEM, 0);
+        self.u16(0x2c, id::SUBSYSTEM_VENDOR, 0);
+        self.u16(0x2e, id::SUBSYSTEM, 0);
         self.u32(0x34, EXPRESS as u32, 0);
         self.u32(0x3c, 0, 0xff);
 
@@ -209,17 +198,13 @@ mod tests {
     #[test]
     fn bars_tell_their_sizes() {
         let mut config = Config::default();
-        for (at, size, flags) in [
-            (0x10, BAR0_SIZE, 0),
-            (0x18, BAR2_SIZE, 0xc),
-            (0x20, BAR4_SIZE, 0),
-        ] {
+        for (at, size, flags) in [(0x10, BAR0_SIZE, 0), (0x20, BAR4_SIZE, 0)] {
             assert_eq!(config.write(at, &[0xff; 4]), Some(Effect::None));
             let read = u32_at(&config, at);
             assert_eq!(u64::from(!(read & !0xf)) + 1, size);
             assert_eq!(read & 0xf, flags);
         }
-        for at in [0x14, 0x24, 0x30] {
+        for at in [0x14, 0x18, 0x1c, 0x24, 0x30] {
             assert_eq!(config.write(at, &[0xff; 4]), Some(Effect::None));
             assert_eq!(u32_at(&config, at), 0);
         }

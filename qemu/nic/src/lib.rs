@@ -6,10 +6,15 @@
 //!
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code
-//! - `memory`: a guest's memory; `doorbells`: the pages of BAR2; `vectors`: interrupts
-//! - `config`, `registers`: the configuration space and BAR0
+//! - `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
+//! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
+//! - `host`, `device`, `worker`: the engine's host, its lock, and its thread
+//! - `guest`, `commands`: what belongs to a guest, and how it asks for it
+//! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
 //! - `adapter`: the function; `session`: a connection; `socket`: what it is read from
+//!
+//! `interface` is the driver's file.
 
 #![cfg_attr(
     test,
@@ -21,14 +26,28 @@
 )]
 
 pub mod adapter;
+mod addresses;
+mod area;
+mod commands;
 pub mod config;
-pub mod doorbells;
+pub mod device;
+mod events;
 pub mod framing;
+mod guest;
+mod host;
+// The file says what there is to say of each structure; of fields whose names do, it says no more.
+#[allow(missing_docs)]
+#[path = "../../../drivers/infiniband/sw/ferrule/nic/interface.rs"]
+pub mod interface;
 pub mod log;
 pub mod mapping;
 pub mod memory;
+mod pages;
 pub mod protocol;
+mod region;
 pub mod registers;
 pub mod session;
+mod signal;
 pub mod socket;
 pub mod vectors;
+pub mod worker;

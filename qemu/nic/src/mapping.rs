@@ -12,7 +12,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{
     fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create, MemfdFlags,
@@ -56,7 +56,7 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-/// A file of zeroes in memory whose size is fixed.
+/// A file of zeroes in memory whose size is fixed: what a client offers as a guest's memory.
 ///
 /// # Errors
 ///
@@ -64,7 +64,6 @@ impl std::fmt::Display for Unfit {
 pub fn sealed(name: &str, size: u64) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, size)?;
-    // The client gets the file as well, and must not be able to take its end away.
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
@@ -190,13 +189,37 @@ impl Mapping {
         true
     }
 
-    /// The word at `offset`, if that is aligned and in the mapping.
+    /// Copies bytes from one mapping to another, or within one, where the ranges may overlap; false, and none
+    /// copied, unless `to` is writable and both have all of them.
+    #[must_use]
+    pub fn copy(from: &Self, from_offset: u64, to: &Self, to_offset: u64, length: usize) -> bool {
+        let source = from.at(from_offset, length);
+        let target = to.at(to_offset, length).filter(|_| to.writable);
+        let (Some(source), Some(target)) = (source, target) else {
+            return false;
+        };
+        // SAFETY: `at` has seen that all bytes are in the mappings, of which `from` is readable by its invariant and
+        // `to` writable by the filter. `copy` is for ranges that may overlap. Two mappings may show the same page at
+        // two addresses: then a byte may be read before or after it was written, and any value is a `u8`. No
+        // reference to either mapping exists but to atomics, whose bytes may change.
+        unsafe { std::ptr::copy(source.cast_const(), target, length) };
+        true
+    }
+
+    /// The word of 8 bytes at `offset`, if that is aligned and in the mapping.
     fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let at = self.at(offset, 8).filter(|_| offset % 8 == 0)?;
         // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is aligned: the mapping
         // begins at a page, and `offset` is a multiple of 8. An atomic may be shared with writers anywhere.
-        // `store` alone writes by it, and only to what is writable; a plain load of 8 bytes works on what is read-only.
+        // Methods write by it only to what is writable; a plain load of 8 bytes works on what is read-only.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
+    }
+
+    /// The word of 4 bytes at `offset`, if that is aligned and in the mapping.
+    fn half(&self, offset: u64) -> Option<&AtomicU32> {
+        let at = self.at(offset, 4).filter(|_| offset % 4 == 0)?;
+        // SAFETY: As in `word`, with 4 bytes in place of 8.
+        Some(unsafe { AtomicU32::from_ptr(at.cast()) })
     }
 
     /// Reads a word whole, and all that was written before it.
@@ -211,6 +234,33 @@ impl Mapping {
         let word = self.word(offset).filter(|_| self.writable);
         word.map(|word| word.store(value.to_le(), Ordering::Release))
             .is_some()
+    }
+
+    /// As [`Mapping::load`], of 4 bytes.
+    pub fn load32(&self, offset: u64) -> Option<u32> {
+        self.half(offset)
+            .map(|word| u32::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// As [`Mapping::store`], of 4 bytes.
+    #[must_use]
+    pub fn store32(&self, offset: u64, value: u32) -> bool {
+        let word = self.half(offset).filter(|_| self.writable);
+        word.map(|word| word.store(value.to_le(), Ordering::Release))
+            .is_some()
+    }
+
+    /// Replaces a word, in the CPU's byte order, with `swap` if it equals `compare`, and answers what was there.
+    pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Option<u64> {
+        let word = self.word(offset).filter(|_| self.writable)?;
+        let done = word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire);
+        Some(done.unwrap_or_else(|there| there))
+    }
+
+    /// Adds to a word, in the CPU's byte order, and answers what was there.
+    pub fn fetch_add(&self, offset: u64, add: u64) -> Option<u64> {
+        let word = self.word(offset).filter(|_| self.writable)?;
+        Some(word.fetch_add(add, Ordering::AcqRel))
     }
 }
 
@@ -243,9 +293,45 @@ mod tests {
 
     #[test]
     fn read_only_stays_read_only() {
-        let mapping = Mapping::new(sealed("test", 4096).unwrap(), 0, 4096, false).unwrap();
-        assert!(!mapping.write(0, &[1]) && !mapping.store(0, 1));
+        let file = sealed("test", 4096).unwrap();
+        let mapping = Mapping::new(&file, 0, 4096, false).unwrap();
+        let other = Mapping::new(&file, 0, 4096, true).unwrap();
+        assert!(other.write(64, &[1; 64]));
+        assert!(!mapping.write(0, &[1]) && !mapping.store(0, 1) && !mapping.store32(0, 1));
+        assert!(!Mapping::copy(&other, 64, &mapping, 0, 64));
+        assert_eq!(mapping.compare_swap(0, 0, 1), None);
+        assert_eq!(mapping.fetch_add(0, 1), None);
         assert_eq!(mapping.load(0), Some(0));
+        assert!(Mapping::copy(&mapping, 64, &other, 0, 64));
+        assert_eq!(mapping.load32(60), Some(0x0101_0101));
+    }
+
+    #[test]
+    fn copies_may_overlap() {
+        let mapping = Mapping::new(sealed("test", 4096).unwrap(), 0, 4096, true).unwrap();
+        let bytes: Vec<u8> = (0..100).collect();
+        for (from, to) in [(0, 10), (10, 0), (50, 50)] {
+            assert!(mapping.write(from, &bytes));
+            assert!(Mapping::copy(&mapping, from, &mapping, to, 100));
+            let mut read = [0; 100];
+            assert!(mapping.read(to, &mut read) && read[..] == bytes);
+        }
+        assert!(!Mapping::copy(&mapping, 4000, &mapping, 0, 97));
+        assert!(!Mapping::copy(&mapping, 0, &mapping, 4000, 97));
+    }
+
+    #[test]
+    fn atomics() {
+        let mapping = Mapping::new(sealed("test", 4096).unwrap(), 0, 4096, true).unwrap();
+        assert_eq!(mapping.fetch_add(8, 7), Some(0));
+        assert_eq!(mapping.fetch_add(8, u64::MAX), Some(7));
+        assert_eq!(mapping.compare_swap(8, 7, 1), Some(6));
+        assert_eq!(mapping.compare_swap(8, 6, 1), Some(6));
+        assert_eq!(mapping.fetch_add(8, 0), Some(1));
+        assert_eq!(mapping.fetch_add(4, 0), None);
+        assert_eq!(mapping.compare_swap(4096, 0, 0), None);
+        assert!(mapping.store32(4, 5) && mapping.load(0) == Some(5 << 32));
+        assert!(!mapping.store32(2, 5) && mapping.load32(4096).is_none());
     }
 
     #[test]

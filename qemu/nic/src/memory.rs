@@ -2,19 +2,29 @@
 
 //! A guest's memory: the ranges that its client has offered, and the one way to reach their bytes.
 //!
-//! Every address is the guest's own and is judged before use: [`Memory::hold`] answers with a [`Held`]
-//! for bytes that all lie in one range with the rights asked for. A range is not unmapped before
-//! nothing of it is held.
+//! Every address is the guest's own and is judged before use: [`Memory::pin`] answers with a [`Pinned`]
+//! for bytes that all lie in one range with the rights asked for. An object of the guest's keeps that as
+//! long as it lives, so an access takes no lock and counts nothing.
+//!
+//! A range that is given back is revoked: each later access to what is pinned of it fails. That is done by
+//! whoever owns the engine (`device.rs`), and the engine reaches memory only then, so no access of it is
+//! underway afterwards. The guest's own thread is the one that gives ranges back.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::mapping::{Mapping, Unfit};
 use crate::protocol::{Range, MAX_RANGES};
 
 /// The most bytes of all ranges of a guest together: address space of this process.
 pub const MAX_BYTES: u64 = 1 << 40;
+
+/// The most pieces of what a guest's objects have pinned: memory of this process.
+pub(crate) const MAX_PIECES: u64 = 1 << 22;
 
 /// Why a range is not taken, or not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,34 +73,66 @@ pub enum Access {
     Write,
 }
 
-#[derive(Debug)]
-struct Region {
-    size: u64,
-    /// None: the range came without a file.
-    mapping: Option<Mapping>,
-    /// How many [`Held`] there are.
-    held: Mutex<usize>,
-    idle: Condvar,
+/// What is mapped of a guest's, given back or not: objects may pin ranges that were given back.
+#[derive(Debug, Default)]
+struct Usage {
+    ranges: AtomicU64,
+    bytes: AtomicU64,
+    pieces: AtomicU64,
 }
 
-impl Region {
-    fn wait_idle(&self) {
-        let mut held = lock(&self.held);
-        while *held > 0 {
-            held = self.idle.wait(held).unwrap_or_else(PoisonError::into_inner);
-        }
+/// So many pieces, counted as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    usage: Arc<Usage>,
+    pieces: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.usage.pieces.fetch_sub(self.pieces, Ordering::Relaxed);
     }
 }
 
-/// What a panicked thread has left is whole: every change under these locks is one assignment or one call.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The mapping of a range, which lives as long as the range is there or anything of it is pinned.
+#[derive(Debug)]
+struct Mapped {
+    mapping: Mapping,
+    /// The range was given back.
+    revoked: AtomicBool,
+    usage: Arc<Usage>,
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.usage.ranges.fetch_sub(1, Ordering::Relaxed);
+        self.usage
+            .bytes
+            .fetch_sub(self.mapping.len(), Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    size: u64,
+    /// None: the range came without a file.
+    mapped: Option<Arc<Mapped>>,
+}
+
+impl Entry {
+    fn revoke(&self) {
+        if let Some(mapped) = &self.mapped {
+            // The engine's lock orders this with the engine's accesses.
+            mapped.revoked.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The ranges of a guest, by their first addresses. They do not overlap.
 #[derive(Debug, Default)]
 pub struct Memory {
-    regions: Mutex<BTreeMap<u64, Arc<Region>>>,
+    entries: Mutex<BTreeMap<u64, Entry>>,
+    usage: Arc<Usage>,
 }
 
 impl Memory {
@@ -107,114 +149,127 @@ impl Memory {
         writable: bool,
     ) -> Result<(), Refused> {
         let last = last(range).ok_or(Refused::Wraps)?;
-        let mut regions = lock(&self.regions);
+        let mut entries = self.entries.lock();
         // The only range that can reach into this one is the last that begins before its end.
-        let before = regions.range(..=last).next_back();
-        if before.is_some_and(|(&start, region)| {
-            start.saturating_add(region.size.saturating_sub(1)) >= range.address
+        let before = entries.range(..=last).next_back();
+        if before.is_some_and(|(&start, entry)| {
+            start.saturating_add(entry.size.saturating_sub(1)) >= range.address
         }) {
             return Err(Refused::Overlaps);
         }
-        if regions.len() >= MAX_RANGES {
+        if entries.len() >= MAX_RANGES {
             return Err(Refused::TooMany);
         }
-        let mapping = match file {
+        let mapped = match file {
             None => None,
-            Some(file) => {
-                let mapped = regions
-                    .values()
-                    .filter_map(|region| region.mapping.as_ref());
-                let bytes =
-                    mapped.fold(range.size, |sum, mapping| sum.saturating_add(mapping.len()));
-                if bytes > MAX_BYTES {
-                    return Err(Refused::TooMany);
-                }
-                Some(Mapping::new(file, offset, range.size, writable).map_err(Refused::File)?)
-            }
+            Some(file) => Some(self.mapped(file, offset, range.size, writable)?),
         };
-        let region = Region {
-            size: range.size,
-            mapping,
-            held: Mutex::default(),
-            idle: Condvar::new(),
-        };
-        regions.insert(range.address, Arc::new(region));
+        let size = range.size;
+        entries.insert(range.address, Entry { size, mapped });
         Ok(())
     }
 
-    /// Gives a range back, as it was taken; returns when nothing of it is held.
-    ///
-    /// The caller must hold nothing of it itself.
+    /// Maps a file. Only the guest's own thread does, so that nobody adds to the usage meanwhile.
+    fn mapped(
+        &self,
+        file: OwnedFd,
+        offset: u64,
+        size: u64,
+        writable: bool,
+    ) -> Result<Arc<Mapped>, Refused> {
+        let ranges = self.usage.ranges.load(Ordering::Relaxed);
+        let bytes = self.usage.bytes.load(Ordering::Relaxed);
+        if ranges >= MAX_RANGES as u64 || bytes.saturating_add(size) > MAX_BYTES {
+            return Err(Refused::TooMany);
+        }
+        let mapping = Mapping::new(file, offset, size, writable).map_err(Refused::File)?;
+        self.usage.ranges.fetch_add(1, Ordering::Relaxed);
+        self.usage.bytes.fetch_add(mapping.len(), Ordering::Relaxed);
+        Ok(Arc::new(Mapped {
+            mapping,
+            revoked: AtomicBool::new(false),
+            usage: Arc::clone(&self.usage),
+        }))
+    }
+
+    /// Gives a range back, as it was taken. The caller owns the engine.
     ///
     /// # Errors
     ///
     /// There is no range of this address and size.
     pub fn unmap(&self, range: Range) -> Result<(), Refused> {
-        let region = {
-            let mut regions = lock(&self.regions);
-            match regions.get(&range.address) {
-                Some(region) if region.size == range.size => regions.remove(&range.address),
-                _ => None,
-            }
-        };
-        // From here on nobody can hold more of it.
-        region.ok_or(Refused::Unknown)?.wait_idle();
+        let mut entries = self.entries.lock();
+        let entry = entries.get(&range.address);
+        let entry = entry.filter(|entry| entry.size == range.size);
+        entry.ok_or(Refused::Unknown)?.revoke();
+        entries.remove(&range.address);
         Ok(())
     }
 
-    /// Gives all ranges back; returns when nothing is held.
+    /// Gives all ranges back. The caller owns the engine.
     pub fn clear(&self) {
-        let regions = std::mem::take(&mut *lock(&self.regions));
-        regions.values().for_each(|region| region.wait_idle());
+        let entries = std::mem::take(&mut *self.entries.lock());
+        entries.values().for_each(Entry::revoke);
     }
 
-    /// Returns when there was a moment for each range at which nothing of it was held.
-    pub fn quiesce(&self) {
-        let regions: Vec<_> = lock(&self.regions).values().cloned().collect();
-        regions.iter().for_each(|region| region.wait_idle());
+    /// Counts pieces of what an object pins; none if they are too many.
+    pub(crate) fn charge(&self, pieces: u64) -> Option<Charge> {
+        let usage = Arc::clone(&self.usage);
+        let before = usage.pieces.fetch_add(pieces, Ordering::Relaxed);
+        let charge = Charge { usage, pieces };
+        (before.saturating_add(pieces) <= MAX_PIECES).then_some(charge)
     }
 
-    /// Ranges, and bytes that can be reached.
+    /// Ranges that there are, and bytes that are mapped.
     pub fn count(&self) -> (usize, u64) {
-        let regions = lock(&self.regions);
-        let mapped = regions
-            .values()
-            .filter_map(|region| region.mapping.as_ref());
-        (
-            regions.len(),
-            mapped.fold(0, |sum, mapping| sum.saturating_add(mapping.len())),
-        )
+        let ranges = self.entries.lock().len();
+        (ranges, self.usage.bytes.load(Ordering::Relaxed))
     }
 
-    /// Holds bytes of the guest's, so that they stay mapped.
+    /// Pins bytes of the guest's.
     ///
     /// # Errors
     ///
     /// Not all of them can be reached in this way.
-    pub fn hold(&self, address: u64, length: u64, access: Access) -> Result<Held, Fault> {
-        let regions = lock(&self.regions);
-        let (start, region) = regions
+    pub fn pin(&self, address: u64, length: u64, access: Access) -> Result<Pinned, Fault> {
+        self.pin_between(address, (length, length), access)
+    }
+
+    /// Pins bytes of the guest's from `address` on, which are read or written: as many of `most` as there are in one
+    /// range.
+    ///
+    /// # Errors
+    ///
+    /// Not even the first can be reached.
+    #[inline]
+    pub(crate) fn pin_some(&self, address: u64, most: u64) -> Result<Pinned, Fault> {
+        self.pin_between(address, (1, most), Access::Read)
+    }
+
+    fn pin_between(
+        &self,
+        address: u64,
+        (least, most): (u64, u64),
+        access: Access,
+    ) -> Result<Pinned, Fault> {
+        let entries = self.entries.lock();
+        let (start, entry) = entries
             .range(..=address)
             .next_back()
             .ok_or(Fault::NotMapped)?;
         let offset = address.checked_sub(*start).ok_or(Fault::NotMapped)?;
-        let end = offset.checked_add(length).ok_or(Fault::NotMapped)?;
-        if offset >= region.size || end > region.size {
+        let left = entry.size.checked_sub(offset).ok_or(Fault::NotMapped)?;
+        if left < least.max(1) {
             return Err(Fault::NotMapped);
         }
-        let mapping = region.mapping.as_ref().ok_or(Fault::NoFile)?;
-        if access == Access::Write && !mapping.writable() {
+        let mapped = entry.mapped.as_ref().ok_or(Fault::NoFile)?;
+        if access == Access::Write && !mapped.mapping.writable() {
             return Err(Fault::ReadOnly);
         }
-        {
-            let mut held = lock(&region.held);
-            *held = held.saturating_add(1);
-        }
-        Ok(Held {
-            region: Arc::clone(region),
+        Ok(Pinned {
+            mapped: Arc::clone(mapped),
             offset,
-            length,
-            access,
+            length: most.min(left),
         })
     }
 }
@@ -224,56 +279,67 @@ fn last(range: Range) -> Option<u64> {
     range.address.checked_add(range.size.checked_sub(1)?)
 }
 
-/// Bytes of a guest's memory. They stay mapped as long as this lives, so it lives no longer than one piece of work.
-#[derive(Debug)]
-pub struct Held {
-    region: Arc<Region>,
+/// Bytes of a guest's memory, which stay mapped as long as this lives.
+#[derive(Clone, Debug)]
+pub struct Pinned {
+    mapped: Arc<Mapped>,
     offset: u64,
     length: u64,
-    access: Access,
 }
 
-impl Held {
-    /// Where bytes of these are in the mapping.
-    fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {
-        if at.checked_add(length)? > self.length {
-            return None;
-        }
-        Some((self.region.mapping.as_ref()?, self.offset.checked_add(at)?))
+impl Pinned {
+    /// Bytes.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        self.length
     }
 
-    /// Copies bytes out; false, and none copied, unless all of them are held.
+    /// Adds bytes that follow these in the same range; false if they do not.
+    pub(crate) fn extend(&mut self, next: &Pinned) -> bool {
+        let follows = Arc::ptr_eq(&self.mapped, &next.mapped)
+            && self.offset.checked_add(self.length) == Some(next.offset);
+        if follows {
+            self.length = self.length.saturating_add(next.length);
+        }
+        follows
+    }
+
+    /// These without the first `offset` bytes; none if there are no others.
+    pub(crate) fn without(&self, offset: u64) -> Option<Pinned> {
+        let length = self.length.checked_sub(offset)?;
+        Some(Pinned {
+            mapped: Arc::clone(&self.mapped),
+            offset: self.offset.checked_add(offset)?,
+            length: (length != 0).then_some(length)?,
+        })
+    }
+
+    /// The mapping, and where bytes of these are in it; none if they are not all pinned, or were revoked.
+    #[inline]
+    pub(crate) fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {
+        if at.checked_add(length)? > self.length || self.mapped.revoked.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some((&self.mapped.mapping, self.offset.checked_add(at)?))
+    }
+
+    /// Copies bytes out; false, and none copied, unless all of them can be reached.
     #[must_use]
     pub fn read(&self, at: u64, into: &mut [u8]) -> bool {
         let place = self.place(at, into.len() as u64);
         place.is_some_and(|(mapping, offset)| mapping.read(offset, into))
     }
 
-    /// Copies bytes in; false, and none copied, unless all of them are held for writing.
+    /// Copies bytes in; false, and none copied, unless all of them can be reached and the range is writable.
     #[must_use]
     pub fn write(&self, at: u64, from: &[u8]) -> bool {
-        let place = self
-            .place(at, from.len() as u64)
-            .filter(|_| self.access == Access::Write);
+        let place = self.place(at, from.len() as u64);
         place.is_some_and(|(mapping, offset)| mapping.write(offset, from))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut held = lock(&self.region.held);
-        *held = held.saturating_sub(1);
-        if *held == 0 {
-            self.region.idle.notify_all();
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -333,9 +399,9 @@ mod tests {
             memory.map(range(u64::MAX, 1), None, 0, true),
             Err(Refused::Overlaps)
         );
-        assert!(memory.hold(u64::MAX, 1, Access::Write).is_ok());
+        assert!(memory.pin(u64::MAX, 1, Access::Write).is_ok());
         assert_eq!(
-            memory.hold(u64::MAX, 2, Access::Read).unwrap_err(),
+            memory.pin(u64::MAX, 2, Access::Read).unwrap_err(),
             Fault::NotMapped
         );
     }
@@ -361,56 +427,65 @@ mod tests {
         memory.map(range(P, P), None, 0, true).unwrap();
         memory.map(range(2 * P, P), file(2), P, true).unwrap();
         assert_eq!(
-            memory.hold(0, 8, Access::Write).unwrap_err(),
+            memory.pin(0, 8, Access::Write).unwrap_err(),
             Fault::ReadOnly
         );
-        assert!(!memory.hold(0, 8, Access::Read).unwrap().write(0, &[1]));
-        assert_eq!(memory.hold(P, 8, Access::Read).unwrap_err(), Fault::NoFile);
+        assert!(!memory.pin(0, 8, Access::Read).unwrap().write(0, &[1]));
+        assert_eq!(memory.pin(P, 8, Access::Read).unwrap_err(), Fault::NoFile);
         // Not even bytes of neighbouring ranges are one piece.
         assert_eq!(
-            memory.hold(2 * P - 1, 2, Access::Read).unwrap_err(),
+            memory.pin(2 * P - 1, 2, Access::Read).unwrap_err(),
             Fault::NotMapped
         );
-        let held = memory.hold(2 * P + 8, 8, Access::Write).unwrap();
-        assert!(held.write(0, &[7; 8]) && !held.write(1, &[7; 8]) && !held.write(u64::MAX, &[7]));
-        let read = memory.hold(2 * P + 8, 8, Access::Read).unwrap();
-        assert!(!read.write(0, &[7]));
+        let pinned = memory.pin(2 * P + 8, 8, Access::Write).unwrap();
+        assert!(pinned.write(0, &[7; 8]));
+        assert!(!pinned.write(1, &[7; 8]) && !pinned.write(u64::MAX, &[7]));
     }
 
     #[test]
-    fn unmapping_waits() {
-        let memory = Arc::new(Memory::default());
+    fn what_is_pinned_is_revoked() {
+        let memory = Memory::default();
         memory.map(range(0, P), file(1), 0, true).unwrap();
-        let held = memory.hold(0, P, Access::Write).unwrap();
-        let gone = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let (memory, gone) = (Arc::clone(&memory), Arc::clone(&gone));
-            move || {
-                memory.unmap(range(0, P)).unwrap();
-                gone.store(true, Ordering::SeqCst);
-            }
-        });
-        while memory.count().0 > 0 {
-            std::thread::yield_now();
-        }
-        // The range is out of the table, and nobody gets it any more; who has it can go on.
+        let pinned = memory.pin(0, P, Access::Write).unwrap();
+        assert!(pinned.write(0, &[1; 4096]));
+        memory.unmap(range(0, P)).unwrap();
+        assert!(!pinned.write(0, &[1]) && !pinned.read(0, &mut [0]));
+        // The same file at the same address is another range.
+        memory.map(range(0, P), file(1), 0, true).unwrap();
+        assert!(!pinned.read(0, &mut [0]));
         assert_eq!(
-            memory.hold(0, 1, Access::Read).unwrap_err(),
-            Fault::NotMapped
+            memory.count(),
+            (1, 2 * P),
+            "it is mapped as long as it is pinned"
         );
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!gone.load(Ordering::SeqCst));
-        assert!(held.write(0, &[1; 4096]));
-        drop(held);
-        thread.join().unwrap();
-        assert!(gone.load(Ordering::SeqCst));
+        drop(pinned);
+        assert_eq!(memory.count(), (1, P));
+    }
+
+    #[test]
+    fn what_is_revoked_counts() {
+        let memory = Memory::default();
+        let pinned: Vec<_> = (0..MAX_RANGES)
+            .map(|_| {
+                memory.map(range(0, P), file(1), 0, true).unwrap();
+                let pinned = memory.pin(0, 1, Access::Read).unwrap();
+                memory.unmap(range(0, P)).unwrap();
+                pinned
+            })
+            .collect();
+        assert_eq!(
+            memory.map(range(0, P), file(1), 0, true),
+            Err(Refused::TooMany)
+        );
+        drop(pinned);
+        assert_eq!(memory.map(range(0, P), file(1), 0, true), Ok(()));
     }
 
     #[derive(Clone, Debug)]
     enum Step {
         Map(u64, u64, bool, bool),
         Unmap(u64, u64),
-        Hold(u64, u64, bool),
+        Pin(u64, u64, bool),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -418,7 +493,7 @@ mod tests {
             (0u64..24, 0u64..6, any::<bool>(), any::<bool>())
                 .prop_map(|(a, n, f, w)| Step::Map(a, n, f, w)),
             (0u64..24, 0u64..6).prop_map(|(a, n)| Step::Unmap(a, n)),
-            (0u64..24 * P, 0u64..3 * P, any::<bool>()).prop_map(|(a, n, w)| Step::Hold(a, n, w)),
+            (0u64..24 * P, 0u64..3 * P, any::<bool>()).prop_map(|(a, n, w)| Step::Pin(a, n, w)),
         ];
         prop::collection::vec(step, 0..60)
     }
@@ -451,7 +526,7 @@ mod tests {
                             pages[first as usize..(first + count) as usize].fill(None);
                         }
                     }
-                    Step::Hold(address, length, write) => {
+                    Step::Pin(address, length, write) => {
                         let access = if write { Access::Write } else { Access::Read };
                         let last = (address + length.max(1) - 1) / P;
                         let one = pages[(address / P) as usize].filter(|page| last < page.0 + page.1);
@@ -461,7 +536,7 @@ mod tests {
                             Some((_, _, _, false)) if write => Some(Fault::ReadOnly),
                             _ => None,
                         };
-                        prop_assert_eq!(memory.hold(address, length, access).err(), expected);
+                        prop_assert_eq!(memory.pin(address, length, access).err(), expected);
                     }
                 }
             }

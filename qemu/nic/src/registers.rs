@@ -3,54 +3,32 @@
 //! The registers in BAR0, as Documentation/nic.md of the driver specifies them. Nothing here does I/O.
 
 use crate::config::VECTORS;
-use crate::doorbells;
+use crate::interface::{check, feature, register, status, MAGIC_VALUE, VERSION_VALUE};
 
-/// "FRUL", as bytes in memory.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRUL");
+/// What the device can do.
+const FEATURES: u32 = feature::CHECK | feature::RAISE | feature::COMMANDS;
 
-/// The version of the registers.
-pub const VERSION: u32 = 1;
-
-/// What the device can do: the memory check, and vectors raised by request.
-pub const FEATURES: u32 = FEATURE_CHECK | FEATURE_RAISE;
-const FEATURE_CHECK: u32 = 1 << 0;
-const FEATURE_RAISE: u32 = 1 << 1;
-
-const STATUS_READY: u32 = 1 << 0;
-const STATUS_CHECKED: u32 = 1 << 1;
-
-/// Offsets.
-pub mod offset {
-    #![allow(missing_docs)] // nic.md describes each.
-
-    pub const MAGIC: u64 = 0x00;
-    pub const VERSION: u64 = 0x04;
-    pub const FEATURES: u64 = 0x08;
-    pub const STATUS: u64 = 0x0c;
-    pub const RESET: u64 = 0x10;
-    pub const VECTORS: u64 = 0x14;
-    pub const DOORBELL_AREAS: u64 = 0x18;
-    pub const DOORBELL_STRIDE: u64 = 0x1c;
-    pub const CHECK_ADDRESS: u64 = 0x20;
-    pub const CHECK_NONCE: u64 = 0x28;
-    pub const CHECK: u64 = 0x30;
-    pub const RAISE: u64 = 0x34;
-}
+/// The second halves of registers of 8 bytes.
+const CHECK_ADDRESS_HIGH: usize = register::CHECK_ADDRESS + 4;
+/// See [`CHECK_ADDRESS_HIGH`].
+const CHECK_NONCE_HIGH: usize = register::CHECK_NONCE + 4;
+/// See [`CHECK_ADDRESS_HIGH`].
+const COMMAND_ADDRESS_HIGH: usize = register::COMMAND_ADDRESS + 4;
 
 /// What came of the memory check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checked {
     /// It has not run since the reset.
     #[default]
-    Never = 0,
+    Never = check::NEVER as isize,
     /// The device sees the memory that the driver sees.
-    Shared = 1,
+    Shared = check::SHARED as isize,
     /// The device sees other bytes than the driver has written.
-    Differs = 2,
+    Differs = check::DIFFERS as isize,
     /// The device cannot write the address.
-    NoMemory = 3,
+    NoMemory = check::NO_MEMORY as isize,
     /// The function is no bus master.
-    NoMaster = 4,
+    NoMaster = check::NO_MASTER as isize,
 }
 
 /// What a write to a register asks for.
@@ -69,17 +47,48 @@ pub enum Action {
     },
     /// A vector is to be raised.
     Raise(u32),
+    /// A command is to be executed.
+    Command {
+        /// The guest's address of the command area.
+        address: u64,
+        /// The command's tag, which is not 0.
+        tag: u32,
+    },
+    /// A context is to be served.
+    Kick(u32),
 }
 
 /// What the registers keep.
 #[derive(Clone, Debug, Default)]
 pub struct Registers {
-    address: u64,
+    mac: [u8; 6],
+    check_address: u64,
     nonce: u64,
     checked: Checked,
+    command_address: u64,
+    /// The tag of the command that was answered last.
+    answered: u32,
 }
 
 impl Registers {
+    /// As after a reset, of the function that belongs to the network device of this address; all zeroes: to none.
+    pub fn new(mac: [u8; 6]) -> Self {
+        Self {
+            mac,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the last memory check found the memory shared.
+    pub fn is_checked(&self) -> bool {
+        self.checked == Checked::Shared
+    }
+
+    /// Keeps the tag of the command that was answered.
+    pub fn set_answered(&mut self, tag: u32) {
+        self.answered = tag;
+    }
+
     /// Keeps what came of the memory check.
     pub fn set_checked(&mut self, checked: Checked) {
         self.checked = checked;
@@ -98,20 +107,25 @@ impl Registers {
 
     fn word(&self, at: u64) -> u32 {
         let low = |value: u64| (value & u64::from(u32::MAX)) as u32;
-        match at {
-            offset::MAGIC => MAGIC,
-            offset::VERSION => VERSION,
-            offset::FEATURES => FEATURES,
-            offset::STATUS if self.checked == Checked::Shared => STATUS_READY | STATUS_CHECKED,
-            offset::STATUS => STATUS_READY,
-            offset::VECTORS => u32::from(VECTORS),
-            offset::DOORBELL_AREAS => doorbells::AREAS,
-            offset::DOORBELL_STRIDE => doorbells::STRIDE,
-            0x20 => low(self.address),
-            0x24 => low(self.address >> 32),
-            0x28 => low(self.nonce),
-            0x2c => low(self.nonce >> 32),
-            offset::CHECK => self.checked as u32,
+        let high = |value: u64| low(value.wrapping_shr(32));
+        let [a, b, c, d, e, f] = self.mac;
+        match usize::try_from(at).unwrap_or(usize::MAX) {
+            register::MAGIC => MAGIC_VALUE,
+            register::VERSION => VERSION_VALUE,
+            register::FEATURES => FEATURES,
+            register::STATUS if self.is_checked() => status::READY | status::CHECKED,
+            register::STATUS => status::READY,
+            register::VECTORS => u32::from(VECTORS),
+            register::MAC_LOW => u32::from_le_bytes([a, b, c, d]),
+            register::MAC_HIGH => u32::from_le_bytes([e, f, 0, 0]),
+            register::CHECK_ADDRESS => low(self.check_address),
+            CHECK_ADDRESS_HIGH => high(self.check_address),
+            register::CHECK_NONCE => low(self.nonce),
+            CHECK_NONCE_HIGH => high(self.nonce),
+            register::CHECK => self.checked as u32,
+            register::COMMAND_ADDRESS => low(self.command_address),
+            COMMAND_ADDRESS_HIGH => high(self.command_address),
+            register::COMMAND => self.answered,
             _ => 0,
         }
     }
@@ -133,17 +147,24 @@ impl Registers {
     }
 
     fn write_word(&mut self, at: u64, value: u32) -> Action {
-        match at {
-            offset::RESET if value == 1 => return Action::Reset,
-            0x20 => set_low(&mut self.address, value),
-            0x24 => set_high(&mut self.address, value),
-            0x28 => set_low(&mut self.nonce, value),
-            0x2c => set_high(&mut self.nonce, value),
-            offset::CHECK => {
-                let (address, nonce) = (self.address, self.nonce);
+        match usize::try_from(at).unwrap_or(usize::MAX) {
+            register::RESET if value == 1 => return Action::Reset,
+            register::CHECK_ADDRESS => set_low(&mut self.check_address, value),
+            CHECK_ADDRESS_HIGH => set_high(&mut self.check_address, value),
+            register::CHECK_NONCE => set_low(&mut self.nonce, value),
+            CHECK_NONCE_HIGH => set_high(&mut self.nonce, value),
+            register::CHECK => {
+                let (address, nonce) = (self.check_address, self.nonce);
                 return Action::Check { address, nonce };
             }
-            offset::RAISE => return Action::Raise(value),
+            register::RAISE => return Action::Raise(value),
+            register::COMMAND_ADDRESS => set_low(&mut self.command_address, value),
+            COMMAND_ADDRESS_HIGH => set_high(&mut self.command_address, value),
+            register::COMMAND if value != 0 => {
+                let (address, tag) = (self.command_address, value);
+                return Action::Command { address, tag };
+            }
+            register::KICK => return Action::Kick(value),
             _ => (),
         }
         Action::None
@@ -166,10 +187,11 @@ fn set_high(word: &mut u64, value: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interface::register::*;
 
-    fn word(registers: &Registers, at: u64) -> u32 {
+    fn word(registers: &Registers, at: usize) -> u32 {
         let mut bytes = [0; 4];
-        registers.read(at, &mut bytes);
+        registers.read(at as u64, &mut bytes);
         u32::from_le_bytes(bytes)
     }
 
@@ -178,12 +200,11 @@ mod tests {
         let registers = Registers::default();
         let mut bytes = [0; 8];
         registers.read(0, &mut bytes);
-        assert_eq!(&bytes, b"FRUL\x01\0\0\0");
-        assert_eq!(word(&registers, offset::STATUS), 1);
-        assert_eq!(
-            word(&registers, offset::DOORBELL_AREAS) * word(&registers, offset::DOORBELL_STRIDE),
-            1 << 20
-        );
+        assert_eq!(&bytes, b"FRUL\x02\0\0\0");
+        assert_eq!(word(&registers, STATUS), 1);
+        let registers = Registers::new([0x52, 0x54, 0, 1, 2, 0xff]);
+        assert_eq!(word(&registers, MAC_LOW), 0x0100_5452);
+        assert_eq!(word(&registers, MAC_HIGH), 0xff02);
         for at in (0x38..4096).step_by(4) {
             assert_eq!(word(&registers, at), 0);
         }
@@ -197,9 +218,9 @@ mod tests {
             registers.read(at, &mut bytes);
             assert!(bytes.iter().all(|byte| *byte == 0xff));
         }
-        assert_eq!(registers.write(offset::RESET, &[1]), Action::None);
-        assert_eq!(registers.write(offset::RESET, &[1, 0, 0, 0]), Action::Reset);
-        assert_eq!(registers.write(offset::RESET, &[2, 0, 0, 0]), Action::None);
+        assert_eq!(registers.write(RESET as u64, &[1]), Action::None);
+        assert_eq!(registers.write(RESET as u64, &[1, 0, 0, 0]), Action::Reset);
+        assert_eq!(registers.write(RESET as u64, &[2, 0, 0, 0]), Action::None);
     }
 
     #[test]
@@ -218,13 +239,13 @@ mod tests {
             address: 0x2_0000_1000,
             nonce: 0x1122_3344_5566_7788,
         };
-        assert_eq!(registers.write(offset::CHECK, &[1, 0, 0, 0]), action);
+        assert_eq!(registers.write(CHECK as u64, &[1, 0, 0, 0]), action);
         assert_eq!(
-            registers.write(offset::RAISE, &[3, 0, 0, 0]),
+            registers.write(RAISE as u64, &[3, 0, 0, 0]),
             Action::Raise(3)
         );
         registers.set_checked(Checked::Shared);
-        assert_eq!(word(&registers, offset::STATUS), 3);
-        assert_eq!(word(&registers, offset::CHECK), 1);
+        assert_eq!(word(&registers, STATUS), 3);
+        assert_eq!(word(&registers, CHECK), 1);
     }
 }

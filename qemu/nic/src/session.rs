@@ -11,15 +11,6 @@ use crate::adapter::{Adapter, IRQS, REGIONS};
 use crate::framing::{Framing, Message};
 use crate::protocol::{refusal, reply, words, Broken, Request, CAPABILITIES};
 
-/// What goes back to the client.
-#[derive(Debug)]
-pub struct Reply {
-    /// The message.
-    pub bytes: Vec<u8>,
-    /// The file that goes with it.
-    pub file: Option<OwnedFd>,
-}
-
 /// A connection.
 #[derive(Debug, Default)]
 pub struct Session {
@@ -28,8 +19,8 @@ pub struct Session {
     begun: bool,
 }
 
-/// The body of an answer, and its file.
-type Answer = Result<(Vec<u8>, Option<OwnedFd>), Errno>;
+/// The body of an answer.
+type Answer = Result<Vec<u8>, Errno>;
 
 impl Session {
     /// How many bytes may be pushed at most.
@@ -52,7 +43,7 @@ impl Session {
         adapter: &mut Adapter,
         bytes: &[u8],
         files: Vec<OwnedFd>,
-    ) -> Result<Option<Reply>, Broken> {
+    ) -> Result<Option<Vec<u8>>, Broken> {
         let Some(message) = self.framing.push(bytes, files)? else {
             return Ok(None);
         };
@@ -67,7 +58,7 @@ impl Session {
                     return Err(Broken::Version);
                 }
                 self.begun = true;
-                Ok((version(minor.min(1)), None))
+                Ok(version(minor.min(1)))
             }
             _ if !self.begun => return Err(Broken::Version),
             Ok(request) => perform(adapter, request, files),
@@ -77,14 +68,8 @@ impl Session {
             return Ok(None);
         }
         Ok(Some(match answer {
-            Ok((body, file)) => Reply {
-                bytes: reply(&header, &body),
-                file,
-            },
-            Err(errno) => Reply {
-                bytes: refusal(&header, errno),
-                file: None,
-            },
+            Ok(body) => reply(&header, &body),
+            Err(errno) => refusal(&header, errno),
         }))
     }
 }
@@ -107,7 +92,7 @@ fn perform(adapter: &mut Adapter, request: Request<'_>, mut files: Vec<OwnedFd>)
     if files.len() > most {
         return Err(Errno::INVAL);
     }
-    const NOTHING: Answer = Ok((Vec::new(), None));
+    const NOTHING: Answer = Ok(Vec::new());
     match request {
         // The client has begun already.
         Request::Version { .. } => Err(Errno::INVAL),
@@ -120,31 +105,31 @@ fn perform(adapter: &mut Adapter, request: Request<'_>, mut files: Vec<OwnedFd>)
             NOTHING
         }
         Request::DmaUnmap { range } => {
-            adapter.memory().unmap(range).map_err(|_| Errno::NOENT)?;
+            adapter.unmap(range)?;
             let mut body = words(&[24, 0]);
             body.extend(range.address.to_ne_bytes());
             body.extend(range.size.to_ne_bytes());
-            Ok((body, None))
+            Ok(body)
         }
         Request::DmaUnmapAll => {
-            adapter.memory().clear();
-            Ok((words(&[24, 2, 0, 0, 0, 0]), None))
+            adapter.unmap_all();
+            Ok(words(&[24, 2, 0, 0, 0, 0]))
         }
         Request::GetInfo => {
             const RESET: u32 = 1 << 0;
             const PCI: u32 = 1 << 1;
-            Ok((words(&[16, RESET | PCI, REGIONS, IRQS]), None))
+            Ok(words(&[16, RESET | PCI, REGIONS, IRQS]))
         }
         Request::GetRegionInfo { index } => {
-            let (flags, size, file) = adapter.region_info(index)?;
+            let (flags, size) = adapter.region_info(index)?;
             let mut body = words(&[32, flags, index, 0]);
             body.extend(size.to_ne_bytes());
             body.extend(0u64.to_ne_bytes());
-            Ok((body, file))
+            Ok(body)
         }
         Request::GetIrqInfo { index } => {
             let (flags, count) = adapter.irq_info(index)?;
-            Ok((words(&[16, flags, index, count]), None))
+            Ok(words(&[16, flags, index, count]))
         }
         Request::SetIrqs {
             index,
@@ -167,7 +152,7 @@ fn perform(adapter: &mut Adapter, request: Request<'_>, mut files: Vec<OwnedFd>)
             adapter.read(region, offset, &mut data)?;
             let mut body = access(region, offset, count);
             body.append(&mut data);
-            Ok((body, None))
+            Ok(body)
         }
         Request::RegionWrite {
             region,
@@ -175,7 +160,7 @@ fn perform(adapter: &mut Adapter, request: Request<'_>, mut files: Vec<OwnedFd>)
             data,
         } => {
             adapter.write(region, offset, data)?;
-            Ok((access(region, offset, data.len()), None))
+            Ok(access(region, offset, data.len()))
         }
         Request::Reset => {
             adapter.reset();

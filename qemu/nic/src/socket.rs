@@ -2,7 +2,7 @@
 
 //! The socket of a guest: who listens, and what is read and written.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -10,14 +10,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
 };
 
 use crate::adapter::Adapter;
 use crate::protocol::{Broken, MAX_FILES};
-use crate::session::{Reply, Session};
+use crate::session::Session;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16384;
@@ -101,6 +101,7 @@ pub fn connection(stream: impl AsFd, adapter: &mut Adapter) -> Result<(), End> {
     let mut session = Session::default();
     let mut buffer = vec![0; PIECE];
     loop {
+        wait(stream.as_fd(), adapter)?;
         let wanted = session.wanted().min(PIECE);
         let (count, files) = receive(stream.as_fd(), buffer.get_mut(..wanted).unwrap_or_default())?;
         if count == 0 {
@@ -111,7 +112,29 @@ pub fn connection(stream: impl AsFd, adapter: &mut Adapter) -> Result<(), End> {
         }
         let bytes = buffer.get(..count).unwrap_or_default();
         if let Some(reply) = session.push(adapter, bytes, files).map_err(End::Broken)? {
-            send(stream.as_fd(), reply).map_err(End::Socket)?;
+            send(stream.as_fd(), &reply).map_err(End::Socket)?;
+        }
+    }
+}
+
+/// Waits until there is something to read, and raises vectors meanwhile.
+fn wait(stream: impl AsFd, adapter: &Adapter) -> Result<(), End> {
+    loop {
+        let signal = adapter.signal();
+        let mut files = [
+            PollFd::new(&stream, PollFlags::IN),
+            PollFd::new(&signal, PollFlags::IN),
+        ];
+        match poll(&mut files, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            ready => ready.map_err(End::Socket)?,
+        };
+        let [messages, vectors] = files.map(|file| !file.revents().is_empty());
+        if vectors {
+            adapter.raise();
+        }
+        if messages {
+            return Ok(());
         }
     }
 }
@@ -143,28 +166,14 @@ fn receive(stream: impl AsFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), 
     Ok((received.bytes, files))
 }
 
-fn send(stream: impl AsFd, reply: Reply) -> rustix::io::Result<()> {
-    let mut rest = &reply.bytes[..];
-    let mut file = reply.file;
+fn send(stream: impl AsFd, reply: &[u8]) -> rustix::io::Result<()> {
+    let mut rest = reply;
     while !rest.is_empty() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&files)) {
-            return Err(rustix::io::Errno::NOBUFS);
-        }
-        match sendmsg(
-            &stream,
-            &[IoSlice::new(rest)],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        ) {
-            Err(rustix::io::Errno::INTR) => continue,
+        match rustix::net::send(&stream, rest, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => (),
             Err(errno) => return Err(errno),
             Ok(count) => rest = rest.get(count..).unwrap_or_default(),
         }
-        // The file has gone with the first byte.
-        file = None;
     }
     Ok(())
 }

@@ -2,18 +2,16 @@
 
 //! A client of its own, over a pair of sockets.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use ferrule_nic::adapter::Adapter;
+use ferrule_nic::device::Device;
 use ferrule_nic::socket::{connection, End};
-use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// Commands by their numbers in the protocol.
 pub const VERSION: u16 = 1;
@@ -72,18 +70,22 @@ pub fn region_body(offset: u64, region: u32, data: &[u8], count: u32) -> Vec<u8>
     body
 }
 
-/// What came back: the reply's error, its body and its file.
+/// What came back: the reply's error and its body.
 #[derive(Debug)]
 pub struct Answer {
     pub error: Option<u32>,
     pub body: Vec<u8>,
-    pub files: Vec<OwnedFd>,
 }
 
 impl Answer {
     pub fn word(&self, number: usize) -> u32 {
         u32::from_ne_bytes(self.body[4 * number..][..4].try_into().unwrap())
     }
+}
+
+/// The adapter of a device that has no other.
+pub fn adapter() -> Adapter {
+    Adapter::new(&Device::new(1).unwrap(), 0, "test", [0; 6]).unwrap()
 }
 
 /// The client's end, and the thread that serves it.
@@ -130,26 +132,9 @@ impl Client {
 
     /// The next reply; none if the server has closed the connection.
     pub fn receive(&self) -> Option<(u16, Answer)> {
-        let mut files = Vec::new();
-        let mut read = |length: usize| {
+        let read = |length: usize| {
             let mut bytes = vec![0; length];
-            let mut done = 0;
-            while done < length {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-                let mut control = RecvAncillaryBuffer::new(&mut space);
-                let into = &mut [IoSliceMut::new(&mut bytes[done..])];
-                let received =
-                    recvmsg(&self.stream, into, &mut control, RecvFlags::empty()).ok()?;
-                for message in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(some) = message {
-                        files.extend(some);
-                    }
-                }
-                if received.bytes == 0 {
-                    return None;
-                }
-                done += received.bytes;
-            }
+            (&self.stream).read_exact(&mut bytes).ok()?;
             Some(bytes)
         };
         let head = read(16)?;
@@ -161,7 +146,7 @@ impl Client {
             flags => panic!("flags {flags:#x}"),
         };
         let id = u16::from_ne_bytes([head[0], head[1]]);
-        Some((id, Answer { error, body, files }))
+        Some((id, Answer { error, body }))
     }
 
     pub fn call(&mut self, command: u16, body: &[u8], files: &[BorrowedFd<'_>]) -> Answer {

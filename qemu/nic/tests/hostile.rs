@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use ferrule_nic::adapter::Adapter;
 use ferrule_nic::mapping::sealed;
 use ferrule_nic::protocol::{Broken, MAX_MESSAGE};
 use ferrule_nic::socket::End;
@@ -22,10 +21,6 @@ const INVAL: Option<u32> = Some(22);
 const NOENT: Option<u32> = Some(2);
 const NOTSUP: Option<u32> = Some(95);
 const HELLO: &[u8] = b"\0\0\x01\0";
-
-fn adapter() -> Adapter {
-    Adapter::new("test").unwrap()
-}
 
 /// Sends bytes, and expects the server to close the connection.
 fn closed(begin: bool, bytes: &[u8], files: &[OwnedFd]) -> Broken {
@@ -134,22 +129,21 @@ fn bodies_that_make_no_sense() {
 #[test]
 fn regions_have_ends() {
     let mut client = Client::new(adapter());
-    for (region, size) in [(0, 4096u64), (2, 1 << 20), (4, 4096), (7, 4096)] {
+    for (region, size) in [(0, 4096u64), (4, 4096), (7, 4096)] {
         for at in [size - 3, size, u64::MAX - 3, u64::MAX, 1 << 32] {
             assert_eq!(client.read(region, at, 4), Err(22));
             assert_eq!(client.write(region, at, &[0xff; 4]), INVAL);
         }
         assert!(client.read(region, size, 0).is_ok());
     }
-    for region in [1, 3, 5, 6, 8, 9, u32::MAX] {
+    for region in [1, 2, 3, 5, 6, 8, 9, u32::MAX] {
         assert_eq!(client.read(region, 0, 1), Err(22));
         assert_eq!(client.write(region, 0, &[1]), INVAL);
     }
-    let over = region_body(0, 2, &[], 65537);
+    let over = region_body(0, 7, &[], 65537);
     assert_eq!(client.call(REGION_READ, &over, &[]).error, INVAL);
-    let lies = region_body(0, 2, &[1, 2, 3], 4);
+    let lies = region_body(0, 7, &[1, 2, 3], 4);
     assert_eq!(client.call(REGION_WRITE, &lies, &[]).error, INVAL);
-    assert_eq!(client.read(2, 0, 65536).unwrap(), vec![0; 65536]);
 }
 
 #[test]
@@ -313,14 +307,13 @@ fn a_thousand_reconnections() {
             None
         );
         // It leaves with a part of a message on its way, or with replies that it has not read.
-        let bytes = request(REGION_WRITE, &region_body(0, 2, &[1; 4000], 4000));
+        let bytes = request(REGION_WRITE, &region_body(0, 4, &[1; 4000], 4000));
         client.send(&bytes[..round * 4 % bytes.len()], &[]);
         if round % 4 == 1 {
             let _ = client.stream.shutdown(Shutdown::Read);
         }
         adapter = client.leave().0;
         assert_eq!(adapter.memory().count(), (0, 0));
-        assert_eq!(adapter.doorbells().mapping().load(0), Some(0));
     }
     assert_eq!(mappings("reconnecting"), 0);
     // Other tests run beside this one.
@@ -345,7 +338,7 @@ fn a_neighbour_is_served_meanwhile() {
                     client.write(0, 0x30, &[1; 4]);
                 }
                 // It does not read its replies, and ends in the middle of a message.
-                let flood = request(REGION_READ, &region_body(0, 2, &[], 4096)).repeat(16);
+                let flood = request(REGION_READ, &region_body(0, 4, &[], 4096)).repeat(16);
                 client.send(&flood, &[]);
                 client.send(&message(1, 99, 60000, 0, &[0; 100]), &[]);
                 adapter = client.leave().0;
@@ -366,11 +359,6 @@ fn a_neighbour_is_served_meanwhile() {
         assert_eq!(client.write(0, 0x30, &[1; 4]), None);
         assert_eq!(client.read32(0, 0x30), 1);
         assert_eq!(memory.load(at + 8), Some(!round));
-        assert_eq!(
-            client.write(2, round % 1000 * 8, &round.to_le_bytes()),
-            None
-        );
-        assert_eq!(u64::from(client.read32(2, round % 1000 * 8)), round);
     }
     over.store(true, Ordering::Relaxed);
     hostile.join().unwrap();

@@ -7,7 +7,14 @@
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 mod client;
+mod data;
+mod datagrams;
+mod driver;
+mod ends;
+mod events;
 mod fuzz;
 mod good;
 mod hostile;
+mod objects;
 mod random;
+mod refused;

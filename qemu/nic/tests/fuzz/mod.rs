@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use ferrule_nic::adapter::Adapter;
+use ferrule_nic::device::Device;
 use ferrule_nic::mapping::sealed;
 use ferrule_nic::protocol::MAX_RANGES;
 use ferrule_nic::session::Session;
@@ -63,10 +64,14 @@ fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     Some((bytes, files))
 }
 
+fn adapter() -> Adapter {
+    Adapter::new(&Device::new(1).unwrap(), 0, "fuzz", [0; 6]).unwrap()
+}
+
 /// Runs a script.
 pub fn run(script: &[u8]) {
     thread_local! {
-        static ADAPTER: std::cell::RefCell<Adapter> = std::cell::RefCell::new(Adapter::new("fuzz").unwrap());
+        static ADAPTER: std::cell::RefCell<Adapter> = std::cell::RefCell::new(adapter());
     }
     ADAPTER.with_borrow_mut(|adapter| {
         session(adapter, script);
@@ -74,7 +79,7 @@ pub fn run(script: &[u8]) {
         assert_eq!(adapter.memory().count(), (0, 0));
         let mut bytes = [0; 8];
         adapter.read(0, 0, &mut bytes).unwrap();
-        assert_eq!(&bytes, b"FRUL\x01\0\0\0");
+        assert_eq!(&bytes, b"FRUL\x02\0\0\0");
         adapter.read(7, 0, &mut bytes).unwrap();
         assert_eq!(bytes, [0xf4, 0x1a, 0xf1, 0x10, 0, 0, 0x10, 0]);
     });
@@ -106,12 +111,11 @@ fn push(
             Err(_) => return false,
             Ok(None) => (),
             Ok(Some(reply)) => {
-                let word =
-                    |at: usize| u32::from_ne_bytes(reply.bytes[at..at + 4].try_into().unwrap());
-                assert_eq!(word(4) as usize, reply.bytes.len());
+                let word = |at: usize| u32::from_ne_bytes(reply[at..at + 4].try_into().unwrap());
+                assert_eq!(word(4) as usize, reply.len());
                 assert!(
                     word(8) == 1 && word(12) == 0
-                        || word(8) == 0x21 && word(12) != 0 && reply.bytes.len() == 16
+                        || word(8) == 0x21 && word(12) != 0 && reply.len() == 16
                 );
             }
         }
@@ -153,7 +157,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         line(10, 0, &words(&[0x34, 0, 0, 4, 3])),
         line(10, 0, &words(&[0x10, 0, 0, 4, 1])),
         line(10, 0, &words(&[0x48, 0, 7, 4, 0x8000])),
-        line(10, 0, &words(&[0, 0, 2, 8, 1, 2])),
         line(13, 0, &[]),
     ]
 }

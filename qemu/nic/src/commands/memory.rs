@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Commands about memory regions and memory windows.
+
+use ferrule_engine::{Access as Rights, Engine, Memory, Mr, MrChange, MrInit, Mw, MwType};
+use rustix::io::Errno;
+
+use super::port::MAX_MR_PAGES;
+use super::{answer, errno_of, name, Answer, NOTHING};
+use crate::guest::Guest;
+use crate::host::Nic;
+use crate::interface::{mr_flag, rereg, AllocMw, MrInfo, PageList, RegMr, ReregMr};
+use crate::memory::Access;
+use crate::pages::Pages;
+use crate::region::Region;
+
+/// The memory that a guest names.
+fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
+    let flags = asked.flags.get();
+    let writable = flags & mr_flag::WRITABLE != 0;
+    if flags & !(mr_flag::ALL | mr_flag::WRITABLE) != 0 {
+        return Err(Errno::INVAL);
+    }
+    if flags & mr_flag::ALL != 0 {
+        let (iova, length) = (asked.iova.get(), asked.length.get());
+        if (iova, length, asked.offset.get()) != (0, u64::MAX, 0) || !is_none(&asked.memory) {
+            return Err(Errno::INVAL);
+        }
+        let region = Region::all(&guest.memory, writable);
+        return Ok(Memory {
+            iova,
+            length,
+            region,
+        });
+    }
+    if asked.memory.pages.get() > MAX_MR_PAGES {
+        return Err(Errno::INVAL);
+    }
+    let access = match writable {
+        true => Access::Write,
+        false => Access::Read,
+    };
+    let length = asked.length.get();
+    let part = (asked.offset.get().into(), length);
+    let pages = Pages::new(&guest.memory, &asked.memory, part, access)?;
+    Ok(Memory {
+        iova: asked.iova.get(),
+        length,
+        region: Region::pages(pages, writable),
+    })
+}
+
+fn is_none(list: &PageList) -> bool {
+    list.list.get() == 0 && list.pages.get() == 0 && list.reserved.get() == 0
+}
+
+pub(super) fn reg_mr(guest: &mut Guest, asked: &RegMr) -> Answer {
+    guest.mrs.room()?;
+    let mr = Mr::new(MrInit {
+        pd: guest.pd(asked.pd.get())?,
+        access: Rights(asked.access.get()),
+        memory: pinned(guest, asked)?,
+    });
+    let key = guest.device.add(Box::new(mr), Engine::add_mr, |_| ())?;
+    guest.mrs.add(key);
+    Ok(answer(&name(key)))
+}
+
+pub(super) fn rereg_mr(guest: &Guest, asked: &ReregMr) -> Answer {
+    let key = guest.mrs.own(asked.key.get())?;
+    let (mask, to) = (asked.mask.get(), &asked.change);
+    if mask & !(rereg::PD | rereg::ACCESS | rereg::MEMORY) != 0 {
+        return Err(Errno::INVAL);
+    }
+    let has = |bit| mask & bit != 0;
+    let pd = has(rereg::PD).then(|| guest.pd(to.pd.get())).transpose()?;
+    let memory = has(rereg::MEMORY).then(|| pinned(guest, to)).transpose()?;
+    let mut change = MrChange {
+        pd,
+        access: has(rereg::ACCESS).then(|| Rights(to.access.get())),
+        memory,
+    };
+    // The memory of before is dropped after the engine was left.
+    let done = guest
+        .device
+        .command(|engine, _| engine.rereg_mr(key, &mut change));
+    done.map_err(errno_of)?;
+    NOTHING
+}
+
+pub(super) fn query_mr(guest: &Guest, key: u32) -> Answer {
+    let key = guest.mrs.own(key)?;
+    let info = guest.device.command(|engine, _| {
+        let mr = engine.query_mr(key)?;
+        let Memory {
+            iova,
+            length,
+            region,
+        } = &mr.init().memory;
+        let all = if region.is_all() { mr_flag::ALL } else { 0 };
+        let writable = if region.writable() {
+            mr_flag::WRITABLE
+        } else {
+            0
+        };
+        Ok(MrInfo {
+            iova: (*iova).into(),
+            length: (*length).into(),
+            access: mr.init().access.0.into(),
+            flags: (all | writable).into(),
+            has_windows: u32::from(mr.has_windows()).into(),
+            reserved: 0.into(),
+        })
+    });
+    Ok(answer(&info.map_err(errno_of)?))
+}
+
+pub(super) fn dereg_mr(guest: &mut Guest, key: u32) -> Answer {
+    guest.mrs.own(key)?;
+    let gone = guest.device.command(|engine, _| engine.remove_mr(key));
+    gone.map_err(errno_of)?;
+    guest.mrs.remove(key);
+    NOTHING
+}
+
+pub(super) fn alloc_mw(guest: &mut Guest, asked: &AllocMw) -> Answer {
+    guest.mws.room()?;
+    let kind = match asked.kind.get() {
+        1 => MwType::Type1,
+        2 => MwType::Type2,
+        _ => return Err(Errno::INVAL),
+    };
+    let mw = Mw::new(guest.pd(asked.pd.get())?, kind);
+    let key = guest.device.add(Box::new(mw), Engine::add_mw, |_| ())?;
+    guest.mws.add(window(key));
+    Ok(answer(&name(key)))
+}
+
+pub(super) fn dealloc_mw(guest: &mut Guest, key: u32) -> Answer {
+    guest.mws.own(window(key))?;
+    let gone = guest.device.command(|engine, _| engine.remove_mw(key));
+    gone.map_err(errno_of)?;
+    guest.mws.remove(window(key));
+    NOTHING
+}
+
+/// A window by any of its keys, of which requests choose the lower 8 bits.
+fn window(key: u32) -> u32 {
+    key & !0xff
+}

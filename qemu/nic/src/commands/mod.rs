@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Commands: read from the guest's memory, judged as a copy, executed, answered.
+//!
+//! Each group of objects has a file. Here is what they share: the layout, and which command goes where.
+
+mod datagram;
+mod memory;
+mod pair;
+mod port;
+mod queue;
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::guest::Guest;
+use crate::interface::{
+    opcode, CommandHeader, Number, ResponseHeader, COMMAND_AREA_SIZE, RESPONSE_OFFSET,
+};
+use crate::memory::Access;
+
+/// The version of the layouts.
+const VERSION: u16 = 1;
+
+/// What a command answers.
+type Answer = Result<Vec<u8>, Errno>;
+
+/// Executes the command in the command area at `address`, which the tag names. Answers whether there is a response: not
+/// where the area cannot be reached.
+///
+/// `refused` is why the function executes nothing at present.
+pub(crate) fn execute(guest: &mut Guest, address: u64, tag: u32, refused: Option<Errno>) -> bool {
+    const SIZE: u64 = COMMAND_AREA_SIZE as u64;
+    if address % SIZE != 0 {
+        return false;
+    }
+    let Ok(area) = guest.memory.pin(address, SIZE, Access::Write) else {
+        return false;
+    };
+    let mut command = [0; RESPONSE_OFFSET];
+    if !area.read(0, &mut command) {
+        return false;
+    }
+    let answer = match refused {
+        Some(errno) => Err(errno),
+        None => perform(guest, &command, tag),
+    };
+    let (status, body) = match answer {
+        Ok(body) => (0, body),
+        Err(errno) => (errno.raw_os_error().unsigned_abs(), Vec::new()),
+    };
+    let header = ResponseHeader {
+        tag: tag.into(),
+        status: status.into(),
+        length: u32::try_from(body.len()).unwrap_or(0).into(),
+        reserved: 0.into(),
+    };
+    let response = [header.as_bytes(), &body].concat();
+    area.write(RESPONSE_OFFSET as u64, &response)
+}
+
+fn perform(guest: &mut Guest, command: &[u8], tag: u32) -> Answer {
+    let (header, operands) = CommandHeader::read_from_prefix(command).map_err(|_| Errno::INVAL)?;
+    if header.tag.get() != tag || header.reserved.get() != 0 || header.version.get() != VERSION {
+        return Err(Errno::INVAL);
+    }
+    let length = usize::try_from(header.length.get()).map_err(|_| Errno::INVAL)?;
+    let operands = operands.get(..length).ok_or(Errno::INVAL)?;
+    match header.opcode.get() {
+        opcode::QUERY_DEVICE => none(operands).and_then(|()| port::query_device(guest)),
+        opcode::QUERY_COUNTERS => none(operands).and_then(|()| port::query_counters(guest)),
+        opcode::CREATE_EQ => port::create_eq(guest, &read(operands)?),
+        opcode::DESTROY_EQ => port::destroy_eq(guest, number(operands)?),
+        opcode::SET_GID => port::set_gid(guest, &read(operands)?),
+        opcode::SET_MTU => port::set_mtu(guest, number(operands)?),
+        opcode::OPEN_CONTEXT => port::open_context(guest, &read(operands)?),
+        opcode::QUIESCE_CONTEXT => port::quiesce_context(guest, number(operands)?),
+        opcode::CLOSE_CONTEXT => port::close_context(guest, number(operands)?),
+        opcode::ALLOC_PD => none(operands).and_then(|()| Ok(answer(&name(guest.alloc_pd()?)))),
+        opcode::DEALLOC_PD => guest.dealloc_pd(number(operands)?).map(|()| Vec::new()),
+        opcode::CREATE_AH => datagram::create_ah(guest, &read(operands)?),
+        opcode::DESTROY_AH => datagram::destroy_ah(guest, number(operands)?),
+        opcode::REG_MR => memory::reg_mr(guest, &read(operands)?),
+        opcode::REREG_MR => memory::rereg_mr(guest, &read(operands)?),
+        opcode::QUERY_MR => memory::query_mr(guest, number(operands)?),
+        opcode::DEREG_MR => memory::dereg_mr(guest, number(operands)?),
+        opcode::ALLOC_MW => memory::alloc_mw(guest, &read(operands)?),
+        opcode::DEALLOC_MW => memory::dealloc_mw(guest, number(operands)?),
+        opcode::CREATE_CQ => queue::create_cq(guest, &read(operands)?),
+        opcode::RESIZE_CQ => queue::resize_cq(guest, &read(operands)?),
+        opcode::DESTROY_CQ => queue::destroy_cq(guest, number(operands)?),
+        opcode::CREATE_SRQ => queue::create_srq(guest, &read(operands)?),
+        opcode::SET_SRQ_LIMIT => queue::set_srq_limit(guest, &read(operands)?),
+        opcode::QUERY_SRQ => queue::query_srq(guest, number(operands)?),
+        opcode::DESTROY_SRQ => queue::destroy_srq(guest, number(operands)?),
+        opcode::CREATE_QP => pair::create_qp(guest, &read(operands)?),
+        opcode::MODIFY_QP => pair::modify_qp(guest, &read(operands)?),
+        opcode::QUERY_QP => pair::query_qp(guest, number(operands)?),
+        opcode::DESTROY_QP => pair::destroy_qp(guest, number(operands)?),
+        opcode::ATTACH_MCAST => datagram::attach_mcast(guest, &read(operands)?),
+        opcode::DETACH_MCAST => datagram::detach_mcast(guest, &read(operands)?),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+/// Operands of a kind, which has one size.
+fn read<T: FromBytes>(operands: &[u8]) -> Result<T, Errno> {
+    T::read_from_bytes(operands).map_err(|_| Errno::INVAL)
+}
+
+fn none(operands: &[u8]) -> Result<(), Errno> {
+    operands.is_empty().then_some(()).ok_or(Errno::INVAL)
+}
+
+/// The object that a command names.
+fn number(operands: &[u8]) -> Result<u32, Errno> {
+    let Number { number, reserved } = read(operands)?;
+    zero(reserved.get())?;
+    Ok(number.get())
+}
+
+/// Refuses a reserved field that is not zero.
+fn zero(reserved: u32) -> Result<(), Errno> {
+    (reserved == 0).then_some(()).ok_or(Errno::INVAL)
+}
+
+/// The name of an object, as an answer.
+fn name(number: u32) -> Number {
+    Number {
+        number: number.into(),
+        reserved: 0.into(),
+    }
+}
+
+fn answer(value: &(impl IntoBytes + Immutable)) -> Vec<u8> {
+    value.as_bytes().to_vec()
+}
+
+const NOTHING: Answer = Ok(Vec::new());
+
+/// The error number of what the engine refuses.
+fn errno_of(refusal: ferrule_engine::Error) -> Errno {
+    crate::device::errno(refusal)
+}

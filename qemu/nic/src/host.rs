@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! This process as the engine's host: the services that a call into the engine needs.
+
+use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::sync::Arc;
+
+use ferrule_engine::{
+    CqEvent, Fault, Host, Outgoing, Packet, Path, QpEvent, Reorder, SrqEvent, Unsent,
+};
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::addresses::Addresses;
+use crate::area::{Doorbells, Queue, Ring};
+use crate::events::{EventQueue, Source, COMPLETION};
+use crate::interface::{event, NONE};
+use crate::region::Region;
+use crate::signal::Signal;
+
+/// The queue that takes all events but completions.
+const ASYNCHRONOUS: usize = 0;
+
+/// What the host knows of a port: how to tell its guest.
+#[derive(Debug)]
+struct Port {
+    /// By vectors.
+    queues: Vec<Option<EventQueue>>,
+    /// Vectors that are to be raised, as bits.
+    raised: u32,
+    signal: Arc<Signal>,
+}
+
+/// The services of the calls into the engine.
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) addresses: Addresses,
+    ports: Vec<Port>,
+}
+
+/// Whose events the host is told: an object of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    port: usize,
+    /// The event queue that completions go to.
+    eq: u32,
+    /// As the guest knows it: told once the engine has answered it.
+    number: Arc<AtomicU32>,
+}
+
+impl Handle {
+    pub(crate) fn new(port: usize, eq: u32) -> Self {
+        Self {
+            port,
+            eq,
+            number: Arc::new(AtomicU32::new(NONE)),
+        }
+    }
+
+    /// Tells the object's number, before the engine's lock is left.
+    pub(crate) fn set_number(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+}
+
+impl Nic {
+    /// The host of an engine with a port for each of these.
+    pub(crate) fn new(signals: &[Arc<Signal>], vectors: u16) -> Self {
+        let ports = signals.iter().map(|signal| Port {
+            queues: (0..vectors).map(|_| None).collect(),
+            raised: 0,
+            signal: Arc::clone(signal),
+        });
+        Self {
+            addresses: Addresses::new(signals.len()),
+            ports: ports.collect(),
+        }
+    }
+
+    /// The place of the event queue of a port's vector, if there is such a vector.
+    pub(crate) fn queue(&mut self, port: usize, vector: usize) -> Option<&mut Option<EventQueue>> {
+        self.ports.get_mut(port)?.queues.get_mut(vector)
+    }
+
+    /// Whether a port has the event queue.
+    pub(crate) fn has_queue(&mut self, port: usize, eq: u32) -> bool {
+        let place = usize::try_from(eq).ok().and_then(|eq| self.queue(port, eq));
+        place.is_some_and(|queue| queue.is_some())
+    }
+
+    /// Removes what a port has: event queues and addresses.
+    pub(crate) fn reset(&mut self, port: usize) {
+        self.addresses.clear(port);
+        if let Some(port) = self.ports.get_mut(port) {
+            port.queues.fill_with(|| None);
+            port.raised = 0;
+        }
+    }
+
+    fn event(&mut self, handle: &Handle, kind: u32, code: u32) {
+        let number = handle.number.load(Ordering::Relaxed);
+        let vector = match kind {
+            event::COMPLETION => usize::try_from(handle.eq).unwrap_or(usize::MAX),
+            _ => ASYNCHRONOUS,
+        };
+        let Some(port) = self.ports.get_mut(handle.port) else {
+            return;
+        };
+        if let Some(Some(queue)) = port.queues.get_mut(vector) {
+            if queue.add(Source { kind, number }, code) {
+                port.raised |= bit(vector);
+            }
+        }
+    }
+
+    /// Forgets the events of an object that is gone.
+    pub(crate) fn forget(&mut self, port: usize, source: Source) {
+        if let Some(port) = self.ports.get_mut(port) {
+            let queues = port.queues.iter_mut().flatten();
+            queues.for_each(|queue| queue.forget(source));
+        }
+    }
+
+    /// Writes events that have waited for room, and answers whether some still do.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut waiting = false;
+        for port in &mut self.ports {
+            for (vector, queue) in port.queues.iter_mut().enumerate() {
+                let Some(queue) = queue.as_mut().filter(|queue| queue.is_waiting()) else {
+                    continue;
+                };
+                if queue.flush() {
+                    port.raised |= bit(vector);
+                }
+                waiting |= queue.is_waiting();
+            }
+        }
+        waiting
+    }
+
+    /// Wakes the threads of guests whose vectors are to be raised.
+    pub(crate) fn signal(&mut self) {
+        for port in &mut self.ports {
+            let raised = std::mem::take(&mut port.raised);
+            if raised != 0 {
+                port.signal.raise(raised);
+            }
+        }
+    }
+}
+
+fn bit(vector: usize) -> u32 {
+    u32::try_from(vector).map_or(0, |vector| 1u32.wrapping_shl(vector))
+}
+
+/// The time of completions, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicRaw);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
+}
+
+/// There is no wire, and so no route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route {}
+
+/// Nor is there a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NoPacket {}
+
+impl Packet<Region> for NoPacket {
+    fn headers(&self) -> &[u8] {
+        match *self {}
+    }
+
+    fn length(&self) -> usize {
+        match *self {}
+    }
+
+    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
+        match *self {}
+    }
+
+    fn copy(&self, _: usize, _: &Region, _: u64, _: usize) -> Result<(), Fault> {
+        match *self {}
+    }
+}
+
+/// No packet waits for one before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NoReorder;
+
+impl Reorder<NoPacket> for NoReorder {
+    fn insert(&mut self, _: u32, packet: &NoPacket) {
+        match *packet {}
+    }
+
+    fn remove(&mut self, _: u32) -> Option<NoPacket> {
+        None
+    }
+
+    fn first_from(&self, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn count(&self) -> u32 {
+        0
+    }
+
+    fn clear(&mut self) {}
+}
+
+impl Host for Nic {
+    type Box<T> = Box<T>;
+    type Region = Region;
+    type Queue = Queue;
+    type CompletionRing = Ring;
+    type Doorbells = Doorbells;
+    type Packet = NoPacket;
+    type Reorder = NoReorder;
+    type Route = Route;
+    type CqHandle = Handle;
+    type QpHandle = Handle;
+    type SrqHandle = Handle;
+
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
+        Some(Box::new(make()))
+    }
+
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
+        Some(Box::new(std::array::from_fn(make)))
+    }
+
+    /// A mask is no branch, so no guess goes past it.
+    #[inline(always)]
+    fn index_nospec(index: usize, size: usize) -> usize {
+        index & size.wrapping_sub(1)
+    }
+
+    #[inline]
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn now(&mut self) -> u64 {
+        now()
+    }
+
+    fn transmit<'a>(
+        &mut self,
+        route: &mut Route,
+        _: &mut impl Outgoing<'a, Self>,
+    ) -> Result<(), Unsent> {
+        match *route {}
+    }
+
+    fn destination(&mut self, queue: &Queue, index: u32) -> Option<(Path, Option<Route>)> {
+        let vector = queue.destination(index)?;
+        let path = self.addresses.resolve(queue.port(), &vector).ok()?;
+        Some((path, None))
+    }
+
+    fn completion_event(&mut self, cq: &Handle) {
+        self.event(cq, event::COMPLETION, COMPLETION);
+    }
+
+    fn cq_event(&mut self, cq: &Handle, event: CqEvent) {
+        let code = match event {
+            CqEvent::Error => 0,
+        };
+        self.event(cq, event::CQ, code);
+    }
+
+    fn qp_event(&mut self, qp: &Handle, event: QpEvent) {
+        let code = match event {
+            QpEvent::Fatal => 1,
+            QpEvent::RequestError => 2,
+            QpEvent::AccessError => 3,
+            QpEvent::CommunicationEstablished => 4,
+            QpEvent::SendQueueDrained => 5,
+            QpEvent::LastRequestReached => 16,
+        };
+        self.event(qp, event::QP, code);
+    }
+
+    fn srq_event(&mut self, srq: &Handle, event: SrqEvent) {
+        let code = match event {
+            SrqEvent::Error => 14,
+            SrqEvent::LimitReached => 15,
+        };
+        self.event(srq, event::SRQ, code);
+    }
+}

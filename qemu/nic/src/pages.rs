@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bytes that lie in pages of a guest's memory, as a page list names them: areas and memory regions.
+//!
+//! The list is read once, when an object is made, and what it names stays pinned as long as the object
+//! lives. How many pages it names is known beforehand, so a list in a circle has an end as well.
+
+use rustix::io::Errno;
+use zerocopy::FromZeros;
+
+use crate::interface::{PageList, PAGE_SIZE};
+use crate::mapping::Mapping;
+use crate::memory::{Access, Charge, Memory, Pinned};
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Words of a page of a list; the last is the address of the next one.
+const WORDS: usize = PAGE_SIZE / size_of::<u64>();
+
+/// Pages that follow each other in a range, as one piece.
+#[derive(Debug)]
+struct Piece {
+    /// The bytes before it.
+    start: u64,
+    pinned: Pinned,
+}
+
+/// So many bytes of a guest's memory, in pieces.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pieces: Vec<Piece>,
+    length: u64,
+    charge: Option<Charge>,
+}
+
+impl Pages {
+    /// Pins the pages of a list, of which there have to be as many as `length` bytes from `offset` on take.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a list that is not well formed, `EFAULT` if memory cannot be reached in this way,
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        memory: &Memory,
+        list: &PageList,
+        (offset, length): (u64, u64),
+        access: Access,
+    ) -> Result<Self, Errno> {
+        let end = offset.checked_add(length).ok_or(Errno::INVAL)?;
+        let count = u64::from(list.pages.get());
+        let fits = offset < PAGE && length != 0 && end.div_ceil(PAGE) == count;
+        if !fits || list.reserved.get() != 0 {
+            return Err(Errno::INVAL);
+        }
+        let mut pages = Self {
+            pieces: Vec::new(),
+            length,
+            charge: None,
+        };
+        let mut left = count;
+        let mut next = list.list.get();
+        while left != 0 {
+            let words = read_list(memory, next)?;
+            let (names, [link]) = words.split_at(WORDS.saturating_sub(1)) else {
+                return Err(Errno::INVAL);
+            };
+            for &address in names
+                .iter()
+                .take(usize::try_from(left).unwrap_or(usize::MAX))
+            {
+                pages.push(memory, address, access)?;
+                left = left.saturating_sub(1);
+            }
+            next = *link;
+        }
+        if next != 0 {
+            return Err(Errno::INVAL);
+        }
+        pages.trim(offset)?;
+        let charge = memory.charge(pages.pieces.len() as u64);
+        pages.charge = Some(charge.ok_or(Errno::NOMEM)?);
+        Ok(pages)
+    }
+
+    /// Adds a page.
+    fn push(&mut self, memory: &Memory, address: u64, access: Access) -> Result<(), Errno> {
+        if address % PAGE != 0 {
+            return Err(Errno::INVAL);
+        }
+        let pinned = memory
+            .pin(address, PAGE, access)
+            .map_err(|_| Errno::FAULT)?;
+        if let Some(last) = self.pieces.last_mut() {
+            if last.pinned.extend(&pinned) {
+                return Ok(());
+            }
+        }
+        let last = self.pieces.last();
+        let start = last.map_or(0, |last| last.start.saturating_add(last.pinned.length()));
+        self.pieces.try_reserve(1).map_err(|_| Errno::NOMEM)?;
+        self.pieces.push(Piece { start, pinned });
+        Ok(())
+    }
+
+    /// Leaves out what is before the first byte; no access reaches beyond the last one.
+    fn trim(&mut self, offset: u64) -> Result<(), Errno> {
+        self.pieces.shrink_to_fit();
+        let Some(first) = self.pieces.first_mut() else {
+            return Err(Errno::INVAL);
+        };
+        first.pinned = first.pinned.without(offset).ok_or(Errno::INVAL)?;
+        for piece in self.pieces.iter_mut().skip(1) {
+            piece.start = piece.start.saturating_sub(offset);
+        }
+        Ok(())
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The piece that has the byte `at`, where that is in it, and how many bytes from there on are.
+    #[inline]
+    pub(crate) fn piece(&self, at: u64) -> Option<(&Pinned, u64, u64)> {
+        let behind = match self.pieces.len() {
+            1 => 1,
+            _ => self.pieces.partition_point(|piece| piece.start <= at),
+        };
+        let piece = self.pieces.get(behind.checked_sub(1)?)?;
+        let offset = at.checked_sub(piece.start)?;
+        let end = piece
+            .pinned
+            .length()
+            .min(self.length.checked_sub(piece.start)?);
+        let left = end.checked_sub(offset).filter(|left| *left != 0)?;
+        Some((&piece.pinned, offset, left))
+    }
+
+    /// Where a word is: in a mapping, at an offset. A word that is aligned does not reach beyond its page.
+    #[inline]
+    pub(crate) fn word(&self, at: u64, size: u64) -> Option<(&Mapping, u64)> {
+        let (pinned, offset, left) = self.piece(at)?;
+        if left < size {
+            return None;
+        }
+        pinned.place(offset, size)
+    }
+
+    /// Copies bytes out; false if not all can be reached.
+    #[must_use]
+    #[inline]
+    pub(crate) fn read(&self, mut at: u64, mut into: &mut [u8]) -> bool {
+        while !into.is_empty() {
+            let Some((pinned, offset, left)) = self.piece(at) else {
+                return false;
+            };
+            let count = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+            let (head, rest) = into.split_at_mut(count);
+            if !pinned.read(offset, head) {
+                return false;
+            }
+            at = at.saturating_add(count as u64);
+            into = rest;
+        }
+        true
+    }
+
+    /// Copies bytes in; false if not all can be reached, and some may have been copied then.
+    #[must_use]
+    #[inline]
+    pub(crate) fn write(&self, mut at: u64, mut from: &[u8]) -> bool {
+        while !from.is_empty() {
+            let Some((pinned, offset, left)) = self.piece(at) else {
+                return false;
+            };
+            let count = usize::try_from(left).map_or(from.len(), |left| left.min(from.len()));
+            let (head, rest) = from.split_at(count);
+            if !pinned.write(offset, head) {
+                return false;
+            }
+            at = at.saturating_add(count as u64);
+            from = rest;
+        }
+        true
+    }
+
+    /// Loads a word of 4 bytes, with acquire semantics.
+    #[inline]
+    pub(crate) fn load32(&self, at: u64) -> Option<u32> {
+        let (mapping, offset) = self.word(at, 4)?;
+        mapping.load32(offset)
+    }
+
+    /// Stores a word of 4 bytes, with release semantics, where that is possible.
+    #[inline]
+    pub(crate) fn store32(&self, at: u64, value: u32) {
+        let _ = self
+            .word(at, 4)
+            .is_some_and(|(mapping, offset)| mapping.store32(offset, value));
+    }
+
+    /// Loads a word of 8 bytes, with acquire semantics.
+    #[inline]
+    pub(crate) fn load64(&self, at: u64) -> Option<u64> {
+        let (mapping, offset) = self.word(at, 8)?;
+        mapping.load(offset)
+    }
+
+    /// Stores a word of 8 bytes, with release semantics, where that is possible.
+    #[inline]
+    pub(crate) fn store64(&self, at: u64, value: u64) {
+        let _ = self
+            .word(at, 8)
+            .is_some_and(|(mapping, offset)| mapping.store(offset, value));
+    }
+}
+
+/// Pins an area: all bytes of the pages, which the device may write.
+///
+/// # Errors
+///
+/// Those of [`Pages::new`]; `EINVAL` if there are not as many pages as `length` bytes take.
+pub(crate) fn area(memory: &Memory, list: &PageList, length: u64) -> Result<Pages, Errno> {
+    let bytes = u64::from(list.pages.get()).saturating_mul(PAGE);
+    if length.div_ceil(PAGE).saturating_mul(PAGE) != bytes {
+        return Err(Errno::INVAL);
+    }
+    Pages::new(memory, list, (0, bytes), Access::Write)
+}
+
+/// A page of a list, as a copy.
+fn read_list(memory: &Memory, address: u64) -> Result<[u64; WORDS], Errno> {
+    if address % PAGE != 0 {
+        return Err(Errno::INVAL);
+    }
+    let page = memory.pin(address, PAGE, Access::Read);
+    let page = page.map_err(|_| Errno::FAULT)?;
+    let mut words = <[zerocopy::little_endian::U64; WORDS]>::new_zeroed();
+    if !page.read(0, zerocopy::IntoBytes::as_mut_bytes(&mut words)) {
+        return Err(Errno::FAULT);
+    }
+    Ok(words.map(|word| word.get()))
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions, as the engine reaches them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ferrule_engine::host;
+use ferrule_engine::Fault;
+
+use crate::mapping::Mapping;
+use crate::memory::{Memory, Pinned};
+use crate::pages::Pages;
+
+/// The bytes of a memory region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    bytes: Bytes,
+    /// The guest lets them be written.
+    writable: bool,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    /// Pages that a list has named.
+    Pages(Pages),
+    /// All of the guest's memory by its own addresses, as it is mapped at each access.
+    All(Arc<Memory>),
+}
+
+impl Region {
+    /// The bytes of pages.
+    pub(crate) fn pages(pages: Pages, writable: bool) -> Self {
+        let bytes = Bytes::Pages(pages);
+        Self { bytes, writable }
+    }
+
+    /// All of a guest's memory.
+    pub(crate) fn all(memory: &Arc<Memory>, writable: bool) -> Self {
+        let bytes = Bytes::All(Arc::clone(memory));
+        Self { bytes, writable }
+    }
+
+    /// Whether this is all of the guest's memory.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(self.bytes, Bytes::All(_))
+    }
+
+    /// Whether the bytes may be written.
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Bytes from `at` on that lie in one piece, at most `most`: where they are, and how many.
+    #[inline]
+    fn span(&self, at: u64, most: u64) -> Result<(Cow<'_, Pinned>, u64, u64), Fault> {
+        match &self.bytes {
+            Bytes::Pages(pages) => {
+                let (pinned, offset, left) = pages.piece(at).ok_or(Fault)?;
+                Ok((Cow::Borrowed(pinned), offset, left.min(most)))
+            }
+            Bytes::All(memory) => {
+                let pinned = memory.pin_some(at, most).map_err(|_| Fault)?;
+                let length = pinned.length();
+                Ok((Cow::Owned(pinned), 0, length))
+            }
+        }
+    }
+
+    /// The word at `at`, to be written by an atomic operation.
+    fn atomic(&self, at: u64, f: impl FnOnce(&Mapping, u64) -> Option<u64>) -> Result<u64, Fault> {
+        let (pinned, offset, left) = self.span(at, 8)?;
+        if !self.writable || left < 8 {
+            return Err(Fault);
+        }
+        let (mapping, offset) = pinned.place(offset, 8).ok_or(Fault)?;
+        f(mapping, offset).ok_or(Fault)
+    }
+}
+
+/// Copies as many of the first bytes as lie in one piece on either side, at most `most`, unless it is only `asked` how
+/// many these are.
+#[inline]
+fn copy_piece(
+    (from, from_offset): (&Region, u64),
+    (to, to_offset): (&Region, u64),
+    most: u64,
+    asked: bool,
+) -> Result<u64, Fault> {
+    let (source, source_offset, count) = from.span(from_offset, most)?;
+    let (target, target_offset, count) = to.span(to_offset, count)?;
+    if asked {
+        return Ok(count);
+    }
+    let (source, source_offset) = source.place(source_offset, count).ok_or(Fault)?;
+    let (target, target_offset) = target.place(target_offset, count).ok_or(Fault)?;
+    let bytes = usize::try_from(count).map_err(|_| Fault)?;
+    Mapping::copy(source, source_offset, target, target_offset, bytes)
+        .then_some(count)
+        .ok_or(Fault)
+}
+
+/// Copies bytes to where some of them are read from: the last piece goes first.
+#[cold]
+fn copy_backwards(
+    (from, from_offset): (&Region, u64),
+    (to, to_offset): (&Region, u64),
+    length: u64,
+) -> Result<(), Fault> {
+    let at = |done: u64| {
+        let from = (from, from_offset.saturating_add(done));
+        (from, (to, to_offset.saturating_add(done)))
+    };
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while done < length {
+        let (from, to) = at(done);
+        let count = copy_piece(from, to, length.saturating_sub(done), true)?;
+        pieces.push((done, count));
+        done = done.saturating_add(count);
+    }
+    for (begin, count) in pieces.into_iter().rev() {
+        let (from, to) = at(begin);
+        copy_piece(from, to, count, false)?;
+    }
+    Ok(())
+}
+
+impl host::Region for Region {
+    #[inline]
+    fn write(&self, mut offset: u64, mut from: &[u8]) -> Result<(), Fault> {
+        if !self.writable {
+            return Err(Fault);
+        }
+        while !from.is_empty() {
+            let (pinned, at, count) = self.span(offset, from.len() as u64)?;
+            let count = usize::try_from(count).map_err(|_| Fault)?;
+            let (head, rest) = from.split_at_checked(count).ok_or(Fault)?;
+            if !pinned.write(at, head) {
+                return Err(Fault);
+            }
+            offset = offset.checked_add(head.len() as u64).ok_or(Fault)?;
+            from = rest;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn copy(
+        from: &Self,
+        from_offset: u64,
+        to: &Self,
+        to_offset: u64,
+        length: usize,
+    ) -> Result<(), Fault> {
+        if !to.writable {
+            return Err(Fault);
+        }
+        let mut left = length as u64;
+        let (mut from_offset, mut to_offset) = (from_offset, to_offset);
+        from_offset.checked_add(left).ok_or(Fault)?;
+        to_offset.checked_add(left).ok_or(Fault)?;
+        // Whether the two are the same memory does not matter: if they are not, any order does.
+        if to_offset > from_offset && to_offset.saturating_sub(from_offset) < left {
+            return copy_backwards((from, from_offset), (to, to_offset), left);
+        }
+        while left != 0 {
+            let count = copy_piece((from, from_offset), (to, to_offset), left, false)?;
+            from_offset = from_offset.saturating_add(count);
+            to_offset = to_offset.saturating_add(count);
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+
+    fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        self.atomic(offset, |mapping, at| {
+            mapping.compare_swap(at, compare, swap)
+        })
+    }
+
+    fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
+        self.atomic(offset, |mapping, at| mapping.fetch_add(at, add))
+    }
+}
