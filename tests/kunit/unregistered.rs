@@ -58,10 +58,6 @@ mod tests {
         fn query_port(_dev: &Device<Self>, _netdev: &NetDevice, _attr: &mut port::Attr) -> Result {
             Ok(())
         }
-
-        fn new_link(_offered: &Offered<'_, Self>, _name: &CStr, _netdev: &NetDevice) -> Result {
-            Err(EOPNOTSUPP)
-        }
     }
 
     /// An object that is never made.

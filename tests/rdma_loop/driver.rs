@@ -90,7 +90,10 @@ impl Driver for Loop {
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
         dev.mtu.store(netdev.mtu(), Relaxed);
     }
+}
 
+#[vtable]
+impl Link for Loop {
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
         if device::is_taken::<Self>(netdev) {
             return Err(EEXIST);

@@ -7,16 +7,14 @@
 use kernel::prelude::*;
 use rdma::{
     Driver,
+    Link,
     Offered,
     Registration,
     UnregisteredDevice, //
 };
 
 /// As long as the registration is borrowed, it does not go.
-pub fn register<D: Driver>(
-    registration: &Registration<D>,
-    device: UnregisteredDevice<D>,
-) -> Result {
+pub fn register<D: Link>(registration: &Registration<D>, device: UnregisteredDevice<D>) -> Result {
     device.register(&registration.offered(), c"mine%d")
 }
 
@@ -27,7 +25,7 @@ pub fn make<D: Driver>() -> Offered<'static, D> {
 }
 
 #[cfg(unsound)]
-pub fn keep<D: Driver>(registration: &Registration<D>) -> Offered<'static, D> {
+pub fn keep<D: Link>(registration: &Registration<D>) -> Offered<'static, D> {
     //~ lifetime
     registration.offered()
 }

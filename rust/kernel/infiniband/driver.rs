@@ -33,7 +33,6 @@ use crate::{
     AhAttr,
     Device,
     GidAttr,
-    Offered,
     Srq,
     UserCall, //
 };
@@ -76,7 +75,10 @@ use crate::{
 ///         attr.max_msg_sz = 1 << 20;
 ///         Ok(())
 ///     }
+/// }
 ///
+/// #[vtable]
+/// impl rdma::Link for Loop {
 ///     fn new_link(
 ///         offered: &rdma::Offered<'_, Self>,
 ///         name: &CStr,
@@ -206,20 +208,6 @@ pub trait Driver: Sized + Send + Sync + 'static {
     ///
     /// The entry is emptied all the same.
     fn del_gid(_dev: &Device<Self>, _attr: &GidAttr) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
-    /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The RTNL is
-    /// not held. No other call of it runs meanwhile in this module: a device that it does not find is not
-    /// there until it has registered its own.
-    ///
-    /// # Errors
-    ///
-    /// Any error is the caller's answer.
-    fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result;
-
-    /// A device is about to be removed by `rdma link delete`.
-    fn del_link(_dev: &Device<Self>) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

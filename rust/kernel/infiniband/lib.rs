@@ -74,7 +74,10 @@ pub use gid::{
     GidAttr,
     HeldGidAttr, //
 };
-pub use link::Offered;
+pub use link::{
+    Link,
+    Offered, //
+};
 pub use memory::Memory;
 pub use mr::Mr;
 pub use mw::Mw;

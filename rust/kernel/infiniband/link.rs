@@ -7,7 +7,10 @@
 use core::marker::PhantomData;
 
 use kernel::{
-    error::from_result,
+    error::{
+        from_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
     prelude::*,
     sync::Mutex, //
 };
@@ -18,6 +21,24 @@ use crate::{
     Device,
     Driver, //
 };
+
+/// A driver whose devices users make for network devices (`rdma link add`), and remove.
+#[vtable]
+pub trait Link: Driver {
+    /// Makes a device for a network device (`rdma link add`), which is registered by `offered`. The RTNL is
+    /// not held. No other call of it runs meanwhile in this module: a device that it does not find is not
+    /// there until it has registered its own.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result;
+
+    /// A device is about to be removed by `rdma link delete`.
+    fn del_link(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
 
 /// Proof that there is a [`Registration`](crate::Registration) of the driver, which does not go during the lifetime
 /// `'a`: devices that are registered meanwhile go with it.
@@ -33,10 +54,10 @@ impl<D: Driver> Offered<'_, D> {
 }
 
 /// The operations on links, as devices refer to them; the core only reads these.
-pub(crate) fn link_ops<D: Driver>() -> *const bindings::rdma_link_ops {
+pub(crate) fn link_ops<D: Link>() -> *const bindings::rdma_link_ops {
     struct Ops<D>(PhantomData<D>);
 
-    impl<D: Driver> Ops<D> {
+    impl<D: Link> Ops<D> {
         const OPS: &'static bindings::rdma_link_ops = &make_link_ops::<D>();
     }
 
@@ -44,7 +65,7 @@ pub(crate) fn link_ops<D: Driver>() -> *const bindings::rdma_link_ops {
 }
 
 /// A copy of them, which may be registered.
-pub(crate) const fn make_link_ops<D: Driver>() -> bindings::rdma_link_ops {
+pub(crate) const fn make_link_ops<D: Link>() -> bindings::rdma_link_ops {
     bindings::rdma_link_ops {
         type_: kernel::str::as_char_ptr_in_const_context(D::NAME),
         newlink: Some(newlink::<D>),
@@ -62,7 +83,7 @@ pub(crate) const fn make_link_ops<D: Driver>() -> bindings::rdma_link_ops {
 /// # Safety
 ///
 /// `name` is a string, and the caller holds a reference to `netdev`.
-unsafe extern "C" fn newlink<D: Driver>(
+unsafe extern "C" fn newlink<D: Link>(
     name: *const c_char,
     netdev: *mut bindings::net_device,
 ) -> c_int {
@@ -89,7 +110,7 @@ unsafe extern "C" fn newlink<D: Driver>(
 /// # Safety
 ///
 /// `dev` is a device of the driver `D`, and the caller keeps it from going.
-unsafe extern "C" fn dellink<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
+unsafe extern "C" fn dellink<D: Link>(dev: *mut bindings::ib_device) -> c_int {
     // SAFETY: By the requirements of this function.
     D::del_link(unsafe { Device::from_raw(dev) });
     0

@@ -29,6 +29,7 @@ use crate::{
     },
     link::{
         make_link_ops,
+        Link,
         Offered, //
     },
     Device,
@@ -45,7 +46,7 @@ use crate::{
 ///
 /// `link` is registered, and it is no other driver's.
 #[pin_data(PinnedDrop)]
-pub struct Registration<D: Driver> {
+pub struct Registration<D: Link> {
     #[pin]
     _notifier: Notifier<Devices, Follow<D>>,
     /// Registered if the driver follows its devices' names.
@@ -57,12 +58,12 @@ pub struct Registration<D: Driver> {
 }
 
 // SAFETY: Nothing of it is used between its making and its end, which may be in any thread.
-unsafe impl<D: Driver> Send for Registration<D> {}
+unsafe impl<D: Link> Send for Registration<D> {}
 
 // SAFETY: Nothing of it can be reached by a shared reference.
-unsafe impl<D: Driver> Sync for Registration<D> {}
+unsafe impl<D: Link> Sync for Registration<D> {}
 
-impl<D: Driver> Registration<D> {
+impl<D: Link> Registration<D> {
     /// That this is there, for registering devices.
     pub fn offered(&self) -> Offered<'_, D> {
         // SAFETY: It does not go as long as it is borrowed.
@@ -110,7 +111,7 @@ impl<D: Driver> Registration<D> {
 }
 
 #[pinned_drop]
-impl<D: Driver> PinnedDrop for Registration<D> {
+impl<D: Link> PinnedDrop for Registration<D> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariants. First nobody can make devices any more, and those who are
         // making one are waited for. Then all devices go, and so do removals that are queued. The

@@ -167,6 +167,13 @@ pub enum Event {
 }
 
 impl Event {
+    /// The event of a number of `enum ib_event_type`, as devices tell them.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Event::Error, Event::LimitReached]
+            .into_iter()
+            .find(|event| event.to_raw() == number)
+    }
+
     fn to_raw(self) -> bindings::ib_event_type {
         match self {
             Event::Error => bindings::ib_event_type_IB_EVENT_SRQ_ERR,

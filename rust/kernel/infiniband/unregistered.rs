@@ -31,6 +31,7 @@ use crate::{
     gate::Gate,
     link::{
         link_ops,
+        Link,
         Offered, //
     },
     object::Object,
@@ -144,7 +145,10 @@ impl<D: Driver> UnregisteredDevice<D> {
     ///
     /// `ENFILE` if the name is in use, `EINVAL` if it has a `%` of another kind, and those of the driver's
     /// `query_device` and `query_port`.
-    pub fn register(self, _offered: &Offered<'_, D>, name: &CStr) -> Result {
+    pub fn register(self, _offered: &Offered<'_, D>, name: &CStr) -> Result
+    where
+        D: Link,
+    {
         let UnregisteredDevice { device, _net } = self;
         check_name(name)?;
         let raw = device.0.as_ptr();

@@ -32,6 +32,20 @@ pub enum Event {
 }
 
 impl Event {
+    const ALL: [Event; 6] = [
+        Event::Fatal,
+        Event::RequestError,
+        Event::AccessError,
+        Event::CommEstablished,
+        Event::SqDrained,
+        Event::LastWqeReached,
+    ];
+
+    /// The event of a number of `enum ib_event_type`, as devices tell them.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.to_raw() == number)
+    }
+
     fn to_raw(self) -> bindings::ib_event_type {
         match self {
             Event::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,

@@ -10,6 +10,7 @@
 //!
 //! The driver's README tells what a backend owes beyond the signatures.
 
+pub(crate) mod destination;
 pub(crate) mod object;
 pub(crate) mod polling;
 pub(crate) mod posting;
@@ -22,7 +23,6 @@ use ferrule_engine::{
     Modify,
     Mtu,
     MwType,
-    QpId,
     QpInfo,
     QpType,
     SrqInfo, //
@@ -41,11 +41,13 @@ use rdma::{
 };
 
 use self::{
+    destination::Destination,
     object::{
         AddressVector,
         Limits,
         MrChange,
         MrInfo,
+        NewQp,
         QpInit,
         SrqInit, //
     },
@@ -68,15 +70,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// Its command channel.
     type Commands: Commands<Destination = Self::Destination>;
 
-    /// The way of a kernel user's datagrams to their receiver. It is cloned in any context.
-    type Destination: Clone + Send + Sync + 'static;
-
-    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, and the backend's own.
-    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
+    /// The way of a kernel user's datagrams to their receiver.
+    type Destination: Destination;
 
     /// The handle for objects.
     fn commands(&self) -> Self::Commands;
@@ -92,6 +87,13 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 
     /// The path MTU of the port has changed. The RTNL is held.
     fn set_port_mtu(&self, mtu: Mtu);
+
+    /// The entry `index` of the port's GID table is about to have this GID, or none.
+    ///
+    /// # Errors
+    ///
+    /// With any error an entry that is to be filled stays empty. One that is to be emptied is so all the same.
+    fn set_gid(&self, index: u16, gid: Option<&Gid>) -> Result;
 
     /// Makes an address handle for datagram queue pairs of a protection domain, and returns the number by which requests
     /// of programs name it; never 0.
@@ -123,7 +125,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
         to: Option<&AddressVector<'_>>,
     ) -> Result;
 
-    /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a member.
+    /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a member if packets come
+    /// by it.
     ///
     /// # Errors
     ///
@@ -138,6 +141,16 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result;
 }
 
+/// A backend of devices that users make for network devices.
+pub(crate) trait Linked: Backend {
+    /// Makes the device `name`, which sends and receives by `netdev`, and whose port has this path MTU.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and the backend's own.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
+}
+
 /// The command channel of a device: a handle that objects keep, and that works as long as there is one.
 ///
 /// `add_…` makes an object and returns its number, `remove_…` takes it back when nothing uses it any more. A removal
@@ -148,10 +161,7 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 /// there are as many as [`Limits`] says.
 pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// The [`Backend::Destination`] of its device.
-    type Destination: Clone + Send + Sync + 'static;
-
-    /// Makes the doorbells of a user context, which the verbs map.
-    fn new_doorbells(&self) -> Result<Doorbells>;
+    type Destination: Destination;
 
     /// Opens a user context with such doorbells.
     fn add_context(&self, doorbells: Doorbells) -> Result<ContextId>;
@@ -208,8 +218,15 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Takes a memory window back; afterwards it opens nothing.
     fn remove_mw(&self, key: u32);
 
-    /// Makes a completion queue of `depth` slots, a power of two. Its events go by `notifier`.
-    fn add_cq(&self, depth: u32, ring: CqRing, notifier: Arc<cq::Notifier>) -> Result<u32>;
+    /// Makes a completion queue of `depth` slots, a power of two. Its events go by `notifier`, on the completion vector
+    /// `vector`.
+    fn add_cq(
+        &self,
+        depth: u32,
+        ring: CqRing,
+        vector: u32,
+        notifier: Arc<cq::Notifier>,
+    ) -> Result<u32>;
 
     /// Lets a completion queue go on with another ring, whose control words are those that it has, and returns the index
     /// of the first completion there.
@@ -243,7 +260,7 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     fn remove_srq(&self, number: u32);
 
     /// Makes a queue pair in state RESET.
-    fn add_qp(&self, init: QpInit<Self::Destination>) -> Result<QpId>;
+    fn add_qp(&self, init: QpInit<Self::Destination>) -> Result<NewQp>;
 
     /// The attributes of a queue pair.
     ///
@@ -252,8 +269,9 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// `EINVAL` if there is no such queue pair.
     fn query_qp(&self, qpn: u32) -> Result<QpInfo>;
 
-    /// A queue pair of a kernel user has new requests. Any context; the engine runs later, never in this call.
-    fn ring(&self, qpn: u32);
+    /// The queue pair of a kernel user that has this doorbell has new requests. Any context; the engine runs later, never
+    /// in this call.
+    fn ring(&self, doorbell: u32);
 
     /// Destroys a queue pair.
     fn remove_qp(&self, qpn: u32);

@@ -5,6 +5,7 @@
 use ferrule_engine::{
     Access,
     ContextId,
+    QpId,
     QpType,
     RingLayout, //
 };
@@ -20,6 +21,7 @@ use rdma::{
 };
 
 use super::{
+    destination::Destination,
     posting::Posting,
     ring::QpRings, //
 };
@@ -38,6 +40,8 @@ pub(crate) struct Limits {
     pub(crate) max_mcast_qp_attach: u32,
     /// Reads and atomics that a queue pair may have outstanding, in either direction.
     pub(crate) max_rd_atomic: u8,
+    /// Bytes of a memory region.
+    pub(crate) max_mr_size: u64,
 }
 
 /// An address vector whose GIDs are found.
@@ -50,7 +54,7 @@ pub(crate) struct AddressVector<'a> {
 }
 
 /// A queue pair to be made.
-pub(crate) struct QpInit<D> {
+pub(crate) struct QpInit<D: Destination> {
     /// The context whose doorbells ring it; none for a kernel user's, which [`Commands::ring`](super::Commands::ring) rings.
     pub(crate) context: Option<ContextId>,
     pub(crate) pd: u32,
@@ -69,6 +73,13 @@ pub(crate) struct QpInit<D> {
     pub(crate) posting: Option<Arc<Posting<D>>>,
     /// Its events go by this.
     pub(crate) notifier: Arc<qp::Notifier>,
+}
+
+/// A queue pair that was made.
+pub(crate) struct NewQp {
+    pub(crate) id: QpId,
+    /// The doorbell that rings it.
+    pub(crate) doorbell: u32,
 }
 
 /// A shared receive queue to be made.

@@ -39,6 +39,7 @@ use rdma::{
 use zerocopy::FromBytes;
 
 use super::{
+    destination::Destination,
     posting::Posting,
     ring::{
         CqRing,
@@ -51,7 +52,7 @@ const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
 /// The consumer's state.
-struct Consumer<D> {
+struct Consumer<D: Destination> {
     index: u32,
     /// How many times the queue was armed.
     armed: u32,
@@ -63,7 +64,7 @@ struct Consumer<D> {
 
 /// The ring of a completion queue, for those who poll.
 #[pin_data]
-pub(crate) struct Polling<D> {
+pub(crate) struct Polling<D: Destination> {
     slots: Arc<SharedArea>,
     ctrl: Arc<SharedArea>,
     depth: u32,
@@ -72,7 +73,7 @@ pub(crate) struct Polling<D> {
     consumer: SpinLockIrq<Consumer<D>>,
 }
 
-impl<D: Clone> Polling<D> {
+impl<D: Destination> Polling<D> {
     /// An empty ring of `depth` slots, a power of two, and the engine's side of it.
     pub(crate) fn new(depth: u32, notifier: Arc<Notifier>) -> Result<(Arc<Self>, CqRing)> {
         let ring = CqRing::new(depth)?;
@@ -179,7 +180,7 @@ impl<D: Clone> Polling<D> {
 }
 
 /// A queue pair in the lists of its completion queues. Dropping it takes it off them.
-pub(crate) struct Listed<D: Clone> {
+pub(crate) struct Listed<D: Destination> {
     send: Arc<Polling<D>>,
     recv: Arc<Polling<D>>,
     qpn: u32,
@@ -187,7 +188,7 @@ pub(crate) struct Listed<D: Clone> {
     pub(crate) posting: Arc<Posting<D>>,
 }
 
-impl<D: Clone> Listed<D> {
+impl<D: Destination> Listed<D> {
     /// Lists a queue pair in its two completion queues, which may be one.
     pub(crate) fn new(
         [send, recv]: [Arc<Polling<D>>; 2],
@@ -210,7 +211,7 @@ impl<D: Clone> Listed<D> {
     }
 }
 
-impl<D: Clone> Drop for Listed<D> {
+impl<D: Destination> Drop for Listed<D> {
     fn drop(&mut self) {
         self.send.unlist(self.qpn);
         self.recv.unlist(self.qpn);

@@ -52,7 +52,13 @@ use rdma::{
 };
 use zerocopy::IntoBytes;
 
-use super::ring::QpRings;
+use super::{
+    destination::{
+        Destination,
+        Slots, //
+    },
+    ring::QpRings, //
+};
 
 const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
 const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
@@ -80,16 +86,15 @@ impl Filled {
 }
 
 /// What posters to the send queue share, under its lock.
-struct Sender<D> {
+struct Sender<D: Destination> {
     filled: Filled,
-    /// The destination of each slot's datagram; empty for other services. Some megabytes at most, which
-    /// need not lie in one piece.
-    destinations: KVVec<Option<D>>,
+    /// The destination of each slot's datagram; none for other services.
+    destinations: Option<D::Slots>,
 }
 
 /// The rings of a queue pair, for those who post.
 #[pin_data]
-pub(crate) struct Posting<D> {
+pub(crate) struct Posting<D: Destination> {
     area: Arc<SharedArea>,
     rings: QpRings,
     /// Events for the queue pair's owner go by this.
@@ -103,19 +108,17 @@ pub(crate) struct Posting<D> {
     rq_free: Atomic<u32>,
 }
 
-impl<D: Clone> Posting<D> {
-    /// Empty rings in a buffer. `is_datagram`: each send request has a destination of its own.
+impl<D: Destination> Posting<D> {
+    /// Empty rings in a buffer.
     pub(crate) fn new(
         area: Arc<SharedArea>,
         rings: QpRings,
         notifier: Arc<Notifier>,
-        is_datagram: bool,
     ) -> Result<Arc<Self>> {
-        let count = if is_datagram { rings.sq.depth } else { 0 };
-        let mut destinations = KVVec::with_capacity(count as usize, GFP_KERNEL)?;
-        for _ in 0..count {
-            destinations.push(None, GFP_KERNEL)?;
-        }
+        let destinations = match rings.destinations {
+            Some(offset) => Some(D::Slots::new(&area, offset, rings.sq.depth)?),
+            None => None,
+        };
         let sender = Sender {
             filled: Filled::default(),
             destinations,
@@ -192,9 +195,9 @@ impl<D: Clone> Posting<D> {
         let index = sender.filled.next(&self.sq_free, cap.max_send_wr)?;
         let slot = index & (sq.depth - 1);
         let mut head = send_head(request)?;
-        if let Some(place) = sender.destinations.get_mut(slot as usize) {
+        if let Some(destinations) = &mut sender.destinations {
             let to = request.destination().ok_or(EINVAL)?;
-            *place = Some(destination(request).ok_or(EINVAL)?);
+            destinations.put(slot, destination(request).ok_or(EINVAL)?)?;
             let words = abi::Destination {
                 remote_qpn: to.qpn.into(),
                 remote_qkey: to.qkey.into(),
@@ -233,13 +236,15 @@ impl<D: Clone> Posting<D> {
             .store_u32_release(self.rings.ctrl as usize + word, value)
     }
 
-    /// The destination of a send request's datagram.
-    pub(crate) fn destination(&self, index: u32) -> Option<D> {
+    /// Finds the destination of a send request's datagram: `find` is called with the slot.
+    pub(crate) fn destination(
+        &self,
+        index: u32,
+        find: impl FnOnce(&D::Slots, u32) -> Option<D>,
+    ) -> Option<D> {
         let slot = index & self.rings.sq.depth.wrapping_sub(1);
-        self.sender.with(|sender| {
-            let destination = sender.destinations.get(slot as usize)?.as_ref()?;
-            Some(destination.clone())
-        })
+        self.sender
+            .with(|sender| find(sender.destinations.as_ref()?, slot))
     }
 
     /// A completion tells that all slots before this index are free.

@@ -20,6 +20,8 @@ pub(crate) struct QpRings {
     pub(crate) rq: RingLayout,
     /// The offset of the control words, in bytes.
     pub(crate) ctrl: u32,
+    /// The offset of a kernel user's destinations, if its send requests are datagrams: one a slot, in bytes.
+    pub(crate) destinations: Option<u32>,
     /// The sizes that were granted.
     pub(crate) cap: Capabilities,
 }
@@ -44,19 +46,33 @@ impl CqRing {
 
     /// So many empty slots, a power of two.
     pub(crate) fn slots(depth: u32) -> Result<Arc<SharedArea>> {
-        let size = depth as usize * CQE_SIZE;
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
+        new_area(depth as usize * CQE_SIZE)
     }
 
     /// Control words.
     pub(crate) fn ctrl() -> Result<Arc<SharedArea>> {
-        let size = size_of::<abi::CqCtrl>();
-        Ok(Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?)
+        new_area(size_of::<abi::CqCtrl>())
     }
 }
 
-/// A user context's doorbell area, which the program writes, and its status area, which the device writes.
+/// A context's doorbell area, which its user writes, and its status area, which the device writes.
+#[derive(Clone)]
 pub(crate) struct Doorbells {
     pub(crate) doorbell: Arc<SharedArea>,
     pub(crate) status: Arc<SharedArea>,
+}
+
+impl Doorbells {
+    /// Those of a new context.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Doorbells {
+            doorbell: new_area(abi::DB_AREA_SIZE)?,
+            status: new_area(abi::DB_AREA_SIZE)?,
+        })
+    }
+}
+
+/// At least `len` bytes, zeroed, charged to the calling process.
+pub(crate) fn new_area(len: usize) -> Result<Arc<SharedArea>> {
+    Ok(Arc::new(SharedArea::new(len)?, GFP_KERNEL_ACCOUNT)?)
 }

@@ -64,7 +64,8 @@ use crate::backend::{
         AddressVector,
         Limits, //
     },
-    Backend, //
+    Backend,
+    Linked, //
 };
 
 /// A device's engine with the thread that helps it: the data of the `ib_device`.
@@ -180,25 +181,6 @@ impl Backend for Soft {
     type Commands = Shared;
     type Destination = Destination;
 
-    /// # Errors
-    ///
-    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
-    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
-        let shared = Shared::new()?;
-        shared.set_port_mtu(mtu);
-        let wire = Membership::new(netdev, shared.core.clone())?;
-        let worker = worker::spawn(name, shared.core.clone())?;
-        let directory = Directory::new(name, shared.clone())?;
-
-        Ok(try_pin_init!(Self {
-            directory <- directory,
-            limit: Limit::new(shared.core.clone())?,
-            _worker: worker,
-            wire,
-            shared,
-        }))
-    }
-
     fn commands(&self) -> Shared {
         self.shared.clone()
     }
@@ -217,6 +199,7 @@ impl Backend for Soft {
             max_mcast_grp: MAX_MCAST_GRP,
             max_mcast_qp_attach: MAX_MCAST_QP_ATTACH as u32,
             max_rd_atomic: MAX_RD_ATOMIC,
+            max_mr_size: u64::MAX,
         }
     }
 
@@ -230,6 +213,11 @@ impl Backend for Soft {
 
     fn set_port_mtu(&self, mtu: Mtu) {
         self.shared.set_port_mtu(mtu);
+    }
+
+    /// The engine is told by each address vector.
+    fn set_gid(&self, _index: u16, _gid: Option<&Gid>) -> Result {
+        Ok(())
     }
 
     fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {
@@ -289,5 +277,26 @@ impl Backend for Soft {
             multicast::leave(netdev, group);
         }
         Ok(())
+    }
+}
+
+impl Linked for Soft {
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
+    fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
+        let shared = Shared::new()?;
+        shared.set_port_mtu(mtu);
+        let wire = Membership::new(netdev, shared.core.clone())?;
+        let worker = worker::spawn(name, shared.core.clone())?;
+        let directory = Directory::new(name, shared.clone())?;
+
+        Ok(try_pin_init!(Self {
+            directory <- directory,
+            limit: Limit::new(shared.core.clone())?,
+            _worker: worker,
+            wire,
+            shared,
+        }))
     }
 }

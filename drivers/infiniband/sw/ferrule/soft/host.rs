@@ -195,7 +195,10 @@ impl Host for Kernel {
         queue: &Buffer,
         index: u32,
     ) -> Option<(ferrule_engine::Path, Option<UdpPath>)> {
-        let destination = queue.posting.as_ref()?.destination(index)?;
+        let posting = queue.posting.as_ref()?;
+        let destination = posting.destination(index, |slots, slot| {
+            slots.get(slot as usize)?.as_ref().cloned()
+        })?;
         Some(destination.into_parts())
     }
 

@@ -6,7 +6,6 @@
 //! [`policy`](super::policy) see to what is left.
 
 use ferrule_engine::{
-    abi,
     Access,
     ContextId,
     Cq,
@@ -21,7 +20,6 @@ use ferrule_engine::{
     Mw,
     MwType,
     Qp,
-    QpId,
     QpInfo,
     Refused,
     Srq,
@@ -40,7 +38,6 @@ use kernel::{
 };
 use kernel_ext::{
     boxed::boxed,
-    mm::SharedArea,
     time::WithTimer, //
 };
 use rdma::{
@@ -61,6 +58,7 @@ use crate::backend::{
     object::{
         MrChange,
         MrInfo,
+        NewQp,
         QpInit,
         SrqInit, //
     },
@@ -163,13 +161,6 @@ impl Shared {
 
 impl Commands for Shared {
     type Destination = Destination;
-
-    fn new_doorbells(&self) -> Result<Doorbells> {
-        Ok(Doorbells {
-            doorbell: Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?,
-            status: Arc::new(SharedArea::new(abi::DB_AREA_SIZE)?, GFP_KERNEL_ACCOUNT)?,
-        })
-    }
 
     fn add_context(&self, doorbells: Doorbells) -> Result<ContextId> {
         let make = || ferrule_engine::Context::new(doorbells);
@@ -296,7 +287,13 @@ impl Commands for Shared {
         self.removed(|engine| engine.remove_mw(key));
     }
 
-    fn add_cq(&self, depth: u32, ring: CqRing, notifier: Arc<cq::Notifier>) -> Result<u32> {
+    fn add_cq(
+        &self,
+        depth: u32,
+        ring: CqRing,
+        _vector: u32,
+        notifier: Arc<cq::Notifier>,
+    ) -> Result<u32> {
         let cq = Cq::new(CqInit {
             depth,
             ring,
@@ -344,8 +341,10 @@ impl Commands for Shared {
         self.removed(|engine| engine.remove_srq(number));
     }
 
-    fn add_qp(&self, init: QpInit<Destination>) -> Result<QpId> {
-        let QpRings { sq, rq, ctrl, cap } = init.rings;
+    fn add_qp(&self, init: QpInit<Destination>) -> Result<NewQp> {
+        let QpRings {
+            sq, rq, ctrl, cap, ..
+        } = init.rings;
         let qp = Qp::<Kernel>::new(ferrule_engine::QpInit {
             context: init.context,
             vport: Vport::default(),
@@ -364,15 +363,19 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        self.add_boxed(qp, Engine::add_qp)
+        let id = self.add_boxed(qp, Engine::add_qp)?;
+        Ok(NewQp {
+            id,
+            doorbell: id.number,
+        })
     }
 
     fn query_qp(&self, qpn: u32) -> Result<QpInfo> {
         policy::command(&self.core, |engine, _| engine.query_qp(qpn)).map_err(errno)
     }
 
-    fn ring(&self, qpn: u32) {
-        policy::ring(&self.core, qpn);
+    fn ring(&self, doorbell: u32) {
+        policy::ring(&self.core, doorbell);
     }
 
     fn remove_qp(&self, qpn: u32) {

@@ -25,6 +25,7 @@ use rdma::{
 
 use crate::{
     backend::{
+        ring::Doorbells,
         Backend,
         Commands, //
     },
@@ -58,7 +59,7 @@ impl<B: Backend> ucontext::Operations for Context<B> {
 
     fn alloc(new: &ucontext::New<'_, Ferrule<B>>, udata: Udata<'_>) -> Result<Self> {
         let commands = new.device().commands();
-        let doorbells = commands.new_doorbells()?;
+        let doorbells = Doorbells::new()?;
         let doorbell_entry = new.map(doorbells.doorbell.clone(), Protection::ReadWrite)?;
         let status_entry = new.map(doorbells.status.clone(), Protection::ReadOnly)?;
 

@@ -28,6 +28,7 @@ use rdma::{
 
 use crate::{
     backend::{
+        destination::Destination,
         polling::Polling,
         ring::CqRing,
         Backend,
@@ -53,7 +54,7 @@ pub(crate) struct Cq<B: Backend> {
 }
 
 /// The side that polls it.
-enum Consumer<D> {
+enum Consumer<D: Destination> {
     Program(Mapped),
     Kernel(Arc<Polling<D>>),
 }
@@ -96,7 +97,7 @@ impl<B: Backend> Cq<B> {
         let commands = new.device().commands();
         let depth = depth(attr.cqe)?;
         let (polling, ring) = Polling::new(depth, new.notifier())?;
-        let cqn = commands.add_cq(depth, ring, new.notifier())?;
+        let cqn = commands.add_cq(depth, ring, attr.comp_vector, new.notifier())?;
         new.set_cqe(depth);
         Ok(Cq {
             commands,
@@ -150,6 +151,7 @@ impl<B: Backend> cq::Operations for Cq<B> {
                 slots,
                 ctrl: ctrl.clone(),
             },
+            attr.comp_vector,
             handle,
         )?;
         let cq = Cq {

@@ -37,7 +37,7 @@ pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
     Ok(Attr {
         fw_ver: crate::VERSION,
         sys_image_guid: dev.node_guid(),
-        max_mr_size: u64::MAX,
+        max_mr_size: limits.max_mr_size,
         page_size_cap: !(kernel::page::PAGE_SIZE as u64 - 1),
         vendor_id: VENDOR_ID,
         max_qp: limits.max_qp,

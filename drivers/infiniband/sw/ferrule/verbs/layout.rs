@@ -20,8 +20,9 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Lays the rings out for at least the sizes that were asked for. With a shared receive queue
-    /// there is no receive ring, whatever was asked for.
-    pub(super) fn new(asked: &qp::Cap, shared: bool) -> Result<Self> {
+    /// there is no receive ring, whatever was asked for. `destination`: the bytes for each slot's, if
+    /// requests have one of their own.
+    pub(super) fn new(asked: &qp::Cap, shared: bool, destination: Option<u32>) -> Result<Self> {
         let mut asked = *asked;
         if shared {
             (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
@@ -52,9 +53,16 @@ impl Layout {
             max_recv_sge: if shared { 0 } else { max_recv_sge },
             max_inline: send_body.min(abi::MAX_INLINE as u32),
         };
+        let end = ctrl + size_of::<abi::QpCtrl>() as u32;
         Ok(Layout {
-            rings: QpRings { sq, rq, ctrl, cap },
-            size: ctrl as usize + size_of::<abi::QpCtrl>(),
+            rings: QpRings {
+                sq,
+                rq,
+                ctrl,
+                destinations: destination.map(|_| end),
+                cap,
+            },
+            size: (end + sq.depth * destination.unwrap_or(0)) as usize,
         })
     }
 }

@@ -13,7 +13,7 @@ mod cq;
 mod device;
 mod layout;
 mod mr;
-mod mtu;
+pub(crate) mod mtu;
 mod mw;
 mod pd;
 mod qp;
@@ -36,11 +36,15 @@ use rdma::{
     port,
     stats::Counter,
     Device,
+    GidAttr,
     Offered,
     UnregisteredDevice, //
 };
 
-use crate::backend::Backend;
+use crate::backend::{
+    Backend,
+    Linked, //
+};
 
 /// The driver of devices with one backend.
 pub(crate) struct Ferrule<B>(PhantomData<fn() -> B>);
@@ -89,6 +93,14 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         )
     }
 
+    fn add_gid(dev: &Device<Self>, attr: &GidAttr) -> Result {
+        dev.set_gid(attr.index(), Some(&attr.gid()))
+    }
+
+    fn del_gid(dev: &Device<Self>, attr: &GidAttr) -> Result {
+        dev.set_gid(attr.index(), None)
+    }
+
     fn renamed(dev: &Device<Self>, name: &CStr) {
         dev.renamed(name);
     }
@@ -96,7 +108,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
         dev.set_port_mtu(mtu::port_mtu(netdev));
     }
+}
 
+#[vtable]
+impl<B: Linked> rdma::Link for Ferrule<B> {
     fn new_link(offered: &Offered<'_, Self>, name: &CStr, netdev: &NetDevice) -> Result {
         if rdma::device::is_taken::<Self>(netdev) {
             pr_err!("{}: has a ferrule device already\n", netdev.name());
@@ -116,7 +131,8 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
             return Err(EINVAL);
         }
         let net = netdev.namespace().ok_or(ENODEV)?;
-        new_device::<B>(name, net, netdev)?
+        let backend = B::new(name, netdev, mtu::port_mtu(netdev))?;
+        new_device(net, netdev, nr_cpu_ids(), backend)?
             .register(offered, name)
             .map_err(|error| {
                 // The core says that its table is full when what it means is this.
@@ -130,21 +146,21 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     }
 }
 
-/// Makes a device that is not registered yet.
+/// Makes a device with so many completion vectors, that is not registered yet.
 ///
 /// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
 /// themselves up: that is done inside of registering.
 #[inline(never)]
-fn new_device<B: Backend>(
-    name: &CStr,
+pub(crate) fn new_device<B: Backend>(
     net: HeldNamespace,
     netdev: &NetDevice,
+    vectors: u32,
+    backend: impl PinInit<B, Error>,
 ) -> Result<UnregisteredDevice<Ferrule<B>>> {
     let info = rdma::device::Info {
         node_guid: eui64_from_mac(netdev.address()),
-        num_comp_vectors: nr_cpu_ids(),
+        num_comp_vectors: vectors,
     };
-    let backend = B::new(name, netdev, mtu::port_mtu(netdev))?;
     let mut dev = UnregisteredDevice::new(net, info, backend)?;
     dev.set_netdev(netdev)?;
     Ok(dev)

@@ -7,7 +7,7 @@ use net_ext::NetDevice;
 use rdma::port;
 
 /// The path MTU of a port on this network device.
-pub(super) fn port_mtu(netdev: &NetDevice) -> Mtu {
+pub(crate) fn port_mtu(netdev: &NetDevice) -> Mtu {
     engine_mtu(port::Mtu::for_ethernet(netdev.mtu()))
 }
 

@@ -11,10 +11,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::{
-    error::code::EOPNOTSUPP,
-    mm::SharedArea, //
-};
+use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     mmap::{
         Entry,
@@ -32,12 +29,17 @@ use rdma::{
 
 use crate::{
     backend::{
-        object::QpInit,
+        destination::Destination,
+        object::{
+            NewQp,
+            QpInit, //
+        },
         polling::{
             Listed,
             Polling, //
         },
         posting::Posting,
+        ring::new_area,
         Backend,
         Commands, //
     },
@@ -58,11 +60,12 @@ use crate::{
 pub(crate) struct Qp<B: Backend> {
     commands: B::Commands,
     qpn: u32,
+    doorbell: u32,
     producer: Producer<B::Destination>,
 }
 
 /// The side that fills the rings.
-enum Producer<D: Clone> {
+enum Producer<D: Destination> {
     Program {
         /// The buffer that it has mapped.
         buffer: Entry,
@@ -108,8 +111,10 @@ impl<B: Backend> qp::Operations for Qp<B> {
         let recv_cq = new.recv_cq().ok_or(EINVAL)?;
         let srq = new.srq().map(|srq| srq.number());
 
-        let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some())?;
-        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?;
+        let has_destinations = user.is_none() && qp_type == QpType::Ud;
+        let destination = has_destinations.then_some(B::Destination::SIZE);
+        let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some(), destination)?;
+        let buffer = new_area(size)?;
         let commands = new.device().commands();
         let notifier = new.notifier();
         let side = match user {
@@ -118,8 +123,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
                 Side::Program(user, entry)
             }
             None => {
-                let is_datagram = qp_type == QpType::Ud;
-                let posting = Posting::new(buffer.clone(), rings, notifier.clone(), is_datagram)?;
+                let posting = Posting::new(buffer.clone(), rings, notifier.clone())?;
                 let polling = [send_cq.polling()?.clone(), recv_cq.polling()?.clone()];
                 Side::Kernel(posting, polling)
             }
@@ -128,7 +132,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
             Side::Program(user, _) => (Some(user.ucontext().id()), None),
             Side::Kernel(posting, _) => (None, Some(posting.clone())),
         };
-        let id = commands.add_qp(QpInit {
+        let NewQp { id, doorbell } = commands.add_qp(QpInit {
             context,
             pd,
             qp_type,
@@ -161,6 +165,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
         let qp = Qp {
             commands,
             qpn: id.number,
+            doorbell,
             producer,
         };
         if let (Some(user), Producer::Program { buffer }) = (user, &qp.producer) {
@@ -242,7 +247,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
             .posting()?
             .post_send(requests, |request| request.destination()?.ah.destination());
         if any {
-            qp.commands.ring(qp.qpn);
+            qp.commands.ring(qp.doorbell);
         }
         result
     }
@@ -250,7 +255,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
     fn post_recv(qp: &rdma::Qp<Ferrule<B>>, requests: &mut RecvRequests<'_>) -> Result {
         let (wanted, result) = qp.posting()?.post_recv(requests);
         if wanted {
-            qp.commands.ring(qp.qpn);
+            qp.commands.ring(qp.doorbell);
         }
         result
     }

@@ -3,14 +3,8 @@
 //! Shared receive queues.
 
 use ferrule_engine::abi;
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
-use kernel_ext::{
-    error::code::EOPNOTSUPP,
-    mm::SharedArea, //
-};
+use kernel::prelude::*;
+use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     mmap::{
         Entry,
@@ -24,6 +18,7 @@ use rdma::{
 use crate::{
     backend::{
         object::SrqInit,
+        ring::new_area,
         srq_posting::SrqPosting,
         Backend,
         Commands, //
@@ -73,7 +68,7 @@ impl<B: Backend> srq::Operations for Srq<B> {
         let (ring, max_sge) = receive_ring(0, attr.max_wr, attr.max_sge);
         let ctrl = ring.depth * ring.stride;
         let size = ctrl as usize + size_of::<abi::SrqCtrl>();
-        let buffer = Arc::new(SharedArea::new(size)?, GFP_KERNEL_ACCOUNT)?;
+        let buffer = new_area(size)?;
         let (producer, answer) = match user {
             Some(user) => {
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;

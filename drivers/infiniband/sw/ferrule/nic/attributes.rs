@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The attributes of queue pairs, as commands have them.
+
+use ferrule_engine::{
+    Access,
+    Attributes,
+    Capabilities,
+    Modify,
+    Mtu,
+    QpInfo,
+    QpType,
+    State, //
+};
+use kernel::prelude::*;
+use zerocopy::FromZeros;
+
+use super::{
+    address,
+    interface::{
+        self,
+        qp_flag,
+        qp_type,
+        QpAttributes, //
+    }, //
+};
+
+/// Bits of `enum ib_qp_attr_mask`.
+pub(super) mod mask {
+    pub(super) const STATE: u32 = 1 << 0;
+    pub(super) const CUR_STATE: u32 = 1 << 1;
+    pub(super) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
+    pub(super) const ACCESS_FLAGS: u32 = 1 << 3;
+    pub(super) const PKEY_INDEX: u32 = 1 << 4;
+    pub(super) const PORT: u32 = 1 << 5;
+    pub(super) const QKEY: u32 = 1 << 6;
+    pub(in super::super) const AV: u32 = 1 << 7;
+    pub(super) const PATH_MTU: u32 = 1 << 8;
+    pub(super) const TIMEOUT: u32 = 1 << 9;
+    pub(super) const RETRY_CNT: u32 = 1 << 10;
+    pub(super) const RNR_RETRY: u32 = 1 << 11;
+    pub(super) const RQ_PSN: u32 = 1 << 12;
+    pub(super) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    pub(super) const ALT_PATH: u32 = 1 << 14;
+    pub(super) const MIN_RNR_TIMER: u32 = 1 << 15;
+    pub(super) const SQ_PSN: u32 = 1 << 16;
+    pub(super) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    pub(super) const PATH_MIG_STATE: u32 = 1 << 18;
+    pub(super) const CAP: u32 = 1 << 19;
+    pub(super) const DEST_QPN: u32 = 1 << 20;
+    pub(super) const RATE_LIMIT: u32 = 1 << 25;
+}
+
+/// A change of attributes, but for the address.
+pub(super) fn change(change: &Modify) -> QpAttributes {
+    let mut attributes = QpAttributes::new_zeroed();
+    let mut mask = 0;
+    macro_rules! set {
+        ($($bit:ident: $field:ident = $value:expr;)*) => {$(
+            if let Some(value) = $value {
+                attributes.$field = u32::from(value).into();
+                mask |= mask::$bit;
+            }
+        )*};
+    }
+    set! {
+        STATE: state = change.state.map(|state| state as u8);
+        CUR_STATE: cur_state = change.cur_state.map(|state| state as u8);
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify = change.en_sqd_async_notify;
+        ACCESS_FLAGS: access = change.access.map(|access| access.0);
+        PKEY_INDEX: pkey_index = change.pkey_index;
+        PORT: port = change.port;
+        QKEY: qkey = change.qkey;
+        PATH_MTU: path_mtu = change.path_mtu.map(|mtu| mtu as u8);
+        TIMEOUT: timeout = change.timeout;
+        RETRY_CNT: retry_cnt = change.retry_cnt;
+        RNR_RETRY: rnr_retry = change.rnr_retry;
+        RQ_PSN: rq_psn = change.rq_psn;
+        SQ_PSN: sq_psn = change.sq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic = change.max_rd_atomic;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic = change.max_dest_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer = change.min_rnr_timer;
+        DEST_QPN: dest_qpn = change.dest_qpn;
+    }
+    for (is_there, bit) in [
+        (change.alt_path, mask::ALT_PATH),
+        (change.path_mig_state, mask::PATH_MIG_STATE),
+        (change.cap, mask::CAP),
+        (change.rate_limit, mask::RATE_LIMIT),
+    ] {
+        if is_there {
+            mask |= bit;
+        }
+    }
+    attributes.mask = mask.into();
+    attributes
+}
+
+/// What the device has told of a queue pair.
+///
+/// # Errors
+///
+/// `EIO` for what is no value of an attribute.
+pub(super) fn info(info: &interface::QpInfo) -> Result<QpInfo> {
+    let told = &info.attributes;
+    let state = State::try_from(told.state.get()).map_err(|_| EIO)?;
+    let path_mtu = Mtu::try_from(told.path_mtu.get()).map_err(|_| EIO)?;
+    let has_address = told.mask.get() & mask::AV != 0;
+    let byte = |value: zerocopy::little_endian::U32| u8::try_from(value.get()).map_err(|_| EIO);
+    Ok(QpInfo {
+        state,
+        sq_draining: info.sq_draining.get() != 0,
+        qp_type: match info.qp_type.get() {
+            qp_type::RC => QpType::Rc,
+            qp_type::UC => QpType::Uc,
+            qp_type::UD => QpType::Ud,
+            _ => return Err(EIO),
+        },
+        cap: Capabilities {
+            max_send_wr: info.cap.max_send_wr.get(),
+            max_recv_wr: info.cap.max_recv_wr.get(),
+            max_send_sge: info.cap.max_send_sge.get(),
+            max_recv_sge: info.cap.max_recv_sge.get(),
+            max_inline: info.cap.max_inline.get(),
+        },
+        sq_sig_all: info.flags.get() & qp_flag::SQ_SIG_ALL != 0,
+        attr: Attributes {
+            en_sqd_async_notify: told.en_sqd_async_notify.get() != 0,
+            access: Access(told.access.get()),
+            pkey_index: u16::try_from(told.pkey_index.get()).map_err(|_| EIO)?,
+            port: told.port.get(),
+            qkey: told.qkey.get(),
+            path: has_address.then(|| address::path(&info.to)),
+            path_mtu,
+            timeout: byte(told.timeout)?,
+            retry_cnt: byte(told.retry_cnt)?,
+            rnr_retry: byte(told.rnr_retry)?,
+            rq_psn: told.rq_psn.get(),
+            sq_psn: told.sq_psn.get(),
+            max_rd_atomic: byte(told.max_rd_atomic)?,
+            max_dest_rd_atomic: byte(told.max_dest_rd_atomic)?,
+            min_rnr_timer: byte(told.min_rnr_timer)?,
+            dest_qpn: told.dest_qpn.get(),
+        },
+        sq_consumer: info.sq_consumer.get(),
+        rq_consumer: info.rq_consumer.get(),
+    })
+}
+
+/// A transport service.
+pub(super) fn service(service: QpType) -> u32 {
+    match service {
+        QpType::Rc => qp_type::RC,
+        QpType::Uc => qp_type::UC,
+        QpType::Ud => qp_type::UD,
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The function: what all objects of its device share.
+
+use kernel::{
+    device::{
+        Bound,
+        Device, //
+    },
+    pci, pr_warn_once,
+    prelude::*,
+    static_lock_class,
+    sync::{
+        aref::ARef,
+        Arc,
+        UniqueArc, //
+    },
+};
+use kernel_ext::dma::DmaArea;
+use rdma::Memory;
+
+use super::{
+    area,
+    command::{
+        self,
+        Channel,
+        Command, //
+    },
+    doorbell::Bell,
+    events::{
+        self,
+        Events, //
+    },
+    interface::{
+        register,
+        CreateEq,
+        DeviceInfo,
+        Number,
+        OpenContext, //
+    },
+    registers::Registers,
+    table::Table, //
+};
+use crate::backend::ring::Doorbells;
+
+/// The device of the driver model.
+///
+/// # Invariants
+///
+/// It is bound to this driver as long as somebody can reach this.
+struct Parent(ARef<Device>);
+
+/// What the driver keeps of a context.
+pub(super) struct Context {
+    pub(super) doorbells: Doorbells,
+    pub(super) _mapped: [DmaArea; 2],
+}
+
+/// What the driver keeps of a memory region: pages of a program.
+pub(super) struct Region {
+    /// Pinned, and mapped for the device.
+    pub(super) memory: Memory,
+}
+
+/// The function.
+#[pin_data]
+pub(crate) struct Function {
+    /// Dropped first: that resets the function, and then it uses none of the memory that it was given.
+    channel: Pin<KBox<Channel>>,
+    pub(super) events: Arc<Events>,
+    pub(super) info: DeviceInfo,
+    /// The context of kernel users' queue pairs.
+    pub(super) context: u32,
+    #[pin]
+    bell: Bell,
+    _mapped: [DmaArea; 2],
+    #[pin]
+    pub(super) contexts: Table<Context>,
+    #[pin]
+    pub(super) regions: Table<Region>,
+    parent: Parent,
+}
+
+impl Function {
+    /// Sets a function up: its events go to `events`.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if it does not see this machine's memory; `ENOMEM`; those of its commands.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses the result when `function` is not bound to the driver any more.
+    pub(super) unsafe fn new(
+        function: &pci::Device<Bound>,
+        registers: Registers,
+        events: Arc<Events>,
+    ) -> Result<Arc<Self>> {
+        let device: &Device<Bound> = function.as_ref();
+        let place = UniqueArc::new_uninit(GFP_KERNEL)?;
+        let channel = KBox::pin_init(Channel::open(function, registers)?, GFP_KERNEL)?;
+        for vector in 0..events.count() {
+            let list = events.list(device, vector)?;
+            channel.execute::<command::AddEq>(&CreateEq {
+                vector: vector.into(),
+                depth: events::DEPTH.into(),
+                area: list.operand(),
+            })?;
+        }
+        let info = channel.execute::<command::QueryDevice>(&())?;
+        let doorbells = Doorbells::new()?;
+        let (context, mapped) = open_context(&channel, device, &doorbells)?;
+        // Nothing fails from here on: the function knows the memory of its context.
+        let function = place.pin_init_with(pin_init!(Function {
+            channel,
+            events,
+            info,
+            context,
+            bell <- Bell::new(doorbells),
+            _mapped: mapped,
+            contexts <- Table::new(c"Function::contexts", static_lock_class!()),
+            regions <- Table::new(c"Function::regions", static_lock_class!()),
+            // INVARIANT: By the requirements of this function.
+            parent: Parent(device.into()),
+        }))?;
+        Ok(function.into())
+    }
+
+    /// The device that maps memory for the function.
+    pub(super) fn device(&self) -> &Device<Bound> {
+        // SAFETY: By the type invariants of `Parent`, which is borrowed.
+        unsafe { self.parent.0.as_bound() }
+    }
+
+    /// Executes a command. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Channel::execute`].
+    pub(super) fn execute<C: Command>(&self, operands: &C::Operands) -> Result<C::Answer> {
+        self.channel.execute::<C>(operands)
+    }
+
+    /// Executes a command that destroys an object, and answers whether the device may use it still.
+    ///
+    /// The RDMA core destroys an object only when nothing uses it, so a refusal is a fault of this driver or of the
+    /// device: it is logged once.
+    pub(super) fn destroy<C>(&self, number: u32) -> Destroyed
+    where
+        C: Command<Operands = Number, Answer = ()>,
+    {
+        match self.execute::<C>(&number.into()) {
+            Err(error) if !self.is_gone() => {
+                pr_warn_once!("an object could not be destroyed: {:?}\n", error);
+                Destroyed::InUse
+            }
+            _ => Destroyed::Free,
+        }
+    }
+
+    /// Whether the function has been found to be taken away. Any context.
+    pub(super) fn is_gone(&self) -> bool {
+        self.channel.registers.are_gone()
+    }
+
+    /// Has the device serve a context that has rung while it slept. Any context.
+    pub(super) fn kick(&self, context: u32) {
+        self.channel.registers.write(register::KICK, context);
+    }
+
+    /// Rings a doorbell of the driver's own context. Any context.
+    pub(super) fn ring(&self, doorbell: u32) {
+        if self.bell.ring(doorbell) == Ok(true) {
+            self.kick(self.context);
+        }
+    }
+
+    /// Opens a context of a program.
+    pub(super) fn open_context(&self, doorbells: &Doorbells) -> Result<(u32, [DmaArea; 2])> {
+        open_context(&self.channel, self.device(), doorbells)
+    }
+}
+
+/// What has become of an object that was to be destroyed.
+#[must_use]
+pub(super) enum Destroyed {
+    /// The device does not use it any more.
+    Free,
+    /// The device may use it for ever.
+    InUse,
+}
+
+impl Destroyed {
+    /// Drops what belongs to the object, or leaks it.
+    pub(super) fn release<T>(self, owned: T) {
+        match self {
+            Destroyed::Free => drop(owned),
+            Destroyed::InUse => core::mem::forget(owned),
+        }
+    }
+}
+
+/// Opens a context, and answers its number and the areas as they are mapped for it.
+fn open_context(
+    channel: &Channel,
+    device: &Device<Bound>,
+    doorbells: &Doorbells,
+) -> Result<(u32, [DmaArea; 2])> {
+    let (doorbell, doorbell_list) = area::map(device, doorbells.doorbell.clone())?;
+    let (status, status_list) = area::map(device, doorbells.status.clone())?;
+    let opened = channel.execute::<command::AddContext>(&OpenContext {
+        doorbell: doorbell_list.operand(),
+        status: status_list.operand(),
+    })?;
+    Ok((opened.number.get(), [doorbell, status]))
+}

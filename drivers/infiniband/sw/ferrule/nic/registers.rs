@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registers of the function.
+
+use kernel::{
+    device::Bound,
+    pci,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+use kernel_ext::pci::Bar;
+
+use super::interface::{
+    feature,
+    register,
+    status,
+    MAGIC_VALUE,
+    VERSION_VALUE, //
+};
+
+/// The BAR that they are in.
+const BAR: u32 = 0;
+/// The bytes of it that are used.
+const BAR_LEN: usize = 0x50;
+
+/// Reads of a function that has been taken away. No register that is read here has this value.
+const ABSENT: u32 = u32::MAX;
+
+/// What a function must be able to do.
+const NEEDED: u32 = feature::CHECK | feature::COMMANDS;
+
+/// The registers. Each access traps.
+pub(super) struct Registers {
+    bar: Bar,
+    /// The function has been taken away.
+    gone: Atomic<bool>,
+}
+
+impl Registers {
+    /// Maps the registers of a function, and resets all that it has.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it is no function that this driver knows, or is not ready; those of mapping.
+    pub(super) fn map(function: &pci::Device<Bound>) -> Result<Self> {
+        let registers = Registers {
+            bar: Bar::map(function, BAR, BAR_LEN, c"ferrule")?,
+            gone: Atomic::new(false),
+        };
+        let magic = registers.read(register::MAGIC)?;
+        let version = registers.read(register::VERSION)?;
+        if magic != MAGIC_VALUE || version != VERSION_VALUE {
+            dev_err!(
+                function,
+                "magic {magic:#x}, version {version}: this driver knows version {VERSION_VALUE}\n"
+            );
+            return Err(ENODEV);
+        }
+        // Another driver may have left something.
+        registers.reset();
+        let features = registers.read(register::FEATURES)?;
+        let status = registers.read(register::STATUS)?;
+        if features & NEEDED != NEEDED || status & status::READY == 0 {
+            dev_err!(
+                function,
+                "features {features:#x}, status {status:#x}: not ready for this driver\n"
+            );
+            return Err(ENODEV);
+        }
+        Ok(registers)
+    }
+
+    /// Reads a register. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the function has been taken away.
+    pub(super) fn read(&self, register: usize) -> Result<u32> {
+        match self.bar.read32(register) {
+            Ok(ABSENT) | Err(_) => {
+                self.gone.store(true, Relaxed);
+                Err(EIO)
+            }
+            Ok(value) => Ok(value),
+        }
+    }
+
+    /// Writes a register, after all earlier stores to memory. Any context. It does nothing if the function has been taken
+    /// away.
+    pub(super) fn write(&self, register: usize, value: u32) {
+        let _ = self.bar.write32(register, value);
+    }
+
+    /// Writes a register that is in two halves.
+    pub(super) fn write_halves(&self, register: usize, value: u64) {
+        self.write(register, value as u32);
+        self.write(register + size_of::<u32>(), (value >> 32) as u32);
+    }
+
+    /// Resets all but the configuration space: afterwards the function has no objects, and uses no memory.
+    pub(super) fn reset(&self) {
+        self.write(register::RESET, 1);
+        // An answer comes after the write before it has been done.
+        let _ = self.read(register::STATUS);
+    }
+
+    /// Whether the function has been found to be taken away. Any context.
+    pub(super) fn are_gone(&self) -> bool {
+        self.gone.load(Relaxed)
+    }
+
+    /// The MAC address of the network device that the function belongs to, if it has one.
+    pub(super) fn mac(&self) -> Result<Option<[u8; 6]>> {
+        let [a, b, c, d] = self.read(register::MAC_LOW)?.to_le_bytes();
+        let [e, f, ..] = self.read(register::MAC_HIGH)?.to_le_bytes();
+        let mac = [a, b, c, d, e, f];
+        Ok((mac != [0; 6]).then_some(mac))
+    }
+}

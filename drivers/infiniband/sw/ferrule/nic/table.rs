@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the driver keeps of objects, by the numbers that the device gave them.
+
+use kernel::{
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode,
+        RBTreeNodeReservation, //
+    },
+    str::CStr,
+    sync::LockClassKey, //
+};
+use kernel_ext::sync::SpinLockIrq;
+
+/// Values by number. Any context may look.
+#[pin_data]
+pub(super) struct Table<T> {
+    #[pin]
+    values: SpinLockIrq<RBTree<u32, T>>,
+}
+
+/// Room for a value. It is taken before the device is asked for a number, so that nothing can fail after.
+pub(super) struct Room<T>(RBTreeNodeReservation<u32, T>);
+
+/// A value that was taken out. It is dropped without the lock.
+pub(super) struct Taken<T>(#[allow(dead_code, reason = "to be dropped")] RBTreeNode<u32, T>);
+
+impl<T> Room<T> {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Room(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+    }
+}
+
+impl<T> Table<T> {
+    /// An empty table; `name` and `key` are those of its lock.
+    pub(super) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+        pin_init!(Table {
+            values <- SpinLockIrq::new(RBTree::new(), name, key),
+        })
+    }
+
+    /// Keeps a value.
+    pub(super) fn insert(&self, room: Room<T>, number: u32, value: T) -> Option<Taken<T>> {
+        let node = room.0.into_node(number, value);
+        self.values.with(|values| values.insert(node)).map(Taken)
+    }
+
+    /// Takes a value out.
+    pub(super) fn take(&self, number: u32) -> Option<Taken<T>> {
+        self.values
+            .with(|values| values.remove_node(&number))
+            .map(Taken)
+    }
+
+    /// Lends a value to `visit`, which must not sleep.
+    pub(super) fn with<R>(&self, number: u32, visit: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.values
+            .with(|values| values.get_mut(&number).map(visit))
+    }
+}
