@@ -3,8 +3,8 @@
 """The PCI function of ferrule-nic as a program reaches it by sysfs, without a driver.
 
 usage: pcifunction.py peek OFFSET       a register
-       pcifunction.py store VALUE       a word in a register that keeps it
-       pcifunction.py load              the word there
+       pcifunction.py store VALUE       something that the function keeps for this guest
+       pcifunction.py load              that
        pcifunction.py memory            what comes of the memory check
 """
 
@@ -22,7 +22,7 @@ VENDOR, DEVICE = "0x1af4", "0x10f1"
 # Registers, by the datasheet (Documentation/nic.md of the driver).
 MAGIC, VERSION, FEATURES, STATUS, RESET, VECTORS, MAC_LOW, MAC_HIGH = range(0, 0x20, 4)
 CHECK_ADDRESS, CHECK_NONCE, CHECK, RAISE = 0x20, 0x28, 0x30, 0x34
-COMMAND_ADDRESS, EXECUTE, KICK = 0x40, 0x48, 0x4c
+COMMAND_ADDRESS, COMMAND_DONE, KICK = 0x40, 0x48, 0x4c
 
 # What comes of the memory check.
 NOT_RUN, SHARED, NOT_SHARED, NO_MEMORY, NO_MASTER = range(5)
@@ -95,25 +95,14 @@ class Function:
         command = self.config(COMMAND, 2) & ~COMMAND_MASTER
         self.write_config(COMMAND, 2, command | (COMMAND_MASTER if on else 0))
 
-    def poke_halves(self, offset, value):
-        self.poke(offset, value & 0xffffffff)
-        self.poke(offset + 4, value >> 32)
-
     def run_check(self, address, nonce):
         """Run the memory check for an address; returns what came of it."""
-        self.poke_halves(CHECK_ADDRESS, address)
-        self.poke_halves(CHECK_NONCE, nonce)
+        self.poke(CHECK_ADDRESS, address & 0xffffffff)
+        self.poke(CHECK_ADDRESS + 4, address >> 32)
+        self.poke(CHECK_NONCE, nonce & 0xffffffff)
+        self.poke(CHECK_NONCE + 4, nonce >> 32)
         self.poke(CHECK, 1)
         return self.peek(CHECK)
-
-    def execute(self, opcode, tag):
-        """Execute a command without operands; returns the tag answered last, and the words of the response."""
-        page = Page()
-        page.set(0, opcode | 1 << 16)
-        page.set(1, tag)
-        self.poke_halves(COMMAND_ADDRESS, page.address())
-        self.poke(EXECUTE, tag)
-        return self.peek(EXECUTE), [page.get(number) for number in range(256, 256 + 10)]
 
     def check_memory(self):
         """What comes of the memory check in a page of this process, and whether the device has answered there."""
@@ -148,7 +137,8 @@ class Page:
 
 
 def store(function, value):
-    function.poke_halves(COMMAND_ADDRESS, value)
+    """Give the function something to keep: the address for commands."""
+    function.poke(COMMAND_ADDRESS, value, ctypes.c_uint64)
 
 
 def load(function):
