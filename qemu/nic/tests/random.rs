@@ -40,6 +40,11 @@ proptest! {
         }
         fuzz::run(&script);
     }
+}
+
+proptest! {
+    // Each is many messages.
+    #![proptest_config(ProptestConfig { cases: scripts() / 10, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn scripts_near_commands(
