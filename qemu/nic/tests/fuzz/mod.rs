@@ -65,7 +65,7 @@ fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 fn adapter() -> Adapter {
-    Adapter::new(&Device::new(1).unwrap(), 0, "fuzz", [0; 6]).unwrap()
+    Adapter::new(&Device::new(1, None).unwrap(), 0, "fuzz", [0; 6]).unwrap()
 }
 
 /// Runs a script.
