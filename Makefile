@@ -3,6 +3,7 @@
 
 LAB := qemu/lab
 DEVICE ?= ferrule
+BACKEND ?= soft
 KERNEL ?= stock
 
 .PHONY: all help module provider programs deb run shell test test-debug test-long test-packages bench study \
@@ -60,7 +61,8 @@ help:
 	@echo 'Run'
 	@echo '  run              a guest that shows ibv_devinfo, ibv_rc_pingpong, ib_send_bw and ib_write_bw over ferrule0'
 	@echo '  run DEVICE=rxe   the same over rxe0'
-	@echo '  shell            a shell in a guest; DEVICE= as above'
+	@echo '  run BACKEND=nic  the same over ferrule0 as a PCI function beside QEMU'
+	@echo '  shell            a shell in a guest; DEVICE= and BACKEND= as above'
 	@echo '                   (qemu/lab --help tells how to run any program in a guest)'
 	@echo
 	@echo 'Test'
@@ -89,10 +91,10 @@ deb:
 	$(LAB) deb
 
 run:
-	$(LAB) run --device $(DEVICE) --kernel $(KERNEL) -- /ferrule/tests/guest/demo.sh
+	$(LAB) run --device $(DEVICE) --backend $(BACKEND) --kernel $(KERNEL) -- /ferrule/tests/guest/demo.sh
 
 shell:
-	$(LAB) shell --device $(DEVICE) --kernel $(KERNEL)
+	$(LAB) shell --device $(DEVICE) --backend $(BACKEND) --kernel $(KERNEL)
 
 test: programs
 	tests/run $(TESTFLAGS)

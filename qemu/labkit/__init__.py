@@ -16,6 +16,8 @@ programs  the programs of tests/ that run in guests
 rust      rustfmt, rustdoc, rust-analyzer
 image     what a guest boots: its root image and its initramfs
 accel     KVM or TCG, and the CPU model
+nic       ferrule-nic, and the QEMU that knows its functions
+backend   what carries out the work of a guest's device
 channel   the lab's end of the line to a guest's agent
 kernlog   what a kernel reported against itself
 guest     nodes: starting QEMU, talking to the agents, ending it all

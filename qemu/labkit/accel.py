@@ -20,17 +20,19 @@ SLOW_UNDER_TCG = ("erms", "fsrm", "fsrs", "fzrm")
 COUNTING = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
 
 
-def choose() -> tuple[list[str], str]:
-    """QEMU's words for the accelerator and the CPU; and for a person which it is and why."""
+def choose(qemu: Path | None = None) -> tuple[list[str], str]:
+    """QEMU's words for the accelerator and the CPU; and for a person which it is and why. QEMU is that of the tree `qemu`,
+    or of the build tree."""
+    qemu = qemu or tree.path()
     if os.environ.get("FERRULE_ACCEL") == "icount":
-        return [*COUNTING, "-cpu", tcg_cpu()], "TCG (FERRULE_ACCEL=icount: a nanosecond is an instruction)"
-    usable, why = kvm()
+        return [*COUNTING, "-cpu", tcg_cpu(qemu)], "TCG (FERRULE_ACCEL=icount: a nanosecond is an instruction)"
+    usable, why = kvm(qemu)
     if usable:
         return ["-accel", "kvm", "-cpu", "host"], "KVM"
-    return ["-accel", "tcg,thread=multi", "-cpu", tcg_cpu()], f"TCG ({why})"
+    return ["-accel", "tcg,thread=multi", "-cpu", tcg_cpu(qemu)], f"TCG ({why})"
 
 
-def kvm() -> tuple[bool, str]:
+def kvm(qemu: Path) -> tuple[bool, str]:
     """Whether the stock kernel boots under KVM here, found out by a short boot; and why not."""
     if os.environ.get("FERRULE_ACCEL") in ("kvm", "tcg"):
         return os.environ["FERRULE_ACCEL"] == "kvm", "FERRULE_ACCEL=tcg"
@@ -50,13 +52,13 @@ def kvm() -> tuple[bool, str]:
                 "-append", "console=ttyS0 panic=-1 lab.probe"]
         binds = [(directory, "/probe"), (stock.image, "/kernel.image"), (initramfs, "/initramfs")]
         with step.log.open("ab") as out:
-            subprocess.run(tree.command(argv, binds), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            subprocess.run(tree.command(argv, binds, root=qemu), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                            env=tree.environment())
         booted = "lab: booted" in log.read_text(errors="replace")
         (directory / "answer").write_text("yes" if booted else "no")
 
     inputs = {"host": platform.release(), "machine": platform.version(), "cpu": _cpu_name(), "kernel": stock.release,
-              "qemu": tree.path().parent.name}
+              "qemu": qemu.parent.name}
     answer = cache.entry("kvm", inputs, f"trying KVM (at most {PROBE_SECONDS} s, once)", build) / "answer"
     return answer.read_text() == "yes", "/dev/kvm is there, but a stock kernel does not boot under it"
 
@@ -68,12 +70,12 @@ def _cpu_name() -> str:
     return ""
 
 
-def tcg_cpu() -> str:
+def tcg_cpu(qemu: Path) -> str:
     """The CPU model under TCG: all that it can emulate, less what makes copies slow, as far as this QEMU knows it."""
 
     def build(directory: Path, _step: Step) -> None:
-        listed = tree.output(["qemu-system-x86_64", "-cpu", "help"]).split()
+        listed = tree.output(["qemu-system-x86_64", "-cpu", "help"], root=qemu).split()
         (directory / "cpu").write_text(",".join(["max", *(f"-{flag}" for flag in SLOW_UNDER_TCG if flag in listed)]))
 
-    inputs = {"qemu": tree.path().parent.name, "flags": SLOW_UNDER_TCG}
+    inputs = {"qemu": qemu.parent.name, "flags": SLOW_UNDER_TCG}
     return (cache.entry("cpu", inputs, "asking QEMU for its CPU flags", build) / "cpu").read_text()

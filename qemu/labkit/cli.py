@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
-               unsound)
+from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, nic, packages, programs, provider,
+               rust, tree, unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -85,7 +85,8 @@ def parser() -> Parser:
 
     sub = commands.add_parser("build", help="build the module, the provider, the test programs", allow_abbrev=False,
                               description="Builds what is named (all of it where nothing is) into build/ of the checkout.")
-    sub.add_argument("what", nargs="*", metavar="WHAT", help="module, provider, provider-test, tests, or kernel")
+    sub.add_argument("what", nargs="*", metavar="WHAT",
+                     help="module, provider, provider-test, tests, kernel, or nic (what --backend nic needs)")
     sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock",
                      help="the kernel that the module is for; `next` is the series after the stock one")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
@@ -138,6 +139,9 @@ both ends of a test run in that node."""
 def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--device", choices=DEVICES, default="ferrule",
                      help="ferrule: ferrule0; rxe: rxe0; none: modules and provider on disk only (default: ferrule)")
+    sub.add_argument("--backend", choices=backend.NAMES, default="soft",
+                     help="what ferrule0 is: soft: the driver's own engine; nic: a PCI function of ferrule-nic, which runs "
+                          "beside QEMU (default: soft)")
     sub.add_argument("--kernel", choices=KERNELS, default="stock",
                      help="Debian's kernel, or one that watches for misuse (default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
@@ -188,6 +192,8 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError("--peer needs --nodes 2")
         if options.peer_device is not None and options.nodes != 2:
             raise UsageError("--peer-device needs --nodes 2")
+        if options.backend == "nic" and (options.accel or os.environ.get("FERRULE_ACCEL")) == "icount":
+            raise UsageError("--backend nic: the function works by the host's clock, so instructions cannot be counted")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
         if options.mem is None:
@@ -249,7 +255,8 @@ def run(options: argparse.Namespace) -> int:
     share = Path(options.share).resolve() if options.share else None
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
-                      timeout=options.timeout, append=options.append, tty=shell)
+                      timeout=options.timeout, append=options.append, tty=shell,
+                      backend=backend.NAMES[options.backend]())
     return guest.run(plan)
 
 
@@ -281,8 +288,13 @@ def _build_kernel(options: argparse.Namespace) -> None:
     print(the_kernel(options.kernel).kdir)
 
 
+def _build_nic(_options: argparse.Namespace) -> None:
+    nic.qemu()
+    nic.build()
+
+
 BUILDERS = {"module": _build_module, "provider": _build_provider, "provider-test": _build_provider_test,
-            "tests": _build_programs, "kernel": _build_kernel}
+            "tests": _build_programs, "kernel": _build_kernel, "nic": _build_nic}
 
 
 def _publish(made: Path, below: str) -> None:

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import accel, cache, image, kernlog, tree
+from . import accel, cache, image, kernlog, nic, tree
+from .backend import Soft
 from .channel import Channel
 from .errors import LAB_FAILED, REPORT, TIMEOUT
 from .ui import say, seconds, tail
@@ -47,6 +48,7 @@ class Plan:
     timeout: float | None = None
     append: str = ""
     tty: bool = False
+    backend: Soft = field(default_factory=Soft)
 
 
 @dataclass
@@ -66,12 +68,13 @@ class Node:
     def qemu_log(self) -> Path:
         return self.directory / f"node{self.number}.qemu.log"
 
-    def start(self, plan: Plan, accelerator: list[str], ethernet: socket.socket | None) -> None:
+    def start(self, plan: Plan, accelerator: list[str], cable: socket.socket | None) -> None:
+        ethernet = plan.backend.ethernet(self.number, cable)
         netdev = "eth0" if ethernet else "dummy0"
         device = plan.device if self.number == 1 else plan.peer_device or plan.device
         # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
         append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
-                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={device}",
+                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.backend.guest_device(device)}",
                   *plan.kernel.boot_words]
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
@@ -87,13 +90,15 @@ class Node:
         if plan.append:
             append.append(plan.append)
         argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
-                "-machine", "q35", *accelerator, "-smp", plan.kernel.processors(plan.smp), "-m", plan.mem,
+                *plan.backend.machine(plan.mem), *accelerator, "-m", plan.mem,
+                "-smp", plan.kernel.processors(max(plan.smp, plan.backend.processors)),
                 "-display", "none", "-no-reboot", "-serial", f"file:/run/lab/{self.console.name}",
                 "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs", "-append", " ".join(append),
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
-                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci"]
+                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci",
+                *plan.backend.function(self.number)]
         binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
                  (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
         empty = self.directory / "parts"
@@ -105,12 +110,12 @@ class Node:
             binds.append((plan.share, "/lab/share"))
         passed = [self.channel.guest_end.fileno()]
         if ethernet:
-            argv += ["-netdev", f"stream,id=net,server=off,addr.type=fd,addr.str={ethernet.fileno()}",
-                     "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac=52:54:00:77:00:{self.number:02x},romfile="]
-            passed.append(ethernet.fileno())
+            argv += _ethernet(self.number, ethernet)
+        if cable:
+            passed.append(cable.fileno())
         with self.qemu_log.open("wb") as log:
-            self.process = subprocess.Popen(tree.command(argv, binds), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=tree.environment(), pass_fds=passed, start_new_session=True)
+            self.process = subprocess.Popen(tree.command(argv, binds, root=plan.backend.qemu), stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, env=tree.environment(), pass_fds=passed, start_new_session=True)
         self.channel.started()
 
     def end(self) -> None:
@@ -142,9 +147,14 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
     return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
 
 
+def _ethernet(node: int, other_end: str) -> list[str]:
+    return ["-netdev", f"stream,id=net,server=off,{other_end}",
+            "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac={nic.mac(node)},romfile="]
+
+
 def run(plan: Plan) -> int:
     """Run the plan's command; returns the exit status that the lab ends with."""
-    accelerator, why = accel.choose()
+    accelerator, why = accel.choose(plan.backend.qemu)
     say(f"Linux {plan.kernel.release} under {why}")
     session, status = _attempt(plan, accelerator)
     if broken := session.broken():
@@ -156,29 +166,32 @@ def run(plan: Plan) -> int:
 
 def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
     """The nodes from their start to their end; answers with the status that came of it."""
-    directory = _new_directory()
+    directory = new_directory()
     nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
-    session = Session(plan, nodes)
     cables: list[socket.socket | None] = [None]
     if plan.nodes == 2:
         cables = list(socket.socketpair())
-    try:
-        for node, cable in zip(nodes, cables):
-            node.start(plan, accelerator, cable)
-            if cable:
-                cable.close()
-        return session, session.serve()
-    finally:
-        for node in nodes:
-            node.end()
+    with plan.backend.beside(directory, plan.nodes) as process:
+        session = Session(plan, nodes, process)
+        try:
+            for node, cable in zip(nodes, cables):
+                node.start(plan, accelerator, cable)
+                if cable:
+                    cable.close()
+            return session, session.serve()
+        finally:
+            for node in nodes:
+                node.end()
 
 
 class Session:
     """A run from the first boot to the last power-off, as a loop over what the agents send."""
 
-    def __init__(self, plan: Plan, nodes: list[Node]):
+    def __init__(self, plan: Plan, nodes: list[Node], process: nic.Process | None = None):
         self.plan = plan
         self.nodes = nodes
+        self.process = process
+        self.up = {node.number for node in nodes}
         self.here: set[int] = set()
         self.status: int | None = None
         self.deadline = time.monotonic() + plan.timeout if plan.timeout else None
@@ -189,8 +202,10 @@ class Session:
     def serve(self) -> int:
         for node in self.nodes:
             self.selector.register(node.channel, selectors.EVENT_READ, lambda node=node: self.from_guest(node))
+        if self.process:
+            self.selector.register(self.process.death, selectors.EVENT_READ, self.process_ended)
         with _raw_terminal(self.plan.tty):
-            while self.selector.get_map():
+            while self.up:
                 if self.deadline is not None and time.monotonic() >= self.deadline:
                     if not self.past_deadline():
                         break
@@ -235,6 +250,7 @@ class Session:
 
     def gone(self, node: Node) -> None:
         self.selector.unregister(node.channel)
+        self.up.discard(node.number)
         with suppress(subprocess.TimeoutExpired):
             # Whoever ends it would not learn how it has ended.
             node.process.wait(GONE_SECONDS)
@@ -242,6 +258,11 @@ class Session:
             say(f"node {node.number} went down before the command had ended; the end of its console:")
             print(tail(node.console) or tail(node.qemu_log), file=sys.stderr)
             self.finish(LAB_FAILED)
+
+    def process_ended(self) -> None:
+        """The guests live on without it, and the command has to see to that itself."""
+        self.selector.unregister(self.process.death)
+        say(self.process.last_words())
 
     def arrived(self, node: Node, content: bytes) -> None:
         failure = json.loads(content)
@@ -331,7 +352,7 @@ def _raw_terminal(wanted: bool):
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _new_directory() -> Path:
+def new_directory() -> Path:
     """A directory for this run's logs, which ends with this process's number; the oldest ones beyond KEPT_RUNS go, but
     none of a run that is under way."""
     runs = cache.root() / "runs"
@@ -343,5 +364,6 @@ def _new_directory() -> Path:
         for path in old[:-KEPT_RUNS]:
             cache.remove(path)
     directory = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    directory.mkdir()
+    # The second attempt of a run may begin within the same second.
+    directory.mkdir(exist_ok=True)
     return directory

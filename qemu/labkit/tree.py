@@ -152,12 +152,12 @@ def compile(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "
     raise LabError(f"{step.title}: {why}; the whole log is {step.log}\n{shown}", BUILD_FAILED)
 
 
-def output(argv: list, binds: list[tuple] = ()) -> str:
-    """What a short program in the build tree prints.
+def output(argv: list, binds: list[tuple] = (), root: Path | None = None) -> str:
+    """What a short program in the build tree, or in the tree `root`, prints.
 
     Raises LabError when it fails.
     """
-    done = subprocess.run(command(argv, binds), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run(command(argv, binds, root=root), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, env=environment(), text=True)
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]

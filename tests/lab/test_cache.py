@@ -55,7 +55,7 @@ class Cached(unittest.TestCase):
             old.mkdir(parents=True)
             for name in "abcdef":
                 (old / name).touch()
-        labs = [multiprocessing.get_context("fork").Process(target=guest._new_directory) for _ in range(6)]
+        labs = [multiprocessing.get_context("fork").Process(target=guest.new_directory) for _ in range(6)]
         for lab in labs:
             lab.start()
         for lab in labs:

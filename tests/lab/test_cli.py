@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parents[2] / "qemu/lab"
@@ -19,14 +20,15 @@ from labkit import cli, errors
 class Taken(unittest.TestCase):
     def test_defaults(self):
         options = cli.parse(["run", "--", "true"])
-        self.assertEqual((options.device, options.kernel, options.nodes, options.smp, options.mem, options.timeout),
-                         ("ferrule", "stock", 1, 2, 1024, 300))
+        self.assertEqual((options.device, options.backend, options.kernel, options.nodes, options.smp, options.mem,
+                          options.timeout), ("ferrule", "soft", "stock", 1, 2, 1024, 300))
         self.assertEqual(options.argv, ["true"])
 
     def test_everything(self):
         with tempfile.TemporaryDirectory() as share:
-            options = cli.parse(["run", "--device", "rxe", "--kernel", "debug", "--nodes", "2", "--peer", "a b",
-                                 "--share", share, "--smp", "4", "--mem", "512", "--accel", "icount", "--timeout", "9", "--", "x"])
+            options = cli.parse(["run", "--device", "rxe", "--backend", "soft", "--kernel", "debug", "--nodes", "2", "--peer", "a b",
+                                 "--share", share, "--smp", "4", "--mem", "512", "--accel", "icount", "--timeout", "9", "--",
+                                 "x"])
             self.assertEqual(options.share, share)
         self.assertEqual((options.device, options.kernel, options.nodes, options.peer, options.smp, options.mem,
                           options.accel, options.timeout), ("rxe", "debug", 2, "a b", 4, 512, "icount", 9))
@@ -49,8 +51,8 @@ class Refused(unittest.TestCase):
         self.assertNotIn("\n", str(caught.exception))
 
     def test_wrong_values(self):
-        for option, value in (("--device", "mlx5"), ("--kernel", "old"), ("--nodes", "3"), ("--nodes", "x"),
-                              ("--smp", "0"), ("--smp", "two"), ("--mem", "-1"), ("--mem", "1"), ("--timeout", "0"),
+        for option, value in (("--device", "mlx5"), ("--backend", "hard"), ("--kernel", "old"), ("--nodes", "3"),
+                              ("--nodes", "x"), ("--smp", "0"), ("--smp", "two"), ("--mem", "-1"), ("--mem", "1"), ("--timeout", "0"),
                               ("--timeout", "1e3"), ("--smp", "٣")):
             with self.subTest(option=option, value=value):
                 self.check(["run", option, value, "--", "x"], option)
@@ -75,6 +77,10 @@ class Refused(unittest.TestCase):
     def test_options_that_do_not_go_together(self):
         self.check(["run", "--peer", "x", "--", "y"], "--nodes 2")
         self.check(["run", "--peer-device", "rxe", "--", "y"], "--nodes 2")
+        self.check(["run", "--backend", "nic", "--accel", "icount", "--", "y"], "--backend nic")
+        with unittest.mock.patch.dict(os.environ, FERRULE_ACCEL="icount"):
+            self.check(["run", "--backend", "nic", "--", "y"], "--backend nic")
+            self.assertEqual(cli.parse(["run", "--backend", "nic", "--accel", "tcg", "--", "y"]).backend, "nic")
 
     def test_a_share_that_is_no_directory(self):
         self.check(["run", "--share", str(LAB), "--", "x"], "not a directory")

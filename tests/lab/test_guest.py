@@ -39,8 +39,8 @@ class Ends(unittest.TestCase):
         said = io.StringIO()
         with (tempfile.TemporaryDirectory() as directory, contextlib.redirect_stderr(said),
               unittest.mock.patch.object(guest.Node, "start", start),
-              unittest.mock.patch.object(guest.accel, "choose", lambda: ([], "nothing")),
-              unittest.mock.patch.object(guest, "_new_directory", lambda: Path(directory))):
+              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu: ([], "nothing")),
+              unittest.mock.patch.object(guest, "new_directory", lambda: Path(directory))):
             status = guest.run(plan)
         return status, said.getvalue(), len(started)
 

@@ -45,7 +45,7 @@ def boots(suites: list[Suite], jobs: int = 1, kernel: str = "stock", long: bool 
         if suite.own_boot:
             alone.append([suite, *last] if suite.watches_leaks(long) and not suite.reports else [suite])
         else:
-            shared.setdefault((suite.device, suite.lab), []).append(suite)
+            shared.setdefault((suite.device, suite.backend, suite.lab), []).append(suite)
     parts = []
     for together in shared.values():
         count = min(jobs, -(-len(together) // FEW))
@@ -88,8 +88,8 @@ class Boot:
         device = first.device if first.device == "none" else self.driver
         words = [] if first.watches_leaks(self.long) else ["--append", "kmemleak=off"]
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
-        lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--kernel", self.kernel, "--timeout", seconds,
-               *words, *self.lab_words(first.lab), "--", "sh", "-c", self.script()]
+        lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--backend", first.backend, "--kernel", self.kernel,
+               "--timeout", seconds, *words, *self.lab_words(first.lab), "--", "sh", "-c", self.script()]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
             self.process = process

@@ -3,12 +3,13 @@
 
 import fnmatch
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "suites"
 KNOWN = DIRECTORY.parent / "known.toml"
 KERNELS = ("stock", "debug")
+BACKENDS = ("soft", "nic")
 FORMATS = ("tap", "unittest", "cargo", "exit")
 
 # How much slower the debug kernel is: time limits are so many times as long.
@@ -34,6 +35,7 @@ class Suite:
     timeout: object
     rounds: object
     kernels: tuple[str, ...]
+    backends: tuple[str, ...]
     only_long: dict
     leaks_only_long: str
     device: str
@@ -65,6 +67,11 @@ class Suite:
             return _pick(self.timeout, kernel, long)
         return self.timeout * SLOW.get(kernel, 1)
 
+    @property
+    def backend(self) -> str:
+        """The backend of its guests: the first, unless another was asked for."""
+        return self.backends[0]
+
     def command_line(self, kernel: str, long: bool, driver: str) -> str:
         """The shell command, with {type}, {device} and {rounds} filled in."""
         rounds = _pick(self.rounds, kernel, long) if isinstance(self.rounds, dict) else self.rounds
@@ -89,6 +96,7 @@ _KEYS = {
     "format": (str, "tap"),
     "rounds": ((int, dict), 0),
     "kernels": (list, list(KERNELS)),
+    "backends": (list, ["soft"]),
     "only_long": (dict, {}),
     "leaks_only_long": (str, ""),
     "device": (str, "ferrule"),
@@ -123,6 +131,8 @@ def read(path: Path) -> Suite:
                          ("device", ("ferrule", "none"))):
         if value[key] not in allowed:
             raise wrong(f"{key} is one of {', '.join(allowed)}")
+    if not value["backends"] or not set(value["backends"]) <= set(BACKENDS):
+        raise wrong(f"backends are some of {', '.join(BACKENDS)}")
     if not value["only_long"].keys() <= set(KERNELS):
         raise wrong(f"only_long has reasons by kernel: {', '.join(KERNELS)}")
     if value["leaks_only_long"] and value["boot"] != "own":
@@ -139,7 +149,7 @@ def read(path: Path) -> Suite:
             raise wrong(f"{KNOWN.name} does not tell why {function} is known")
     return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
-                 kernels=tuple(value["kernels"]), only_long=value["only_long"],
+                 kernels=tuple(value["kernels"]), backends=tuple(value["backends"]), only_long=value["only_long"],
                  leaks_only_long=value["leaks_only_long"], device=value["device"],
                  boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]),
                  known={function: reasons[function] for function in value["known"]})
@@ -156,9 +166,10 @@ def left_out(suites: list[Suite], patterns: list[str], kernel: str, long: bool) 
     return [] if patterns or long else [suite for suite in suites if kernel in suite.only_long]
 
 
-def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = False) -> list[Suite]:
-    """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock. What looks after
-    each boot comes along unasked."""
+def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = False,
+           backend: str | None = None) -> list[Suite]:
+    """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock. With a backend,
+    those of guests that run on it, or are named. What looks after each boot comes along unasked."""
     out = left_out(suites, patterns, kernel, long)
     chosen = []
     for pattern in patterns:
@@ -167,8 +178,13 @@ def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = F
     for suite in suites:
         if suite in out or patterns and not any(fnmatch.fnmatch(suite.name, pattern) for pattern in patterns):
             continue
+        if backend and not patterns and (suite.on_host or backend not in suite.backends):
+            continue
         if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
             chosen.append(suite)
+    if backend:
+        chosen = [suite if suite.on_host else replace(suite, backends=(backend,)) for suite in chosen]
     if any(not suite.on_host and not suite.in_each_boot for suite in chosen):
-        chosen += [suite for suite in suites if suite.in_each_boot and kernel in suite.kernels and suite not in chosen]
+        chosen += [suite for suite in suites if suite.in_each_boot and kernel in suite.kernels
+                   and suite.name not in {one.name for one in chosen}]
     return chosen

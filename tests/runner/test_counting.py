@@ -147,7 +147,7 @@ class Kernel(unittest.TestCase):
 
 def make(name: str, **keys) -> suite.Suite:
     return suite.Suite(name=name, about="", command="true", format="exit", timeout=keys.pop("timeout", 1), rounds=0,
-                       kernels=("stock",), only_long={}, leaks_only_long=keys.pop("leaks", ""),
+                       kernels=("stock",), backends=keys.pop("backends", ("soft",)), only_long={}, leaks_only_long=keys.pop("leaks", ""),
                        **{"where": "guest", "device": "none", "boot": "shared", "lab": (), "reports": (), "known": {}, **keys})
 
 
@@ -189,6 +189,10 @@ class Boots(unittest.TestCase):
     def test_a_boot_is_shared_where_it_can_be(self):
         self.assertEqual(self.names(make("a"), make("b"), make("c", device="ferrule"),
                                     make("d", boot="own")), [["a", "b"], ["c"], ["d"]])
+
+    def test_backends_do_not_share_a_boot(self):
+        self.assertEqual(self.names(make("a"), make("b", backends=("nic",)), make("c", backends=("soft", "nic"))),
+                         [["a", "c"], ["b"]])
 
     def test_what_is_for_each_boot_comes_last_in_each(self):
         look = make("look", boot="each")
@@ -248,6 +252,8 @@ class Suites(unittest.TestCase):
                      'about = "a"\nwhere = "host"\ncommand = "x"\ntimeout = 1\nmore = 1', "about =",
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { moon = "" }',
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nleaks_only_long = "slow"',
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = ["moon"]',
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = []',
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nrounds = { stock = 1, moon = 2 }'):
             with self.assertRaises(suite.SuiteError):
                 self.read(text)
@@ -260,6 +266,14 @@ class Suites(unittest.TestCase):
             suites = suite.read_all(Path(directory))
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "debug")], ["a", "look"])
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "stock")], ["a"])
+
+    def test_the_first_backend_unless_one_is_asked_for(self):
+        suites = [make("a"), make("b", backends=("nic",)), make("c", backends=("soft", "nic")), make("d", where="host")]
+        for patterns, backend, wanted in (([], None, "a:soft b:nic c:soft d:soft"), ([], "nic", "b:nic c:nic"),
+                                          ([], "soft", "a:soft c:soft"), (["a", "d"], "nic", "a:nic d:soft"),
+                                          (["c"], None, "c:soft")):
+            chosen = suite.choose(suites, patterns, "stock", backend=backend)
+            self.assertEqual(" ".join(f"{one.name}:{one.backend}" for one in chosen), wanted)
 
     def test_what_is_for_long_runs_is_left_out_unless_named(self):
         one = self.read('about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { debug = "slow" }\n')

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use ferrule_engine::{
-    Budget, Config, ContextId, Engine, Error as Refusal, Refused, Vport, MAX_AH, MAX_CQ,
+    Budget, Config, ContextId, Engine, Error as Refusal, Objects, Refused, Vport, MAX_AH, MAX_CQ,
     MAX_MCAST_GRP, MAX_MR, MAX_MW, MAX_SRQ,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -140,6 +140,11 @@ impl Device {
     /// How many guests there are.
     pub fn guests(&self) -> usize {
         self.signals.len()
+    }
+
+    /// How many objects there are of all guests.
+    pub fn objects(&self) -> Objects {
+        self.lock().engine.objects()
     }
 
     /// What a guest may have.

@@ -69,11 +69,6 @@ impl Numbers {
     fn take(&mut self) -> HashSet<u32> {
         std::mem::take(&mut self.numbers)
     }
-
-    /// The lowest number that is not there.
-    fn unused(&self) -> Option<u32> {
-        (0..self.most).find(|number| !self.numbers.contains(number))
-    }
 }
 
 /// Protection domains are told apart by their ports: the number of a port's domain begins with so many bits of its own.
@@ -88,6 +83,8 @@ pub(crate) struct Guest {
     pub(crate) memory: Arc<Memory>,
     pub(crate) contexts: Numbers,
     pds: Numbers,
+    /// Numbers of protection domains that were given back.
+    free_pds: Vec<u32>,
     pub(crate) ahs: Numbers,
     pub(crate) mrs: Numbers,
     pub(crate) mws: Numbers,
@@ -117,6 +114,7 @@ impl Guest {
             memory: Arc::default(),
             contexts: Numbers::new(quota.contexts),
             pds: Numbers::new(quota.pds),
+            free_pds: Vec::new(),
             ahs: Numbers::new(quota.ahs),
             mrs: Numbers::new(quota.mrs),
             mws: Numbers::new(quota.mws),
@@ -140,15 +138,32 @@ impl Guest {
         Ok(own | port.wrapping_shl(PD_BITS))
     }
 
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(crate) fn alloc_pd(&mut self) -> Result<u32, Errno> {
-        let number = self.pds.unused().ok_or(Errno::NOMEM)?;
+        self.pds.room()?;
+        // Numbers are in use or free, from 0 on without a gap.
+        let next = self.pds.numbers.len();
+        let number = match self.free_pds.pop() {
+            Some(number) => number,
+            None => u32::try_from(next).map_err(|_| Errno::NOMEM)?,
+        };
         self.pds.add(number);
         Ok(number)
     }
 
+    /// Gives a protection domain back.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not the guest's own.
     pub(crate) fn dealloc_pd(&mut self, number: u32) -> Result<(), Errno> {
         self.pds.own(number)?;
         self.pds.remove(number);
+        self.free_pds.push(number);
         Ok(())
     }
 
@@ -214,6 +229,7 @@ impl Guest {
         }
         self.cq_ctrls.clear();
         self.pds.take();
+        self.free_pds.clear();
         device.command(|_, host| host.reset(self.port));
     }
 }

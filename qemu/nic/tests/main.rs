@@ -8,8 +8,12 @@
 
 mod client;
 mod data;
+mod datagrams;
 mod driver;
+mod events;
 mod fuzz;
 mod good;
 mod hostile;
+mod objects;
 mod random;
+mod refused;

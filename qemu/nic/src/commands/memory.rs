@@ -22,11 +22,16 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
         return Err(Errno::INVAL);
     }
     if flags & mr_flag::ALL != 0 {
-        let none = asked.iova.get() == 0
-            && asked.length.get() == 0
-            && asked.offset.get() == 0
-            && is_none(&asked.memory);
-        return none.then(|| all(guest, writable)).ok_or(Errno::INVAL);
+        let (iova, length) = (asked.iova.get(), asked.length.get());
+        if (iova, length, asked.offset.get()) != (0, u64::MAX, 0) || !is_none(&asked.memory) {
+            return Err(Errno::INVAL);
+        }
+        let region = Region::all(&guest.memory, writable);
+        return Ok(Memory {
+            iova,
+            length,
+            region,
+        });
     }
     if asked.memory.pages.get() > MAX_MR_PAGES {
         return Err(Errno::INVAL);
@@ -43,15 +48,6 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
         length,
         region: Region::pages(pages, writable),
     })
-}
-
-/// All of the guest's memory, by its own addresses.
-fn all(guest: &Guest, writable: bool) -> Memory<Nic> {
-    Memory {
-        iova: 0,
-        length: u64::MAX,
-        region: Region::all(&guest.memory, writable),
-    }
 }
 
 fn is_none(list: &PageList) -> bool {

@@ -118,6 +118,15 @@ impl Memory {
         }
     }
 
+    /// Where in the file an address of the guest's is.
+    pub fn at(&self, address: u64) -> u64 {
+        if address < HIGH {
+            address
+        } else {
+            address - HIGH + MEMORY / 2
+        }
+    }
+
     /// The pages of canaries that are not as they were.
     pub fn damage(&self, areas: &[&Area]) -> usize {
         let used: std::collections::HashSet<u64> = areas
@@ -236,7 +245,8 @@ impl Guest {
         let mut gid = [0; 16];
         (gid[0], gid[15]) = (0xfd, port as u8 + 1);
         let mut guest = Self {
-            command: memory.page(),
+            // Not the address that there is after a reset.
+            command: [memory.page(), memory.page()][1],
             client,
             memory,
             vectors,
@@ -260,9 +270,16 @@ impl Guest {
         };
         write(register::CHECK_ADDRESS, address(page));
         write(register::CHECK_NONCE, 0x1234);
-        write(register::COMMAND_ADDRESS, address(self.command));
+        self.command_area();
         self.write(register::CHECK, 1);
         assert_eq!(self.read(register::CHECK), check::SHARED);
+    }
+
+    /// Tells where commands are.
+    pub fn command_area(&mut self) {
+        let bytes = address(self.command).to_le_bytes();
+        let at = register::COMMAND_ADDRESS as u64;
+        assert_eq!(self.client.write(0, at, &bytes), None);
     }
 
     /// Gives the port its address and its path MTU, as a driver does next.

@@ -342,7 +342,12 @@ impl Qp {
             flags: wr_flags::SIGNALED,
             num_sge: u16::from(wqe.local.is_some()).into(),
             inline_len: 0.into(),
-            remote_addr: if remote { IOVA + wqe.remote.0 } else { 0 }.into(),
+            remote_addr: if remote {
+                IOVA.wrapping_add(wqe.remote.0)
+            } else {
+                0
+            }
+            .into(),
             rkey: wqe.remote.1.into(),
             imm_or_inv: wqe.imm.to_le_bytes(),
             extra,

@@ -522,7 +522,7 @@ pub mod event {
 
 /// Bits of [`RegMr::flags`] and [`MrInfo::flags`].
 pub mod mr_flag {
-    /// All of the guest's memory, by its own addresses.
+    /// All of the guest's memory, by its own addresses: `iova` and `offset` are 0, `length` is all ones.
     pub const ALL: u32 = 1 << 0;
     /// The pages may be written to.
     pub const WRITABLE: u32 = 1 << 1;

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0
+"""ferrule-nic, which has a PCI function for each guest, as a process of a run; and the QEMU that knows such functions."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from . import cache, debian, tree
+from .errors import LabError
+from .ui import Step, tail
+
+CRATE = tree.CHECKOUT / "qemu/nic"
+
+# Debian 13's own QEMU knows no vfio-user.
+PACKAGES = [f"{name}/{debian.BACKPORTS}" for name in ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")]
+
+# The least that qemu/nic/README.md asks for; vfio-user came with 10.1.
+LEAST_QEMU = (10, 1, 1)
+
+START_SECONDS = 20
+
+# What a node's QEMU and the process find in the directory of a run, which both have at this path.
+RUN = "/run/lab"
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """The version in what `qemu-system-x86_64 --version` prints."""
+    found = re.match(r"QEMU emulator version (\d+(?:\.\d+)*)", text)
+    if not found:
+        raise LabError(f"QEMU does not tell its version: {text.splitlines()[:1]}")
+    return tuple(map(int, found[1].split(".")))
+
+
+def check_version(text: str) -> None:
+    """See that QEMU is new enough, by what it prints of its version."""
+    version = version_of(text)
+    if version < LEAST_QEMU:
+        raise LabError(f"this QEMU is {_dotted(version)}, but --backend nic needs {_dotted(LEAST_QEMU)}: FERRULE_MIRROR "
+                       f"has to name a mirror whose {debian.BACKPORTS} has a newer one")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def qemu() -> Path:
+    """The tree with a QEMU that is new enough, made first where it is not there yet."""
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root", PACKAGES, step)
+        check_version(tree.output(["qemu-system-x86_64", "--version"], root=directory / "root"))
+
+    inputs = {"suite": debian.SUITE, "packages": PACKAGES, "layout": 1}
+    return cache.entry("qemu", inputs, "making the tree of a newer QEMU (about half a minute, 0.3 GB)", build) / "root"
+
+
+def build() -> Path:
+    """Compile what has changed of ferrule-nic; returns the program's path in the build tree."""
+    target = tree.environment()["CARGO_TARGET_DIR"]
+    name = f"nic-{cache.digest(str(tree.CHECKOUT))}"
+    with cache.lock(name), Step("building ferrule-nic", cache.log_file(name)) as step:
+        tree.run(step, ["cargo", "build", "--locked", "--release", "--bin", "ferrule-nic"], cwd=CRATE)
+    return Path(target, "release/ferrule-nic")
+
+
+def socket(node: int) -> str:
+    """The name of a node's socket in the directory of a run."""
+    return f"node{node}.sock"
+
+
+def machine(mem: int) -> list[str]:
+    """QEMU's words for a machine whose memory the process can map."""
+    return ["-machine", "q35,memory-backend=ram", "-object", f"memory-backend-memfd,id=ram,size={mem}M,share=on"]
+
+
+def function(node: int) -> list[str]:
+    """QEMU's words for the function of a node, in a slot as fast as the function says that it is."""
+    # A reply that is late breaks the connection for good, and a busy host may take long.
+    words = {"driver": "vfio-user-pci", "bus": "nic", "rombar": 0, "x-msg-timeout": 60000,
+             "socket": {"type": "unix", "path": f"{RUN}/{socket(node)}"}}
+    return ["-device", "pcie-root-port,id=nic,bus=pcie.0,chassis=1,slot=1,x-speed=16,x-width=16",
+            "-device", json.dumps(words)]
+
+
+def mac(node: int) -> str:
+    """The address of the network device that a node's function belongs to."""
+    return f"52:54:00:77:00:{node:02x}"
+
+
+class Process:
+    """ferrule-nic, beside the nodes of a run."""
+
+    def __init__(self, program: Path, directory: Path, nodes: int):
+        self.log = directory / "nic.log"
+        sockets = [word for node in range(1, nodes + 1) for word in ("--guest", f"{RUN}/{socket(node)},mac={mac(node)}")]
+        with self.log.open("wb") as log:
+            # A lab that is killed leaves no process behind.
+            command = ["setpriv", "--pdeathsig", "KILL", *tree.command([program, *sockets], [(directory, RUN)])]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             env=tree.environment(), start_new_session=True)
+        self.pid = self._process.pid
+        self.death = os.pidfd_open(self.pid)
+        try:
+            self._wait_for(nodes)
+        except BaseException:
+            self.end()
+            raise
+
+    def _wait_for(self, nodes: int) -> None:
+        """QEMU connects when it starts, so all sockets have to listen by then."""
+        deadline = time.monotonic() + START_SECONDS
+        while self.log.read_text(errors="replace").count("waits for a client") < nodes:
+            if self._process.poll() is not None:
+                raise LabError(self.last_words())
+            if time.monotonic() > deadline:
+                raise LabError(f"ferrule-nic does not listen after {START_SECONDS} s; the end of its log:\n{tail(self.log)}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it at once, as a fault of its own would."""
+        self._process.kill()
+        self._process.wait()
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """How it ended, for a person."""
+        return f"ferrule-nic has ended with status {self._process.wait()}; the end of its log:\n{tail(self.log)}"
+
+    def end(self) -> None:
+        self.kill()
+        os.close(self.death)

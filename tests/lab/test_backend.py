@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Tests of what the lab starts for each backend (qemu/labkit/backend.py, nic.py): QEMU's words and version, and the process
+beside QEMU, with other programs in its place."""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+
+from labkit import backend, guest, nic
+from labkit.errors import LabError
+
+# What Debian's QEMU prints of its version.
+DEBIAN = "QEMU emulator version {} (Debian 1:{}+ds-1~bpo13+1)\nCopyright (c) 2003-2026 Fabrice Bellard\n"
+
+WAITS = "echo 'INFO node1.sock: waits for a client' >&2; "
+
+
+class Version(unittest.TestCase):
+    def test_as_qemu_prints_it(self):
+        self.assertEqual(nic.version_of(DEBIAN.format("11.1.3", "11.1.3")), (11, 1, 3))
+        self.assertEqual(nic.version_of("QEMU emulator version 10.1.92 (v10.2.0-rc2)"), (10, 1, 92))
+        self.assertEqual(nic.version_of("QEMU emulator version 12.0"), (12, 0))
+
+    def test_no_version(self):
+        for text in ("", "qemu: command not found", "QEMU emulator version x"):
+            with self.assertRaises(LabError):
+                nic.version_of(text)
+
+    def test_new_enough(self):
+        for version in ("10.1.1", "10.2.0", "11.0", "11.1.3"):
+            nic.check_version(DEBIAN.format(version, version))
+
+    def test_too_old(self):
+        for version in ("7.2.0", "10.0.11", "10.1.0", "10.1"):
+            with self.assertRaisesRegex(LabError, rf"^this QEMU is {version}, .* needs 10\.1\.1: .*FERRULE_MIRROR"):
+                nic.check_version(DEBIAN.format(version, version))
+
+
+class Words(unittest.TestCase):
+    def test_memory_is_shared(self):
+        words = nic.machine(1024)
+        self.assertEqual(words[:2], ["-machine", "q35,memory-backend=ram"])
+        self.assertEqual(words[3].split(","), ["memory-backend-memfd", "id=ram", "size=1024M", "share=on"])
+
+    def test_each_node_has_a_socket_of_its_own(self):
+        paths = [json.loads(nic.function(node)[-1])["socket"]["path"] for node in (1, 2)]
+        self.assertEqual(paths, ["/run/lab/node1.sock", "/run/lab/node2.sock"])
+
+    def test_the_function_is_in_the_slot(self):
+        _, port, _, function = nic.function(1)
+        self.assertIn(f"id={json.loads(function)['bus']}", port.split(","))
+
+    def test_without_a_function(self):
+        soft = backend.Soft()
+        self.assertEqual((soft.machine(1024), soft.function(1), soft.guest_device("ferrule")),
+                         (["-machine", "q35"], [], "ferrule"))
+
+    def test_ethernet_where_there_is_a_cable(self):
+        with contextlib.closing(socket.socket()) as cable:
+            self.assertEqual(backend.Soft().ethernet(1, cable), f"addr.type=fd,addr.str={cable.fileno()}")
+        self.assertIsNone(backend.Soft().ethernet(1, None))
+
+    def test_the_guest_is_told_whose_device_it_is(self):
+        with unittest.mock.patch.multiple(nic, qemu=lambda: Path("/"), build=lambda: Path("/bin/true")):
+            served = backend.Nic()
+        self.assertEqual([served.guest_device(device) for device in ("ferrule", "rxe", "none")],
+                         ["ferrule-nic", "rxe", "none"])
+
+
+class Process(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def process(self, script, nodes=1):
+        """The process, with a shell script in its place."""
+        with (unittest.mock.patch.object(nic.tree, "command", lambda *_: ["sh", "-c", script]),
+              unittest.mock.patch.object(nic, "START_SECONDS", 1)):
+            process = nic.Process(Path("ferrule-nic"), self.directory, nodes)
+        self.addCleanup(process.end)
+        return process
+
+    def test_it_runs_until_it_is_ended(self):
+        process = self.process(WAITS + "exec sleep 60")
+        self.assertTrue(process.alive())
+        process.kill()
+        self.assertFalse(process.alive())
+
+    def test_it_ends_before_it_listens(self):
+        with self.assertRaisesRegex(LabError, r"ended with status 3; .*\n.*no such socket"):
+            self.process("echo no such socket >&2; exit 3")
+
+    def test_it_does_not_listen_for_all(self):
+        with self.assertRaisesRegex(LabError, "does not listen after 1 s"):
+            self.process(WAITS + "exec sleep 60", nodes=2)
+
+    def test_a_lab_that_is_killed_leaves_none_behind(self):
+        lab = multiprocessing.get_context("fork")
+        ours, theirs = lab.Pipe()
+
+        def die():
+            theirs.send(self.process(WAITS + "exec sleep 60").pid)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        killed = lab.Process(target=die)
+        killed.start()
+        process = os.pidfd_open(ours.recv())
+        killed.join()
+        self.assertEqual(select.select([process], [], [], 10)[0], [process])
+        os.close(process)
+
+    def test_its_death_is_told_and_the_guest_goes_on(self):
+        process = self.process(WAITS + "echo 'ERROR out of luck' >&2; exit 1")
+
+        def start(node, *_):
+            # What a node's agent sends when it is there, and when the command has ended with status 7.
+            script = r"""printf 'H\004\000\000\000null'; sleep 0.5; printf 'X\015\000\000\000{"status": 7}'"""
+            node.process = subprocess.Popen(["sh", "-c", script], stdin=node.channel.guest_end,
+                                            stdout=node.channel.guest_end)
+            node.channel.started()
+
+        served = backend.Soft()
+        served.beside = lambda *_: contextlib.nullcontext(process)
+        plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0"), parts=[], timeout=20,
+                          backend=served)
+        said = io.StringIO()
+        with (contextlib.redirect_stderr(said), unittest.mock.patch.object(guest.Node, "start", start),
+              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu: ([], "nothing")),
+              unittest.mock.patch.object(guest, "new_directory", lambda: self.directory)):
+            status = guest.run(plan)
+        self.assertEqual(status, 7)
+        self.assertRegex(said.getvalue(), r"ferrule-nic has ended with status 1; the end of its log:\n(  \| .*\n)*.*out of luck")
+
+
+if __name__ == "__main__":
+    unittest.main()
