@@ -114,6 +114,11 @@ impl Wire {
         std::mem::replace(&mut inbox.packets, rest)
     }
 
+    /// How many frames were dropped that were to leave by a port.
+    pub fn dropped_to(&self, port: usize) -> u64 {
+        self.switch().counters(port).1
+    }
+
     /// Whether packets wait for the engine.
     pub fn has_packets(&self) -> bool {
         !self.inbox.lock().packets.is_empty()

@@ -17,3 +17,4 @@ mod hostile;
 mod objects;
 mod random;
 mod refused;
+mod wire;

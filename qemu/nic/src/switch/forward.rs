@@ -181,7 +181,7 @@ impl Switch {
             self.flood(from, frame);
             // The members that the sender has in this process had it without a packet.
             return match origin {
-                Origin::Stream => self.packet(frame, from, |_, gid| headers::is_group(gid)),
+                Origin::Stream => self.packet(frame, 0, |_, gid| headers::is_group(gid)),
                 Origin::Engine => None,
             };
         }

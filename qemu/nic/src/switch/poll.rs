@@ -65,7 +65,13 @@ fn serve(wire: &Wire, mut endpoints: Vec<Endpoint>, arrived: &dyn Fn()) {
         let ready = wait(wire, &endpoints);
         wire.signal.take();
         for (endpoint, ready) in endpoints.iter_mut().zip(ready) {
-            turn(wire, endpoint, ready, &mut scratch, arrived);
+            let done = read(wire, endpoint, ready, &mut scratch, arrived);
+            close_after(done, wire, endpoint);
+        }
+        // What has been read may be for any of them.
+        for endpoint in &mut endpoints {
+            let done = write(wire, endpoint);
+            close_after(done, wire, endpoint);
         }
     }
 }
@@ -113,14 +119,14 @@ fn interest(endpoint: &Endpoint) -> (Option<BorrowedFd<'_>>, PollFlags, Option<I
     }
 }
 
-/// Does for an endpoint what can be done without waiting.
-fn turn(
+/// Reads once from an endpoint's peer, or gets a peer.
+fn read(
     wire: &Wire,
     endpoint: &mut Endpoint,
     ready: PollFlags,
     scratch: &mut [u8],
     arrived: &dyn Fn(),
-) {
+) -> Result<(), End> {
     let port = endpoint.port;
     let now = Instant::now();
     let Some(connection) = &mut endpoint.connection else {
@@ -128,38 +134,45 @@ fn turn(
         if wanted && endpoint.open(now) {
             wire.switch().set_up(port, true);
         }
-        return;
+        return Ok(());
     };
-    let mut done = Ok(());
-    if !ready.difference(PollFlags::OUT).is_empty() {
-        let mut frames = Vec::new();
-        done = connection.read(scratch, |frame| frames.push(frame));
-        if !frames.is_empty() {
-            endpoint.confirm();
-            if wire.input(port, frames.into_iter()) {
-                arrived();
-            }
+    if ready.difference(PollFlags::OUT).is_empty() {
+        return Ok(());
+    }
+    let mut frames = Vec::new();
+    let done = connection.read(scratch, |frame| frames.push(frame));
+    if !frames.is_empty() {
+        endpoint.confirm();
+        if wire.input(port, frames.into_iter()) {
+            arrived();
         }
     }
-    let done = done.and_then(|()| write(wire, endpoint, now));
-    if let Err(end) = done {
-        let mut switch = wire.switch();
-        switch.set_up(port, false);
-        let (counters, dropped) = switch.counters(port);
-        drop(switch);
-        let told = format!("{counters}, {dropped} to it dropped");
-        endpoint.close(end, &told);
-    }
+    done
+}
+
+/// Closes a connection that has ended.
+fn close_after(done: Result<(), End>, wire: &Wire, endpoint: &mut Endpoint) {
+    let Err(end) = done else {
+        return;
+    };
+    let mut switch = wire.switch();
+    switch.set_up(endpoint.port, false);
+    let (counters, dropped) = switch.counters(endpoint.port);
+    drop(switch);
+    let told = format!("{counters}, {dropped} to it dropped");
+    endpoint.close(end, &told);
 }
 
 /// Writes what waits for an endpoint's peer.
-fn write(wire: &Wire, endpoint: &mut Endpoint, now: Instant) -> Result<(), End> {
+fn write(wire: &Wire, endpoint: &mut Endpoint) -> Result<(), End> {
     let Some(connection) = &mut endpoint.connection else {
         return Ok(());
     };
     wire.switch().take(endpoint.port, &mut connection.output);
     let before = connection.stalled;
-    connection.write(now)?;
+    connection.write(Instant::now())?;
+    // Whatever else waits is written when the peer can take it.
+    wire.switch().take(endpoint.port, &mut connection.output);
     let stalled = connection.stalled;
     if stalled != before {
         wire.switch().set_stalled(endpoint.port, stalled);
