@@ -10,6 +10,7 @@ mod client;
 mod data;
 mod datagrams;
 mod driver;
+mod ends;
 mod events;
 mod fuzz;
 mod good;

@@ -80,7 +80,7 @@ fn no_command_before_the_memory_was_checked() {
     guest.begin();
     // The tag 0 names no command, and an area has to be a page that is there.
     assert_eq!(guest.raw(header(1, 0, 0).as_bytes(), 0), None);
-    for address in [0x1008, 1 << 40, u64::MAX & !0xfff] {
+    for address in [0x1008u64, 1 << 40, !0xfff] {
         let bytes = address.to_le_bytes();
         let at = register::COMMAND_ADDRESS as u64;
         assert_eq!(guest.client.write(0, at, &bytes), None);
@@ -117,7 +117,7 @@ fn objects_of_another_guest() {
         }
     }
     for opcode in 1..=32u16 {
-        for number in [1 << 24 | 2, 0xffff, 0x7fff_ffff, NONE] {
+        for number in [0x0100_0002, 0xffff, 0x7fff_ffff, NONE] {
             if opcode == opcode::SET_MTU || opcode == opcode::DESTROY_EQ {
                 continue;
             }
@@ -183,7 +183,7 @@ fn queue_pairs_that_make_no_sense() {
     }
     let huge = guest.modify(qp.number, 1, |m| m.attributes.state = 7.into());
     assert_eq!(huge, Err(INVAL));
-    let migration = guest.modify(qp.number, 1 | 1 << 19, |m| m.attributes.state = 0.into());
+    let migration = guest.modify(qp.number, mask(&[0, 19]), |m| m.attributes.state = 0.into());
     assert_eq!(migration, Err(INVAL));
 }
 

@@ -75,6 +75,15 @@ impl Memory {
         }
     }
 
+    /// The same memory, of which nothing has been given out but the first pages.
+    pub fn again(other: &Memory) -> Self {
+        Self {
+            bytes: Arc::clone(&other.bytes),
+            file: other.file.try_clone().unwrap(),
+            next: Cell::new(8 * PAGE),
+        }
+    }
+
     fn page(&self) -> u64 {
         let at = self.next.get();
         // Every other page is of the second half.
@@ -85,11 +94,16 @@ impl Memory {
         (number / 8 * 4 + number % 4) * PAGE + if number % 8 < 4 { 0 } else { half }
     }
 
-    /// So many bytes, in whole pages.
+    /// So many bytes, in whole pages of zeroes.
     pub fn alloc(&self, length: u64) -> Area {
         let canary = [CANARY; PAGE as usize];
         assert!(self.bytes.write(self.page(), &canary));
-        let pages = (0..length.div_ceil(PAGE)).map(|_| self.page()).collect();
+        let zeroed = |page| {
+            assert!(self.bytes.write(page, &[0; PAGE as usize]));
+            page
+        };
+        let pages = (0..length.div_ceil(PAGE)).map(|_| zeroed(self.page()));
+        let pages = pages.collect();
         assert!(self.bytes.write(self.page(), &canary));
         let bytes = Arc::clone(&self.bytes);
         Area { bytes, pages }

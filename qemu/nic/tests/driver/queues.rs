@@ -52,10 +52,7 @@ impl Guest {
             ring: self.memory.list(&ring),
         };
         let base = self.create(opcode::RESIZE_CQ, &resize)?;
-        // What was written to the ring of before is copied, as a provider leaves it there until it is polled.
-        let before = (cq.ring.clone(), cq.depth, cq.base);
         assert_eq!(cq.consumer, base, "tests resize what is empty");
-        drop(before);
         (cq.ring, cq.depth, cq.base) = (ring, depth, base);
         Ok(())
     }
@@ -85,6 +82,13 @@ impl Cq {
         let cqe = self.wait();
         assert_eq!(cqe.status, 0, "of request {}", cqe.wr_id.get());
         cqe
+    }
+
+    /// So many completions, all of success.
+    pub fn all(&mut self, count: usize) {
+        (0..count).for_each(|_| {
+            self.done();
+        });
     }
 
     /// Asks for an event, by a number that was not used.
@@ -201,38 +205,30 @@ impl Guest {
             (a.state, a.port, a.access) = (1.into(), 1.into(), 0xf.into());
         })?;
         // STATE, AV, PATH_MTU, RQ_PSN, MIN_RNR_TIMER, MAX_DEST_RD_ATOMIC, DEST_QPN.
-        self.modify(
-            qp.number,
-            1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 15 | 1 << 17 | 1 << 20,
-            |m| {
-                m.to = to;
-                let a = &mut m.attributes;
-                (a.state, a.path_mtu, a.dest_qpn) = (2.into(), 5.into(), peer.into());
-                (a.max_dest_rd_atomic, a.min_rnr_timer) = (16.into(), 1.into());
-            },
-        )?;
+        self.modify(qp.number, mask(&[0, 7, 8, 12, 15, 17, 20]), |m| {
+            m.to = to;
+            let a = &mut m.attributes;
+            (a.state, a.path_mtu, a.dest_qpn) = (2.into(), 5.into(), peer.into());
+            (a.max_dest_rd_atomic, a.min_rnr_timer) = (16.into(), 1.into());
+        })?;
         // STATE, TIMEOUT, RETRY_CNT, RNR_RETRY, MAX_QP_RD_ATOMIC, SQ_PSN.
-        self.modify(
-            qp.number,
-            1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16,
-            |m| {
-                let a = &mut m.attributes;
-                (a.state, a.timeout, a.retry_cnt) = (3.into(), 14.into(), 7.into());
-                (a.rnr_retry, a.max_rd_atomic) = (7.into(), 16.into());
-            },
-        )
+        self.modify(qp.number, mask(&[0, 9, 10, 11, 13, 16]), |m| {
+            let a = &mut m.attributes;
+            (a.state, a.timeout, a.retry_cnt) = (3.into(), 14.into(), 7.into());
+            (a.rnr_retry, a.max_rd_atomic) = (7.into(), 16.into());
+        })
     }
 
     /// Brings a datagram queue pair to RTS.
     pub fn datagrams(&mut self, qp: &Qp, qkey: u32) {
-        self.modify(qp.number, 1 | 1 << 4 | 1 << 5 | 1 << 6, |m| {
+        self.modify(qp.number, mask(&[0, 4, 5, 6]), |m| {
             let a = &mut m.attributes;
             (a.state, a.port, a.qkey) = (1.into(), 1.into(), qkey.into());
         })
         .unwrap();
         self.modify(qp.number, 1, |m| m.attributes.state = 2.into())
             .unwrap();
-        self.modify(qp.number, 1 | 1 << 16, |m| m.attributes.state = 3.into())
+        self.modify(qp.number, mask(&[0, 16]), |m| m.attributes.state = 3.into())
             .unwrap();
     }
 
@@ -248,6 +244,11 @@ impl Guest {
         qp.post(wqe);
         self.ring(qp);
     }
+}
+
+/// A mask of attributes, by the numbers of the bits of `enum ib_qp_attr_mask`.
+pub fn mask(bits: &[u32]) -> u32 {
+    bits.iter().fold(0, |mask, bit| mask | (1 << bit))
 }
 
 /// An address vector to an address.
@@ -320,7 +321,7 @@ impl Wqe {
 
     /// A datagram by an address handle.
     pub fn to(mut self, ah: u32, qpn: u32, qkey: u32) -> Self {
-        self.extra = [u64::from(ah) | u64::from(qpn) << 32, u64::from(qkey)];
+        self.extra = [u64::from(ah) | (u64::from(qpn) << 32), u64::from(qkey)];
         self
     }
 }
