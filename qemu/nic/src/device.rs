@@ -94,7 +94,16 @@ impl Device {
     /// # Errors
     ///
     /// There are too many guests, or no memory or file descriptors.
-    pub fn new(guests: usize, wire: Option<Arc<Wire>>) -> io::Result<Arc<Self>> {
+    pub fn new(guests: usize) -> io::Result<Arc<Self>> {
+        Self::with_wire(guests, None)
+    }
+
+    /// As [`Device::new`], with a way to others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::new`].
+    pub fn with_wire(guests: usize, wire: Option<Arc<Wire>>) -> io::Result<Arc<Self>> {
         let vports = u8::try_from(guests).unwrap_or(u8::MAX);
         if vports == 0 || vports > MAX_GUESTS {
             let told = format!("one to {MAX_GUESTS} guests are served");

@@ -87,7 +87,7 @@ fn run(options: &Options) -> Result<(), String> {
     let mut paths = Paths::default();
     let Options { guest, link } = options;
     let (wire, endpoints) = wire(guest, link, &mut paths)?;
-    let device = Device::new(guest.len(), wire.clone()).map_err(|error| error.to_string())?;
+    let device = Device::with_wire(guest.len(), wire.clone()).map_err(|error| error.to_string())?;
     let _worker = Worker::new(&device).map_err(|error| error.to_string())?;
     let arrived = Arc::clone(&device);
     let poll = wire.map(|wire| Poll::new(&wire, endpoints, move || arrived.packets_have_come()));

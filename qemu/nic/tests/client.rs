@@ -85,7 +85,7 @@ impl Answer {
 
 /// The adapter of a device that has no other.
 pub fn adapter() -> Adapter {
-    Adapter::new(&Device::new(1, None).unwrap(), 0, "test", [0; 6]).unwrap()
+    Adapter::new(&Device::new(1).unwrap(), 0, "test", [0; 6]).unwrap()
 }
 
 /// The client's end, and the thread that serves it.

@@ -30,7 +30,7 @@ pub fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
 }
 
 /// The GID of an IPv4 address.
-pub fn mapped([a, b, c, d]: [u8; 4]) -> Gid {
+pub const fn mapped([a, b, c, d]: [u8; 4]) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 

@@ -29,7 +29,7 @@ const HIGH: u64 = 4 << 30;
 
 /// A process with so many guests.
 pub fn guests<const N: usize>() -> (Worker, [Guest; N]) {
-    let device = Device::new(N, None).unwrap();
+    let device = Device::new(N).unwrap();
     let worker = Worker::new(&device).unwrap();
     let mut port = 0..;
     let guests = [(); N].map(|()| Guest::new(&device, port.next().unwrap()));

@@ -5,6 +5,10 @@
 //! `tests/random.rs` runs this with random bytes, and `fuzz/` lets a fuzzer look for bytes that reach
 //! further. No socket is involved: [`Session`] takes bytes and files.
 
+#[allow(dead_code)] // The target of sessions has no use for it.
+pub mod frames;
+mod write;
+
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
@@ -65,7 +69,7 @@ fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 fn adapter() -> Adapter {
-    Adapter::new(&Device::new(1, None).unwrap(), 0, "fuzz", [0; 6]).unwrap()
+    Adapter::new(&Device::new(1).unwrap(), 0, "fuzz", [0; 6]).unwrap()
 }
 
 /// Runs a script.
@@ -161,17 +165,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Writes what the fuzzer begins with to the directory that it names by `SEEDS`.
+/// Writes what the fuzzer begins with.
 #[allow(dead_code)]
 pub fn write_seeds() {
-    let Some(directory) = std::env::var_os("SEEDS") else {
-        return;
-    };
-    for (number, seed) in seeds().iter().enumerate() {
-        std::fs::write(
-            std::path::Path::new(&directory).join(format!("{number:03}")),
-            seed,
-        )
-        .unwrap();
-    }
+    write::write(&seeds());
 }

@@ -120,7 +120,7 @@ pub fn process(ports: &[At]) -> Process {
         }
     }
     let wire = Arc::new(Wire::new(switch).unwrap());
-    let device = Device::new(numbers.len(), Some(Arc::clone(&wire))).unwrap();
+    let device = Device::with_wire(numbers.len(), Some(Arc::clone(&wire))).unwrap();
     let worker = Worker::new(&device).unwrap();
     let arrived = Arc::clone(&device);
     let poll = Poll::new(&wire, endpoints, move || arrived.packets_have_come()).unwrap();
