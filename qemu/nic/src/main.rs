@@ -2,6 +2,7 @@
 
 //! The program: a socket and a thread for each guest, one thread for the engine, and one for the switch.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ fn run(options: &Options) -> Result<(), String> {
     let (wire, endpoints) = wire(guest, link, &mut paths)?;
     let device = Device::with_wire(guest.len(), wire.clone()).map_err(|error| error.to_string())?;
     let _worker = Worker::new(&device).map_err(|error| error.to_string())?;
+    let losses = wire.clone();
     let arrived = Arc::clone(&device);
     let poll = wire.map(|wire| Poll::new(&wire, endpoints, move || arrived.packets_have_come()));
     let _poll = poll.transpose().map_err(|error| error.to_string())?;
@@ -97,6 +99,9 @@ fn run(options: &Options) -> Result<(), String> {
         paths.add(&guest.path);
     }
     signals.forever().next();
+    if let Some(losses) = losses.and_then(|wire| wire.losses()) {
+        info!("packets for the engine were dropped: {losses}");
+    }
     info!("ends");
     Ok(())
 }
@@ -121,7 +126,11 @@ fn wire(
         }
         Ok::<_, String>(listener)
     };
+    let mut macs = HashSet::new();
     for guest in guests {
+        if guest.mac.is_some_and(|mac| !macs.insert(mac)) {
+            return Err("two guests have one MAC address".to_owned());
+        }
         let port = switch.add(guest.mac, guest.net.is_some());
         if let Some(net) = &guest.net {
             endpoints.push(listen(port, &Address::Path(net.clone()))?);

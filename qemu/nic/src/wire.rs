@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::frame::{Frame, Mac};
 use crate::roce::headers::Gid;
-use crate::roce::received::Received;
+use crate::roce::received::{Bad, Received};
 use crate::signal::Signal;
 use crate::switch::forward::Switch;
 
@@ -124,9 +124,17 @@ impl Wire {
         !self.inbox.lock().packets.is_empty()
     }
 
-    /// How many packets were dropped since too many waited for the engine.
-    pub fn dropped(&self) -> u64 {
-        self.inbox.lock().dropped
+    /// What became of packets for the engine that it has not got, if there were some.
+    pub fn losses(&self) -> Option<String> {
+        let late = self.inbox.lock().dropped;
+        let bad = *self.switch().bad();
+        let reasons = Bad::ALL.iter().map(|reason| reason.name()).zip(bad);
+        let all = reasons.chain([("too many before it", late)]);
+        let told: Vec<_> = all
+            .filter(|(_, count)| *count != 0)
+            .map(|(reason, count)| format!("{count} with {reason}"))
+            .collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// The thread of the switch is to end.
@@ -137,5 +145,49 @@ impl Wire {
 
     pub(crate) fn ends(&self) -> bool {
         self.ends.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roce::headers::{mapped, Headers, Way};
+
+    #[test]
+    fn the_inbox_is_bounded() {
+        let (near, far) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let gid = mapped([192, 0, 2, 1]);
+        let way = Way {
+            source: far,
+            destination: near,
+            sgid: mapped([192, 0, 2, 2]),
+            dgid: gid,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+        };
+        let mut good = Vec::new();
+        let headers = Headers::new(&way, 1, 2).unwrap();
+        headers.write(16, &mut good).unwrap();
+        good.extend([0; 16]);
+        let mut bad = good.clone();
+        bad[24] ^= 1;
+
+        let mut switch = Switch::default();
+        switch.add(Some(near), false);
+        switch.add(None, true);
+        switch.set_up(1, true);
+        let wire = Wire::new(switch).unwrap();
+        wire.set_gids(0, HashSet::from([gid]));
+        assert!(!wire.input(1, std::iter::once(bad)));
+        assert!(wire.input(1, std::iter::once(good.clone())));
+        // The engine is told once, until it has taken all.
+        assert!(!wire.input(1, std::iter::repeat_n(good.clone(), WAITING)));
+        let losses = "1 with a wrong header checksum, 1 with too many before it";
+        assert_eq!(wire.losses().as_deref(), Some(losses));
+        let taken = [WAITING - 1, WAITING].map(|most| wire.packets(most).len());
+        assert_eq!(taken, [WAITING - 1, 1]);
+        assert!(!wire.has_packets());
+        assert!(wire.input(1, std::iter::once(good)));
     }
 }

@@ -75,4 +75,11 @@ fn refused_options() {
         let mut program = Program::new(&options);
         assert_eq!(program.0.wait().unwrap().code(), Some(2));
     }
+    let sockets = Sockets::new();
+    let guest = |name: &str| {
+        let path = sockets.path(name);
+        format!("--guest={},mac=02:00:00:00:00:01", path.display())
+    };
+    let mut twice = Program::new(&[guest("a"), guest("b")]);
+    assert_eq!(twice.0.wait().unwrap().code(), Some(1));
 }
