@@ -118,7 +118,7 @@ fuzz:
 	$(LAB) exec -- drivers/infiniband/sw/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
 
 fuzz-nic:
-	$(LAB) exec -- env WORK=$(CURDIR)/build/fuzz qemu/nic/fuzz/run $(or $(SECONDS),60) session
+	$(LAB) exec -- env WORK=$(CURDIR)/build/fuzz qemu/nic/fuzz/run $(or $(SECONDS),60) session frames
 
 rustfmt:
 	$(LAB) rust fmt

@@ -4,12 +4,13 @@
 //!
 //! A source address is the one that the guest has set for its port, never one that it tells with a request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ferrule_engine::{Gid, Path, PathKind, Vport};
 use rustix::io::Errno;
 
 use crate::interface::AddressVector;
+use crate::roce::headers::is_group;
 
 /// Addresses of a port: an address vector names one by 8 bits.
 pub(crate) const MAX_GIDS: usize = 256;
@@ -22,9 +23,6 @@ pub(crate) struct Addresses {
     /// The port of each address, and how often it is in its table.
     owners: HashMap<Gid, (usize, usize)>,
 }
-
-/// The first byte of a group's address.
-const GROUP: u8 = 0xff;
 
 impl Addresses {
     /// So many ports, without addresses.
@@ -43,7 +41,7 @@ impl Addresses {
     /// has it.
     pub(crate) fn set(&mut self, port: usize, index: usize, gid: Option<Gid>) -> Result<(), Errno> {
         if let Some(gid) = gid {
-            if gid == [0; 16] || gid.first() == Some(&GROUP) {
+            if gid == [0; 16] || is_group(&gid) {
                 return Err(Errno::INVAL);
             }
             if self.owner(&gid).is_some_and(|owner| owner != port) {
@@ -80,18 +78,29 @@ impl Addresses {
         self.owners.retain(|_, (owner, _)| *owner != port);
     }
 
+    /// The addresses of a port.
+    pub(crate) fn of(&self, port: usize) -> HashSet<Gid> {
+        let table = self.tables.get(port);
+        table.into_iter().flatten().flatten().copied().collect()
+    }
+
     /// The port that has an address.
     fn owner(&self, gid: &Gid) -> Option<usize> {
         self.owners.get(gid).map(|(port, _)| *port)
     }
 
-    /// Where an address vector of a port leads.
+    /// Where an address vector of a port leads. `out`: there is a way to others than the guests of this process.
     ///
     /// # Errors
     ///
     /// `EINVAL` if the vector is not valid, or the port has no such source address; `ENETUNREACH` if nobody here has
-    /// the address that it names.
-    pub(crate) fn resolve(&self, port: usize, to: &AddressVector) -> Result<Path, Errno> {
+    /// the address that it names, and there is no way out.
+    pub(crate) fn resolve(
+        &self,
+        port: usize,
+        to: &AddressVector,
+        out: bool,
+    ) -> Result<Path, Errno> {
         let sgid = self
             .tables
             .get(port)
@@ -100,13 +109,15 @@ impl Addresses {
         if to.valid != 1 || to.flow_label.get() >= 1 << 20 {
             return Err(Errno::INVAL);
         }
-        // A group's members are at all ports, whichever it names.
-        let peer = match to.dgid.first() {
-            Some(&GROUP) => port,
-            _ => self.owner(&to.dgid).ok_or(Errno::NETUNREACH)?,
+        let kind = match self.owner(&to.dgid) {
+            Some(peer) => PathKind::Local(vport(peer)?),
+            // What is remote of a group's members gets a packet; those of all ports here have it without.
+            None if out => PathKind::Remote,
+            None if is_group(&to.dgid) => PathKind::Local(vport(port)?),
+            None => return Err(Errno::NETUNREACH),
         };
         Ok(Path {
-            kind: PathKind::Local(vport(peer)?),
+            kind,
             sgid_index: to.sgid_index,
             sgid,
             dgid: to.dgid,

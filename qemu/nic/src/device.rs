@@ -19,6 +19,7 @@ use rustix::rand::{getrandom, GetRandomFlags};
 use crate::config::VECTORS;
 use crate::host::{now, Nic};
 use crate::signal::Signal;
+use crate::wire::Wire;
 
 /// What is done in one go while others wait.
 pub(crate) const SLICE: Budget = Budget {
@@ -94,6 +95,15 @@ impl Device {
     ///
     /// There are too many guests, or no memory or file descriptors.
     pub fn new(guests: usize) -> io::Result<Arc<Self>> {
+        Self::with_wire(guests, None)
+    }
+
+    /// As [`Device::new`], with a way to others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::new`].
+    pub fn with_wire(guests: usize, wire: Option<Arc<Wire>>) -> io::Result<Arc<Self>> {
         let vports = u8::try_from(guests).unwrap_or(u8::MAX);
         if vports == 0 || vports > MAX_GUESTS {
             let told = format!("one to {MAX_GUESTS} guests are served");
@@ -125,7 +135,7 @@ impl Device {
             },
             state: Mutex::new(State {
                 engine,
-                host: Nic::new(&signals, VECTORS),
+                host: Nic::new(&signals, VECTORS, wire),
                 parked: None,
                 wanted: false,
                 retries: false,
@@ -233,6 +243,15 @@ impl Device {
         if kicked || sooner || waiting && !state.retries || state.engine.has_work() {
             state.wanted |= kicked || state.engine.has_work();
             state.parked = None;
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Packets have come for the engine: its thread is to take them.
+    pub fn packets_have_come(&self) {
+        let mut state = self.lock();
+        if state.parked.take().is_some() {
             drop(state);
             self.wake.notify_one();
         }

@@ -5,17 +5,20 @@
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::sync::Arc;
 
-use ferrule_engine::{
-    CqEvent, Fault, Host, Outgoing, Packet, Path, QpEvent, Reorder, SrqEvent, Unsent,
-};
+use ferrule_engine::{CqEvent, Gid, Host, Outgoing, Path, PathKind, QpEvent, SrqEvent, Unsent};
+use rustix::io::Errno;
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::addresses::Addresses;
 use crate::area::{Doorbells, Queue, Ring};
 use crate::events::{EventQueue, Source, COMPLETION};
-use crate::interface::{event, NONE};
+use crate::interface::{event, AddressVector, NONE};
+use crate::packet::{crc32, ReorderBuffer};
 use crate::region::Region;
+use crate::roce::received::Received;
+use crate::route::Route;
 use crate::signal::Signal;
+use crate::wire::Wire;
 
 /// The queue that takes all events but completions.
 const ASYNCHRONOUS: usize = 0;
@@ -33,7 +36,9 @@ struct Port {
 /// The services of the calls into the engine.
 #[derive(Debug)]
 pub(crate) struct Nic {
-    pub(crate) addresses: Addresses,
+    addresses: Addresses,
+    /// None if the guests have nobody but each other.
+    pub(crate) wire: Option<Arc<Wire>>,
     ports: Vec<Port>,
 }
 
@@ -64,7 +69,7 @@ impl Handle {
 
 impl Nic {
     /// The host of an engine with a port for each of these.
-    pub(crate) fn new(signals: &[Arc<Signal>], vectors: u16) -> Self {
+    pub(crate) fn new(signals: &[Arc<Signal>], vectors: u16, wire: Option<Arc<Wire>>) -> Self {
         let ports = signals.iter().map(|signal| Port {
             queues: (0..vectors).map(|_| None).collect(),
             raised: 0,
@@ -73,7 +78,56 @@ impl Nic {
         Self {
             addresses: Addresses::new(signals.len()),
             ports: ports.collect(),
+            wire,
         }
+    }
+
+    /// Sets or removes an address of a port.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Addresses::set`].
+    pub(crate) fn set_address(
+        &mut self,
+        port: usize,
+        index: usize,
+        gid: Option<Gid>,
+    ) -> Result<(), Errno> {
+        self.addresses.set(port, index, gid)?;
+        self.tell_addresses(port);
+        Ok(())
+    }
+
+    /// Tells the switch which packets are for the engine.
+    fn tell_addresses(&self, port: usize) {
+        if let Some(wire) = &self.wire {
+            wire.set_gids(port, self.addresses.of(port));
+        }
+    }
+
+    /// Where an address vector of a port leads, and the route if that is elsewhere. `ends`: as for [`Route::new`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Addresses::resolve`] and of [`Route::new`].
+    pub(crate) fn resolve(
+        &self,
+        port: usize,
+        to: &AddressVector,
+        ends: (u32, u32),
+    ) -> Result<(Path, Option<Route>), Errno> {
+        let source = self.wire.as_ref().and_then(|wire| wire.source(port));
+        let path = self.addresses.resolve(port, to, source.is_some())?;
+        let route = match (path.kind, source) {
+            (PathKind::Remote, Some(source)) => Some(Route::new(port, source, &path, ends)?),
+            _ => None,
+        };
+        Ok((path, route))
+    }
+
+    /// Whether packets wait for the engine.
+    pub(crate) fn has_packets(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.has_packets())
     }
 
     /// The place of the event queue of a port's vector, if there is such a vector.
@@ -90,6 +144,7 @@ impl Nic {
     /// Removes what a port has: event queues and addresses.
     pub(crate) fn reset(&mut self, port: usize) {
         self.addresses.clear(port);
+        self.tell_addresses(port);
         if let Some(port) = self.ports.get_mut(port) {
             port.queues.fill_with(|| None);
             port.raised = 0;
@@ -162,64 +217,14 @@ pub(crate) fn now() -> u64 {
         .saturating_add(nanoseconds)
 }
 
-/// There is no wire, and so no route.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Route {}
-
-/// Nor is there a packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoPacket {}
-
-impl Packet<Region> for NoPacket {
-    fn headers(&self) -> &[u8] {
-        match *self {}
-    }
-
-    fn length(&self) -> usize {
-        match *self {}
-    }
-
-    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
-        match *self {}
-    }
-
-    fn copy(&self, _: usize, _: &Region, _: u64, _: usize) -> Result<(), Fault> {
-        match *self {}
-    }
-}
-
-/// No packet waits for one before it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NoReorder;
-
-impl Reorder<NoPacket> for NoReorder {
-    fn insert(&mut self, _: u32, packet: &NoPacket) {
-        match *packet {}
-    }
-
-    fn remove(&mut self, _: u32) -> Option<NoPacket> {
-        None
-    }
-
-    fn first_from(&self, _: u32) -> Option<u32> {
-        None
-    }
-
-    fn count(&self) -> u32 {
-        0
-    }
-
-    fn clear(&mut self) {}
-}
-
 impl Host for Nic {
     type Box<T> = Box<T>;
     type Region = Region;
     type Queue = Queue;
     type CompletionRing = Ring;
     type Doorbells = Doorbells;
-    type Packet = NoPacket;
-    type Reorder = NoReorder;
+    type Packet = Received;
+    type Reorder = ReorderBuffer;
     type Route = Route;
     type CqHandle = Handle;
     type QpHandle = Handle;
@@ -245,6 +250,11 @@ impl Host for Nic {
     }
 
     #[inline]
+    fn crc32(crc: u32, bytes: &[u8]) -> u32 {
+        crc32(crc, bytes)
+    }
+
+    #[inline]
     fn now(&mut self) -> u64 {
         now()
     }
@@ -252,15 +262,17 @@ impl Host for Nic {
     fn transmit<'a>(
         &mut self,
         route: &mut Route,
-        _: &mut impl Outgoing<'a, Self>,
+        packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent> {
-        match *route {}
+        match &self.wire {
+            Some(wire) => route.send(wire, packet),
+            None => Ok(()),
+        }
     }
 
     fn destination(&mut self, queue: &Queue, index: u32) -> Option<(Path, Option<Route>)> {
         let vector = queue.destination(index)?;
-        let path = self.addresses.resolve(queue.port(), &vector).ok()?;
-        Some((path, None))
+        self.resolve(queue.port(), &vector, (0, 0)).ok()
     }
 
     fn completion_event(&mut self, cq: &Handle) {

@@ -8,11 +8,14 @@
 //! - `mapping`: shared memory; all unsafe code
 //! - `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
+//! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
+//! - `wire`: what the engine and the switch's thread share; `route`, `packet`: packets out and in
 //! - `host`, `device`, `worker`: the engine's host, its lock, and its thread
 //! - `guest`, `commands`: what belongs to a guest, and how it asks for it
 //! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
 //! - `adapter`: the function; `session`: a connection; `socket`: what it is read from
+//! - `options`: the command line
 //!
 //! `interface` is the driver's file.
 
@@ -32,6 +35,7 @@ mod commands;
 pub mod config;
 pub mod device;
 mod events;
+pub mod frame;
 pub mod framing;
 mod guest;
 mod host;
@@ -42,12 +46,18 @@ pub mod interface;
 pub mod log;
 pub mod mapping;
 pub mod memory;
+pub mod options;
+mod packet;
 mod pages;
 pub mod protocol;
 mod region;
 pub mod registers;
+pub mod roce;
+mod route;
 pub mod session;
 mod signal;
 pub mod socket;
+pub mod switch;
 pub mod vectors;
+pub mod wire;
 pub mod worker;

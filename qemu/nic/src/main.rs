@@ -1,73 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The program: a socket and a thread for each guest.
+//! The program: a socket and a thread for each guest, one thread for the engine, and one for the switch.
 
+use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Parser;
 use ferrule_nic::adapter::Adapter;
 use ferrule_nic::device::Device;
+use ferrule_nic::options::{Guest, Link};
 use ferrule_nic::socket;
+use ferrule_nic::switch::address::Address;
+use ferrule_nic::switch::endpoint::Endpoint;
+use ferrule_nic::switch::forward::Switch;
+use ferrule_nic::switch::poll::Poll;
+use ferrule_nic::wire::Wire;
 use ferrule_nic::worker::Worker;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info};
 
-/// A PCI adapter for each guest, served to QEMU by vfio-user
+/// A PCI adapter for each guest, served to QEMU by vfio-user, and an Ethernet switch between the guests
 #[derive(Parser)]
 #[command(name = "ferrule-nic", after_help = HOW)]
 struct Options {
-    /// Where the QEMU of one guest connects, and the MAC address of the guest's network device that the adapter belongs
-    /// to; once for each guest
-    #[arg(long, value_name = "SOCKET[,mac=ADDRESS]", required = true)]
+    /// Where the QEMU of one guest connects; the MAC address of the guest's network device, which the adapter belongs to;
+    /// and where QEMU connects with that device, if it is a port of the switch. Once for each guest
+    #[arg(
+        long,
+        value_name = "SOCKET[,mac=ADDRESS][,net=SOCKET]",
+        required = true
+    )]
     guest: Vec<Guest>,
-}
 
-/// A guest, as the command line has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Guest {
-    path: PathBuf,
-    mac: [u8; 6],
-}
-
-impl FromStr for Guest {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, mac) = match text.rsplit_once(",mac=") {
-            Some((path, mac)) => (path, address(mac).ok_or("no MAC address of a device")?),
-            None => (text, [0; 6]),
-        };
-        let path = PathBuf::from(path);
-        Ok(Self { path, mac })
-    }
-}
-
-/// The address of a network device: six bytes, of no group and not all zero.
-fn address(text: &str) -> Option<[u8; 6]> {
-    let bytes = text.split(':').map(|byte| {
-        let two = byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
-        two.then(|| u8::from_str_radix(byte, 16).ok()).flatten()
-    });
-    let mac: [u8; 6] = bytes.collect::<Option<Vec<_>>>()?.try_into().ok()?;
-    let [first, ..] = mac;
-    (first & 1 == 0 && mac != [0; 6]).then_some(mac)
+    /// A link to the switch of another ferrule-nic, one of which listens: at a Unix socket, or at an address and port of
+    /// this machine. There must be one way at most between any two
+    #[arg(long, value_name = "listen=ADDRESS|connect=ADDRESS")]
+    link: Vec<Link>,
 }
 
 const HOW: &str = "QEMU 10.1.1 or newer, with memory that it shares:
   -machine q35,memory-backend=m0 -object memory-backend-memfd,id=m0,size=1G,share=on
-  -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'";
+  -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
+and the network device of a guest with net=NET:
+  -netdev stream,id=n0,server=off,addr.type=unix,addr.path=NET -device virtio-net-pci,netdev=n0,mac=ADDRESS";
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_target(false)
         .with_writer(io::stderr)
         .init();
-    match run(&Options::parse().guest) {
+    match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             error!("{why}");
@@ -76,9 +63,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// The sockets of the guests; their paths are removed at the end.
+/// Sockets of this process; their paths are removed at the end.
 #[derive(Default)]
 struct Paths(Vec<PathBuf>);
+
+impl Paths {
+    fn add(&mut self, path: &Path) {
+        self.0.push(path.to_owned());
+    }
+}
 
 impl Drop for Paths {
     fn drop(&mut self) {
@@ -88,27 +81,79 @@ impl Drop for Paths {
     }
 }
 
-fn run(guests: &[Guest]) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.to_string())?;
     // Who can connect reaches the function of a guest: the user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let device = Device::new(guests.len()).map_err(|error| error.to_string())?;
-    let _worker = Worker::new(&device).map_err(|error| error.to_string())?;
     let mut paths = Paths::default();
-    for (port, guest) in guests.iter().enumerate() {
-        begin(&device, port, guest)
-            .map_err(|error| format!("{}: {error}", guest.path.display()))?;
-        paths.0.push(guest.path.clone());
+    let Options { guest, link } = options;
+    let (wire, endpoints) = wire(guest, link, &mut paths)?;
+    let device = Device::with_wire(guest.len(), wire.clone()).map_err(|error| error.to_string())?;
+    let _worker = Worker::new(&device).map_err(|error| error.to_string())?;
+    let losses = wire.clone();
+    let arrived = Arc::clone(&device);
+    let poll = wire.map(|wire| Poll::new(&wire, endpoints, move || arrived.packets_have_come()));
+    let _poll = poll.transpose().map_err(|error| error.to_string())?;
+    for (port, guest) in guest.iter().enumerate() {
+        begin(&device, port, guest).map_err(|error| at(&guest.path, &error))?;
+        paths.add(&guest.path);
     }
     signals.forever().next();
+    if let Some(losses) = losses.and_then(|wire| wire.losses()) {
+        info!("packets for the engine were dropped: {losses}");
+    }
     info!("ends");
     Ok(())
+}
+
+fn at(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// The switch and the streams of its ports, if it has any: those of the guests, and the links behind them.
+fn wire(
+    guests: &[Guest],
+    links: &[Link],
+    paths: &mut Paths,
+) -> Result<(Option<Arc<Wire>>, Vec<Endpoint>), String> {
+    let mut switch = Switch::default();
+    let mut endpoints = Vec::new();
+    let mut listen = |port, address: &Address| {
+        let listener = Endpoint::listen(port, address);
+        let listener = listener.map_err(|error| format!("{address}: {error}"))?;
+        if let Some(path) = address.path() {
+            paths.add(path);
+        }
+        Ok::<_, String>(listener)
+    };
+    let mut macs = HashSet::new();
+    for guest in guests {
+        if guest.mac.is_some_and(|mac| !macs.insert(mac)) {
+            return Err("two guests have one MAC address".to_owned());
+        }
+        let port = switch.add(guest.mac, guest.net.is_some());
+        if let Some(net) = &guest.net {
+            endpoints.push(listen(port, &Address::Path(net.clone()))?);
+        }
+    }
+    for link in links {
+        let port = switch.add(None, true);
+        endpoints.push(match link {
+            Link::Listen(address) => listen(port, address)?,
+            Link::Connect(address) => Endpoint::connect(port, address, Instant::now()),
+        });
+    }
+    if endpoints.is_empty() {
+        return Ok((None, endpoints));
+    }
+    let wire = Wire::new(switch).map_err(|error| error.to_string())?;
+    Ok((Some(Arc::new(wire)), endpoints))
 }
 
 fn begin(device: &Arc<Device>, port: usize, guest: &Guest) -> io::Result<()> {
     let listener = socket::listen(&guest.path)?;
     let name = guest.path.display().to_string();
-    let mut adapter = Adapter::new(device, port, &name, guest.mac)?;
+    let mut adapter = Adapter::new(device, port, &name, guest.mac.unwrap_or_default())?;
     adapter.note("waits for a client");
     // The thread ends with the process.
     std::thread::Builder::new()

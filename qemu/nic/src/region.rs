@@ -67,6 +67,25 @@ impl Region {
         }
     }
 
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] if one cannot be read; some may have been copied then.
+    pub(crate) fn read(&self, mut offset: u64, mut into: &mut [u8]) -> Result<(), Fault> {
+        while !into.is_empty() {
+            let (pinned, at, count) = self.span(offset, into.len() as u64)?;
+            let count = usize::try_from(count).map_err(|_| Fault)?;
+            let (head, rest) = into.split_at_mut_checked(count).ok_or(Fault)?;
+            if !pinned.read(at, head) {
+                return Err(Fault);
+            }
+            offset = offset.checked_add(head.len() as u64).ok_or(Fault)?;
+            into = rest;
+        }
+        Ok(())
+    }
+
     /// The word at `at`, to be written by an atomic operation.
     fn atomic(&self, at: u64, f: impl FnOnce(&Mapping, u64) -> Option<u64>) -> Result<u64, Fault> {
         let (pinned, offset, left) = self.span(at, 8)?;

@@ -11,14 +11,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ferrule_engine::Sleep;
+use ferrule_engine::{Engine, Sleep};
 use parking_lot::MutexGuard;
 
 use crate::device::{Device, State, SLICE};
-use crate::host::now;
+use crate::host::{now, Nic};
+use crate::packet::rx_packet;
 
 /// How long the thread looks for work without finding any, in nanoseconds.
 const SPIN: u64 = 100_000;
+
+/// Packets that are taken before the queue pairs have their turns.
+const PACKETS: usize = 64;
 
 /// The looks without work after which the thread reads the clock, and lets others run that want its processor.
 const TURNS: u32 = 32;
@@ -70,7 +74,7 @@ fn work(device: &Device) {
         // Nothing is left to do but what a timer or somebody else asks for.
         let waiting = state.host.flush();
         state.host.signal();
-        if state.wanted || state.ends || state.engine.has_work() {
+        if state.wanted || state.ends || state.engine.has_work() || state.host.has_packets() {
             continue;
         }
         let mut until = state.engine.deadline();
@@ -111,10 +115,11 @@ fn spin(state: &mut MutexGuard<'_, State>) {
             idle = 0;
         }
         let State { engine, host, .. } = &mut **state;
+        let received = receive(engine, host);
         let outcome = engine.run(host, SLICE, None);
         host.flush();
         host.signal();
-        let busy = outcome.more || outcome.done != 0;
+        let busy = received || outcome.more || outcome.done != 0;
         if busy {
             idle = 0;
         } else if idle == 0 {
@@ -137,6 +142,19 @@ fn spin(state: &mut MutexGuard<'_, State>) {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Hands packets that have come to the engine, and answers whether there were some.
+fn receive(engine: &mut Engine<Nic>, host: &mut Nic) -> bool {
+    let packets = host.wire.as_ref().map(|wire| wire.packets(PACKETS));
+    let mut some = false;
+    for packet in packets.into_iter().flatten() {
+        some = true;
+        if let Some(rx) = rx_packet(&packet) {
+            engine.receive(host, &rx);
+        }
+    }
+    some
 }
 
 /// Tells all contexts to kick, unless one has rung by then; answers whether that is so.

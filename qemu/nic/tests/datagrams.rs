@@ -9,13 +9,13 @@ use crate::data::{pattern, program, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 
-const QKEY: u32 = 0x1111;
+pub const QKEY: u32 = 0x1111;
 const INVAL: u32 = 22;
 const NETUNREACH: u32 = 101;
 /// Bytes before those of a datagram.
-const GRH: usize = 40;
+pub const GRH: usize = 40;
 
-fn handle(guest: &mut Guest, pd: u32, to: AddressVector) -> Result<u32, u32> {
+pub fn handle(guest: &mut Guest, pd: u32, to: AddressVector) -> Result<u32, u32> {
     let create = CreateAh {
         pd: pd.into(),
         reserved: 0.into(),
@@ -24,7 +24,7 @@ fn handle(guest: &mut Guest, pd: u32, to: AddressVector) -> Result<u32, u32> {
     guest.create(opcode::CREATE_AH, &create)
 }
 
-fn datagram_qp(guest: &mut Guest, p: &Program) -> Qp {
+pub fn datagram_qp(guest: &mut Guest, p: &Program) -> Qp {
     let qp = guest.qp(qp_type::UD, &p.context, p.pd, &p.cq);
     guest.datagrams(&qp, QKEY);
     qp

@@ -18,3 +18,4 @@ mod hostile;
 mod objects;
 mod random;
 mod refused;
+mod wire;

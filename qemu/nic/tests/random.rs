@@ -20,6 +20,14 @@ fn seeds() {
     }
 }
 
+#[test]
+fn seeds_of_frames() {
+    let packets = |seed: &Vec<u8>| fuzz::frames::run(seed);
+    let seeds = fuzz::frames::seeds();
+    let found: usize = seeds.iter().map(packets).sum();
+    assert_eq!(found, seeds.len() - 3);
+}
+
 /// How many scripts are tried: `FERRULE_SCRIPTS`, or so many as take a few seconds.
 fn scripts() -> u32 {
     std::env::var("FERRULE_SCRIPTS").map_or(20_000, |number| number.parse().unwrap())
@@ -39,6 +47,19 @@ proptest! {
             script[index] = byte;
         }
         fuzz::run(&script);
+    }
+
+    #[test]
+    fn frames_near_the_seeds(
+        seeds in prop::collection::vec(prop::sample::select(fuzz::frames::seeds()), 1..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        let mut script = seeds.concat();
+        for (index, byte) in changes {
+            let index = index.index(script.len());
+            script[index] = byte;
+        }
+        fuzz::frames::run(&script);
     }
 }
 

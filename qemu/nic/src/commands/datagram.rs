@@ -16,8 +16,9 @@ pub(super) fn create_ah(guest: &mut Guest, asked: &CreateAh) -> Answer {
     guest.ahs.room()?;
     let resolved = guest
         .device
-        .command(|_, host| host.addresses.resolve(guest.port, &asked.to));
-    let ah = Box::new(Ah::<Nic>::new(pd, resolved?, None));
+        .command(|_, host| host.resolve(guest.port, &asked.to, (0, 0)));
+    let (path, route) = resolved?;
+    let ah = Box::new(Ah::<Nic>::new(pd, path, route));
     let number = guest.device.add(ah, Engine::add_ah, |_| ())?;
     guest.ahs.add(number);
     Ok(answer(&name(number)))

@@ -20,6 +20,7 @@ use crate::interface::{
     QpInfo, NONE,
 };
 use crate::pages::Pages;
+use crate::route::Route;
 
 /// `enum ib_qp_attr_mask`.
 mod mask {
@@ -179,11 +180,19 @@ pub(super) fn modify_qp(guest: &Guest, asked: &ModifyQp) -> Answer {
     let mut change = modify(&asked.attributes)?;
     let to = (asked.attributes.mask.get() & mask::AV != 0).then_some(&asked.to);
     guest.device.command(|engine, host| {
+        let mut route = None;
         if let Some(to) = to {
-            change.path = Some(host.addresses.resolve(guest.port, to)?);
+            let ends = (qpn, change.dest_qpn.unwrap_or(0));
+            let (path, way) = host.resolve(guest.port, to, ends)?;
+            let qp_type = engine.query_qp(qpn).map_err(errno_of)?.qp_type;
+            change.path = Some(path);
+            route = match qp_type {
+                QpType::Rc => way.map(Route::with_ecn),
+                QpType::Uc | QpType::Ud => way,
+            };
         }
         engine
-            .modify_qp(host, qpn, &change, &mut None)
+            .modify_qp(host, qpn, &change, &mut route)
             .map_err(errno_of)
     })?;
     NOTHING

@@ -93,7 +93,7 @@ pub(super) fn set_gid(guest: &Guest, asked: &SetGid) -> Answer {
     let index = usize::try_from(asked.index.get()).map_err(|_| Errno::INVAL)?;
     guest
         .device
-        .command(|_, host| host.addresses.set(guest.port, index, gid))?;
+        .command(|_, host| host.set_address(guest.port, index, gid))?;
     NOTHING
 }
 

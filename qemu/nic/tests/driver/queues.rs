@@ -195,11 +195,15 @@ impl Guest {
 
     /// Brings a queue pair to RTS, with a peer that has this number and address.
     pub fn connect(&mut self, qp: &Qp, peer: u32, gid: [u8; 16]) -> Result<(), u32> {
+        self.connect_to(qp, peer, vector(gid))
+    }
+
+    /// As [`Guest::connect`], by an address vector.
+    pub fn connect_to(&mut self, qp: &Qp, peer: u32, to: AddressVector) -> Result<(), u32> {
         self.modify(qp.number, 0x39, |m| {
             let a = &mut m.attributes;
             (a.state, a.port, a.access) = (1.into(), 1.into(), 0xf.into());
         })?;
-        let to = vector(gid);
         // STATE, AV, PATH_MTU, RQ_PSN, MIN_RNR_TIMER, MAX_DEST_RD_ATOMIC, DEST_QPN.
         self.modify(qp.number, mask(&[0, 7, 8, 12, 15, 17, 20]), |m| {
             m.to = to;

@@ -5,6 +5,10 @@
 //! `tests/random.rs` runs this with random bytes, and `fuzz/` lets a fuzzer look for bytes that reach
 //! further. No socket is involved: [`Session`] takes bytes and files.
 
+#[allow(dead_code)] // The target of sessions has no use for it.
+pub mod frames;
+mod write;
+
 use std::os::fd::OwnedFd;
 
 use ferrule_nic::adapter::Adapter;
@@ -282,17 +286,8 @@ pub fn commands() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Writes what the fuzzer begins with to the directory that it names by `SEEDS`.
+/// Writes what the fuzzer begins with.
 #[allow(dead_code)]
 pub fn write_seeds() {
-    let Some(directory) = std::env::var_os("SEEDS") else {
-        return;
-    };
-    for (number, seed) in seeds().iter().chain(&commands()).enumerate() {
-        std::fs::write(
-            std::path::Path::new(&directory).join(format!("{number:03}")),
-            seed,
-        )
-        .unwrap();
-    }
+    write::write(seeds().iter().chain(&commands()));
 }

@@ -184,6 +184,43 @@ fn groups_have_members_on_all_virtual_ports() {
 }
 
 #[test]
+fn a_packet_to_a_group_is_for_members_on_all_virtual_ports() {
+    let mut w = world(2);
+    let gid = [0xff; 16];
+    let ends = [w.ud(&spec(0), QKEY), w.ud(&spec(1), QKEY)];
+    let mr = w.mr(4096);
+    for end in &ends {
+        let number = end.qp.id.number;
+        let attached = add(&mut w.engine, Group::new(), |engine, memory| {
+            engine.attach_mcast(number, &gid, memory)
+        });
+        attached.unwrap();
+        for id in [1, 2] {
+            end.qp.post_recv(id, &[mr.sge(0, 200)]);
+        }
+    }
+    let remote = Path {
+        dgid: gid,
+        ..path(PathKind::Remote)
+    };
+    let ah = w.ah(1, remote);
+    let wr = Wr::datagram(3, &[mr.sge(0, 50)], (ah, 0xff_ffff), QKEY);
+    ends[0].qp.post_send(&wr);
+    w.run();
+    for end in &ends {
+        end.cq.expect(1, Status::Success);
+    }
+    // What left comes back as if another had sent it.
+    ends[0].cq.expect(3, Status::Success);
+    let sent = w.host.sent.pop().unwrap();
+    w.engine.receive(&mut w.host, &sent.rx_packet());
+    w.run();
+    for end in &ends {
+        end.cq.expect(2, Status::Success);
+    }
+}
+
+#[test]
 fn each_virtual_port_has_a_path_mtu() {
     let mut w = world(2);
     w.engine.set_port_mtu(vport(1), Mtu::Mtu256);

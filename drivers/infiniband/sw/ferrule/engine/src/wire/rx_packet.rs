@@ -36,7 +36,7 @@ pub struct RxPacket<'a, H: Host> {
     pub icrc: [u8; icrc::LENGTH],
     /// The service level that the completion of a datagram tells.
     pub sl: u8,
-    /// The virtual port that it has come to.
+    /// The virtual port that it has come to. One to a group is for members at all of them.
     pub vport: Vport,
 }
 

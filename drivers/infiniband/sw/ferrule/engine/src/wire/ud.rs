@@ -158,7 +158,7 @@ pub(super) fn receive<H: Host>(
     let area = Area {
         header: grh::of_packet(rx.ip),
         sl: rx.sl,
-        to: Some(rx.vport),
+        to: (!is_multicast(to)).then_some(rx.vport),
     };
     let qkey = deth.qkey.get();
     if !is_multicast(to) {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The stream of a port: who listens, who connects, and when once more.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::address::{accept, Address};
+use super::connection::{Connection, End};
+use crate::log::Lines;
+
+/// How long a try to connect is put off after one that failed: at first, and at most.
+const FIRST: Duration = Duration::from_millis(50);
+/// See [`FIRST`].
+const LAST: Duration = Duration::from_secs(2);
+
+/// How peers come.
+#[derive(Debug)]
+enum Role {
+    /// They connect, one after the other.
+    Listens(OwnedFd),
+    /// This process connects.
+    Connects { wait: Duration, next: Instant },
+}
+
+/// The stream of a port.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The port of the switch.
+    pub port: usize,
+    address: Address,
+    role: Role,
+    pub(super) connection: Option<Connection>,
+    /// The peer has sent something. Until then, one that was connected to may not be there.
+    talks: bool,
+    lines: Lines,
+}
+
+impl Endpoint {
+    /// A stream that peers connect to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Address::listen`].
+    pub fn listen(port: usize, address: &Address) -> io::Result<Self> {
+        let role = Role::Listens(address.listen()?);
+        Ok(Self::new(port, address, role))
+    }
+
+    /// A stream that is connected to a peer, now or later, and again when it has ended.
+    pub fn connect(port: usize, address: &Address, now: Instant) -> Self {
+        let role = Role::Connects {
+            wait: FIRST,
+            next: now,
+        };
+        Self::new(port, address, role)
+    }
+
+    fn new(port: usize, address: &Address, role: Role) -> Self {
+        Self {
+            port,
+            address: address.clone(),
+            role,
+            connection: None,
+            talks: false,
+            lines: Lines::default(),
+        }
+    }
+
+    /// Listens without a peer: what to wait at.
+    pub(super) fn listener(&self) -> Option<&OwnedFd> {
+        match &self.role {
+            Role::Listens(listener) if self.connection.is_none() => Some(listener),
+            _ => None,
+        }
+    }
+
+    /// When to try to connect, if it is to be tried.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        match self.role {
+            Role::Connects { next, .. } if self.connection.is_none() => Some(next),
+            _ => None,
+        }
+    }
+
+    /// Gets a peer, if there is one by now, and answers whether there is.
+    pub(super) fn open(&mut self, now: Instant) -> bool {
+        let stream = match &mut self.role {
+            Role::Listens(listener) => accept(listener),
+            Role::Connects { next, .. } if now < *next => return false,
+            Role::Connects { wait, next } => {
+                *next = now.checked_add(*wait).unwrap_or(now);
+                *wait = wait.saturating_mul(2).min(LAST);
+                self.address.connect()
+            }
+        };
+        match stream {
+            Ok(stream) => {
+                self.connection = Some(Connection::new(stream, now));
+                true
+            }
+            Err(error) => {
+                if matches!(self.role, Role::Listens(_)) && error.kind() != ErrorKind::WouldBlock {
+                    self.warn(&format!("nobody can connect: {error}"));
+                }
+                false
+            }
+        }
+    }
+
+    /// The peer has sent something. When it goes, the next try comes soon.
+    pub(super) fn confirm(&mut self) {
+        if !std::mem::replace(&mut self.talks, true) {
+            self.note("a peer is there");
+        }
+        if let Role::Connects { wait, .. } = &mut self.role {
+            *wait = FIRST;
+        }
+    }
+
+    /// Drops the connection.
+    pub(super) fn close(&mut self, end: End, told: &str) {
+        self.connection = None;
+        let was_there = std::mem::take(&mut self.talks);
+        match end {
+            // There was nobody to connect to, which is told by what does not work.
+            End::Closed | End::Socket(_) if !was_there => (),
+            End::Closed => self.note(&format!("its peer has gone: {told}")),
+            _ => self.warn(&format!("the connection is closed, {end}: {told}")),
+        }
+    }
+
+    /// Writes a line to the log, unless there were many.
+    pub(super) fn note(&mut self, what: &str) {
+        if self.lines.take() {
+            info!("{}: {what}", self.address);
+        }
+    }
+
+    /// Likewise, of what a person should look at.
+    pub(super) fn warn(&mut self, what: &str) {
+        if self.lines.take() {
+            warn!("{}: {what}", self.address);
+        }
+    }
+}
