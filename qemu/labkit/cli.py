@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, tree,
-               unsound)
+from . import (accel, archive, cache, debian, debug, guest, image, kernel, module, packages, programs, provider, rust, system,
+               tree, unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -62,6 +62,7 @@ FILES
 
 DEVICES = ("ferrule", "rxe", "none")
 KERNELS = ("stock", "debug")
+SYSTEM_KERNELS = ("stock", "cloud")
 
 
 class Parser(argparse.ArgumentParser):
@@ -138,8 +139,9 @@ both ends of a test run in that node."""
 def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--device", choices=DEVICES, default="ferrule",
                      help="ferrule: ferrule0; rxe: rxe0; none: modules and provider on disk only (default: ferrule)")
-    sub.add_argument("--kernel", choices=KERNELS, default="stock",
-                     help="Debian's kernel, or one that watches for misuse (default: stock)")
+    sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
+                     help="Debian's kernel, or one that watches for misuse; with --system, Debian's for clouds "
+                          "(default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
     sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
@@ -149,6 +151,8 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--accel", choices=("kvm", "tcg", "icount"), help="for this run, in the place of FERRULE_ACCEL")
     sub.add_argument("--timeout", metavar="S", type=_whole(1, 10**6), default=timeout,
                      help=f"end after so many seconds, boot included (default: {timeout or 'none'})")
+    sub.add_argument("--system", action="store_true",
+                     help="a whole Debian 13 with systemd and apt; the program begins anew after each reboot (LAB_BOOT=N)")
     sub.add_argument("--append", metavar="WORDS", default="", help="more words for the kernel's command line")
 
 
@@ -188,6 +192,10 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError("--peer needs --nodes 2")
         if options.peer_device is not None and options.nodes != 2:
             raise UsageError("--peer-device needs --nodes 2")
+        if options.system and (options.device, options.nodes, options.share) != ("none", 1, None):
+            raise UsageError("--system needs --device none, and neither a second node nor a share")
+        if options.kernel not in (SYSTEM_KERNELS if options.system else KERNELS):
+            raise UsageError(f"--kernel {options.kernel} goes {'without' if options.system else 'with'} --system")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
         if options.mem is None:
@@ -229,7 +237,8 @@ def _stop(number: int, _frame: object) -> None:
 def the_kernel(name: str) -> kernel.Kernel:
     if name == "debug":
         return debug.the_kernel()
-    return kernel.following() if name == "next" else kernel.stock()
+    others = {"next": kernel.following, "cloud": kernel.cloud}
+    return others.get(name, kernel.stock)()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -250,6 +259,9 @@ def run(options: argparse.Namespace) -> int:
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
                       timeout=options.timeout, append=options.append, tty=shell)
+    if options.system:
+        plan.system = system.image(target)
+        plan.parts.append((image.GUEST_FILES, "lab"))
     return guest.run(plan)
 
 

@@ -76,6 +76,12 @@ class Refused(unittest.TestCase):
         self.check(["run", "--peer", "x", "--", "y"], "--nodes 2")
         self.check(["run", "--peer-device", "rxe", "--", "y"], "--nodes 2")
 
+        for more in (["--device", "rxe"], ["--device", "none", "--nodes", "2"], ["--device", "none", "--share", "/tmp"]):
+            with self.subTest(more=more):
+                self.check(["run", "--system", *more, "--", "x"], "--system needs")
+        self.check(["run", "--system", "--device", "none", "--kernel", "debug", "--", "x"], "without --system")
+        self.check(["run", "--kernel", "cloud", "--", "x"], "with --system")
+
     def test_a_share_that_is_no_directory(self):
         self.check(["run", "--share", str(LAB), "--", "x"], "not a directory")
         self.check(["run", "--share", "/nonexistent", "--", "x"], "not a directory")

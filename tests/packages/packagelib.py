@@ -76,6 +76,6 @@ def check_nothing_left(before):
 
 
 def traffic(device):
-    wait_for(lambda: "0000:ffff:" in read(f"/sys/class/infiniband/{device}/ports/1/gids/1"), f"{device} has its IPv4 GID")
+    wait_for(lambda: "0000:ffff:" in read(f"/sys/class/infiniband/{device}/ports/1/gids/1"), f"{device} has its IPv4 GID", 60)
     command = ["ibv_rc_pingpong", "-d", device, "-g", gid_index(device), "-n", 200, "-c"]
     server_and_client(command, command)
