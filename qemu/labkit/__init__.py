@@ -15,6 +15,7 @@ packages  Debian packages of these
 programs  the programs of tests/ that run in guests
 rust      rustfmt, rustdoc, rust-analyzer
 image     what a guest boots: its root image and its initramfs
+system    a whole Debian 13 on a disk, with systemd and apt
 accel     KVM or TCG, and the CPU model
 nic       ferrule-nic, and the QEMU that knows its functions
 backend   what carries out the work of a guest's device

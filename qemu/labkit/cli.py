@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, nic, packages, programs, provider,
-               rust, tree, unsound)
+               rust, system, tree, unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -62,6 +62,7 @@ FILES
 
 DEVICES = ("ferrule", "rxe", "none")
 KERNELS = ("stock", "debug")
+SYSTEM_KERNELS = ("stock", "cloud")
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,8 +143,9 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--backend", choices=backend.NAMES, default="soft",
                      help="what ferrule0 is: soft: the driver's own engine; nic: a PCI function of ferrule-nic, which runs "
                           "beside QEMU (default: soft)")
-    sub.add_argument("--kernel", choices=KERNELS, default="stock",
-                     help="Debian's kernel, or one that watches for misuse (default: stock)")
+    sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
+                     help="Debian's kernel, or one that watches for misuse; with --system, Debian's for clouds "
+                          "(default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
     sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
@@ -153,6 +155,8 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--accel", choices=("kvm", "tcg", "icount"), help="for this run, in the place of FERRULE_ACCEL")
     sub.add_argument("--timeout", metavar="S", type=_whole(1, 10**6), default=timeout,
                      help=f"end after so many seconds, boot included (default: {timeout or 'none'})")
+    sub.add_argument("--system", action="store_true",
+                     help="a whole Debian 13 with systemd and apt; the program begins anew after each reboot (LAB_BOOT=N)")
     sub.add_argument("--append", metavar="WORDS", default="", help="more words for the kernel's command line")
 
 
@@ -194,6 +198,10 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError("--peer-device needs --nodes 2")
         if options.backend == "nic" and (options.accel or os.environ.get("FERRULE_ACCEL")) == "icount":
             raise UsageError("--backend nic: the function works by the host's clock, so instructions cannot be counted")
+        if options.system and (options.device, options.nodes, options.share, options.backend) != ("none", 1, None, "soft"):
+            raise UsageError("--system needs --device none, and neither a second node, a share nor another backend")
+        if options.kernel not in (SYSTEM_KERNELS if options.system else KERNELS):
+            raise UsageError(f"--kernel {options.kernel} goes {'without' if options.system else 'with'} --system")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
         if options.mem is None:
@@ -235,7 +243,8 @@ def _stop(number: int, _frame: object) -> None:
 def the_kernel(name: str) -> kernel.Kernel:
     if name == "debug":
         return debug.the_kernel()
-    return kernel.following() if name == "next" else kernel.stock()
+    others = {"next": kernel.following, "cloud": kernel.cloud}
+    return others.get(name, kernel.stock)()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -257,6 +266,9 @@ def run(options: argparse.Namespace) -> int:
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
                       timeout=options.timeout, append=options.append, tty=shell,
                       backend=backend.NAMES[options.backend]())
+    if options.system:
+        plan.system = system.image(target)
+        plan.parts.append((image.GUEST_FILES, "lab"))
     return guest.run(plan)
 
 

@@ -95,8 +95,9 @@ def _need_subuids() -> None:
                            f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user.pw_name}")
 
 
-def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = ()) -> None:
-    """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory.
+def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = ()) -> None:
+    """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory. The hooks run
+    when all packages are there, those of `before` when only the essential ones are.
 
     The files of a directory all belong to the caller, whose user namespaces can then use them as root's without
     a range of user ids, and who can remove them like any other files.
@@ -104,7 +105,8 @@ def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = 
     need_tools()
     options = ['APT::Install-Recommends "false";', *proxy_options()]
     argv = ["mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", "--format=tar",
-            *(f"--aptopt={option}" for option in options), *(f"--customize-hook={hook}" for hook in hooks),
+            *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
+            *(f"--customize-hook={hook}" for hook in hooks),
             SUITE, "-", *sources()]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}

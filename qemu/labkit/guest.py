@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import accel, cache, image, kernlog, nic, tree
+from . import accel, cache, image, kernlog, nic, system, tree
 from .backend import Soft
 from .channel import Channel
 from .errors import LAB_FAILED, REPORT, TIMEOUT
@@ -49,6 +49,7 @@ class Plan:
     append: str = ""
     tty: bool = False
     backend: Soft = field(default_factory=Soft)
+    system: Path | None = None  # of system.image(): what boots in the place of the lab's own guest
 
 
 @dataclass
@@ -68,6 +69,10 @@ class Node:
     def qemu_log(self) -> Path:
         return self.directory / f"node{self.number}.qemu.log"
 
+    @property
+    def parts(self) -> Path:
+        return self.directory / f"node{self.number}.parts"
+
     def start(self, plan: Plan, accelerator: list[str], cable: socket.socket | None) -> None:
         ethernet = plan.backend.ethernet(self.number, cable)
         netdev = "eth0" if ethernet else "dummy0"
@@ -75,7 +80,7 @@ class Node:
         # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
         append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
                   f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.backend.guest_device(device)}",
-                  *plan.kernel.boot_words]
+                  *(system.BOOT_WORDS if plan.system else plan.kernel.boot_words)]
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
             # TSC is the host's clock, but its watchdog takes it for unstable when a processor has to wait for the host,
@@ -92,21 +97,16 @@ class Node:
         argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
                 *plan.backend.machine(plan.mem), *accelerator, "-m", plan.mem,
                 "-smp", plan.kernel.processors(max(plan.smp, plan.backend.processors)),
-                "-display", "none", "-no-reboot", "-serial", f"file:/run/lab/{self.console.name}",
-                "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs", "-append", " ".join(append),
+                "-display", "none", "-serial", f"file:/run/lab/{self.console.name}", "-append", " ".join(append),
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
-                *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
-                *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci",
+                "-device", "virtio-rng-pci",
                 # For the tests of PCI drivers. Its engine reaches the first 4 GiB.
                 "-device", f"edu,dma_mask={2**32 - 1}",
                 *plan.backend.function(self.number)]
-        binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
-                 (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
-        empty = self.directory / "parts"
-        empty.mkdir(exist_ok=True)
-        binds.append((empty, "/lab/parts"))
-        binds += [(path, f"/lab/parts/{name}") for path, name in plan.parts]
+        words, places = self._system(plan) if plan.system else self._lab_guest(plan)
+        argv += words
+        binds = [(self.directory, "/run/lab"), *places]
         if plan.share:
             argv += _folder("share", "/lab/share")
             binds.append((plan.share, "/lab/share"))
@@ -120,11 +120,33 @@ class Node:
                                             stdout=log, stderr=log, env=tree.environment(), pass_fds=passed, start_new_session=True)
         self.channel.started()
 
+    def _lab_guest(self, plan: Plan) -> tuple[list[str], list[tuple]]:
+        """QEMU's words for what the lab's own guest boots, and what they name, with its place there."""
+        empty = self.directory / "parts"
+        empty.mkdir(exist_ok=True)
+        words = ["-no-reboot", "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs",
+                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
+                 *_folder("ferrule", "/lab/parts", ",readonly=on")]
+        kernel = plan.kernel.image
+        return words, [(kernel, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
+                       (image.initramfs(kernel / "modules"), "/lab/initramfs"), (empty, "/lab/parts"), *_places(plan.parts)]
+
+    def _system(self, plan: Plan) -> tuple[list[str], list[tuple]]:
+        """The same for a whole system. What it writes stays for as long as its QEMU lives, over its reboots."""
+        # Not every kernel of Debian's has the file system of a shared folder.
+        tree.output(["mkfs.erofs", "--quiet", "--all-root", "-L", system.LABEL, f"/run/lab/{self.parts.name}", "/lab/parts"],
+                    [(self.directory, "/run/lab"), *_places(plan.parts)])
+        words = ["-kernel", "/lab/system/vmlinuz", "-initrd", "/lab/system/initrd",
+                 *_disk("root", "/lab/system/disk", "snapshot=on"), *_disk("parts", f"/run/lab/{self.parts.name}"),
+                 "-netdev", "hubport,id=net,hubid=0", "-device", "virtio-net-pci,netdev=net,romfile="]
+        return words, [(plan.system, "/lab/system")]
+
     def end(self) -> None:
         """End this node's QEMU, if it still runs."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.parts.unlink(missing_ok=True)
 
     def broken(self) -> str | None:
         """What QEMU said last, if it ended by a fault of its own."""
@@ -140,8 +162,12 @@ class Node:
             return []
 
 
-def _disk(name: str, path: str) -> list[str]:
-    return ["-drive", f"if=none,id={name},file={path},format=raw,readonly=on,cache=unsafe",
+def _places(parts: list[tuple[Path, str]]) -> list[tuple]:
+    return [(path, f"/lab/parts/{name}") for path, name in parts]
+
+
+def _disk(name: str, path: str, mode: str = "readonly=on") -> list[str]:
+    return ["-drive", f"if=none,id={name},file={path},format=raw,{mode},cache=unsafe",
             "-device", f"virtio-blk-pci,drive={name}"]
 
 
@@ -195,6 +221,7 @@ class Session:
         self.process = process
         self.up = {node.number for node in nodes}
         self.here: set[int] = set()
+        self.boots = 0
         self.status: int | None = None
         self.deadline = time.monotonic() + plan.timeout if plan.timeout else None
         self.selector = selectors.DefaultSelector()
@@ -279,9 +306,12 @@ class Session:
             self.begin(self.nodes[0])
 
     def begin(self, node: Node) -> None:
-        request = {"argv": self.plan.argv, "tty": self.plan.tty}
+        """Begin the command: in a whole system, anew after each reboot."""
+        self.boots += 1
+        request = {"argv": self.plan.argv, "tty": self.plan.tty, "env": {"LAB_BOOT": str(self.boots)}}
         if self.plan.tty:
-            request |= _window() | {"env": {"TERM": os.environ.get("TERM", "dumb")}}
+            request |= _window()
+            request["env"]["TERM"] = os.environ.get("TERM", "dumb")
             self.selector.register(sys.stdin, selectors.EVENT_READ, lambda: self.typed(node))
             signal.signal(signal.SIGWINCH, lambda *_: node.channel.send_json("W", _window()))
         node.channel.send_json("R", request)

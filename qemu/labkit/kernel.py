@@ -19,6 +19,8 @@ from .ui import Step
 
 SERIES = "7.2"
 NEXT_SERIES = "7.3"
+GENERAL = "amd64"
+CLOUD = "cloud-amd64"
 SOURCE = "/kernel/src"
 KDIR = "/kernel/obj"
 
@@ -46,6 +48,11 @@ class Kernel:
     @property
     def local(self) -> str:
         return self.release.removeprefix(self.upstream)
+
+    @property
+    def flavour(self) -> str:
+        """What Debian's metapackages of a kernel have in their names, e.g. amd64 or cloud-amd64."""
+        return self.local.partition("-")[2]
 
     @cached_property
     def image(self) -> Path:
@@ -171,40 +178,47 @@ def following() -> Kernel:
     return _choose("next", NEXT_SERIES, "", boots=False)
 
 
-def _choose(name: str, series: str, wanted: str, boots: bool = True) -> Kernel:
+def cloud() -> Kernel:
+    """Debian's kernel of the stock series for virtual machines of clouds: without most drivers, rdma_rxe, and 9P, by which
+    the lab's own guest gets its files."""
+    return _choose("cloud", SERIES, "", flavour=CLOUD)
+
+
+def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = GENERAL) -> Kernel:
     if wanted and not re.fullmatch(r"\d+\.\d+(\.\d+)?", wanted):
         raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.3 or a version such as 7.2.11 is needed")
 
     def build(directory: Path, step: Step) -> None:
         parts = ("image", "headers", "source") if boots else ("headers", "source")
-        found = complete(archive.packages("linux-"), parts)
+        found = complete(archive.packages("linux-"), parts, flavour)
         fitting = [kernel for kernel in found if (kernel.upstream + ".").startswith((wanted or series) + ".")]
         if boots and not wanted:
             fitting = fitting or found
         if not fitting:
             raise LabError(f"the archive has no {' and '.join(parts)} together of Linux {wanted or series}; it has "
                            + (", ".join(kernel.upstream for kernel in found) or "none at all"))
-        best = max(fitting, key=lambda kernel: _numbers(kernel.upstream))
+        best = max(fitting, key=lambda kernel: numbers(kernel.upstream))
         (directory / "kernel.json").write_text(json.dumps([best.release, best.version]))
 
-    inputs = {"wanted": wanted, "series": series, "boots": boots, "indexes": archive.stamp()}
+    inputs = {"wanted": wanted, "series": series, "boots": boots, "flavour": flavour, "indexes": archive.stamp()}
     choice = cache.entry("choice", inputs, "choosing the kernel", build) / "kernel.json"
     return Kernel(*json.loads(choice.read_text()), name)
 
 
-def complete(packages: list[Package], parts: tuple[str, ...]) -> list[Kernel]:
-    """The kernels of which these parts (image, headers, source) are there in one version."""
+def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = GENERAL) -> list[Kernel]:
+    """The kernels of a flavour of which these parts (image, headers, source) are there in one version."""
     have = {(package.name, package.version) for package in packages}
     found = []
     for name, version in have:
-        if match := re.fullmatch(r"linux-headers-((\d+\.\d+)[\d.]*\+deb\d+-amd64)", name):
+        if match := re.fullmatch(rf"linux-headers-((\d+\.\d+)[\d.]*\+deb\d+-{flavour})", name):
             names = {"image": match[1], "headers": match[1], "source": match[2]}
             if all((f"linux-{part}-{names[part]}", version) in have for part in parts):
                 found.append(Kernel(match[1], version))
-    return sorted(found, key=lambda kernel: _numbers(kernel.upstream))
+    return sorted(found, key=lambda kernel: numbers(kernel.upstream))
 
 
-def _numbers(version: str) -> list[int]:
+def numbers(version: str) -> list[int]:
+    """What versions of a kernel are compared by."""
     return [int(part) for part in version.split(".")]
 
 

@@ -46,12 +46,14 @@ def bounds(version: str) -> str:
 
 
 def build(version: str | None = None) -> Path:
-    """The directory with the packages for the stock kernel and for the next one; lintian has found no fault in them.
+    """The directory with the packages for the stock kernel, for the next one, and for that of clouds; lintian has found no
+    fault in them.
 
     With `version`, as if that were the driver's, and without lintian: what an upgrade begins with.
     """
     entries = changelog((PACKAGING / "debian/changelog").read_text(), driver_version(DRIVER.read_text()), version)
-    kernels = {target.release: target for target in (kernel.stock(), kernel.following())}
+    targets = (kernel.stock(), kernel.following(), kernel.cloud())
+    kernels = {target.release: target for target in targets}
     modules = {release: module.build(target) for release, target in kernels.items()}
     library = provider.build()
     needs = bounds(provider.version())
@@ -69,6 +71,8 @@ def build(version: str | None = None) -> Path:
             (source / "modules" / release).mkdir(parents=True)
             shutil.copy(made / "ferrule.ko", source / "modules" / release)
             _describe_module(debian, kernels[release])
+        for target in newest(targets):
+            _add(debian, "newest.control", target)
         binds = [(directory, INSIDE)]
         # Nothing is compiled here, so the compilers that dpkg asks for may be absent.
         words = ["dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps"]
@@ -89,12 +93,28 @@ def build(version: str | None = None) -> Path:
     return cache.entry("packages", inputs, "making the packages", build, keep=10)
 
 
+def newest(kernels: tuple[kernel.Kernel, ...]) -> list[kernel.Kernel]:
+    """Of each flavour, the newest kernel."""
+    ordered = sorted(kernels, key=lambda target: kernel.numbers(target.upstream))
+    return list({target.flavour: target for target in ordered}.values())
+
+
 def _describe_module(debian: Path, target: kernel.Kernel) -> None:
     """Add the package for a kernel to the description, whose modules.* are the same for every kernel."""
-    for template in sorted(debian.glob("modules.*")):
-        text = template.read_text().replace("@RELEASE@", target.release).replace("@KERNEL_VERSION@", target.version)
-        if template.suffix == ".control":
-            with (debian / "control").open("a") as control:
-                control.write(text)
-        else:
-            (debian / f"ferrule-modules-{target.release}{template.suffix}").write_text(text)
+    _add(debian, "modules.control", target)
+    for part in ("install", "postinst", "postrm"):
+        (debian / f"ferrule-modules-{target.release}.{part}").write_text(_filled(debian / f"modules.{part}", target))
+
+
+def _add(debian: Path, template: str, target: kernel.Kernel) -> None:
+    """Add a package to the control file."""
+    with (debian / "control").open("a") as control:
+        control.write(_filled(debian / template, target))
+
+
+def _filled(template: Path, target: kernel.Kernel) -> str:
+    values = {"@RELEASE@": target.release, "@KERNEL_VERSION@": target.version, "@FLAVOUR@": target.flavour}
+    text = template.read_text()
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text

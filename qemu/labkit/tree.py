@@ -18,9 +18,10 @@ PACKAGES = """
     qemu-system-x86 rust-clippy rust-src rustc rustfmt xz-utils zstd
 """.split()
 
-# What makes Debian packages and judges them. They are a tree of their own, so that the one above stays the same, on which
-# every kernel and module depends; libibverbs1 tells dh_shlibdeps its version.
-PACKAGING = "debhelper dpkg-dev libibverbs1 lintian".split()
+# What makes Debian packages, judges them, and makes disks to try them on. They are a tree of their own, so that the one
+# above stays the same, on which every kernel and module depends; libibverbs1 tells dh_shlibdeps its version, and
+# libarchive lets mke2fs read archives.
+PACKAGING = "debhelper dpkg-dev e2fsprogs libarchive13t64 libibverbs1 lintian".split()
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

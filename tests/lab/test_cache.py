@@ -166,7 +166,15 @@ class Choices(unittest.TestCase):
         self.assertEqual([one.release for one in kernel.complete(packages, ("image", "headers", "source"))],
                          [one.release for one in found])
         self.assertEqual(kernel.complete(packages, ("headers", "source"))[-1].release, "7.3.1+deb13-amd64")
-        self.assertEqual((found[1].upstream, found[1].series, found[1].local), ("7.2.12", "7.2", "+deb13-amd64"))
+        self.assertEqual((found[1].upstream, found[1].series, found[1].local, found[1].flavour),
+                         ("7.2.12", "7.2", "+deb13-amd64", "amd64"))
+
+    def test_a_flavour_has_its_own_kernels(self):
+        packages = [Package("linux-source-7.2", "7.2.9-1"),
+                    *(Package(f"linux-headers-7.2.9+deb13-{flavour}", "7.2.9-1") for flavour in ("amd64", "cloud-amd64"))]
+        for flavour in (kernel.GENERAL, kernel.CLOUD):
+            found = kernel.complete(packages, ("headers", "source"), flavour)
+            self.assertEqual([one.flavour for one in found], [flavour])
 
     def test_the_compiler_of_a_configuration(self):
         self.assertEqual(kernel.compiler_of('CONFIG_CC_VERSION_TEXT="x86_64-linux-gnu-gcc-14 (Debian 14) 14"'), "gcc-14")

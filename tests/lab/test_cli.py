@@ -82,6 +82,12 @@ class Refused(unittest.TestCase):
             self.check(["run", "--backend", "nic", "--", "y"], "--backend nic")
             self.assertEqual(cli.parse(["run", "--backend", "nic", "--accel", "tcg", "--", "y"]).backend, "nic")
 
+        for more in (["--device", "rxe"], ["--device", "none", "--nodes", "2"], ["--device", "none", "--share", "/tmp"]):
+            with self.subTest(more=more):
+                self.check(["run", "--system", *more, "--", "x"], "--system needs")
+        self.check(["run", "--system", "--device", "none", "--kernel", "debug", "--", "x"], "without --system")
+        self.check(["run", "--kernel", "cloud", "--", "x"], "with --system")
+
     def test_a_share_that_is_no_directory(self):
         self.check(["run", "--share", str(LAB), "--", "x"], "not a directory")
         self.check(["run", "--share", "/nonexistent", "--", "x"], "not a directory")

@@ -70,6 +70,11 @@ class Ends(unittest.TestCase):
         status, _, started = self.run_with("sleep 1", "kill -ABRT $$", f"{HERE}; {ENDED}", f"{HERE}; sleep 1", nodes=2)
         self.assertEqual((status, started), (7, 4))
 
+    def test_the_command_begins_anew_in_a_system_that_reboots(self):
+        second = r"""timeout 1 cat | grep -q '"LAB_BOOT": "2"'"""
+        self.assertEqual(self.run_with(f"{HERE}; {HERE}; {second} && {ENDED}")[0], 7)
+        self.assertEqual(self.run_with(f"{HERE}; {second} && {ENDED}")[0], LAB_FAILED)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "qemu"))
 
-from labkit import cli, errors, packages
+from labkit import cli, errors, kernel, packages
 
 DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 
@@ -46,6 +46,11 @@ class Version(unittest.TestCase):
 
     def test_bounds(self):
         self.assertEqual(packages.bounds("56.1"), "libibverbs1 (>= 56.1), libibverbs1 (<< 57)")
+
+    def test_the_newest_kernel_of_each_flavour(self):
+        releases = ("7.2.12+deb13-amd64", "7.10.1+deb13-cloud-amd64", "7.3.4+deb13-amd64", "7.9.2+deb13-cloud-amd64")
+        found = packages.newest(tuple(kernel.Kernel(release, "1") for release in releases))
+        self.assertEqual({one.release for one in found}, {releases[1], releases[2]})
 
     def test_on_the_command_line(self):
         self.assertIsNone(cli.parse(["deb"]).version)

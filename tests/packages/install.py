@@ -10,13 +10,14 @@ files stands for that; and the lab's own provider, which goes first.
 
 import glob
 import os
+import re
 import shutil
 import struct
 import sys
 import tempfile
 
-from packagelib import (APT, DRIVER_FILE, MODULES, NAMES, RELEASE, check_nothing_left, field, install, listing, package, remove,
-                        traffic)
+from packagelib import (APT, DRIVER_FILE, MODULES, NAMES, NEWEST, RELEASE, check_nothing_left, field, install, listing, package,
+                        remove, traffic)
 
 from guestlib import Tap, check, must, run
 
@@ -130,12 +131,23 @@ def provider_of_another_abi(version):
 
 def kernel_that_is_not_installed():
     """The package of a module is refused without its kernel, and what lacks is named."""
-    others = [file for file in glob.glob(f"{NEWER}/ferrule-modules-*.deb") if RELEASE not in file]
+    others = [file for file in glob.glob(f"{NEWER}/ferrule-modules-[0-9]*.deb") if RELEASE not in file]
     check(others, "there is no package for another kernel")
     for file in others:
         image = field(file, "Package").replace("ferrule-modules-", "linux-image-")
         status, output = run(*APT, "install", file, seconds=60)
         check(status != 0 and f"Depends: {image} (= " in output, f"apt-get ends with {status}:\n{output}")
+
+
+def metapackage_of_the_newest():
+    """Of the kernels of this flavour, the metapackage names the newest."""
+    flavour = RELEASE.partition("-")[2]
+    releases = [field(file, "Package") for file in glob.glob(f"{NEWER}/ferrule-modules-[0-9]*.deb")]
+    releases = [name for name in releases if re.fullmatch(rf"ferrule-modules-[\d.]+\+deb\d+-{flavour}", name)]
+    newest = max(releases, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    check(len(releases) > 1, f"there is no choice: {releases}")
+    depends = field(package(NEWER, NEWEST), "Depends")
+    check(depends.startswith(f"{newest} (= "), f"it depends on {depends}")
 
 
 def quiet_without_provider():
@@ -167,6 +179,7 @@ def main():
     tap.case("prepare", prepare)
     before = listing()
     tap.case("kernel_that_is_not_installed", kernel_that_is_not_installed)
+    tap.case("metapackage_of_the_newest", metapackage_of_the_newest)
     tap.case("install_and_use", install_and_use)
     tap.case("module_loaded_by_link_add", module_loaded_by_link_add)
     tap.case("upgrade_under_a_device", upgrade_under_a_device)

@@ -12,6 +12,7 @@ from guestlib import check, gid_index, must, read, server_and_client, wait_for
 
 RELEASE = os.uname().release
 NAMES = ("ferrule", "ibverbs-provider-ferrule", f"ferrule-modules-{RELEASE}")
+NEWEST = f"ferrule-modules-{RELEASE.partition('-')[2]}"
 DRIVER_FILE = "/etc/libibverbs.d/ferrule.driver"
 MODULES = f"/usr/lib/modules/{RELEASE}"
 APT = ("apt-get", "-q", "-y", "--no-install-recommends", "-o", "APT::Sandbox::User=root")
@@ -34,14 +35,16 @@ def field(file, name):
     return must("dpkg-deb", "--field", file, name).strip()
 
 
+def names(directory):
+    """The packages for this kernel; with the metapackage if there is a module for none that is newer."""
+    follows = field(package(directory, NEWEST), "Depends").startswith(f"{NAMES[2]} (= ")
+    return (*NAMES, NEWEST) if follows else NAMES
+
+
 def install(directory):
     """Install the packages of one version, or upgrade to them."""
-    must(*APT, "install", *(package(directory, name) for name in NAMES), seconds=SECONDS)
-    check_installed(directory)
-
-
-def check_installed(directory):
-    for name in NAMES:
+    must(*APT, "install", *(package(directory, name) for name in names(directory)), seconds=SECONDS)
+    for name in names(directory):
         state = must("dpkg-query", "--show", "--showformat", "${Version} ${db:Status-Status}", name)
         check(state == f"{field(package(directory, name), 'Version')} installed", f"{name}: {state}")
 
@@ -73,6 +76,6 @@ def check_nothing_left(before):
 
 
 def traffic(device):
-    wait_for(lambda: "0000:ffff:" in read(f"/sys/class/infiniband/{device}/ports/1/gids/1"), f"{device} has its IPv4 GID")
+    wait_for(lambda: "0000:ffff:" in read(f"/sys/class/infiniband/{device}/ports/1/gids/1"), f"{device} has its IPv4 GID", 60)
     command = ["ibv_rc_pingpong", "-d", device, "-g", gid_index(device), "-n", 200, "-c"]
     server_and_client(command, command)
