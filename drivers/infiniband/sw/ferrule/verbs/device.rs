@@ -20,8 +20,9 @@ use super::{
 };
 use crate::backend::Backend;
 
-/// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
-const MAX_MESSAGE_SIZE: u32 = 1 << 31;
+/// The longest message that the port promises. The engine takes 2 GiB, the most that IBA volume 1, 9.7.2, has; but
+/// programs allocate by what the port says, and half of that is what common adapters have them used to.
+const MAX_MESSAGE_SIZE: u32 = 1 << 30;
 
 /// Entries of the GID table, which the core fills from the network device's addresses.
 const GID_TABLE_LEN: i32 = 256;
@@ -62,8 +63,12 @@ pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
         max_pkeys: 1,
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,
+        // The core tells of ports that become active, and refuses address handles of ports that are not there.
         caps: Caps::RNR_NAK
             | Caps::CURR_QP_STATE_MOD
+            | Caps::PORT_ACTIVE_EVENT
+            | Caps::SYS_IMAGE_GUID
+            | Caps::UD_AV_PORT_ENFORCE
             | Caps::MEM_WINDOW
             | Caps::MEM_WINDOW_TYPE_2B
             | Caps::MEM_MGT_EXTENSIONS,
