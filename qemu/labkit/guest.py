@@ -46,6 +46,7 @@ class Plan:
     mem: int = 1024
     timeout: float | None = None
     append: str = ""
+    stacks: bool = False
     tty: bool = False
 
 
@@ -94,7 +95,7 @@ class Node:
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
                 *_folder("ferrule", "/lab/parts", ",readonly=on"), "-device", "virtio-rng-pci"]
-        binds = [(plan.kernel.image, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
+        binds = [(plan.kernel.image, "/lab/kernel"), (image.root(plan.stacks), "/lab/root.erofs"),
                  (image.initramfs(plan.kernel.image / "modules"), "/lab/initramfs"), (self.directory, "/run/lab")]
         empty = self.directory / "parts"
         empty.mkdir(exist_ok=True)
