@@ -165,6 +165,21 @@ static __be32 imm_or_inv(const struct ferrule_cqe *cqe)
 	return u.imm;
 }
 
+/*
+ * The service level, or of a datagram the kind of its packet, coded as adapters
+ * do that programs are written for: there is no other field for the flag of IBA
+ * volume 1, A17.4.5.1. No service level of Ethernet has bit 3 (UDP), so address
+ * handles made from this ask for no priority. See Documentation/features.md.
+ */
+static uint8_t service_level(const struct ferrule_cqe *cqe)
+{
+	enum { IPV6 = 1, IPV4 = 2, UDP = 1 << 3 };
+
+	if (!(cqe->flags & FERRULE_WC_GRH))
+		return cqe->sl;
+	return UDP | (cqe->ip_version == 4 ? IPV4 : IPV6);
+}
+
 int ferrule_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 {
 	struct ferrule_cq *cq = to_fcq(ibcq);
@@ -185,7 +200,7 @@ int ferrule_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 		wc->pkey_index = le16toh(cqe->pkey_index);
 		/* Ethernet has no local identifiers. */
 		wc->slid = 0;
-		wc->sl = cqe->sl;
+		wc->sl = service_level(cqe);
 		wc->dlid_path_bits = 0;
 	}
 	ferrule_unlock(&cq->lock);
@@ -272,7 +287,7 @@ static uint32_t read_slid(struct ibv_cq_ex *ibcq)
 
 static uint8_t read_sl(struct ibv_cq_ex *ibcq)
 {
-	return to_fcq_ex(ibcq)->cqe.sl;
+	return service_level(&to_fcq_ex(ibcq)->cqe);
 }
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ibcq)

@@ -56,6 +56,7 @@ ENVIRONMENT
 
 FILES
     qemu/packages.txt    the Debian packages in a guest
+    qemu/stacks.txt      those that it has beside them with --stacks
     CACHE/runs/          the last runs: each node's kernel log, and QEMU's messages
     CACHE/logs/          what the builds printed
 """
@@ -150,6 +151,7 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
     sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
     sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
+    sub.add_argument("--stacks", action="store_true", help="a larger guest image, with UCX, Open MPI and libfabric")
     sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
     sub.add_argument("--mem", metavar="MiB", type=_whole(256, 1 << 20), help="memory of a guest (default: 1024; debug: 2048)")
     sub.add_argument("--accel", choices=("kvm", "tcg", "icount"), help="for this run, in the place of FERRULE_ACCEL")
@@ -264,7 +266,7 @@ def run(options: argparse.Namespace) -> int:
     share = Path(options.share).resolve() if options.share else None
     plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
-                      timeout=options.timeout, append=options.append, tty=shell,
+                      timeout=options.timeout, append=options.append, stacks=options.stacks, tty=shell,
                       backend=backend.NAMES[options.backend]())
     if options.system:
         plan.system = system.image(target)

@@ -47,6 +47,7 @@ class Plan:
     mem: int = 1024
     timeout: float | None = None
     append: str = ""
+    stacks: bool = False
     tty: bool = False
     backend: Soft = field(default_factory=Soft)
     system: Path | None = None  # of system.image(): what boots in the place of the lab's own guest
@@ -128,7 +129,7 @@ class Node:
                  *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
                  *_folder("ferrule", "/lab/parts", ",readonly=on")]
         kernel = plan.kernel.image
-        return words, [(kernel, "/lab/kernel"), (image.root(), "/lab/root.erofs"),
+        return words, [(kernel, "/lab/kernel"), (image.root(plan.stacks), "/lab/root.erofs"),
                        (image.initramfs(kernel / "modules"), "/lab/initramfs"), (empty, "/lab/parts"), *_places(plan.parts)]
 
     def _system(self, plan: Plan) -> tuple[list[str], list[tuple]]:

@@ -15,6 +15,7 @@ from .errors import LabError
 from .ui import Step
 
 PACKAGES_FILE = tree.CHECKOUT / "qemu/packages.txt"
+STACKS_FILE = tree.CHECKOUT / "qemu/stacks.txt"
 GUEST_FILES = tree.CHECKOUT / "qemu/guest"
 
 # rdma-core's tests come as documentation, some of them compressed.
@@ -25,18 +26,21 @@ mkdir -p "$1/ferrule" "$1/share" && rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
 """
 
 
-def packages() -> list[str]:
-    """The packages that packages.txt names."""
-    lines = (line.split("#")[0].strip() for line in PACKAGES_FILE.read_text().splitlines())
+def packages(file: Path) -> list[str]:
+    """The packages that a file names."""
+    lines = (line.split("#")[0].strip() for line in file.read_text().splitlines())
     names = sorted({line for line in lines if line})
     for name in names:
         if not name.replace("-", "").replace("+", "").replace(".", "").isalnum():
-            raise LabError(f"{PACKAGES_FILE}: {name!r} is not the name of a package")
+            raise LabError(f"{file}: {name!r} is not the name of a package")
     return names
 
 
-def root() -> Path:
-    """The guest's root image (erofs, not compressed: unpacking costs a guest under TCG more than reading)."""
+def root(stacks: bool = False) -> Path:
+    """The guest's root image (erofs, not compressed: unpacking costs a guest under TCG more than reading).
+
+    With `stacks`, a larger one that has stacks.txt's packages, too.
+    """
 
     def build(directory: Path, step: Step) -> None:
         debian.bootstrap(directory / "root.tar", names, step, [HOOK])
@@ -44,7 +48,7 @@ def root() -> Path:
                  [(directory, "/entry")])
         (directory / "root.tar").unlink()
 
-    names = packages()
+    names = sorted({*packages(PACKAGES_FILE), *(packages(STACKS_FILE) if stacks else [])})
     inputs = {"suite": debian.SUITE, "packages": names, "hook": HOOK, "layout": 1}
     return cache.entry("guest", inputs, "making the guest image (about 1 minute)", build) / "root.erofs"
 

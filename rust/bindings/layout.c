@@ -153,6 +153,7 @@ void layout(void)
 	FIELD(ib_port_attr, gid_tbl_len);
 	FIELD(ib_port_attr, port_cap_flags);
 	FIELD(ib_port_attr, max_msg_sz);
+	FIELD(ib_port_attr, max_vl_num);
 	FIELD(ib_port_attr, bad_pkey_cntr);
 	FIELD(ib_port_attr, qkey_viol_cntr);
 	FIELD(ib_port_attr, pkey_tbl_len);

@@ -6,6 +6,7 @@
 #include <linux/ethtool.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 
 #include "rdma.h"
 
@@ -57,10 +58,23 @@ ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr)
 	return rdma_gid_attr_network_type(attr);
 }
 
-/* Whether the device knows a speed: dummy, bridge and the like have none. */
-bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev)
+/*
+ * Whether the device knows its speed: dummy and the like have none, and that of
+ * virtio, a bridge or a device without a link may be unknown.
+ */
+bool ferrule_helper_netdev_knows_speed(struct net_device *dev)
 {
-	return dev->ethtool_ops && dev->ethtool_ops->get_link_ksettings;
+	struct ethtool_link_ksettings settings = {};
+	bool knows = false;
+
+	rtnl_lock();
+	if (dev->reg_state == NETREG_REGISTERED && dev->ethtool_ops &&
+	    dev->ethtool_ops->get_link_ksettings &&
+	    !__ethtool_get_link_ksettings(dev, &settings))
+		knows = settings.base.speed != (u32)SPEED_UNKNOWN;
+	rtnl_unlock();
+
+	return knows;
 }
 
 /*

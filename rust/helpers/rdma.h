@@ -22,7 +22,7 @@ enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev)
 enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);
 enum rdma_network_type
 ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr);
-bool ferrule_helper_netdev_has_link_ksettings(const struct net_device *dev);
+bool ferrule_helper_netdev_knows_speed(struct net_device *dev);
 bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *name);
 struct mutex *ferrule_helper_new_link_mutex(void);
 unsigned long ferrule_helper_kernel_addresses_start(void);

@@ -215,16 +215,18 @@ def lists_and_filters(nodes):
 
 def vlan(nodes):
     """A GID of a VLAN's device gives its packets the tag. The service level is the packet's priority, of which the egress
-    map of the VLAN's device makes that in the tag; what is not in the map is 0."""
+    map of the VLAN's device makes that in the tag; what is not in the map is 0. A level above 7 is none of Ethernet: it
+    comes from a datagram's completion, and asks for no priority."""
     must("modprobe", "8021q")
     try:
-        in_namespaces("link", "add", "link", "veth0", "name", "veth0.5", "type", "vlan", "id", 5, "egress-qos-map", "0:1", "3:6")
+        in_namespaces("link", "add", "link", "veth0", "name", "veth0.5", "type", "vlan", "id", 5, "egress-qos-map",
+                      "0:1", "3:6", "10:5")
         for name, address in zip(NETNS, ("10.78.5.1", "10.78.5.2")):
             must("ip", "-n", name, "address", "add", f"{address}/24", "dev", "veth0.5")
             must("ip", "-n", name, "link", "set", "veth0.5", "up")
         sides = [(one.device, address) for one, address in zip(nodes, ("10.78.5.1", "10.78.5.2"))]
         for service in SERVICES:
-            for level, priority in ((0, 1), (3, 6), (7, 0)):
+            for level, priority in ((0, 1), (3, 6), (7, 0), (10, 1)):
                 with two_ends(service, *sides) as (one, other), Capture("right", "veth0") as capture:
                     one.connect(other, sl=level)
                     other.connect(one, sl=3)

@@ -133,6 +133,29 @@ def sysfs():
     check(int(read(f"/sys/class/infiniband_verbs/{uverbs[0]}/abi_version")) > 0, "abi_version")
 
 
+def speed():
+    """The rate is that of the network device. One that does not know its own counts as 10 Gb/s, and the log says nothing
+    of it. (rdma_rxe takes the slowest rate for those.)"""
+    def rate():
+        return read(f"{CLASS}/ltdev0/ports/1/rate")
+
+    unknown = "2.5 Gb/sec (1X SDR)" if TYPE == "rxe" else "10 Gb/sec (1X FDR10)"
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    before = kernel_log()
+    check(rate() == unknown, f"of a device that has no speed: {rate()}")
+    check(TYPE == "rxe" or kernel_log() == before, kernel_log()[len(before):])
+    must("rdma", "link", "delete", "ltdev0")
+    must("ip", "link", "delete", "lt0")
+    must("modprobe", "tun")
+    must("ip", "tuntap", "add", "lt0", "mode", "tap")
+    link_add("ltdev0", "lt0")
+    for megabits, wanted in ((1000, "2.5 Gb/sec (1X SDR)"), (10000, "10 Gb/sec (1X FDR10)"), (100000, "100 Gb/sec (4X EDR)"),
+                             (-1, unknown)):
+        must("ethtool", "-s", "lt0", "speed", megabits & 0xffff_ffff)
+        check(rate() == wanted, f"at {megabits} Mb/s: {rate()}")
+
+
 def gids_follow_addresses():
     netdev_add("lt0")
     link_add("ltdev0", "lt0")
@@ -434,7 +457,7 @@ for _ in range(10):
 def main():
     tap = Tap()
     for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, added_twice_at_once, delete_twice,
-                 several, guid_is_the_netdevs, sysfs, gids_follow_addresses, netdev_down_and_up, netdev_mtu,
+                 several, guid_is_the_netdevs, sysfs, speed, gids_follow_addresses, netdev_down_and_up, netdev_mtu,
                  netdev_renamed, netdev_deleted, device_renamed, unfit_netdevs, port_shared, each_version_of_ip,
                  port_taken, port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
         clear()

@@ -161,7 +161,23 @@ void test_poll_ex(void)
 	CHECK(ibv_next_poll(cq) == ENOENT);
 	ibv_end_poll(cq);
 
+	/* A datagram: both ways to poll tell the kind of its packet alike. */
+	cqe.flags = FERRULE_WC_GRH;
+	cqe.status = FERRULE_WC_SUCCESS;
+	for (cqe.ip_version = 4; cqe.ip_version <= 6; cqe.ip_version += 2) {
+		int kind = 8 | (cqe.ip_version == 4 ? 2 : 1);
+
+		fake_complete(fqp->recv_cq, cqe);
+		fake_complete(fqp->recv_cq, cqe);
+		CHECK(!ibv_start_poll(cq, &poll_attr));
+		CHECK(ibv_wc_read_sl(cq) == kind);
+		ibv_end_poll(cq);
+		CHECK(poll(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.sl == kind);
+	}
+
 	/* The other way to poll the same queue. */
+	cqe.flags = FERRULE_WC_WITH_INV;
+	cqe.status = FERRULE_WC_WR_FLUSH_ERR;
 	fake_complete(fqp->recv_cq, cqe);
 	CHECK(poll(ibv_cq_ex_to_cq(cq), 1, &wc) == 1);
 	CHECK(wc.invalidated_rkey == 0x04030201);

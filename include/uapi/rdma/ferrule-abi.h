@@ -233,7 +233,8 @@ struct ferrule_cqe {
 	__le16	pkey_index;
 	__le16	vendor_err;
 	__le64	timestamp;	/* nanoseconds of CLOCK_MONOTONIC_RAW */
-	__u8	reserved[12];
+	__u8	ip_version;	/* of the header with FERRULE_WC_GRH: 4 or 6 */
+	__u8	reserved[11];
 	__le32	phase;		/* FERRULE_CQE_PHASE; written last */
 };
 

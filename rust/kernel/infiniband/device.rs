@@ -324,6 +324,8 @@ caps! {
     CURR_QP_STATE_MOD = ib_device_cap_flags_IB_DEVICE_CURR_QP_STATE_MOD;
     /// The port being active is an event.
     PORT_ACTIVE_EVENT = ib_device_cap_flags_IB_DEVICE_PORT_ACTIVE_EVENT;
+    /// The GUID of the system is told.
+    SYS_IMAGE_GUID = ib_device_cap_flags_IB_DEVICE_SYS_IMAGE_GUID;
     /// Shared receive queues can be resized.
     SRQ_RESIZE = ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE;
     /// A receiver that is not ready says so.

@@ -125,6 +125,8 @@ pub struct Attr {
     pub gid_tbl_len: i32,
     /// Entries of the P_Key table.
     pub pkey_tbl_len: u16,
+    /// The virtual lanes, coded as VLCap of PortInfo (IBA volume 1, 14.2.5.6).
+    pub max_vl_num: u8,
     /// The longest message in bytes.
     pub max_msg_sz: u32,
     /// Packets with a P_Key that is not in the table.
@@ -151,6 +153,7 @@ impl Attr {
         raw.phys_mtu = self.active_mtu.bytes();
         raw.gid_tbl_len = self.gid_tbl_len;
         raw.pkey_tbl_len = self.pkey_tbl_len;
+        raw.max_vl_num = self.max_vl_num;
         raw.max_msg_sz = self.max_msg_sz;
         raw.bad_pkey_cntr = self.bad_pkey_cntr;
         raw.qkey_viol_cntr = self.qkey_viol_cntr;

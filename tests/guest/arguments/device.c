@@ -31,7 +31,13 @@ static void device_attributes(void)
 	REQUIRE(a->max_pkeys >= 1);
 	REQUIRE_EQ(d.port.state, IBV_PORT_ACTIVE);
 	REQUIRE_EQ(d.port.link_layer, IBV_LINK_LAYER_ETHERNET);
-	REQUIRE(d.port.max_msg_sz >= 1u << 30);
+	/* Programs allocate by it, and some keep it as an int. */
+	REQUIRE_EQ(d.port.max_msg_sz, 1u << 30);
+	/* IBA volume 1, 14.2.5.6: VL0 alone. */
+	REQUIRE_EQ(d.port.max_vl_num, 1);
+	REQUIRE(a->device_cap_flags & IBV_DEVICE_SYS_IMAGE_GUID);
+	REQUIRE(a->device_cap_flags & IBV_DEVICE_PORT_ACTIVE_EVENT);
+	REQUIRE(a->device_cap_flags & IBV_DEVICE_UD_AV_PORT_ENFORCE);
 	REQUIRE(d.port.active_mtu <= d.port.max_mtu);
 	REQUIRE(d.port.gid_tbl_len >= 16);
 	REQUIRE_ERRNO(ibv_query_pkey(d.ctx, 1, 0, &pkey), 0);

@@ -116,14 +116,14 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
 ///
 /// The RTNL must not be held.
 fn speed<D: Driver>(dev: &Device<D>, netdev: &NetDevice) -> Result<(u16, u8)> {
-    let mut speed = bindings::ib_port_speed_IB_SPEED_SDR as u16;
+    // 10 Gb/s, as `ib_get_eth_speed` codes them: that is the speed of Linux's virtual network devices, veth and
+    // tun, which are as fast as a processor copies, too. For a device that does not know its speed, the function
+    // takes the slowest there is, which programs that choose by speed avoid, and may say so in the log.
+    let mut speed = bindings::ib_port_speed_IB_SPEED_FDR10 as u16;
     let mut width = bindings::ib_port_width_IB_WIDTH_1X as u8;
-    // For a device that knows no speed, the function says in the log that it answers with what is
-    // set here already. A program would fill the log with that, for each of its queries gets here.
-    //
     // SAFETY: Both devices are valid.
     unsafe {
-        if bindings::netdev_has_link_ksettings(netdev.as_raw()) {
+        if bindings::netdev_knows_speed(netdev.as_raw()) {
             to_result(bindings::ib_get_eth_speed(
                 dev.as_raw(),
                 PORT,
@@ -163,6 +163,8 @@ fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
         active_mtu: port::Mtu::for_ethernet(netdev.mtu()),
         gid_tbl_len: 0,
         pkey_tbl_len: 1,
+        // Ethernet has no virtual lanes; the code for the one that every port has is the lowest.
+        max_vl_num: 1,
         max_msg_sz: 0,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,

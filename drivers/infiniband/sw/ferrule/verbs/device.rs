@@ -17,8 +17,9 @@ use rdma::{
 use super::Ferrule;
 use crate::backend::Backend;
 
-/// The longest message: IBA volume 1, 9.7.2, fixes it for every transport service but datagrams.
-const MAX_MESSAGE_SIZE: u32 = 1 << 31;
+/// The longest message that the port promises. The engine takes 2 GiB, the most that IBA volume 1, 9.7.2, has; but
+/// programs allocate by what the port says, and half of that is what common adapters have them used to.
+const MAX_MESSAGE_SIZE: u32 = 1 << 30;
 
 /// Entries of the GID table, which the core fills from the network device's addresses.
 const GID_TABLE_LEN: i32 = 256;
@@ -29,8 +30,14 @@ const VENDOR_ID: u32 = 0x02_4645;
 /// The limits and abilities of the device.
 pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
     let limits = dev.limits();
-    let mut caps =
-        Caps::RNR_NAK | Caps::CURR_QP_STATE_MOD | Caps::MEM_WINDOW | Caps::MEM_WINDOW_TYPE_2B;
+    // The core tells of ports that become active, and refuses address handles of ports that are not there.
+    let mut caps = Caps::RNR_NAK
+        | Caps::CURR_QP_STATE_MOD
+        | Caps::PORT_ACTIVE_EVENT
+        | Caps::SYS_IMAGE_GUID
+        | Caps::UD_AV_PORT_ENFORCE
+        | Caps::MEM_WINDOW
+        | Caps::MEM_WINDOW_TYPE_2B;
     if B::MAX_FAST_REG_PAGES > 0 {
         caps = caps | Caps::MEM_MGT_EXTENSIONS;
     }

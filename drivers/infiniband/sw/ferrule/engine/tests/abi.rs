@@ -87,6 +87,7 @@ fn layouts() -> Vec<Layout> {
                 pkey_index,
                 vendor_err,
                 timestamp,
+                ip_version,
                 reserved,
                 phase
             }

@@ -86,6 +86,15 @@ fn source_port(flow_label: u32, qpn: u32, peer: u32) -> u16 {
     0xc000 | (label ^ label >> 14) as u16 & 0x3fff
 }
 
+/// The priority of packets with a service level. Ethernet has eight; a program has the others from a completion that
+/// told it by them of the kind of packet, as `ibv_init_ah_from_wc` copies them, and asks for no priority.
+fn priority(sl: u8) -> u32 {
+    match sl {
+        0..=7 => sl.into(),
+        _ => 0,
+    }
+}
+
 impl UdpPath {
     /// The way along an address vector, from one of the own addresses. The route is found at once.
     /// Process context.
@@ -155,7 +164,7 @@ impl UdpPath {
                 destination_port: PORT,
             },
             interface: netdev.ifindex(),
-            priority: av.sl.into(),
+            priority: priority(av.sl),
             route: None,
             with_gso: false,
         })

@@ -233,8 +233,10 @@ pub struct Cqe {
     pub vendor_err: U16,
     /// When the completion was made, in nanoseconds of [`Host::now`](crate::Host::now).
     pub timestamp: U64,
+    /// The version of IP of the header with [`wc_flags::GRH`]: 4 or 6.
+    pub ip_version: u8,
     /// Zero.
-    pub reserved: [u8; 12],
+    pub reserved: [u8; 11],
     /// [`CQE_PHASE`]; written last.
     pub phase: U32,
 }

@@ -42,6 +42,16 @@ pub(crate) fn of_packet(ip: &[u8]) -> [u8; LENGTH as usize] {
     bytes
 }
 
+/// The version of IP of a header that one of these functions made. The bytes before one of IPv4 are zeroes.
+pub(crate) fn ip_version(header: &[u8; LENGTH as usize]) -> u8 {
+    let [first, ..] = *header;
+    if first.wrapping_shr(4) == 6 {
+        6
+    } else {
+        4
+    }
+}
+
 /// The header of a packet with `length` bytes of data, and with immediate data or without.
 pub(crate) fn header(path: &Path, length: u32, with_imm: bool) -> [u8; LENGTH as usize] {
     // Data are padded to a multiple of 4 bytes.

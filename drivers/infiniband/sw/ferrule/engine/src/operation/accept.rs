@@ -296,6 +296,7 @@ fn complete_receive<H: Host>(
         flags,
         source: message.from,
         sl: 0,
+        ip_version: 0,
         queue_index: rq.request.index.wrapping_add(1),
         solicited: message.is_solicited(),
     }

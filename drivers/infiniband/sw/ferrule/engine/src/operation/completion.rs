@@ -51,6 +51,8 @@ pub(crate) struct Completion {
     pub(crate) source: u32,
     /// Service level of the message.
     pub(crate) sl: u8,
+    /// The version of IP of the header that is in front of a datagram's data; 0 without one.
+    pub(crate) ip_version: u8,
     /// The slots of the queue before this index are free.
     pub(crate) queue_index: u32,
     pub(crate) solicited: bool,
@@ -92,7 +94,8 @@ impl Completion {
             pkey_index: U16::ZERO,
             vendor_err: U16::ZERO,
             timestamp: U64::new(cx.now),
-            reserved: [0; 12],
+            ip_version: self.ip_version,
+            reserved: [0; 11],
             phase: U32::ZERO,
         };
         // A completion in error counts as a solicited one (IBA volume 1, 11.4.2.2).
@@ -145,6 +148,7 @@ pub(crate) fn complete<H: Host>(
         flags: 0,
         source: 0,
         sl: 0,
+        ip_version: 0,
         queue_index: index.wrapping_add(1),
         solicited: false,
     }
@@ -168,6 +172,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
         flags: 0,
         source: 0,
         sl: 0,
+        ip_version: 0,
         queue_index: request.index.wrapping_add(1),
         solicited: false,
     }

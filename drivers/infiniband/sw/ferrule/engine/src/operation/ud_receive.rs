@@ -189,6 +189,7 @@ fn take<H: Host>(
         flags: wc_flags::GRH | if with_imm { wc_flags::WITH_IMM } else { 0 },
         source: qpn(message.from),
         sl: area.sl,
+        ip_version: grh::ip_version(&area.header),
         queue_index: rq.request().index.wrapping_add(1),
         solicited: message.is_solicited(),
     }

@@ -159,6 +159,8 @@ pub struct Wc {
     pub qp_num: u32,
     pub qp_gen: u32,
     pub src_qp: u32,
+    pub sl: u8,
+    pub ip_version: u8,
     pub queue_index: u32,
     pub timestamp: u64,
 }
@@ -181,7 +183,7 @@ impl TestCq {
         if cqe.phase.get() != phase {
             return None;
         }
-        assert_eq!(cqe.reserved, [0; 12]);
+        assert_eq!(cqe.reserved, [0; 11]);
         Some(Wc {
             wr_id: cqe.wr_id.get(),
             status: cqe.status,
@@ -192,6 +194,8 @@ impl TestCq {
             qp_num: cqe.qp_num.get(),
             qp_gen: cqe.qp_gen.get(),
             src_qp: cqe.src_qp.get(),
+            sl: cqe.sl,
+            ip_version: cqe.ip_version,
             queue_index: cqe.queue_index.get(),
             timestamp: cqe.timestamp.get(),
         })

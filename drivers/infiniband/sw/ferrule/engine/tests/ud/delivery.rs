@@ -18,6 +18,7 @@ fn datagrams_arrive_behind_their_header() {
     let wc = s.b.cq.expect(1, Status::Success);
     assert_eq!(wc.byte_len, 301 + GRH);
     assert_eq!((wc.opcode, wc.flags), (wc_opcode::RECV, wc_flags::GRH));
+    assert_eq!((wc.sl, wc.ip_version), (3, 4));
     assert_eq!(wc.src_qp, s.a.qp.id.number);
     assert_eq!(wc.queue_index, 1);
     let mut got = s.to.bytes(0, 30);
@@ -68,7 +69,7 @@ fn ipv6_leaves_its_whole_header() {
     s.w.run();
     let wc = s.b.cq.expect(1, Status::Success);
     assert_eq!(wc.flags, wc_flags::GRH | wc_flags::WITH_IMM);
-    assert_eq!((wc.imm, wc.byte_len), ([9, 8, 7, 6], 44));
+    assert_eq!((wc.imm, wc.byte_len, wc.ip_version), ([9, 8, 7, 6], 44, 6));
     let header = s.to.bytes(0, 40);
     assert_eq!(header[..4], [0x6a, 0xb1, 0x23, 0x45]);
     assert_eq!(header[4..8], [0, 8 + 12 + 8 + 4 + 4 + 4, 17, 9]);
