@@ -6,7 +6,7 @@
 //!
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code
-//! - `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
+//! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
 //! - `host`, `device`, `worker`: the engine's host, its lock, and its thread
 //! - `guest`, `commands`: what belongs to a guest, and how it asks for it
@@ -43,6 +43,7 @@ pub mod log;
 pub mod mapping;
 pub mod memory;
 mod pages;
+pub mod pinned;
 pub mod protocol;
 mod region;
 pub mod registers;
