@@ -3,8 +3,8 @@
 """The PCI function of ferrule-nic as a program reaches it by sysfs, without a driver.
 
 usage: pcifunction.py peek OFFSET       a register
-       pcifunction.py store VALUE       a word at the beginning of each doorbell area, from VALUE on
-       pcifunction.py load              the words there
+       pcifunction.py store VALUE       something that the function keeps for this guest
+       pcifunction.py load              that
        pcifunction.py memory            what comes of the memory check
 """
 
@@ -20,8 +20,9 @@ from guestlib import Failure, check, read
 VENDOR, DEVICE = "0x1af4", "0x10f1"
 
 # Registers, by the datasheet (Documentation/nic.md of the driver).
-MAGIC, VERSION, FEATURES, STATUS, RESET, VECTORS, AREAS, STRIDE = range(0, 0x20, 4)
+MAGIC, VERSION, FEATURES, STATUS, RESET, VECTORS, MAC_LOW, MAC_HIGH = range(0, 0x20, 4)
 CHECK_ADDRESS, CHECK_NONCE, CHECK, RAISE = 0x20, 0x28, 0x30, 0x34
+COMMAND_ADDRESS, COMMAND_DONE, KICK = 0x40, 0x48, 0x4c
 
 # What comes of the memory check.
 NOT_RUN, SHARED, NOT_SHARED, NO_MEMORY, NO_MASTER = range(5)
@@ -30,7 +31,7 @@ COMMAND = 4
 COMMAND_MASTER = 1 << 2
 
 PAGE = mmap.PAGESIZE
-REGISTERS_SIZE, DOORBELLS_SIZE, AREA = 4096, 1 << 20, 16384
+REGISTERS_SIZE = 4096
 
 
 def find():
@@ -41,7 +42,7 @@ def find():
 
 
 class Function:
-    """The guest's function, enabled, with its registers and doorbell pages mapped."""
+    """The guest's function, enabled, with its registers mapped."""
 
     def __init__(self):
         found = find()
@@ -49,7 +50,6 @@ class Function:
         self.path = found[0]
         self.write_attribute("enable", "1")
         self._registers = self._map("resource0", REGISTERS_SIZE)
-        self.doorbells = self._map("resource2", DOORBELLS_SIZE)
 
     def _map(self, name, size):
         descriptor = os.open(f"{self.path}/{name}", os.O_RDWR | os.O_SYNC)
@@ -136,19 +136,13 @@ class Page:
         self._words[number] = value
 
 
-def _words(function):
-    """The first word of each doorbell area."""
-    return [ctypes.c_uint64.from_buffer(function.doorbells, at) for at in range(0, DOORBELLS_SIZE, AREA)]
-
-
 def store(function, value):
-    """Give the areas words that differ."""
-    for number, word in enumerate(_words(function)):
-        word.value = value + number
+    """Give the function something to keep: the address for commands."""
+    function.poke(COMMAND_ADDRESS, value, ctypes.c_uint64)
 
 
 def load(function):
-    return [word.value for word in _words(function)]
+    return function.peek(COMMAND_ADDRESS, ctypes.c_uint64)
 
 
 def main(what, *values):
@@ -158,7 +152,7 @@ def main(what, *values):
     elif what == "store":
         store(function, int(values[0], 0))
     elif what == "load":
-        print(*map(hex, load(function)))
+        print(hex(load(function)))
     elif what == "memory":
         function.master(True)
         outcome, answered = function.check_memory()

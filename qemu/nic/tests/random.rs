@@ -8,8 +8,16 @@ use crate::fuzz;
 
 #[test]
 fn seeds() {
-    fuzz::seeds().iter().for_each(|seed| fuzz::run(seed));
-    fuzz::run(&fuzz::seeds().concat());
+    fuzz::seeds()
+        .iter()
+        .chain([&fuzz::seeds().concat()])
+        .for_each(|seed| {
+            fuzz::run(seed);
+        });
+    // Each of these does what it is to do, so that those near it get far.
+    for (number, seed) in fuzz::commands().iter().enumerate() {
+        assert_eq!(fuzz::run(seed), 0, "{number}");
+    }
 }
 
 #[test]
@@ -52,5 +60,23 @@ proptest! {
             script[index] = byte;
         }
         fuzz::frames::run(&script);
+    }
+}
+
+proptest! {
+    // Each is many messages.
+    #![proptest_config(ProptestConfig { cases: scripts() / 10, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn scripts_near_commands(
+        seeds in prop::collection::vec(prop::sample::select(fuzz::commands()), 1..4),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut script = seeds.concat();
+        for (index, byte) in changes {
+            let index = index.index(script.len());
+            script[index] = byte;
+        }
+        fuzz::run(&script);
     }
 }

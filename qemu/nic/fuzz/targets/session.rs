@@ -7,5 +7,7 @@ mod fuzz;
 
 libfuzzer_sys::fuzz_target!(
     init: fuzz::write_seeds(),
-    |data: &[u8]| fuzz::run(data)
+    |data: &[u8]| {
+        fuzz::run(data);
+    }
 );

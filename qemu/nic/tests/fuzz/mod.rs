@@ -10,11 +10,11 @@ pub mod frames;
 mod write;
 
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 
 use ferrule_nic::adapter::Adapter;
 use ferrule_nic::device::Device;
-use ferrule_nic::mapping::sealed;
+use ferrule_nic::interface::{opcode, register, RESPONSE_OFFSET};
+use ferrule_nic::mapping::{sealed, Mapping};
 use ferrule_nic::protocol::MAX_RANGES;
 use ferrule_nic::session::Session;
 use rustix::event::{eventfd, EventfdFlags};
@@ -23,10 +23,9 @@ use rustix::fs::{memfd_create, MemfdFlags};
 /// How long the guest's file is.
 const FILE: u64 = 65536;
 
-/// A file of a kind: good memory, memory that can be truncated, an eventfd, or something else.
-fn file(kind: u8) -> OwnedFd {
-    static FILES: OnceLock<[OwnedFd; 4]> = OnceLock::new();
-    let files = FILES.get_or_init(|| {
+thread_local! {
+    /// Good memory, memory that can be truncated, an eventfd, and something else.
+    static FILES: [OwnedFd; 4] = {
         let open = memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, FILE).unwrap();
         [
@@ -35,9 +34,18 @@ fn file(kind: u8) -> OwnedFd {
             eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
             std::fs::File::open("/proc/self/exe").unwrap().into(),
         ]
-    });
-    files[usize::from(kind % 4)].try_clone().unwrap()
+    };
+    /// The good memory, as the guest has it.
+    static GOOD: Mapping = Mapping::new(file(0), 0, FILE, true).unwrap();
 }
+
+/// A file of a kind.
+fn file(kind: u8) -> OwnedFd {
+    FILES.with(|files| files[usize::from(kind % 4)].try_clone().unwrap())
+}
+
+/// The command by which a script writes to the good file, as the guest does: its body begins with an offset of 4 bytes.
+const STORE: u8 = 0xfe;
 
 /// One message of the script: a byte that tells the command, one for flags and files, one for the length
 /// of the body; then the body, whose 8-byte words are often made such that they mean something.
@@ -48,7 +56,14 @@ fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         Some(*first)
     };
     let (command, how, length) = (next()?, next()?, next()?);
-    let body: Vec<u8> = (0..length % 64).map(|_| next().unwrap_or(0)).collect();
+    let body: Vec<u8> = (0..length).map(|_| next().unwrap_or(0)).collect();
+    if command == STORE {
+        if let Some((offset, bytes)) = body.split_first_chunk() {
+            let at = u32::from_ne_bytes(*offset).into();
+            let _ = GOOD.with(|good| good.write(at, bytes));
+        }
+        return Some((Vec::new(), Vec::new()));
+    }
     let mut bytes = vec![command, 0, u16::from(command % 24) as u8, 0];
     let size = 16 + body.len() as u32;
     bytes.extend(
@@ -68,25 +83,23 @@ fn message(script: &mut &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     Some((bytes, files))
 }
 
-fn adapter() -> Adapter {
-    Adapter::new(&Device::new(1).unwrap(), 0, "fuzz", [0; 6]).unwrap()
-}
-
-/// Runs a script.
-pub fn run(script: &[u8]) {
-    thread_local! {
-        static ADAPTER: std::cell::RefCell<Adapter> = std::cell::RefCell::new(adapter());
-    }
-    ADAPTER.with_borrow_mut(|adapter| {
-        session(adapter, script);
-        adapter.disconnect();
-        assert_eq!(adapter.memory().count(), (0, 0));
-        let mut bytes = [0; 8];
-        adapter.read(0, 0, &mut bytes).unwrap();
-        assert_eq!(&bytes, b"FRUL\x02\0\0\0");
-        adapter.read(7, 0, &mut bytes).unwrap();
-        assert_eq!(bytes, [0xf4, 0x1a, 0xf1, 0x10, 0, 0, 0x10, 0]);
-    });
+/// Runs a script; answers the status of the last command's response, where the seeds have that.
+pub fn run(script: &[u8]) -> u32 {
+    let device = Device::new(1).unwrap();
+    let mut adapter = Adapter::new(&device, 0, "fuzz", [0; 6]).unwrap();
+    assert!(GOOD.with(|good| good.write(0, &[0; FILE as usize])));
+    session(&mut adapter, script);
+    let status = u64::from(COMMANDS) + RESPONSE_OFFSET as u64 + 4;
+    let status = GOOD.with(|good| good.load32(status)).unwrap();
+    adapter.disconnect();
+    assert_eq!(adapter.memory().count(), (0, 0));
+    assert_eq!(device.objects(), Default::default());
+    let mut bytes = [0; 8];
+    adapter.read(0, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"FRUL\x02\0\0\0");
+    adapter.read(7, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xf4, 0x1a, 0xf1, 0x10, 0, 0, 0x10, 0]);
+    status
 }
 
 fn session(adapter: &mut Adapter, mut script: &[u8]) {
@@ -165,8 +178,116 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
+/// Where the seeds have the command area.
+const COMMANDS: u32 = 0xf000;
+
+/// A script that executes a command with these operands, after the memory check.
+fn command(code: u16, operands: &[u8]) -> Vec<u8> {
+    let tag = 7u32;
+    let mut body = COMMANDS.to_ne_bytes().to_vec();
+    body.extend(code.to_le_bytes());
+    body.extend([1, 0]);
+    body.extend((operands.len() as u32).to_le_bytes());
+    body.extend(tag.to_le_bytes());
+    body.extend([0; 4]);
+    body.extend(operands);
+    [line(STORE, 0, &body), poke(register::COMMAND, tag)].concat()
+}
+
+/// A script that writes a register.
+fn poke(register: usize, value: u32) -> Vec<u8> {
+    let body = [register as u32, 0, 0, 4, value].map(u32::to_ne_bytes);
+    line(10, 0, &body.concat())
+}
+
+/// What comes first: memory at its own offsets, bus master, the memory check by the nonce 0, and a page list of pages 1
+/// to 14, without page 8.
+fn begin() -> Vec<u8> {
+    let words =
+        |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_ne_bytes()).collect() };
+    let list: Vec<u8> = [1u64, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14]
+        .iter()
+        .flat_map(|page| (page * 4096).to_le_bytes())
+        .collect();
+    [
+        line(2, 1, &words(&[32, 3, 0, 0, 0, 0, FILE as u32, 0])),
+        line(10, 0, &words(&[4, 0, 7, 4, 6])),
+        poke(register::CHECK_ADDRESS, COMMANDS + RESPONSE_OFFSET as u32),
+        poke(register::CHECK, 1),
+        poke(register::COMMAND_ADDRESS, COMMANDS),
+        line(STORE, 0, &[&LIST.to_ne_bytes()[..], &list].concat()),
+    ]
+    .concat()
+}
+
+/// Where the seeds have their page list.
+const LIST: u32 = 0x8000;
+
+/// Scripts of commands, each with objects that it needs made before. Numbers begin with 0, and keys are random.
+pub fn commands() -> Vec<Vec<u8>> {
+    let words =
+        |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let pages = |count: u32| [LIST, 0, count, 0];
+    let with = |head: &[u32], lists: &[u32]| words(&[head, lists].concat());
+    let none = u32::MAX;
+    let area = [pages(3), pages(3)].concat();
+    let context = command(opcode::OPEN_CONTEXT, &words(&area));
+    let cq = command(
+        opcode::CREATE_CQ,
+        &with(&[64, 0], &[pages(1), pages(1)].concat()),
+    );
+    let eq = command(opcode::CREATE_EQ, &with(&[0, 16], &pages(1)));
+    let pd = command(opcode::ALLOC_PD, &[]);
+    let gid = command(opcode::SET_GID, &words(&[0, 1, 1, 2, 3, 4]));
+    let sq = [0, 16, 64, 0];
+    let rq = [1024, 16, 64, 0];
+    let qp = |kind: u32, flags: u32| {
+        let head = [0, 0, kind, flags, 0, 0, none, 16, 16, 1, 1, 0];
+        let tail = [2048, 2176, LIST, 0, 1, 0, 0, 0, 0, 0];
+        command(
+            opcode::CREATE_QP,
+            &words(&[&head[..], &sq, &rq, &tail].concat()),
+        )
+    };
+    let base = [begin(), context, eq, cq, pd, gid].concat();
+    let region = [0, 7, 0, 0, 4096, 0, 0, 2, LIST, 0, 1, 0];
+    let vector = [1, 2, 3, 4, 0, 0x4000_0000, 0, 0x0100_0000];
+    let tails = [
+        command(opcode::QUERY_DEVICE, &[]),
+        command(opcode::QUERY_COUNTERS, &[]),
+        command(opcode::SET_MTU, &words(&[5, 0])),
+        command(opcode::REG_MR, &words(&region)),
+        command(opcode::ALLOC_MW, &words(&[0, 2])),
+        command(opcode::CREATE_AH, &with(&[0, 0], &vector)),
+        command(
+            opcode::CREATE_SRQ,
+            &with(&[0, 1], &[&sq[..], &[2048, 0], &pages(1)].concat()),
+        ),
+        command(opcode::RESIZE_CQ, &with(&[0, 32], &pages(1))),
+        [qp(1, 0), command(opcode::QUERY_QP, &words(&[2, 0]))].concat(),
+        qp(3, 3),
+        [
+            qp(3, 2),
+            command(opcode::ATTACH_MCAST, &words(&[1, 0, 0xff, 0, 0, 0])),
+        ]
+        .concat(),
+        [
+            command(opcode::QUIESCE_CONTEXT, &words(&[0, 0])),
+            poke(register::KICK, 0),
+        ]
+        .concat(),
+        command(opcode::DESTROY_CQ, &words(&[0, 0])),
+        command(opcode::DESTROY_EQ, &words(&[0, 0])),
+        line(3, 0, &[24u32, 2, 0, 0, 0, 0].map(u32::to_ne_bytes).concat()),
+    ];
+    tails
+        .iter()
+        .map(|tail| [&base[..], tail].concat())
+        .collect()
+}
+
 /// Writes what the fuzzer begins with.
 #[allow(dead_code)]
 pub fn write_seeds() {
-    write::write(&seeds());
+    write::write(seeds().iter().chain(&commands()));
 }
