@@ -6,7 +6,7 @@
 //!
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code
-//! - `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
+//! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
 //! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
 //! - `wire`: what the engine and the switch's thread share; `route`, `packet`: packets out and in
@@ -37,6 +37,8 @@ pub mod device;
 mod events;
 pub mod frame;
 pub mod framing;
+#[cfg(test)]
+mod golden;
 mod guest;
 mod host;
 // The file says what there is to say of each structure; of fields whose names do, it says no more.
@@ -49,6 +51,7 @@ pub mod memory;
 pub mod options;
 mod packet;
 mod pages;
+pub mod pinned;
 pub mod protocol;
 mod region;
 pub mod registers;

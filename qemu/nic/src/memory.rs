@@ -12,19 +12,13 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::mapping::{Mapping, Unfit};
+use crate::pinned::{Charge, Mapped, Pinned, Usage};
 use crate::protocol::{Range, MAX_RANGES};
-
-/// The most bytes of all ranges of a guest together: address space of this process.
-pub const MAX_BYTES: u64 = 1 << 40;
-
-/// The most pieces of what a guest's objects have pinned: memory of this process.
-pub(crate) const MAX_PIECES: u64 = 1 << 22;
 
 /// Why a range is not taken, or not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,45 +67,6 @@ pub enum Access {
     Write,
 }
 
-/// What is mapped of a guest's, given back or not: objects may pin ranges that were given back.
-#[derive(Debug, Default)]
-struct Usage {
-    ranges: AtomicU64,
-    bytes: AtomicU64,
-    pieces: AtomicU64,
-}
-
-/// So many pieces, counted as long as this lives.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    usage: Arc<Usage>,
-    pieces: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.usage.pieces.fetch_sub(self.pieces, Ordering::Relaxed);
-    }
-}
-
-/// The mapping of a range, which lives as long as the range is there or anything of it is pinned.
-#[derive(Debug)]
-struct Mapped {
-    mapping: Mapping,
-    /// The range was given back.
-    revoked: AtomicBool,
-    usage: Arc<Usage>,
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        self.usage.ranges.fetch_sub(1, Ordering::Relaxed);
-        self.usage
-            .bytes
-            .fetch_sub(self.mapping.len(), Ordering::Relaxed);
-    }
-}
-
 #[derive(Debug)]
 struct Entry {
     size: u64,
@@ -122,8 +77,7 @@ struct Entry {
 impl Entry {
     fn revoke(&self) {
         if let Some(mapped) = &self.mapped {
-            // The engine's lock orders this with the engine's accesses.
-            mapped.revoked.store(true, Ordering::Relaxed);
+            mapped.revoke();
         }
     }
 }
@@ -177,19 +131,11 @@ impl Memory {
         size: u64,
         writable: bool,
     ) -> Result<Arc<Mapped>, Refused> {
-        let ranges = self.usage.ranges.load(Ordering::Relaxed);
-        let bytes = self.usage.bytes.load(Ordering::Relaxed);
-        if ranges >= MAX_RANGES as u64 || bytes.saturating_add(size) > MAX_BYTES {
+        if !self.usage.has_room(size) {
             return Err(Refused::TooMany);
         }
         let mapping = Mapping::new(file, offset, size, writable).map_err(Refused::File)?;
-        self.usage.ranges.fetch_add(1, Ordering::Relaxed);
-        self.usage.bytes.fetch_add(mapping.len(), Ordering::Relaxed);
-        Ok(Arc::new(Mapped {
-            mapping,
-            revoked: AtomicBool::new(false),
-            usage: Arc::clone(&self.usage),
-        }))
+        Ok(Mapped::new(mapping, &self.usage))
     }
 
     /// Gives a range back, as it was taken. The caller owns the engine.
@@ -214,16 +160,13 @@ impl Memory {
 
     /// Counts pieces of what an object pins; none if they are too many.
     pub(crate) fn charge(&self, pieces: u64) -> Option<Charge> {
-        let usage = Arc::clone(&self.usage);
-        let before = usage.pieces.fetch_add(pieces, Ordering::Relaxed);
-        let charge = Charge { usage, pieces };
-        (before.saturating_add(pieces) <= MAX_PIECES).then_some(charge)
+        self.usage.charge(pieces)
     }
 
     /// Ranges that there are, and bytes that are mapped.
     pub fn count(&self) -> (usize, u64) {
         let ranges = self.entries.lock().len();
-        (ranges, self.usage.bytes.load(Ordering::Relaxed))
+        (ranges, self.usage.bytes())
     }
 
     /// Pins bytes of the guest's.
@@ -263,14 +206,10 @@ impl Memory {
             return Err(Fault::NotMapped);
         }
         let mapped = entry.mapped.as_ref().ok_or(Fault::NoFile)?;
-        if access == Access::Write && !mapped.mapping.writable() {
+        if access == Access::Write && !mapped.writable() {
             return Err(Fault::ReadOnly);
         }
-        Ok(Pinned {
-            mapped: Arc::clone(mapped),
-            offset,
-            length: most.min(left),
-        })
+        Ok(Pinned::new(mapped, offset, most.min(left)))
     }
 }
 
@@ -279,71 +218,13 @@ fn last(range: Range) -> Option<u64> {
     range.address.checked_add(range.size.checked_sub(1)?)
 }
 
-/// Bytes of a guest's memory, which stay mapped as long as this lives.
-#[derive(Clone, Debug)]
-pub struct Pinned {
-    mapped: Arc<Mapped>,
-    offset: u64,
-    length: u64,
-}
-
-impl Pinned {
-    /// Bytes.
-    #[inline]
-    pub(crate) fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Adds bytes that follow these in the same range; false if they do not.
-    pub(crate) fn extend(&mut self, next: &Pinned) -> bool {
-        let follows = Arc::ptr_eq(&self.mapped, &next.mapped)
-            && self.offset.checked_add(self.length) == Some(next.offset);
-        if follows {
-            self.length = self.length.saturating_add(next.length);
-        }
-        follows
-    }
-
-    /// These without the first `offset` bytes; none if there are no others.
-    pub(crate) fn without(&self, offset: u64) -> Option<Pinned> {
-        let length = self.length.checked_sub(offset)?;
-        Some(Pinned {
-            mapped: Arc::clone(&self.mapped),
-            offset: self.offset.checked_add(offset)?,
-            length: (length != 0).then_some(length)?,
-        })
-    }
-
-    /// The mapping, and where bytes of these are in it; none if they are not all pinned, or were revoked.
-    #[inline]
-    pub(crate) fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {
-        if at.checked_add(length)? > self.length || self.mapped.revoked.load(Ordering::Relaxed) {
-            return None;
-        }
-        Some((&self.mapped.mapping, self.offset.checked_add(at)?))
-    }
-
-    /// Copies bytes out; false, and none copied, unless all of them can be reached.
-    #[must_use]
-    pub fn read(&self, at: u64, into: &mut [u8]) -> bool {
-        let place = self.place(at, into.len() as u64);
-        place.is_some_and(|(mapping, offset)| mapping.read(offset, into))
-    }
-
-    /// Copies bytes in; false, and none copied, unless all of them can be reached and the range is writable.
-    #[must_use]
-    pub fn write(&self, at: u64, from: &[u8]) -> bool {
-        let place = self.place(at, from.len() as u64);
-        place.is_some_and(|(mapping, offset)| mapping.write(offset, from))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::mapping::sealed;
+    use crate::pinned::MAX_BYTES;
 
     const P: u64 = 4096;
 

@@ -10,7 +10,8 @@ use zerocopy::FromZeros;
 
 use crate::interface::{PageList, PAGE_SIZE};
 use crate::mapping::Mapping;
-use crate::memory::{Access, Charge, Memory, Pinned};
+use crate::memory::{Access, Memory};
+use crate::pinned::{Charge, Pinned};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;

@@ -9,8 +9,9 @@ use ferrule_engine::host;
 use ferrule_engine::Fault;
 
 use crate::mapping::Mapping;
-use crate::memory::{Memory, Pinned};
+use crate::memory::Memory;
 use crate::pages::Pages;
+use crate::pinned::Pinned;
 
 /// The bytes of a memory region.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 use ferrule_engine::{Ah, Engine, Group};
 use rustix::io::Errno;
 
-use super::{answer, errno_of, name, zero, Answer, NOTHING};
+use super::layout::{answer, errno_of, name, zero, Answer, NOTHING};
 use crate::guest::Guest;
 use crate::host::Nic;
 use crate::interface::{CreateAh, Multicast};

@@ -5,8 +5,8 @@
 use ferrule_engine::{Access as Rights, Engine, Memory, Mr, MrChange, MrInit, Mw, MwType};
 use rustix::io::Errno;
 
+use super::layout::{answer, errno_of, name, Answer, NOTHING};
 use super::port::MAX_MR_PAGES;
-use super::{answer, errno_of, name, Answer, NOTHING};
 use crate::guest::Guest;
 use crate::host::Nic;
 use crate::interface::{mr_flag, rereg, AllocMw, MrInfo, PageList, RegMr, ReregMr};

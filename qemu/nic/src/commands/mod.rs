@@ -2,28 +2,25 @@
 
 //! Commands: read from the guest's memory, judged as a copy, executed, answered.
 //!
-//! Each group of objects has a file. Here is what they share: the layout, and which command goes where.
+//! Each group of objects has a file. Here is which command goes where.
 
 mod datagram;
+mod layout;
 mod memory;
 mod pair;
 mod port;
 mod queue;
 
 use rustix::io::Errno;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
+use self::layout::{answer, name, none, number, read, Answer};
 use crate::guest::Guest;
-use crate::interface::{
-    opcode, CommandHeader, Number, ResponseHeader, COMMAND_AREA_SIZE, RESPONSE_OFFSET,
-};
+use crate::interface::{opcode, CommandHeader, ResponseHeader, COMMAND_AREA_SIZE, RESPONSE_OFFSET};
 use crate::memory::Access;
 
 /// The version of the layouts.
 const VERSION: u16 = 1;
-
-/// What a command answers.
-type Answer = Result<Vec<u8>, Errno>;
 
 /// Executes the command in the command area at `address`, which the tag names. Answers whether there is a response: not
 /// where the area cannot be reached.
@@ -101,44 +98,4 @@ fn perform(guest: &mut Guest, command: &[u8], tag: u32) -> Answer {
         opcode::DETACH_MCAST => datagram::detach_mcast(guest, &read(operands)?),
         _ => Err(Errno::OPNOTSUPP),
     }
-}
-
-/// Operands of a kind, which has one size.
-fn read<T: FromBytes>(operands: &[u8]) -> Result<T, Errno> {
-    T::read_from_bytes(operands).map_err(|_| Errno::INVAL)
-}
-
-fn none(operands: &[u8]) -> Result<(), Errno> {
-    operands.is_empty().then_some(()).ok_or(Errno::INVAL)
-}
-
-/// The object that a command names.
-fn number(operands: &[u8]) -> Result<u32, Errno> {
-    let Number { number, reserved } = read(operands)?;
-    zero(reserved.get())?;
-    Ok(number.get())
-}
-
-/// Refuses a reserved field that is not zero.
-fn zero(reserved: u32) -> Result<(), Errno> {
-    (reserved == 0).then_some(()).ok_or(Errno::INVAL)
-}
-
-/// The name of an object, as an answer.
-fn name(number: u32) -> Number {
-    Number {
-        number: number.into(),
-        reserved: 0.into(),
-    }
-}
-
-fn answer(value: &(impl IntoBytes + Immutable)) -> Vec<u8> {
-    value.as_bytes().to_vec()
-}
-
-const NOTHING: Answer = Ok(Vec::new());
-
-/// The error number of what the engine refuses.
-fn errno_of(refusal: ferrule_engine::Error) -> Errno {
-    crate::device::errno(refusal)
 }

@@ -9,8 +9,8 @@ use ferrule_engine::{
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
+use super::layout::{answer, errno_of, zero, Answer, NOTHING};
 use super::queue::{buffer, layout};
-use super::{answer, errno_of, zero, Answer, NOTHING};
 use crate::addresses::vector;
 use crate::area::Queue;
 use crate::guest::Guest;

@@ -6,7 +6,7 @@ use ferrule_engine::{Context, ContextId, Engine, Mtu, MAX_MCAST_QP_ATTACH, MAX_R
 use rustix::io::Errno;
 use zerocopy::little_endian::U64;
 
-use super::{answer, errno_of, name, Answer, NOTHING};
+use super::layout::{answer, errno_of, name, Answer, NOTHING};
 use crate::area::{Doorbells, DB_AREA_SIZE};
 use crate::device::clock;
 use crate::events::EventQueue;

@@ -8,7 +8,7 @@ use ferrule_engine::abi;
 use ferrule_engine::{Cq, CqInit, CqResize, Engine, RingLayout, Srq, SrqInit};
 use rustix::io::Errno;
 
-use super::{answer, errno_of, name, zero, Answer, NOTHING};
+use super::layout::{answer, errno_of, name, zero, Answer, NOTHING};
 use crate::area::{Queue, Ring, CQE_SIZE};
 use crate::guest::{Guest, CQ_EVENTS};
 use crate::host::{Handle, Nic};
