@@ -59,6 +59,9 @@ class Nic(Soft):
     def function(self, node: int) -> list[str]:
         return nic.function(node)
 
+    def ethernet(self, node: int, cable: socket.socket | None) -> str | None:
+        return f"addr.type=unix,addr.path={nic.RUN}/{nic.net(node)}" if cable else None
+
     @contextmanager
     def beside(self, directory: Path, nodes: int) -> Iterator[nic.Process | None]:
         process = nic.Process(self.program, directory, nodes)

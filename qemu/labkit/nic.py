@@ -71,6 +71,11 @@ def socket(node: int) -> str:
     return f"node{node}.sock"
 
 
+def net(node: int) -> str:
+    """The name of the socket of a node's Ethernet port, which is one of the process's switch."""
+    return f"node{node}.net"
+
+
 def machine(mem: int) -> list[str]:
     """QEMU's words for a machine whose memory the process can map."""
     return ["-machine", "q35,memory-backend=ram", "-object", f"memory-backend-memfd,id=ram,size={mem}M,share=on"]
@@ -95,7 +100,7 @@ class Process:
 
     def __init__(self, program: Path, directory: Path, nodes: int):
         self.log = directory / "nic.log"
-        sockets = [word for node in range(1, nodes + 1) for word in ("--guest", f"{RUN}/{socket(node)},mac={mac(node)}")]
+        sockets = [f"--guest={RUN}/{socket(node)},mac={mac(node)},net={RUN}/{net(node)}" for node in range(1, nodes + 1)]
         with self.log.open("wb") as log:
             # A lab that is killed leaves no process behind.
             command = ["setpriv", "--pdeathsig", "KILL", *tree.command([program, *sockets], [(directory, RUN)])]

@@ -74,9 +74,17 @@ class Words(unittest.TestCase):
             self.assertEqual(backend.Soft().ethernet(1, cable), f"addr.type=fd,addr.str={cable.fileno()}")
         self.assertIsNone(backend.Soft().ethernet(1, None))
 
-    def test_the_guest_is_told_whose_device_it_is(self):
+    def test_ethernet_by_the_switch(self):
+        with contextlib.closing(socket.socket()) as cable:
+            self.assertEqual(self.served().ethernet(2, cable), "addr.type=unix,addr.path=/run/lab/node2.net")
+        self.assertIsNone(self.served().ethernet(1, None))
+
+    def served(self):
         with unittest.mock.patch.multiple(nic, qemu=lambda: Path("/"), build=lambda: Path("/bin/true")):
-            served = backend.Nic()
+            return backend.Nic()
+
+    def test_the_guest_is_told_whose_device_it_is(self):
+        served = self.served()
         self.assertEqual([served.guest_device(device) for device in ("ferrule", "rxe", "none")],
                          ["ferrule-nic", "rxe", "none"])
 

@@ -37,6 +37,8 @@ pub mod device;
 mod events;
 pub mod frame;
 pub mod framing;
+#[cfg(test)]
+mod golden;
 mod guest;
 mod host;
 // The file says what there is to say of each structure; of fields whose names do, it says no more.
