@@ -188,7 +188,7 @@ impl Commands for Arc<Function> {
             pd: pd.into(),
             access: access.0.into(),
             iova: 0.into(),
-            length: 0.into(),
+            length: u64::MAX.into(),
             offset: 0.into(),
             flags: (mr_flag::ALL | mr_flag::WRITABLE).into(),
             memory: area::no_pages(),
