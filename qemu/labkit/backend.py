@@ -32,7 +32,7 @@ class Soft:
 
     def ethernet(self, _node: int, cable: socket.socket | None) -> str | None:
         """QEMU's words for the other end of a node's Ethernet port, if it has one: `cable` goes to the other node."""
-        return f"addr.type=fd,addr.str={cable.fileno()}" if cable else None
+        return f"stream,id=net,server=off,addr.type=fd,addr.str={cable.fileno()}" if cable else None
 
     @contextmanager
     def beside(self, _directory: Path, _nodes: int) -> Iterator[nic.Process | None]:
@@ -58,6 +58,10 @@ class Nic(Soft):
 
     def function(self, node: int) -> list[str]:
         return nic.function(node)
+
+    def ethernet(self, node: int, cable: socket.socket | None) -> str | None:
+        """The function belongs to a network device, so a node that is alone has one, too, with nobody at the other end."""
+        return super().ethernet(node, cable) or "hubport,id=net,hubid=0"
 
     @contextmanager
     def beside(self, directory: Path, nodes: int) -> Iterator[nic.Process | None]:

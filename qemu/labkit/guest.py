@@ -149,8 +149,8 @@ def _folder(tag: str, path: str, more: str = "") -> list[str]:
     return ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}"]
 
 
-def _ethernet(node: int, other_end: str) -> list[str]:
-    return ["-netdev", f"stream,id=net,server=off,{other_end}",
+def _ethernet(node: int, netdev: str) -> list[str]:
+    return ["-netdev", netdev,
             "-device", f"virtio-net-pci,netdev=net,host_mtu=9000,mac={nic.mac(node)},romfile="]
 
 
