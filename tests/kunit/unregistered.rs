@@ -60,6 +60,13 @@ mod tests {
         }
     }
 
+    #[vtable]
+    impl Link for Bare {
+        fn new_link(_offered: &Offered<'_, Self>, _name: &CStr, _netdev: &NetDevice) -> Result {
+            Err(EOPNOTSUPP)
+        }
+    }
+
     /// An object that is never made.
     struct Nothing;
 
