@@ -150,9 +150,8 @@ def speed():
     must("modprobe", "tun")
     must("ip", "tuntap", "add", "lt0", "mode", "tap")
     link_add("ltdev0", "lt0")
-    for megabits, wanted in ((1000, "2.5 Gb/sec (1X SDR)"), (10000, "10 Gb/sec (1X FDR10)"), (100000, "100 Gb/sec (4X EDR)"),
-                             (-1, unknown)):
-        must("ethtool", "-s", "lt0", "speed", megabits & 0xffff_ffff)
+    for megabits, wanted in ((1000, "2.5 Gb/sec (1X SDR)"), (10000, "10 Gb/sec (1X FDR10)"), (100000, "100 Gb/sec (4X EDR)")):
+        must("ethtool", "-s", "lt0", "speed", megabits)
         check(rate() == wanted, f"at {megabits} Mb/s: {rate()}")
 
 
