@@ -103,6 +103,7 @@ bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
 int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 port);
 struct net *ferrule_helper_sock_net(const struct sock *sk);
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk);
+void ferrule_helper_udp_sock_stop(struct sock *sk);
 int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk);
 void ferrule_helper_sock_hold(struct sock *sk);
 void ferrule_helper_sock_put(struct sock *sk);

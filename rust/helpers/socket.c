@@ -29,6 +29,16 @@ void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk)
 	return rcu_dereference_sk_user_data(sk);
 }
 
+/*
+ * Takes the user data away, and waits until no receiver has it any more. From then
+ * on nobody sends from the socket in answer to what it receives.
+ */
+void ferrule_helper_udp_sock_stop(struct sock *sk)
+{
+	rcu_assign_sk_user_data(sk, NULL);
+	synchronize_rcu();
+}
+
 int ferrule_helper_sk_wmem_alloc_get(const struct sock *sk)
 {
 	return sk_wmem_alloc_get(sk);

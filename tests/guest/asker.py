@@ -136,14 +136,13 @@ FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 @contextlib.contextmanager
-def traffic(size=3000):
-    """Questions of both families without a pause, whether they are answered or not."""
+def traffic(question=b"b\x04" + bytes(3000)):
+    """This question by both families without a pause, whether it is answered or not."""
     stop = threading.Event()
 
     def flood(family):
         with Asker(family) as asker:
             asker.socket.setblocking(False)
-            question = b"b\x04" + bytes(size)
             while not stop.is_set():
                 with contextlib.suppress(OSError):
                     asker.socket.sendto(question, asker.to)

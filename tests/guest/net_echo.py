@@ -364,6 +364,17 @@ def nonsense():
             wait_for(lambda: asker.facts()["unanswered"] == before + 501, "all were counted")
 
 
+def unload_amid_receiving():
+    """The port goes while the module makes an answer: each of these questions takes it long before it sends."""
+    for number in range(rounds(20, least=5)):
+        if number:
+            load()
+        with traffic(b"i" + bytes(60000)):
+            time.sleep(0.1)
+            must("rmmod", "net_echo")
+    load()
+
+
 def unload():
     with traffic():
         time.sleep(0.2)
@@ -385,7 +396,8 @@ def main():
     tap.case("load", load)
     join()
     for case in (sizes, pages, headers, batches, lists, route_kept, neighbour, mtu, vlan, addresses_removed, down_and_up,
-                 device_removed, namespace_removed, many_namespaces, nonsense, unload):
+                 device_removed, namespace_removed, many_namespaces, nonsense,
+                 unload_amid_receiving, unload):
         tap.case(case.__name__, case)
     part()
     tap.end()

@@ -183,8 +183,8 @@ pub trait Receive: Send + Sync + 'static {
 
 /// A port of a namespace, by one version of IP, at all addresses.
 ///
-/// Dropping it frees the port and waits until nobody receives from it any more (for a grace period
-/// of RCU); process context. Packets that were sent may still be on their way: no code of ours is
+/// Dropping it waits until nobody receives from the port any more (for a grace period of RCU), and frees it;
+/// process context. Packets that were sent may still be on their way: no code of ours is
 /// reached from them. The namespace is not held, and its end waits for the socket: keep it in
 /// [`pernet`](crate::pernet) data.
 ///
@@ -328,12 +328,15 @@ impl<R: Receive> Deref for UdpSocket<R> {
 
 impl<R: Receive> Drop for UdpSocket<R> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants, the socket is ours. When the grace period is over, nobody
-        // is in `encap_rcv` who has seen the user data, and the reference that it stood for is ours
-        // again.
+        // SAFETY: By the type invariants, the socket is ours, and nobody else releases it.
+        //
+        // `udp_tunnel_sock_release` does not wait for receivers. One that still runs may send from the
+        // socket, whose last reference the release gives up: RCU keeps its memory, but a packet must not be
+        // charged to it any more. So receivers end first. Whoever had seen the user data is gone then, and
+        // the reference that it stood for is ours again.
         unsafe {
+            bindings::udp_sock_stop(self.sk.as_ptr());
             bindings::udp_tunnel_sock_release(self.sk.as_ptr());
-            bindings::synchronize_rcu();
             drop(<Arc<R> as ForeignOwnable>::from_foreign(
                 self.receiver.as_ptr(),
             ));
