@@ -11,6 +11,9 @@ use crate::sim::*;
 const QKEY: u32 = 0x1111_1111;
 const GRH: u32 = 40;
 
+/// The address of a group.
+const GROUP: [u8; 16] = [0xff; 16];
+
 fn vport(number: u8) -> Vport {
     Vport::from_number(number).unwrap()
 }
@@ -160,24 +163,42 @@ fn general_services_have_one_number_on_each_virtual_port() {
     assert_eq!(general(&mut w, 1).qp.id.number, numbers[1]);
 }
 
-#[test]
-fn groups_have_members_on_all_virtual_ports() {
+/// Two members of a group, on two virtual ports, each with so many receive requests; and memory.
+fn group(requests: u64) -> (World, [End; 2], TestMr) {
     let mut w = world(2);
-    let gid = [0xff; 16];
     let ends = [w.ud(&spec(0), QKEY), w.ud(&spec(1), QKEY)];
     let mr = w.mr(4096);
     for end in &ends {
         let number = end.qp.id.number;
         let attached = add(&mut w.engine, Group::new(), |engine, memory| {
-            engine.attach_mcast(number, &gid, memory)
+            engine.attach_mcast(number, &GROUP, memory)
         });
         attached.unwrap();
-        end.qp.post_recv(1, &[mr.sge(0, 200)]);
+        for id in 1..=requests {
+            end.qp.post_recv(id, &[mr.sge(0, 200)]);
+        }
     }
-    let ah = w.ah(1, Path { dgid: gid, ..to(0) });
-    let wr = Wr::datagram(2, &[mr.sge(0, 50)], (ah, 0xff_ffff), QKEY);
+    (w, ends, mr)
+}
+
+/// The first member sends a datagram to the group, by this path.
+fn send(w: &mut World, ends: &[End; 2], mr: &TestMr, path: Path) {
+    let ah = w.ah(
+        1,
+        Path {
+            dgid: GROUP,
+            ..path
+        },
+    );
+    let wr = Wr::datagram(3, &[mr.sge(0, 50)], (ah, 0xff_ffff), QKEY);
     ends[0].qp.post_send(&wr);
     w.run();
+}
+
+#[test]
+fn groups_have_members_on_all_virtual_ports() {
+    let (mut w, ends, mr) = group(1);
+    send(&mut w, &ends, &mr, to(0));
     for end in &ends {
         end.cq.expect(1, Status::Success);
     }
@@ -185,28 +206,8 @@ fn groups_have_members_on_all_virtual_ports() {
 
 #[test]
 fn a_packet_to_a_group_is_for_members_on_all_virtual_ports() {
-    let mut w = world(2);
-    let gid = [0xff; 16];
-    let ends = [w.ud(&spec(0), QKEY), w.ud(&spec(1), QKEY)];
-    let mr = w.mr(4096);
-    for end in &ends {
-        let number = end.qp.id.number;
-        let attached = add(&mut w.engine, Group::new(), |engine, memory| {
-            engine.attach_mcast(number, &gid, memory)
-        });
-        attached.unwrap();
-        for id in [1, 2] {
-            end.qp.post_recv(id, &[mr.sge(0, 200)]);
-        }
-    }
-    let remote = Path {
-        dgid: gid,
-        ..path(PathKind::Remote)
-    };
-    let ah = w.ah(1, remote);
-    let wr = Wr::datagram(3, &[mr.sge(0, 50)], (ah, 0xff_ffff), QKEY);
-    ends[0].qp.post_send(&wr);
-    w.run();
+    let (mut w, ends, mr) = group(2);
+    send(&mut w, &ends, &mr, path(PathKind::Remote));
     for end in &ends {
         end.cq.expect(1, Status::Success);
     }

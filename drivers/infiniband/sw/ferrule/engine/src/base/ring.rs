@@ -70,7 +70,7 @@ pub(crate) struct Consumer {
     broken: bool,
 }
 
-/// The producer index of a ring claims more requests than there are slots.
+/// The producer index of a ring claims, or once claimed, more requests than there are slots.
 pub(crate) struct Jump;
 
 impl Consumer {
@@ -93,48 +93,69 @@ impl Consumer {
         self.index == self.producer
     }
 
-    /// How many requests wait; `None` if the producer index makes no sense. `load` reads it.
+    /// How many requests wait, as far as is known; only where none does, `load` reads the producer index.
+    ///
+    /// # Errors
+    ///
+    /// [`Jump`]: the ring is broken from then on, and has no requests.
     #[inline(always)]
-    pub(crate) fn waiting(&mut self, ring: &RingLayout, load: impl FnOnce() -> u32) -> Option<u32> {
-        if self.broken || ring.depth == 0 {
-            return Some(0);
+    pub(crate) fn waiting(
+        &mut self,
+        ring: &RingLayout,
+        load: impl FnOnce() -> u32,
+    ) -> Result<u32, Jump> {
+        if !self.has_taken_all() {
+            return self.judge(ring);
         }
-        if self.has_taken_all() {
-            self.producer = load();
-        }
-        ring.waiting(self.index, self.producer)
+        self.available(ring, load)
     }
 
     /// How many requests wait at this moment, whatever was known before.
-    pub(crate) fn available(&mut self, ring: &RingLayout, load: impl FnOnce() -> u32) -> u32 {
-        if !self.broken {
-            self.producer = load();
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::waiting`].
+    #[inline(always)]
+    pub(crate) fn available(
+        &mut self,
+        ring: &RingLayout,
+        load: impl FnOnce() -> u32,
+    ) -> Result<u32, Jump> {
+        if ring.depth == 0 {
+            return Ok(0);
         }
-        ring.waiting(self.index, self.producer).unwrap_or(0)
+        self.producer = load();
+        self.judge(ring)
+    }
+
+    /// How many requests wait by the producer index as last read.
+    #[inline(always)]
+    fn judge(&mut self, ring: &RingLayout) -> Result<u32, Jump> {
+        match ring.waiting(self.index, self.producer) {
+            Some(waiting) if !self.broken => Ok(waiting),
+            _ => {
+                self.broken = true;
+                Err(Jump)
+            }
+        }
     }
 
     /// Takes the next request: answers the index of its slot, if there is one.
     ///
     /// # Errors
     ///
-    /// [`Jump`], once: the ring is broken, and has no requests from then on.
+    /// As [`Consumer::waiting`].
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
         ring: &RingLayout,
         load: impl FnOnce() -> u32,
     ) -> Result<Option<u32>, Jump> {
-        match self.waiting(ring, load) {
-            None => {
-                self.broken = true;
-                Err(Jump)
-            }
-            Some(0) => Ok(None),
-            Some(_) => {
-                let index = self.index;
-                self.index = index.wrapping_add(1);
-                Ok(Some(index))
-            }
+        if self.waiting(ring, load)? == 0 {
+            return Ok(None);
         }
+        let index = self.index;
+        self.index = index.wrapping_add(1);
+        Ok(Some(index))
     }
 }

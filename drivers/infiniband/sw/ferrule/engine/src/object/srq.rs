@@ -25,7 +25,11 @@ use crate::{
             Host,
             Queue, //
         },
-        ring::RingLayout,
+        ring::{
+            Consumer,
+            Jump,
+            RingLayout, //
+        },
         table::{
             tops,
             Table,
@@ -58,6 +62,14 @@ pub struct SrqInit<H: Host> {
     pub handle: H::SrqHandle,
 }
 
+impl<H: Host> SrqInit<H> {
+    /// The producer index, which the program stores.
+    fn load_producer(&self) -> u32 {
+        const OFFSET: u32 = offset_of!(abi::SrqCtrl, producer) as u32;
+        self.queue.load(self.ctrl.wrapping_add(OFFSET))
+    }
+}
+
 /// What [`Engine::query_srq`](crate::Engine::query_srq) answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInfo {
@@ -72,12 +84,9 @@ pub struct SrqInfo {
 /// A shared receive queue.
 pub struct Srq<H: Host> {
     init: SrqInit<H>,
-    /// The next slot to be taken.
-    consumer: u32,
-    /// The producer index as last read.
-    producer: u32,
-    /// The producer index made no sense: nothing in the ring can be believed.
-    broken: bool,
+    ring: Consumer,
+    /// The producer index made no sense, and the host has been told.
+    jump_reported: bool,
     /// With fewer requests than this, the event is raised, once.
     limit: u32,
     /// Queue pairs that take from here.
@@ -105,9 +114,8 @@ impl<H: Host> Srq<H> {
         }
         Ok(Self {
             init,
-            consumer: 0,
-            producer: 0,
-            broken: false,
+            ring: Consumer::NEW,
+            jump_reported: false,
             limit: 0,
             users: 0,
         })
@@ -118,26 +126,18 @@ impl<H: Host> Srq<H> {
         &self.init.handle
     }
 
-    fn load_producer(&mut self) {
-        const OFFSET: u32 = offset_of!(abi::SrqCtrl, producer) as u32;
-        self.producer = self.init.queue.load(self.init.ctrl.wrapping_add(OFFSET));
-    }
-
+    /// Tells the program which slots are free.
     fn store_consumer(&self) {
         const OFFSET: u32 = offset_of!(abi::SrqCtrl, consumer) as u32;
         let offset = self.init.ctrl.wrapping_add(OFFSET);
-        self.init.queue.store(offset, self.consumer);
-    }
-
-    /// How many requests wait, by the producer index as last read; `None` if it is a jump.
-    fn waiting(&self) -> Option<u32> {
-        self.init.ring.waiting(self.consumer, self.producer)
+        self.init.queue.store(offset, self.ring.index);
     }
 
     /// The producer index made no sense. Told once; who wants a request is refused from then on.
-    fn break_down(&mut self, host: &mut H, counters: &mut Counters) {
-        if !self.broken {
-            self.broken = true;
+    #[cold]
+    fn report_jump(&mut self, host: &mut H, counters: &mut Counters) {
+        if !self.jump_reported {
+            self.jump_reported = true;
             counters.producer_jumps.count(1);
             host.srq_event(&self.init.handle, SrqEvent::Error);
         }
@@ -150,22 +150,15 @@ impl<H: Host> Srq<H> {
         counters: &mut Counters,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
-        if self.consumer == self.producer {
-            self.load_producer();
-        }
-        match self.waiting() {
-            _ if self.broken => return Err(NoReceive::Jump),
-            None => {
-                self.break_down(host, counters);
+        let init = &self.init;
+        let index = match self.ring.take(&init.ring, || init.load_producer()) {
+            Ok(index) => index.ok_or(NoReceive::Empty)?,
+            Err(Jump) => {
+                self.report_jump(host, counters);
                 return Err(NoReceive::Jump);
             }
-            Some(0) => return Err(NoReceive::Empty),
-            Some(_) => (),
-        }
-        let index = self.consumer;
-        let init = &self.init;
+        };
         let judged = request.read(&init.queue, &init.ring, index, init.max_sge);
-        self.consumer = index.wrapping_add(1);
         self.store_consumer();
         self.check_limit(host, counters);
         judged.map(|()| self.init.pd).map_err(NoReceive::Malformed)
@@ -173,18 +166,23 @@ impl<H: Host> Srq<H> {
 
     /// Raises the event if there are fewer requests than the limit, which ends with that.
     fn check_limit(&mut self, host: &mut H, counters: &mut Counters) {
-        if self.limit == 0 || self.waiting().is_none_or(|waiting| waiting >= self.limit) {
+        let (init, limit) = (&self.init, self.limit);
+        if limit == 0 {
             return;
         }
-        // The index was read some time ago: there may be more by now.
-        self.load_producer();
-        match self.waiting() {
-            None => self.break_down(host, counters),
-            Some(waiting) if waiting < self.limit => {
+        let load = || init.load_producer();
+        // Fewer than the limit may be known to wait, and more may have been posted since.
+        let waiting = match self.ring.waiting(&init.ring, load) {
+            Ok(waiting) if waiting < limit => self.ring.available(&init.ring, load),
+            known => known,
+        };
+        match waiting {
+            Err(Jump) => self.report_jump(host, counters),
+            Ok(waiting) if waiting < limit => {
                 self.limit = 0;
                 host.srq_event(&self.init.handle, SrqEvent::LimitReached);
             }
-            Some(_) => (),
+            Ok(_) => (),
         }
     }
 }
@@ -287,7 +285,7 @@ impl<H: Host> Srqs<H> {
     #[cfg(test)]
     pub(crate) fn set_indices(&mut self, number: u32, index: u32) {
         let srq = self.table.get_mut(number).unwrap();
-        (srq.consumer, srq.producer) = (index, index);
+        srq.ring.set_indices(index);
         srq.store_consumer();
     }
 }

@@ -118,7 +118,7 @@ impl ReceiveQueue {
     /// How many receive requests the peer may count on.
     pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
         let load = || core.load(PRODUCER);
-        self.ring.available(&core.init.rq, load)
+        self.ring.available(&core.init.rq, load).unwrap_or(0)
     }
 
     /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
