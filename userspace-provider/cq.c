@@ -135,22 +135,35 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 {
 	struct ibv_create_cq_ex cmd = {};
 	struct create_cq_resp resp = {};
+	struct ibv_pd *parent = NULL;
+	struct ferrule_origin origin;
 	uint32_t flags = 0;
 	struct ferrule_cq *cq;
 	int err;
 
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS)
 		flags = attr->flags;
-	if (!check_comp_mask(attr->comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+		parent = attr->parent_domain;
+	if (!check_comp_mask(attr->comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS |
+						      IBV_CQ_INIT_ATTR_MASK_PD) ||
 	    !check_comp_mask(attr->wc_flags, SUPPORTED_WC_FLAGS) ||
 	    !check_comp_mask(flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
 
-	cq = calloc(1, sizeof(*cq));
+	/* A plain protection domain has nothing to say of a completion queue. */
+	if (parent && !ferrule_is_parent_domain(parent)) {
+		errno = EINVAL;
+		return NULL;
+	}
+
+	cq = ferrule_alloc_object(parent, sizeof(*cq), FERRULE_RESOURCE_CQ,
+				  &origin);
 	if (!cq)
 		return NULL;
+	cq->origin = origin;
 
 	err = ibv_cmd_create_cq_ex(context, attr, &cq->verbs, &cmd, sizeof(cmd),
 				   &resp.core, sizeof(resp), 0);
@@ -162,7 +175,8 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 		goto err_destroy;
 
 	ferrule_lock_init(&cq->lock,
-			  flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+			  (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) ||
+				  ferrule_single_threaded(parent));
 	pthread_mutex_init(&cq->resizing, NULL);
 	/* 0 would be the number of an event that has been raised already. */
 	atomic_init(&cq->arm_sn, 1);
@@ -173,7 +187,7 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 err_destroy:
 	ibv_cmd_destroy_cq(&cq->verbs.cq);
 err_free:
-	free(cq);
+	ferrule_free_object(cq, FERRULE_RESOURCE_CQ, origin);
 	errno = err;
 	return NULL;
 }
@@ -257,7 +271,7 @@ int ferrule_destroy_cq(struct ibv_cq *ibcq)
 	munmap(cq->ctrl, cq->ctrl_size);
 	pthread_mutex_destroy(&cq->resizing);
 	ferrule_lock_destroy(&cq->lock);
-	free(cq);
+	ferrule_free_object(cq, FERRULE_RESOURCE_CQ, cq->origin);
 
 	return 0;
 }

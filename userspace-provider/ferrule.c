@@ -26,7 +26,9 @@ static void ferrule_free_context(struct ibv_context *ibctx);
 
 static const struct verbs_context_ops context_ops = {
 	.alloc_mw = ferrule_alloc_mw,
+	.alloc_parent_domain = ferrule_alloc_parent_domain,
 	.alloc_pd = ferrule_alloc_pd,
+	.alloc_td = ferrule_alloc_td,
 	.attach_mcast = ibv_cmd_attach_mcast,
 	.bind_mw = ferrule_bind_mw,
 	.cq_event = ferrule_cq_event,
@@ -38,6 +40,7 @@ static const struct verbs_context_ops context_ops = {
 	.create_srq = ferrule_create_srq,
 	.dealloc_mw = ferrule_dealloc_mw,
 	.dealloc_pd = ferrule_dealloc_pd,
+	.dealloc_td = ferrule_dealloc_td,
 	.dereg_mr = ferrule_dereg_mr,
 	.destroy_ah = ferrule_destroy_ah,
 	.destroy_cq = ferrule_destroy_cq,

@@ -22,6 +22,19 @@ struct ferrule_context {
 	struct ferrule_qp_table qps;
 };
 
+/* What a program's allocator is asked for, in the lower half of its type. */
+enum ferrule_resource {
+	FERRULE_RESOURCE_CQ = 1,
+	FERRULE_RESOURCE_QP,
+	FERRULE_RESOURCE_SRQ,
+};
+
+/* The parent domain that an object was made with, if it was. */
+struct ferrule_origin {
+	struct ferrule_pd *parent;
+	bool theirs;	/* the object lies in memory of the program's allocator */
+};
+
 /* A completion queue has one, and after resizing more until those are empty. */
 struct ferrule_cq_ring {
 	const struct ferrule_cqe *slots;
@@ -33,6 +46,7 @@ struct ferrule_cq_ring {
 
 struct ferrule_cq {
 	struct verbs_cq verbs;
+	struct ferrule_origin origin;
 	struct ferrule_lock lock;
 	/* Where completions are taken, up to those of ring.next. */
 	struct ferrule_cq_ring ring;
@@ -77,6 +91,7 @@ struct ferrule_queue {
 
 struct ferrule_qp {
 	struct verbs_qp verbs;
+	struct ferrule_origin origin;
 	struct ferrule_queue sq;
 	struct ferrule_queue rq;
 	uint32_t gen;
@@ -96,6 +111,7 @@ struct ferrule_qp {
 
 struct ferrule_srq {
 	struct verbs_srq verbs;
+	struct ferrule_origin origin;
 	struct ferrule_queue rq;
 	const struct ferrule_srq_ctrl *ctrl;
 	void *buf;
@@ -160,7 +176,7 @@ static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
 	       queue->max_wr;
 }
 
-/* Device and port, protection domains, memory regions and windows, clock: verbs.c */
+/* Device and port, memory regions and windows, clock: verbs.c */
 int ferrule_query_device(struct ibv_context *context,
 			 const struct ibv_query_device_ex_input *input,
 			 struct ibv_device_attr_ex *attr, size_t attr_size);
@@ -168,8 +184,6 @@ int ferrule_query_port(struct ibv_context *context, uint8_t port,
 		       struct ibv_port_attr *attr);
 int ferrule_query_rt_values(struct ibv_context *context,
 			    struct ibv_values_ex *values);
-struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);
-int ferrule_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			      uint64_t hca_va, int access);
 int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
@@ -177,6 +191,25 @@ int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
 int ferrule_dereg_mr(struct verbs_mr *mr);
 struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int ferrule_dealloc_mw(struct ibv_mw *mw);
+
+/* Domains, and the memory of objects: pd.c */
+struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);
+int ferrule_dealloc_pd(struct ibv_pd *pd);
+struct ibv_td *ferrule_alloc_td(struct ibv_context *context,
+				struct ibv_td_init_attr *attr);
+int ferrule_dealloc_td(struct ibv_td *td);
+struct ibv_pd *
+ferrule_alloc_parent_domain(struct ibv_context *context,
+			    struct ibv_parent_domain_init_attr *attr);
+bool ferrule_is_parent_domain(struct ibv_pd *pd);
+/* Says whether objects of the domain are used from one thread; of none, no. */
+bool ferrule_single_threaded(struct ibv_pd *pd);
+/* Zeroed memory for an object of a domain, or of none; NULL with errno. */
+void *ferrule_alloc_object(struct ibv_pd *pd, size_t size,
+			   enum ferrule_resource resource,
+			   struct ferrule_origin *origin);
+void ferrule_free_object(void *object, enum ferrule_resource resource,
+			 struct ferrule_origin origin);
 
 /* Address handles: ah.c */
 struct ibv_ah *ferrule_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
@@ -208,9 +241,10 @@ int ferrule_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int ferrule_destroy_srq(struct ibv_srq *srq);
 
 /* Queue pairs: qp.c */
-void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
-			uint32_t depth, uint32_t stride, __le32 *producer_word,
-			uint32_t max_wr, uint32_t max_sge);
+void ferrule_queue_init(struct ferrule_queue *queue, bool single_threaded,
+			void *slots, uint32_t depth, uint32_t stride,
+			__le32 *producer_word, uint32_t max_wr,
+			uint32_t max_sge);
 struct ibv_qp *ferrule_create_qp(struct ibv_pd *pd,
 				 struct ibv_qp_init_attr *attr);
 struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The spin lock of a queue, which does nothing for a queue that its owner has
- * promised to use from one thread.
+ * promised to use from one thread: by a flag, or by a thread domain.
  *
  * Order of the locks, outermost first:
  *

@@ -67,11 +67,12 @@ static void allow_resizing(struct ferrule_qp *qp)
 		pthread_mutex_unlock(&second->resizing);
 }
 
-void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
-			uint32_t depth, uint32_t stride, __le32 *producer_word,
-			uint32_t max_wr, uint32_t max_sge)
+void ferrule_queue_init(struct ferrule_queue *queue, bool single_threaded,
+			void *slots, uint32_t depth, uint32_t stride,
+			__le32 *producer_word, uint32_t max_wr,
+			uint32_t max_sge)
 {
-	ferrule_lock_init(&queue->lock, false);
+	ferrule_lock_init(&queue->lock, single_threaded);
 	atomic_init(&queue->consumer, 0);
 	queue->slots = slots;
 	queue->mask = depth - 1;
@@ -85,10 +86,17 @@ void ferrule_queue_init(struct ferrule_queue *queue, void *slots,
 	queue->max_sge = max_sge;
 }
 
+static struct ibv_pd *domain(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
+}
+
 static int map_qp(struct ferrule_qp *qp, int cmd_fd,
 		  const struct ferrule_create_qp_resp *resp,
-		  const struct ibv_qp_cap *cap)
+		  const struct ibv_qp_init_attr_ex *attr)
 {
+	bool single_threaded = ferrule_single_threaded(domain(attr));
+	const struct ibv_qp_cap *cap = &attr->cap;
 	struct ferrule_qp_ctrl *ctrl;
 	void *buf;
 
@@ -101,11 +109,11 @@ static int map_qp(struct ferrule_qp *qp, int cmd_fd,
 	qp->buf_size = resp->buf_size;
 	ctrl = buf + resp->ctrl_offset;
 	qp->ctrl = ctrl;
-	ferrule_queue_init(&qp->sq, buf + resp->sq_offset, resp->sq_depth,
-			   resp->sq_stride, &ctrl->sq_producer,
+	ferrule_queue_init(&qp->sq, single_threaded, buf + resp->sq_offset,
+			   resp->sq_depth, resp->sq_stride, &ctrl->sq_producer,
 			   cap->max_send_wr, cap->max_send_sge);
-	ferrule_queue_init(&qp->rq, buf + resp->rq_offset, resp->rq_depth,
-			   resp->rq_stride, &ctrl->rq_producer,
+	ferrule_queue_init(&qp->rq, single_threaded, buf + resp->rq_offset,
+			   resp->rq_depth, resp->rq_stride, &ctrl->rq_producer,
 			   cap->max_recv_wr, cap->max_recv_sge);
 
 	return 0;
@@ -128,6 +136,7 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 	struct ferrule_context *ctx = to_fctx(context);
 	struct ibv_create_qp_ex cmd = {};
 	struct create_qp_resp resp = {};
+	struct ferrule_origin origin;
 	struct ferrule_qp *qp;
 	int err;
 
@@ -138,9 +147,11 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 		return NULL;
 	}
 
-	qp = calloc(1, sizeof(*qp));
+	qp = ferrule_alloc_object(domain(attr), sizeof(*qp),
+				  FERRULE_RESOURCE_QP, &origin);
 	if (!qp)
 		return NULL;
+	qp->origin = origin;
 
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		err = ferrule_set_send_ops(qp, attr->qp_type,
@@ -154,7 +165,7 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 	if (err)
 		goto err_free;
 
-	err = map_qp(qp, context->cmd_fd, &resp.drv, &attr->cap);
+	err = map_qp(qp, context->cmd_fd, &resp.drv, attr);
 	if (err)
 		goto err_destroy;
 
@@ -176,7 +187,7 @@ err_unmap:
 err_destroy:
 	ibv_cmd_destroy_qp(&qp->verbs.qp);
 err_free:
-	free(qp);
+	ferrule_free_object(qp, FERRULE_RESOURCE_QP, origin);
 	errno = err;
 	return NULL;
 }
@@ -282,7 +293,7 @@ int ferrule_destroy_qp(struct ibv_qp *ibqp)
 	unlock_cqs(qp);
 
 	unmap_qp(qp);
-	free(qp);
+	ferrule_free_object(qp, FERRULE_RESOURCE_QP, qp->origin);
 
 	return 0;
 }

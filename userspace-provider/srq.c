@@ -12,7 +12,7 @@
 
 static int map_srq(struct ferrule_srq *srq, int cmd_fd,
 		   const struct ferrule_create_srq_resp *resp,
-		   const struct ibv_srq_attr *attr)
+		   const struct ibv_srq_attr *attr, bool single_threaded)
 {
 	struct ferrule_srq_ctrl *ctrl;
 	void *buf;
@@ -26,9 +26,9 @@ static int map_srq(struct ferrule_srq *srq, int cmd_fd,
 	srq->buf_size = resp->buf_size;
 	ctrl = buf + resp->ctrl_offset;
 	srq->ctrl = ctrl;
-	ferrule_queue_init(&srq->rq, buf + resp->ring_offset, resp->depth,
-			   resp->stride, &ctrl->producer, attr->max_wr,
-			   attr->max_sge);
+	ferrule_queue_init(&srq->rq, single_threaded, buf + resp->ring_offset,
+			   resp->depth, resp->stride, &ctrl->producer,
+			   attr->max_wr, attr->max_sge);
 
 	return 0;
 }
@@ -38,19 +38,23 @@ struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 {
 	struct create_srq_resp resp = {};
 	struct ibv_create_srq cmd = {};
+	struct ferrule_origin origin;
 	struct ferrule_srq *srq;
 	int err;
 
-	srq = calloc(1, sizeof(*srq));
+	srq = ferrule_alloc_object(pd, sizeof(*srq), FERRULE_RESOURCE_SRQ,
+				   &origin);
 	if (!srq)
 		return NULL;
+	srq->origin = origin;
 
 	err = ibv_cmd_create_srq(pd, &srq->verbs.srq, attr, &cmd, sizeof(cmd),
 				 &resp.core, sizeof(resp));
 	if (err)
 		goto err_free;
 
-	err = map_srq(srq, pd->context->cmd_fd, &resp.drv, &attr->attr);
+	err = map_srq(srq, pd->context->cmd_fd, &resp.drv, &attr->attr,
+		      ferrule_single_threaded(pd));
 	if (err)
 		goto err_destroy;
 
@@ -59,7 +63,7 @@ struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 err_destroy:
 	ibv_cmd_destroy_srq(&srq->verbs.srq);
 err_free:
-	free(srq);
+	ferrule_free_object(srq, FERRULE_RESOURCE_SRQ, origin);
 	errno = err;
 	return NULL;
 }
@@ -90,7 +94,7 @@ int ferrule_destroy_srq(struct ibv_srq *ibsrq)
 
 	ferrule_lock_destroy(&srq->rq.lock);
 	munmap(srq->buf, srq->buf_size);
-	free(srq);
+	ferrule_free_object(srq, FERRULE_RESOURCE_SRQ, srq->origin);
 
 	return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Verbs that are the kernel's work alone: device and port, protection domains,
- * memory regions and windows; and the clock.
+ * Verbs that are the kernel's work alone: device and port, memory regions and
+ * windows; and the clock.
  */
 
 #include <config.h>
@@ -65,37 +65,6 @@ int ferrule_query_rt_values(struct ibv_context *context,
 			now.tv_sec * 1000000000LL + now.tv_nsec;
 	}
 
-	return 0;
-}
-
-struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context)
-{
-	struct ib_uverbs_alloc_pd_resp resp;
-	struct ibv_alloc_pd cmd = {};
-	struct ibv_pd *pd;
-
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-
-	if (ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp,
-			     sizeof(resp))) {
-		free(pd);
-		return NULL;
-	}
-
-	return pd;
-}
-
-int ferrule_dealloc_pd(struct ibv_pd *pd)
-{
-	int ret;
-
-	ret = ibv_cmd_dealloc_pd(pd);
-	if (ret)
-		return ret;
-
-	free(pd);
 	return 0;
 }
 

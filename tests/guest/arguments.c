@@ -27,6 +27,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case *const tables[] = {
 		device_cases,
+		domain_cases,
 		object_cases,
 		request_cases,
 		command_cases,

@@ -11,6 +11,7 @@ crashes or hangs, it is known where.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.environ.get("RDMA_CORE_TESTS", "/usr/lib/rdma-core-tests")
+HUGE_PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 
 def run_module(device, module, pipe):
@@ -177,6 +179,20 @@ def watch_module(tap, skips, device, module, seconds):
             tap.tell(False, name)
 
 
+@contextlib.contextmanager
+def huge_pages(count):
+    """Has so many pages of 2 MiB reserved, as tests want that use them."""
+    with open(HUGE_PAGES) as file:
+        before = file.read()
+    with open(HUGE_PAGES, "w") as file:
+        file.write(str(count))
+    try:
+        yield
+    finally:
+        with open(HUGE_PAGES, "w") as file:
+            file.write(before)
+
+
 def main():
     if len(sys.argv) == 5 and sys.argv[1] == "--in":
         run_module(sys.argv[3], sys.argv[4], int(sys.argv[2]))
@@ -192,8 +208,10 @@ def main():
     slow = int(os.environ.get("TEST_SLOW", "1"))
     skips = read_skips(options.skips, options.modules)
     tap = Tap()
-    for module in options.modules:
-        watch_module(tap, skips, options.device, module, options.seconds * slow)
+    # One for each of two ends, and as many to spare.
+    with huge_pages(4):
+        for module in options.modules:
+            watch_module(tap, skips, options.device, module, options.seconds * slow)
     print(f"1..{tap.count}")
     return 1 if tap.failed else 0
 

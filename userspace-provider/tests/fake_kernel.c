@@ -215,6 +215,21 @@ int ibv_cmd_get_context(struct verbs_context *context,
 	return 0;
 }
 
+int ibv_cmd_alloc_pd(struct ibv_context *context, struct ibv_pd *pd,
+		     struct ibv_alloc_pd *cmd, size_t cmd_size,
+		     struct ib_uverbs_alloc_pd_resp *resp, size_t resp_size)
+{
+	pd->context = context;
+	pd->handle = ++fake.num_pds;
+
+	return 0;
+}
+
+int ibv_cmd_dealloc_pd(struct ibv_pd *pd)
+{
+	return 0;
+}
+
 int ibv_cmd_create_cq_ex(struct ibv_context *context,
 			 const struct ibv_cq_init_attr_ex *attr,
 			 struct verbs_cq *cq, struct ibv_create_cq_ex *cmd,
@@ -427,10 +442,6 @@ NOT_CALLED(ibv_cmd_query_device_any, struct ibv_context *context,
 NOT_CALLED(ibv_cmd_query_port, struct ibv_context *context, uint8_t port_num,
 	   struct ibv_port_attr *port_attr, struct ibv_query_port *cmd,
 	   size_t cmd_size)
-NOT_CALLED(ibv_cmd_alloc_pd, struct ibv_context *context, struct ibv_pd *pd,
-	   struct ibv_alloc_pd *cmd, size_t cmd_size,
-	   struct ib_uverbs_alloc_pd_resp *resp, size_t resp_size)
-NOT_CALLED(ibv_cmd_dealloc_pd, struct ibv_pd *pd)
 NOT_CALLED(ibv_cmd_reg_mr, struct ibv_pd *pd, void *addr, size_t length,
 	   uint64_t hca_va, int access, struct verbs_mr *vmr,
 	   struct ibv_reg_mr *cmd, size_t cmd_size,

@@ -70,6 +70,7 @@ struct fake_kernel {
 	struct fake_cq cqs[FAKE_MAX_CQ];
 	struct fake_qp qps[FAKE_MAX_QP];
 	struct fake_srq srqs[FAKE_MAX_SRQ];
+	unsigned int num_pds;
 	unsigned int num_cqs;
 	unsigned int num_qps;
 	unsigned int num_srqs;

@@ -13,17 +13,24 @@ static inline struct ibv_cq *new_cq(int cqe)
 	return cq;
 }
 
+static inline struct ibv_pd *new_pd(void)
+{
+	struct ibv_pd *pd = fake.ops->alloc_pd(fake.context);
+
+	CHECK(pd);
+	return pd;
+}
+
 static inline struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq,
 				    uint32_t depth)
 {
-	struct ibv_pd pd = { .context = fake.context };
 	struct ibv_qp_init_attr attr = {
 		.send_cq = cq,
 		.recv_cq = cq,
 		.cap = { .max_send_wr = depth, .max_recv_wr = depth },
 		.qp_type = type,
 	};
-	struct ibv_qp *qp = fake.ops->create_qp(&pd, &attr);
+	struct ibv_qp *qp = fake.ops->create_qp(new_pd(), &attr);
 
 	CHECK(qp);
 	CHECK(attr.cap.max_inline_data == 64);
@@ -70,6 +77,11 @@ void test_stale(void);
 void test_poll_ex(void);
 void test_arm(void);
 void test_lost_event(void);
+
+/* pd_test.c */
+void test_domains(void);
+void test_allocators(void);
+void test_thread_domain(void);
 
 /* stress_test.c */
 void test_stress_worker(void);

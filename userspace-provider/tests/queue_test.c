@@ -65,9 +65,8 @@ static int post_srq(struct ibv_srq *srq, struct ibv_recv_wr *wr)
 void test_srq(void)
 {
 	struct ibv_sge sges[4] = { { .addr = 1, .length = 2, .lkey = 3 } };
-	struct ibv_pd pd = { .context = fake.context };
 	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 3 } };
-	struct ibv_srq *srq = fake.ops->create_srq(&pd, &attr);
+	struct ibv_srq *srq = fake.ops->create_srq(new_pd(), &attr);
 	struct ibv_recv_wr wr = { .wr_id = 7, .sg_list = sges, .num_sge = 1 };
 	struct ferrule_recv_wqe *wqe;
 	struct fake_srq *fsrq;

@@ -214,7 +214,6 @@ void test_send_errors(void)
 
 void test_wr_api(void)
 {
-	struct ibv_pd pd = { .context = fake.context };
 	struct ibv_cq *cq = new_cq(8);
 	struct ibv_qp_init_attr_ex attr = {
 		.send_cq = cq,
@@ -223,7 +222,7 @@ void test_wr_api(void)
 		.qp_type = IBV_QPT_UD,
 		.comp_mask = IBV_QP_INIT_ATTR_PD |
 			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.pd = &pd,
+		.pd = new_pd(),
 		.send_ops_flags = IBV_QP_EX_WITH_SEND |
 				  IBV_QP_EX_WITH_RDMA_WRITE,
 	};
@@ -301,7 +300,7 @@ void test_wr_api(void)
 	CHECK(le32toh(fqp->ctrl->sq_producer) == 3);
 
 	/* Datagrams name an address handle. */
-	ah = fake.ops->create_ah(&pd, &ah_attr);
+	ah = fake.ops->create_ah(attr.pd, &ah_attr);
 	CHECK(ah);
 	attr.qp_type = IBV_QPT_UD;
 	attr.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;

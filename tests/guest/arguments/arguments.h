@@ -10,6 +10,7 @@ struct ibv_qp_init_attr small_qp(struct ibv_cq *cq);
 
 /* Each table is that of a file; the last case has no name. */
 extern const struct test_case device_cases[];
+extern const struct test_case domain_cases[];
 extern const struct test_case object_cases[];
 extern const struct test_case request_cases[];
 extern const struct test_case command_cases[];
