@@ -107,7 +107,10 @@ impl Neighbour {
         let (from, to) = (turn % 5000, 100_000 + turn % 7000);
         p.area.write(from, &bytes);
         b.receive(turn, to, MESSAGE, p.key);
-        guest.send(a, &Wqe::new(turn, wr_opcode::SEND).local(from, MESSAGE, p.key));
+        guest.send(
+            a,
+            &Wqe::new(turn, wr_opcode::SEND).local(from, MESSAGE, p.key),
+        );
         p.cq.all(2);
         assert!(p.area.read(to, bytes.len()) == bytes, "SEND, turn {turn}");
         let write = Wqe::new(turn, wr_opcode::RDMA_WRITE).local(to, MESSAGE, p.key);
@@ -191,7 +194,9 @@ impl<'a> Hostile<'a> {
         match self.random.below(4) {
             0 => self.random.of(&own),
             1 => self.random.of(&[context, cq, key, qps[0], qps[1]]),
-            2 => self.random.of(&[0, 1, 2, 16, 4095, 4096, 1 << 16, 1 << 31, NONE - 1, NONE]),
+            2 => self
+                .random
+                .of(&[0, 1, 2, 16, 4095, 4096, 1 << 16, 1 << 31, NONE - 1, NONE]),
             _ => self.random.word() as u32,
         }
     }
@@ -285,7 +290,9 @@ impl<'a> Hostile<'a> {
             self.operands()
         } else {
             let words = self.random.of(&[0, 1, 2, 4, 8, 12, 30, 40]);
-            let operands = (0..words).flat_map(|_| self.number().to_le_bytes()).collect();
+            let operands = (0..words)
+                .flat_map(|_| self.number().to_le_bytes())
+                .collect();
             (self.random.below(40) as u16, operands)
         };
         // A word or two that are others.
@@ -352,7 +359,9 @@ impl<'a> Hostile<'a> {
             }
             1 => {
                 let address = self.address().to_le_bytes();
-                let at = self.random.of(&[register::CHECK_ADDRESS, register::COMMAND_ADDRESS]);
+                let at = self
+                    .random
+                    .of(&[register::CHECK_ADDRESS, register::COMMAND_ADDRESS]);
                 let _ = self.guest.client.write(0, at as u64, &address);
                 self.guest.write(register::CHECK, 1);
                 self.guest.write(register::COMMAND, self.random.below(3));
