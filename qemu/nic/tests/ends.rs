@@ -18,7 +18,7 @@ use crate::driver::queues::*;
 use crate::driver::*;
 
 /// Posts so much that it takes a while.
-fn flood(guest: &mut Guest, p: &Program, a: &mut Qp) {
+pub fn flood(guest: &mut Guest, p: &Program, a: &mut Qp) {
     for number in 0..DEPTH {
         let length = 256 << 10;
         let write = Wqe::new(number.into(), wr_opcode::RDMA_WRITE).local(0, length, p.key);
@@ -35,7 +35,7 @@ fn contents(bytes: &Mapping) -> Vec<u8> {
 }
 
 /// Nobody writes to the memory any more.
-fn is_still(bytes: &Mapping) {
+pub fn is_still(bytes: &Mapping) {
     let before = contents(bytes);
     std::thread::sleep(Duration::from_millis(30));
     assert!(contents(bytes) == before);

@@ -15,6 +15,7 @@ mod events;
 mod fuzz;
 mod good;
 mod hostile;
+mod hostile_driver;
 mod objects;
 mod random;
 mod refused;

@@ -28,7 +28,8 @@ const VERSION: u16 = 1;
 /// `refused` is why the function executes nothing at present.
 pub(crate) fn execute(guest: &mut Guest, address: u64, tag: u32, refused: Option<Errno>) -> bool {
     const SIZE: u64 = COMMAND_AREA_SIZE as u64;
-    if address % SIZE != 0 {
+    // A function that was reset has none: a driver that does not know of the reset must not find its memory written.
+    if address == 0 || address % SIZE != 0 {
         return false;
     }
     let Ok(area) = guest.memory.pin(address, SIZE, Access::Write) else {

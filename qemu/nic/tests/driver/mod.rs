@@ -4,7 +4,7 @@
 
 pub mod queues;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ pub struct Memory {
     pub bytes: Arc<Mapping>,
     pub file: OwnedFd,
     next: Cell<u64>,
+    /// Where pages of canaries are in the file.
+    canaries: RefCell<Vec<u64>>,
 }
 
 /// Pages of a guest's memory, one after the other, with a page of canaries before and behind each piece.
@@ -72,6 +74,7 @@ impl Memory {
             bytes: Arc::new(bytes),
             file,
             next: Cell::new(0),
+            canaries: RefCell::default(),
         }
     }
 
@@ -81,6 +84,7 @@ impl Memory {
             bytes: Arc::clone(&other.bytes),
             file: other.file.try_clone().unwrap(),
             next: Cell::new(8 * PAGE),
+            canaries: RefCell::default(),
         }
     }
 
@@ -94,17 +98,22 @@ impl Memory {
         (number / 8 * 4 + number % 4) * PAGE + if number % 8 < 4 { 0 } else { half }
     }
 
+    fn canary(&self) {
+        let page = self.page();
+        assert!(self.bytes.write(page, &[CANARY; PAGE as usize]));
+        self.canaries.borrow_mut().push(page);
+    }
+
     /// So many bytes, in whole pages of zeroes.
     pub fn alloc(&self, length: u64) -> Area {
-        let canary = [CANARY; PAGE as usize];
-        assert!(self.bytes.write(self.page(), &canary));
+        self.canary();
         let zeroed = |page| {
             assert!(self.bytes.write(page, &[0; PAGE as usize]));
             page
         };
         let pages = (0..length.div_ceil(PAGE)).map(|_| zeroed(self.page()));
         let pages = pages.collect();
-        assert!(self.bytes.write(self.page(), &canary));
+        self.canary();
         let bytes = Arc::clone(&self.bytes);
         Area { bytes, pages }
     }
@@ -141,25 +150,15 @@ impl Memory {
         }
     }
 
-    /// The pages of canaries that are not as they were.
-    pub fn damage(&self, areas: &[&Area]) -> usize {
-        let used: std::collections::HashSet<u64> = areas
-            .iter()
-            .flat_map(|area| area.pages.iter().copied())
-            .collect();
-        let read = |at: u64| {
+    /// How many pages of canaries are not as they were.
+    pub fn damage(&self) -> usize {
+        let is_whole = |at: &&u64| {
             let mut page = [0; PAGE as usize];
-            assert!(self.bytes.read(at, &mut page));
-            page
+            assert!(self.bytes.read(**at, &mut page));
+            page == [CANARY; PAGE as usize]
         };
-        let neighbours = used
-            .iter()
-            .flat_map(|at| [at.wrapping_sub(PAGE), at + PAGE]);
-        neighbours
-            .filter(|at| *at < MEMORY && !used.contains(at))
-            .map(read)
-            .filter(|page| page[0] == CANARY && page.iter().any(|byte| *byte != CANARY))
-            .count()
+        let canaries = self.canaries.borrow();
+        canaries.len() - canaries.iter().filter(is_whole).count()
     }
 }
 
