@@ -18,4 +18,5 @@ mod hostile;
 mod objects;
 mod random;
 mod refused;
+mod seeing;
 mod wire;

@@ -12,8 +12,8 @@ use crate::{
     base::{
         abi,
         counters::{
-            Count,
-            Counters, //
+            Cells,
+            Count, //
         },
         error::{
             Error,
@@ -135,7 +135,7 @@ impl<H: Host> Srq<H> {
     }
 
     /// The producer index made no sense. Told once; who wants a request is refused from then on.
-    fn break_down(&mut self, host: &mut H, counters: &mut Counters) {
+    fn break_down(&mut self, host: &mut H, counters: &Cells) {
         if !self.broken {
             self.broken = true;
             counters.producer_jumps.count(1);
@@ -147,7 +147,7 @@ impl<H: Host> Srq<H> {
     fn take(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
         if self.consumer == self.producer {
@@ -172,7 +172,7 @@ impl<H: Host> Srq<H> {
     }
 
     /// Raises the event if there are fewer requests than the limit, which ends with that.
-    fn check_limit(&mut self, host: &mut H, counters: &mut Counters) {
+    fn check_limit(&mut self, host: &mut H, counters: &Cells) {
         if self.limit == 0 || self.waiting().is_none_or(|waiting| waiting >= self.limit) {
             return;
         }
@@ -246,7 +246,7 @@ impl<H: Host> Srqs<H> {
     pub(crate) fn set_limit(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         number: u32,
         limit: u32,
     ) -> Result<(), Error> {
@@ -273,7 +273,7 @@ impl<H: Host> Srqs<H> {
     pub(crate) fn take(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         number: u32,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
