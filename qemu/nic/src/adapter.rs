@@ -120,7 +120,17 @@ impl Adapter {
         let raised = self.signal.take();
         (0..u32::BITS)
             .filter(|vector| raised & 1u32.wrapping_shl(*vector) != 0)
-            .for_each(|vector| self.vectors.raise(vector));
+            .for_each(|vector| self.raise_one(vector));
+    }
+
+    fn raise_one(&self, vector: u32) {
+        self.guest.statistics.interrupts.add(1);
+        self.vectors.raise(vector);
+    }
+
+    fn count_memory(&self) {
+        let (_, bytes) = self.guest.memory.count();
+        self.guest.statistics.memory.set(bytes);
     }
 
     /// Takes a range of guest memory.
@@ -136,6 +146,7 @@ impl Adapter {
         writable: bool,
     ) -> Result<(), Errno> {
         let done = self.guest.memory.map(range, file, offset, writable);
+        self.count_memory();
         done.map_err(|refused| {
             let Range { address, size } = range;
             self.warn(&format!(
@@ -153,6 +164,7 @@ impl Adapter {
     pub fn unmap(&mut self, range: Range) -> Result<(), Errno> {
         let Guest { device, memory, .. } = &self.guest;
         let done = device.command(|_, _| memory.unmap(range));
+        self.count_memory();
         done.map_err(|_| Errno::NOENT)
     }
 
@@ -160,6 +172,7 @@ impl Adapter {
     pub fn unmap_all(&mut self) {
         let Guest { device, memory, .. } = &self.guest;
         device.command(|_, _| memory.clear());
+        self.count_memory();
     }
 
     /// Flags and size of a region. One that is not there has no bytes.
@@ -225,6 +238,7 @@ impl Adapter {
         let region = within(index, offset, into.len())?;
         let done = match region {
             Region::Registers => {
+                self.guest.statistics.accesses.add(1);
                 self.registers.read(offset, into);
                 true
             }
@@ -244,14 +258,17 @@ impl Adapter {
     /// Not all of them are in a region.
     pub fn write(&mut self, index: u32, offset: u64, from: &[u8]) -> Result<(), Errno> {
         let region = within(index, offset, from.len())?;
+        let is_register = region == Region::Registers;
+        self.guest.statistics.accesses.add(is_register.into());
         match region {
             Region::Registers => match self.registers.write(offset, from) {
                 Action::None => (),
                 Action::Reset => self.reset_device(),
                 Action::Check { address, nonce } => self.check(address, nonce),
-                Action::Raise(vector) => self.vectors.raise(vector),
+                Action::Raise(vector) => self.raise_one(vector),
                 Action::Command { address, tag } => self.command(address, tag),
                 Action::Kick(context) => {
+                    self.guest.statistics.kicks.add(1);
                     if self.config.bus_master() {
                         self.guest.kick(context);
                     }
@@ -324,8 +341,14 @@ impl Adapter {
         self.guest.reset();
     }
 
+    /// A client is there.
+    pub fn connect(&mut self) {
+        self.guest.statistics.connected.set(1);
+    }
+
     /// The client is gone: gives back all that was its own.
     pub fn disconnect(&mut self) {
+        self.guest.statistics.connected.set(0);
         self.vectors.clear();
         self.unmap_all();
         self.reset();

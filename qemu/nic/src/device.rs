@@ -9,8 +9,8 @@ use std::io;
 use std::sync::Arc;
 
 use ferrule_engine::{
-    Budget, Config, ContextId, Engine, Error as Refusal, Objects, Refused, Vport, MAX_AH, MAX_CQ,
-    MAX_MCAST_GRP, MAX_MR, MAX_MW, MAX_SRQ,
+    Budget, Config, ContextId, Counters, Engine, Error as Refusal, Objects, Refused, Vport, MAX_AH,
+    MAX_CQ, MAX_MCAST_GRP, MAX_MR, MAX_MW, MAX_SRQ,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -19,6 +19,7 @@ use rustix::rand::{getrandom, GetRandomFlags};
 use crate::config::VECTORS;
 use crate::host::{now, Nic};
 use crate::signal::Signal;
+use crate::statistics::Statistics;
 use crate::wire::Wire;
 
 /// What is done in one go while others wait.
@@ -70,6 +71,7 @@ pub struct Device {
     state: Mutex<State>,
     pub(crate) wake: Condvar,
     signals: Vec<Arc<Signal>>,
+    statistics: Vec<Arc<Statistics>>,
     quota: Quota,
 }
 
@@ -119,6 +121,7 @@ impl Device {
         };
         let signals = (0..guests).map(|_| Signal::new().map(Arc::new));
         let signals = signals.collect::<io::Result<Vec<_>>>()?;
+        let statistics: Vec<_> = (0..guests).map(|_| Arc::default()).collect();
         let engine = Engine::<Nic>::new(config).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Arc::new(Self {
             quota: Quota {
@@ -135,7 +138,7 @@ impl Device {
             },
             state: Mutex::new(State {
                 engine,
-                host: Nic::new(&signals, VECTORS, wire),
+                host: Nic::new(&signals, &statistics, VECTORS, wire),
                 parked: None,
                 wanted: false,
                 retries: false,
@@ -143,6 +146,7 @@ impl Device {
             }),
             wake: Condvar::new(),
             signals,
+            statistics,
         }))
     }
 
@@ -154,6 +158,17 @@ impl Device {
     /// How many objects there are of all guests.
     pub fn objects(&self) -> Objects {
         self.lock().engine.objects()
+    }
+
+    /// What the engine has counted at a guest's port.
+    pub(crate) fn counters(&self, port: usize) -> Option<Counters> {
+        let vport = Vport::from_number(u8::try_from(port).ok()?)?;
+        Some(self.lock().engine.counters_of(vport))
+    }
+
+    /// What else is counted of a guest.
+    pub(crate) fn statistics(&self, port: usize) -> Option<&Arc<Statistics>> {
+        self.statistics.get(port)
     }
 
     /// What a guest may have.

@@ -16,6 +16,7 @@ use crate::events::Source;
 use crate::interface::event;
 use crate::memory::Memory;
 use crate::pages::Pages;
+use crate::statistics::Statistics;
 
 /// The numbers of objects of one kind, of which there may be so many.
 #[derive(Debug)]
@@ -81,6 +82,7 @@ pub(crate) struct Guest {
     pub(crate) port: usize,
     pub(crate) vport: Vport,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) statistics: Arc<Statistics>,
     pub(crate) contexts: Numbers,
     pds: Numbers,
     /// Numbers of protection domains that were given back.
@@ -112,6 +114,7 @@ impl Guest {
             port,
             vport: vport(port)?,
             memory: Arc::default(),
+            statistics: Arc::clone(device.statistics(port).ok_or(Errno::INVAL)?),
             contexts: Numbers::new(quota.contexts),
             pds: Numbers::new(quota.pds),
             free_pds: Vec::new(),
@@ -187,6 +190,30 @@ impl Guest {
         }
     }
 
+    /// Counts a command, and what there is after it.
+    pub(crate) fn count(&self, succeeded: bool) {
+        self.statistics.commands.add(1);
+        self.statistics.refused_commands.add((!succeeded).into());
+        self.count_objects();
+    }
+
+    fn count_objects(&self) {
+        // In the order of their names in `statistics`.
+        let numbers = [
+            &self.contexts,
+            &self.pds,
+            &self.mrs,
+            &self.mws,
+            &self.cqs,
+            &self.srqs,
+            &self.qps,
+            &self.ahs,
+        ];
+        for (count, numbers) in self.statistics.objects.iter().zip(numbers) {
+            count.set(numbers.numbers.len() as u64);
+        }
+    }
+
     /// Forgets the events of an object that is gone.
     pub(crate) fn forget(&self, kinds: &[u32], number: u32) {
         self.device.command(|_, host| {
@@ -231,6 +258,8 @@ impl Guest {
         self.pds.take();
         self.free_pds.clear();
         device.command(|_, host| host.reset(self.port));
+        self.statistics.registered.set(0);
+        self.count_objects();
     }
 }
 

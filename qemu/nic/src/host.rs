@@ -5,7 +5,9 @@
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::sync::Arc;
 
-use ferrule_engine::{CqEvent, Gid, Host, Outgoing, Path, PathKind, QpEvent, SrqEvent, Unsent};
+use ferrule_engine::{
+    abi::wc_opcode, CqEvent, Gid, Host, Outgoing, Path, PathKind, QpEvent, SrqEvent, Trace, Unsent,
+};
 use rustix::io::Errno;
 use rustix::time::{clock_gettime, ClockId};
 
@@ -18,10 +20,14 @@ use crate::region::Region;
 use crate::roce::received::Received;
 use crate::route::Route;
 use crate::signal::Signal;
+use crate::statistics::{Statistics, Stopwatch};
 use crate::wire::Wire;
 
 /// The queue that takes all events but completions.
 const ASYNCHRONOUS: usize = 0;
+
+/// The indices that numbers of queue pairs have.
+const INDICES: usize = 1 << 16;
 
 /// What the host knows of a port: how to tell its guest.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ struct Port {
     /// Vectors that are to be raised, as bits.
     raised: u32,
     signal: Arc<Signal>,
+    statistics: Arc<Statistics>,
+    stopwatch: Stopwatch,
 }
 
 /// The services of the calls into the engine.
@@ -40,6 +48,8 @@ pub(crate) struct Nic {
     /// None if the guests have nobody but each other.
     pub(crate) wire: Option<Arc<Wire>>,
     ports: Vec<Port>,
+    /// The port of each queue pair, by the index in its number.
+    owners: Vec<u8>,
 }
 
 /// Whose events the host is told: an object of a port.
@@ -69,17 +79,40 @@ impl Handle {
 
 impl Nic {
     /// The host of an engine with a port for each of these.
-    pub(crate) fn new(signals: &[Arc<Signal>], vectors: u16, wire: Option<Arc<Wire>>) -> Self {
-        let ports = signals.iter().map(|signal| Port {
+    pub(crate) fn new(
+        signals: &[Arc<Signal>],
+        statistics: &[Arc<Statistics>],
+        vectors: u16,
+        wire: Option<Arc<Wire>>,
+    ) -> Self {
+        let ports = signals.iter().zip(statistics);
+        let ports = ports.map(|(signal, statistics)| Port {
             queues: (0..vectors).map(|_| None).collect(),
             raised: 0,
             signal: Arc::clone(signal),
+            statistics: Arc::clone(statistics),
+            stopwatch: Stopwatch::default(),
         });
         Self {
             addresses: Addresses::new(signals.len()),
             ports: ports.collect(),
+            owners: vec![0; INDICES],
             wire,
         }
+    }
+
+    /// A queue pair of this number is of a port from now on.
+    pub(crate) fn set_owner(&mut self, number: u32, port: usize) {
+        let owner = self.owners.get_mut(number as usize % INDICES);
+        if let (Some(owner), Ok(port)) = (owner, u8::try_from(port)) {
+            *owner = port;
+        }
+    }
+
+    #[inline]
+    fn port_of(&mut self, number: u32) -> Option<&mut Port> {
+        let owner = self.owners.get(number as usize % INDICES)?;
+        self.ports.get_mut(usize::from(*owner))
     }
 
     /// Sets or removes an address of a port.
@@ -273,6 +306,27 @@ impl Host for Nic {
     fn destination(&mut self, queue: &Queue, index: u32) -> Option<(Path, Option<Route>)> {
         let vector = queue.destination(index)?;
         self.resolve(queue.port(), &vector, (0, 0)).ok()
+    }
+
+    #[inline]
+    fn trace(&mut self, step: &Trace) {
+        match *step {
+            Trace::Request { qpn, wr_id, .. } => {
+                if let Some(port) = self.port_of(qpn) {
+                    port.stopwatch.begin(qpn, wr_id, now);
+                }
+            }
+            Trace::Completion {
+                qpn, wr_id, opcode, ..
+            } if opcode != wc_opcode::RECV && opcode != wc_opcode::RECV_RDMA_WITH_IMM => {
+                if let Some(port) = self.port_of(qpn) {
+                    if let Some(latency) = port.stopwatch.end(qpn, wr_id, now) {
+                        port.statistics.latency.add(latency);
+                    }
+                }
+            }
+            _ => (),
+        }
     }
 
     fn completion_event(&mut self, cq: &Handle) {

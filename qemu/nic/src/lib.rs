@@ -7,6 +7,7 @@
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code
 //! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
+//! - `statistics`: what is counted of a guest
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
 //! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
 //! - `wire`: what the engine and the switch's thread share; `route`, `packet`: packets out and in
@@ -15,6 +16,7 @@
 //! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
 //! - `adapter`: the function; `session`: a connection; `socket`: what it is read from
+//! - `control`, `show`: what has been counted, for others and as a table
 //! - `options`: the command line
 //!
 //! `interface` is the driver's file.
@@ -33,6 +35,7 @@ mod addresses;
 mod area;
 mod commands;
 pub mod config;
+pub mod control;
 pub mod device;
 mod events;
 pub mod frame;
@@ -58,8 +61,10 @@ pub mod registers;
 pub mod roce;
 mod route;
 pub mod session;
+pub mod show;
 mod signal;
 pub mod socket;
+mod statistics;
 pub mod switch;
 pub mod vectors;
 pub mod wire;

@@ -3,16 +3,19 @@
 //! The program: a socket and a thread for each guest, one thread for the engine, and one for the switch.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use ferrule_nic::adapter::Adapter;
+use ferrule_nic::control;
 use ferrule_nic::device::Device;
 use ferrule_nic::options::{Guest, Link};
+use ferrule_nic::show;
 use ferrule_nic::socket;
 use ferrule_nic::switch::address::Address;
 use ferrule_nic::switch::endpoint::Endpoint;
@@ -26,8 +29,17 @@ use tracing::{error, info};
 
 /// A PCI adapter for each guest, served to QEMU by vfio-user, and an Ethernet switch between the guests
 #[derive(Parser)]
-#[command(name = "ferrule-nic", after_help = HOW)]
+#[command(
+    name = "ferrule-nic",
+    after_help = HOW,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    subcommand_help_heading = "Other uses"
+)]
 struct Options {
+    #[command(subcommand)]
+    other: Option<Other>,
+
     /// Where the QEMU of one guest connects; the MAC address of the guest's network device, which the adapter belongs to;
     /// and where QEMU connects with that device, if it is a port of the switch. Once for each guest
     #[arg(
@@ -41,6 +53,27 @@ struct Options {
     /// this machine. There must be one way at most between any two
     #[arg(long, value_name = "listen=ADDRESS|connect=ADDRESS")]
     link: Vec<Link>,
+
+    /// A socket that tells what has been counted, as `ferrule-nic stats` shows it
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Other {
+    /// Shows what a running process has counted of its guests
+    Stats {
+        /// What it was started with: --control=SOCKET
+        socket: PathBuf,
+
+        /// Print it as Prometheus reads it, without a table
+        #[arg(long, conflicts_with = "interval")]
+        prometheus: bool,
+
+        /// Show what is counted by the second, every so many seconds, until it is ended
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+        interval: Option<u64>,
+    },
 }
 
 const HOW: &str = "QEMU 10.1.1 or newer, with memory that it shares:
@@ -54,7 +87,16 @@ fn main() -> ExitCode {
         .with_target(false)
         .with_writer(io::stderr)
         .init();
-    match run(&Options::parse()) {
+    let options = Options::parse();
+    let done = match &options.other {
+        None => run(&options),
+        Some(Other::Stats {
+            socket,
+            prometheus,
+            interval,
+        }) => stats(socket, *prometheus, *interval).map_err(|error| at(socket, &error)),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             error!("{why}");
@@ -86,17 +128,28 @@ fn run(options: &Options) -> Result<(), String> {
     // Who can connect reaches the function of a guest: the user alone.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let mut paths = Paths::default();
-    let Options { guest, link } = options;
+    let Options {
+        guest,
+        link,
+        control,
+        ..
+    } = options;
     let (wire, endpoints) = wire(guest, link, &mut paths)?;
     let device = Device::with_wire(guest.len(), wire.clone()).map_err(|error| error.to_string())?;
     let _worker = Worker::new(&device).map_err(|error| error.to_string())?;
     let losses = wire.clone();
+    let told = wire.clone();
     let arrived = Arc::clone(&device);
     let poll = wire.map(|wire| Poll::new(&wire, endpoints, move || arrived.packets_have_come()));
     let _poll = poll.transpose().map_err(|error| error.to_string())?;
     for (port, guest) in guest.iter().enumerate() {
         begin(&device, port, guest).map_err(|error| at(&guest.path, &error))?;
         paths.add(&guest.path);
+    }
+    if let Some(path) = control {
+        let names = guest.iter().map(|guest| guest.path.display().to_string());
+        tell(path, &device, told, names.collect()).map_err(|error| at(path, &error))?;
+        paths.add(path);
     }
     signals.forever().next();
     if let Some(losses) = losses.and_then(|wire| wire.losses()) {
@@ -148,6 +201,49 @@ fn wire(
     }
     let wire = Wire::new(switch).map_err(|error| error.to_string())?;
     Ok((Some(Arc::new(wire)), endpoints))
+}
+
+/// Begins to serve the control socket.
+fn tell(
+    path: &Path,
+    device: &Arc<Device>,
+    wire: Option<Arc<Wire>>,
+    names: Vec<String>,
+) -> io::Result<()> {
+    let listener = socket::listen(path)?;
+    let device = Arc::clone(device);
+    // The thread ends with the process.
+    std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || control::serve(&listener, &device, wire.as_deref(), &names))?;
+    Ok(())
+}
+
+/// Shows what a process tells at its control socket.
+fn stats(socket: &Path, prometheus: bool, interval: Option<u64>) -> io::Result<()> {
+    let read = || {
+        let mut text = String::new();
+        UnixStream::connect(socket)?.read_to_string(&mut text)?;
+        Ok::<_, io::Error>((text, Instant::now()))
+    };
+    let mut out = io::stdout();
+    let (text, mut since) = read()?;
+    if prometheus {
+        return out.write_all(text.as_bytes());
+    }
+    let mut before = show::parse(&text);
+    let Some(interval) = interval else {
+        return out.write_all(show::table(&before, None).as_bytes());
+    };
+    loop {
+        std::thread::sleep(Duration::from_secs(interval));
+        let (text, now) = read()?;
+        let values = show::parse(&text);
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        let table = show::table(&values, Some((&before, seconds)));
+        writeln!(out, "{table}")?;
+        (before, since) = (values, now);
+    }
 }
 
 fn begin(device: &Arc<Device>, port: usize, guest: &Guest) -> io::Result<()> {

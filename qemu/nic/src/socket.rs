@@ -55,6 +55,7 @@ pub fn serve(listener: &UnixListener, adapter: &mut Adapter) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
+                adapter.connect();
                 adapter.note("a client has connected");
                 let end = connection(&stream, adapter);
                 adapter.disconnect();

@@ -114,6 +114,12 @@ impl Wire {
         std::mem::replace(&mut inbox.packets, rest)
     }
 
+    /// Frames that have come by a port, and that were dropped on their way to it.
+    pub(crate) fn frames(&self, port: usize) -> (u64, u64) {
+        let (counters, dropped) = self.switch().counters(port);
+        (counters.received, dropped)
+    }
+
     /// How many frames were dropped that were to leave by a port.
     pub fn dropped_to(&self, port: usize) -> u64 {
         self.switch().counters(port).1

@@ -19,4 +19,5 @@ mod hostile_driver;
 mod objects;
 mod random;
 mod refused;
+mod seeing;
 mod wire;

@@ -50,19 +50,30 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
     })
 }
 
+/// The bytes of memory that a region has; none if it is all that the guest has.
+fn length(memory: &Memory<Nic>) -> u64 {
+    match memory.region.is_all() {
+        true => 0,
+        false => memory.length,
+    }
+}
+
 fn is_none(list: &PageList) -> bool {
     list.list.get() == 0 && list.pages.get() == 0 && list.reserved.get() == 0
 }
 
 pub(super) fn reg_mr(guest: &mut Guest, asked: &RegMr) -> Answer {
     guest.mrs.room()?;
+    let memory = pinned(guest, asked)?;
+    let length = length(&memory);
     let mr = Mr::new(MrInit {
         pd: guest.pd(asked.pd.get())?,
         access: Rights(asked.access.get()),
-        memory: pinned(guest, asked)?,
+        memory,
     });
     let key = guest.device.add(Box::new(mr), Engine::add_mr, |_| ())?;
     guest.mrs.add(key);
+    guest.statistics.registered.add(length);
     Ok(answer(&name(key)))
 }
 
@@ -75,6 +86,7 @@ pub(super) fn rereg_mr(guest: &Guest, asked: &ReregMr) -> Answer {
     let has = |bit| mask & bit != 0;
     let pd = has(rereg::PD).then(|| guest.pd(to.pd.get())).transpose()?;
     let memory = has(rereg::MEMORY).then(|| pinned(guest, to)).transpose()?;
+    let new = memory.as_ref().map_or(0, length);
     let mut change = MrChange {
         pd,
         access: has(rereg::ACCESS).then(|| Rights(to.access.get())),
@@ -85,6 +97,9 @@ pub(super) fn rereg_mr(guest: &Guest, asked: &ReregMr) -> Answer {
         .device
         .command(|engine, _| engine.rereg_mr(key, &mut change));
     done.map_err(errno_of)?;
+    let old = change.memory.as_ref().map_or(0, length);
+    guest.statistics.registered.add(new);
+    guest.statistics.registered.sub(old);
     NOTHING
 }
 
@@ -118,7 +133,8 @@ pub(super) fn query_mr(guest: &Guest, key: u32) -> Answer {
 pub(super) fn dereg_mr(guest: &mut Guest, key: u32) -> Answer {
     guest.mrs.own(key)?;
     let gone = guest.device.command(|engine, _| engine.remove_mr(key));
-    gone.map_err(errno_of)?;
+    let gone = gone.map_err(errno_of)?;
+    guest.statistics.registered.sub(length(&gone.init().memory));
     guest.mrs.remove(key);
     NOTHING
 }

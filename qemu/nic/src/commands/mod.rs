@@ -43,6 +43,7 @@ pub(crate) fn execute(guest: &mut Guest, address: u64, tag: u32, refused: Option
         Some(errno) => Err(errno),
         None => perform(guest, &command, tag),
     };
+    guest.count(answer.is_ok());
     let (status, body) = match answer {
         Ok(body) => (0, body),
         Err(errno) => (errno.raw_os_error().unsigned_abs(), Vec::new()),

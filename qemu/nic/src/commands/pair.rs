@@ -113,6 +113,10 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
         .device
         .add(qp.map_err(errno_of)?, Engine::add_qp, told)?;
     guest.qps.add(id.qpn());
+    let port = guest.port;
+    guest
+        .device
+        .command(|_, host| host.set_owner(id.number, port));
     if id.qpn() == GSI {
         guest.gsi = Some(id.number);
     }

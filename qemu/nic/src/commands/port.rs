@@ -38,9 +38,11 @@ pub(super) fn query_device(guest: &Guest) -> Answer {
     }))
 }
 
-/// The counters of the engine, which all guests share.
+/// The counters of the guest's port.
 pub(super) fn query_counters(guest: &Guest) -> Answer {
-    let c = guest.device.command(|engine, _| *engine.counters());
+    let c = guest
+        .device
+        .command(|engine, _| engine.counters_of(guest.vport));
     let values: [u64; COUNTERS.len()] = [
         c.requests,
         c.request_errors,
@@ -110,7 +112,8 @@ pub(super) fn open_context(guest: &mut Guest, asked: &OpenContext) -> Answer {
     guest.contexts.room()?;
     let doorbell = area(&guest.memory, &asked.doorbell, DB_AREA_SIZE)?;
     let status = area(&guest.memory, &asked.status, DB_AREA_SIZE)?;
-    let context = Box::new(Context::<Nic>::new(Doorbells::new(doorbell, status)));
+    let context =
+        Box::new(Context::<Nic>::new(Doorbells::new(doorbell, status)).with_vport(guest.vport));
     let id = guest.device.add(context, Engine::add_context, |_| ())?;
     guest.contexts.add(id.number());
     Ok(answer(&name(id.number())))

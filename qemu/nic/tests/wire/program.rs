@@ -83,3 +83,29 @@ fn refused_options() {
     let mut twice = Program::new(&[guest("a"), guest("b")]);
     assert_eq!(twice.0.wait().unwrap().code(), Some(1));
 }
+
+#[test]
+fn it_tells_what_it_has_counted() {
+    let sockets = Sockets::new();
+    let path = |name: &str| sockets.path(name).display().to_string();
+    let options = [
+        format!("--guest={}", path("g")),
+        format!("--control={}", path("c")),
+    ];
+    let program = Program::new(&options);
+    let stats = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-nic"));
+        command.arg("stats").arg(path("c")).args(more);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        output.status.success().then_some(text)
+    };
+    let table = eventually("a table", || stats(&[]));
+    assert!(table.lines().next().unwrap().ends_with(&path("g")));
+    assert!(table.lines().any(|line| line.starts_with("requests ")));
+    let text = stats(&["--prometheus"]).unwrap();
+    assert!(text.contains("# TYPE ferrule_requests_total counter\n"));
+    assert!(text.contains("ferrule_latency_seconds_bucket{guest="));
+    program.end();
+    assert!(stats(&[]).is_none() && !sockets.path("c").exists());
+}

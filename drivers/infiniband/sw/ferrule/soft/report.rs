@@ -26,7 +26,7 @@ impl Writer for Report {
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         writeln!(f, "lists {}", core.lists.load(Relaxed))?;
         // The owner of the shard is not preempted, so it copies and leaves; the text is made after that.
-        let counters = inspect(core, |engine| *engine.counters());
+        let counters = inspect(core, |engine| engine.counters());
         writeln!(f, "{counters:#?}")?;
         let objects = inspect(core, |engine| engine.objects());
         writeln!(f, "{objects:#?}")?;

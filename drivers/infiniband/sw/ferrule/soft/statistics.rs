@@ -18,7 +18,7 @@ macro_rules! statistics {
         impl Shared {
             /// Tells the values of the counters. Process context.
             pub(crate) fn read_statistics(&self, values: &mut [u64]) {
-                let engine = inspect(&self.core, |engine| *engine.counters());
+                let engine = inspect(&self.core, |engine| engine.counters());
                 let core = &**self.core;
                 let all = [$({
                     let ($engine, $core) = (&engine, core);

@@ -39,7 +39,7 @@ impl Scene {
             turns,
             timers,
             ..
-        } = *self.w.engine.counters();
+        } = self.w.engine.counters();
         let slots = doorbells + (turns + timers) * u64::from(Budget::LOOKS);
         self.w.context.doorbells.0.looks.get() + slots as u32
     }

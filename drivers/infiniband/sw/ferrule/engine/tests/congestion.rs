@@ -132,7 +132,7 @@ fn marks_are_answered_with_notifications() {
             .count(),
         1
     );
-    let counters = *link.worlds[1].engine.counters();
+    let counters = link.worlds[1].engine.counters();
     assert_eq!(counters.congestion_notifications_sent, 2);
     assert_eq!(counters.congestion_marks, 7);
     // It goes to the queue pair that it names, and no other, and from nobody but the peer.

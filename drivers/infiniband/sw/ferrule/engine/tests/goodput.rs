@@ -84,7 +84,7 @@ fn goodput(verb: Verb, lost: u64, distance: u64) -> Outcome {
         }
         ends[1].cq.drain();
     }
-    let counters = *link.worlds[0].engine.counters();
+    let counters = link.worlds[0].engine.counters();
     let share =
         (MESSAGES * PACKETS * PACKET_TIME) as f64 / (link.now - 2 * (DELAY + distance)) as f64;
     println!(

@@ -1,24 +1,63 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine counts. All counters begin as 0 and wrap; and the objects that it holds.
+//! What the engine counts, for each virtual port. All counters begin as 0 and wrap; and the objects that it holds.
+
+use core::cell::Cell;
+
+use crate::base::{
+    host::Host,
+    id::Vport, //
+};
 
 /// A count that wraps.
 pub(crate) trait Count {
     /// Counts `n` more.
-    fn count(&mut self, n: u64);
+    fn count(&self, n: u64);
 }
 
-impl Count for u64 {
+impl Count for Cell<u64> {
     #[inline]
-    fn count(&mut self, n: u64) {
-        *self = self.wrapping_add(n);
+    fn count(&self, n: u64) {
+        self.set(self.get().wrapping_add(n));
     }
 }
 
-/// What happened in an engine so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counters {
+/// Makes [`Counters`], which are read, and [`Cells`] of the same names, in which the engine counts.
+macro_rules! counters {
+    ($($(#[$doc:meta])* pub $name:ident: u64,)*) => {
+        /// What happened so far: in an engine, or at a virtual port.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// Counters that are counted by shared references: a requester's turn counts at its own virtual port,
+        /// and at those of its peers.
+        #[derive(Default)]
+        pub(crate) struct Cells {
+            $(pub(crate) $name: Cell<u64>,)*
+        }
+
+        impl Cells {
+            fn read(&self) -> Counters {
+                Counters {
+                    $($name: self.$name.get(),)*
+                }
+            }
+        }
+
+        impl Counters {
+            fn with(self, other: &Counters) -> Self {
+                Self {
+                    $($name: self.$name.wrapping_add(other.$name),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
     /// Doorbells that were found rung: the work of scanning is in proportion to these.
     pub doorbells: u64,
     /// Doorbells of queue pairs that do not exist or belong to another context.
@@ -106,6 +145,54 @@ pub struct Counters {
     pub dropped: u64,
     /// Datagrams of these whose Q_Key was not the receiver's.
     pub qkey_violations: u64,
+}
+
+/// The counters of all virtual ports.
+pub(crate) struct PortCounters<H: Host> {
+    ports: H::Box<[Option<H::Box<Cells>>; Vport::LIMIT as usize]>,
+    /// What belongs to no port: the search for doorbells.
+    common: Cells,
+}
+
+impl<H: Host> PortCounters<H> {
+    /// Those of so many ports; `None` if there is no memory.
+    pub(crate) fn new(vports: u8) -> Option<Self> {
+        let mut ports = H::boxed_array(|_| None)?;
+        for port in ports.iter_mut().take(vports.into()) {
+            *port = Some(H::boxed(Cells::default)?);
+        }
+        Some(Self {
+            ports,
+            common: Cells::default(),
+        })
+    }
+
+    /// Those of a port.
+    #[inline]
+    pub(crate) fn of(&self, vport: Vport) -> &Cells {
+        let port = self.ports.get(usize::from(vport.0));
+        match port {
+            Some(Some(cells)) => cells,
+            _ => &self.common,
+        }
+    }
+
+    /// Those of no port.
+    #[inline]
+    pub(crate) fn common(&self) -> &Cells {
+        &self.common
+    }
+
+    /// What was counted at a port.
+    pub(crate) fn read(&self, vport: Vport) -> Counters {
+        self.of(vport).read()
+    }
+
+    /// What was counted in all.
+    pub(crate) fn sum(&self) -> Counters {
+        let ports = self.ports.iter().flatten();
+        ports.fold(self.common.read(), |sum, port| sum.with(&port.read()))
+    }
 }
 
 /// How many objects of each kind an engine holds.

@@ -204,7 +204,8 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::Invalid`] for a limit above what the queue can hold, [`Error::NotFound`].
     pub fn set_srq_limit(&mut self, host: &mut H, number: u32, limit: u32) -> Result<(), Error> {
-        self.srqs.set_limit(host, &mut self.counters, number, limit)
+        self.srqs
+            .set_limit(host, self.counters.common(), number, limit)
     }
 
     /// Tells how a shared receive queue stands.

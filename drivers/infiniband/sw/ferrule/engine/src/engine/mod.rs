@@ -10,10 +10,12 @@ use crate::{
     base::{
         counters::{
             Counters,
-            Objects, //
+            Objects,
+            PortCounters, //
         },
         error::Error,
-        host::Host, //
+        host::Host,
+        id::Vport, //
     },
     congestion,
     engine::chunk::{
@@ -57,7 +59,7 @@ pub struct Engine<H: Host> {
     /// What connections know of the ways to their peers.
     paths: H::Box<[congestion::PathState; congestion::PATHS]>,
     qps: Qps<H>,
-    counters: Counters,
+    counters: PortCounters<H>,
     retries_for_ever: bool,
 }
 
@@ -66,6 +68,7 @@ impl<H: Host> Engine<H> {
     pub fn new(config: Config) -> Option<H::Box<Self>> {
         let keys = H::boxed(|| Keys::new(config.random))?;
         let port = H::boxed(|| Port::new(config.random))?;
+        let counters = PortCounters::new(config.vports.max(1))?;
         let paths = H::boxed_array(|_| congestion::PathState::default())?;
         H::boxed(|| Self {
             contexts: Contexts::new(),
@@ -75,7 +78,7 @@ impl<H: Host> Engine<H> {
             port,
             paths,
             qps: Qps::new(config.vports),
-            counters: Counters::default(),
+            counters,
             retries_for_ever: config.retries_for_ever,
         })
     }
@@ -98,8 +101,13 @@ impl<H: Host> Engine<H> {
     }
 
     /// What happened so far.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    pub fn counters(&self) -> Counters {
+        self.counters.sum()
+    }
+
+    /// What happened so far at a virtual port.
+    pub fn counters_of(&self, vport: Vport) -> Counters {
+        self.counters.read(vport)
     }
 
     /// How many objects there are.

@@ -9,7 +9,10 @@ use crate::{
         budget::Budget,
         counters::Count,
         host::Host,
-        id::ContextId, //
+        id::{
+            ContextId,
+            Vport, //
+        },
     },
     engine::Engine,
     object::context::{
@@ -136,12 +139,19 @@ impl<H: Host> Engine<H> {
             counters,
             ..
         } = self;
-        counters.contexts.count(1);
+        let common = counters.common();
+        common.contexts.count(1);
+        let mut stray = 0;
         let scanned = contexts.scan(context, looks, |doorbell| {
-            qps.ring(counters, context, doorbell);
+            common.doorbells.count(1);
+            stray = u64::wrapping_add(stray, u64::from(!qps.ring(context, doorbell)));
         });
         if scanned.found {
-            counters.context_scans.count(1);
+            common.context_scans.count(1);
+        }
+        if stray != 0 {
+            let counters = counters.of(contexts.vport(context));
+            counters.stray_doorbells.count(stray);
         }
         scanned
     }
@@ -160,6 +170,7 @@ impl<H: Host> Engine<H> {
     fn cx<'a>(
         &'a mut self,
         host: &'a mut H,
+        vport: Vport,
         now: u64,
         allowance: Budget,
     ) -> (&'a mut Qps<H>, Cx<'a, H>) {
@@ -170,7 +181,8 @@ impl<H: Host> Engine<H> {
             srqs: &mut self.srqs,
             port: &mut self.port,
             paths: &mut *self.paths,
-            counters: &mut self.counters,
+            counters: self.counters.of(vport),
+            ports: &self.counters,
             retries_for_ever: self.retries_for_ever,
             now,
             allowance,
@@ -180,8 +192,8 @@ impl<H: Host> Engine<H> {
 
     /// Takes a queue pair's turn, and puts it back.
     fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
-        self.counters.turns.count(1);
-        let (qps, mut cx) = self.cx(host, now, allowance);
+        let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, allowance);
+        cx.counters.turns.count(1);
         let next = match qp.core.state {
             State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
                 wire::run(qps, &mut cx, &mut qp)
@@ -199,7 +211,7 @@ impl<H: Host> Engine<H> {
             self.qps.activate(qp.core.index());
         }
         self.qps.put_back(qp);
-        self.cqs.raise_events(host, &mut self.counters);
+        self.cqs.raise_events(host, self.counters.common());
         allowance.less(left)
     }
 
@@ -210,12 +222,12 @@ impl<H: Host> Engine<H> {
                 break;
             };
             left.take_request();
-            self.counters.timers.count(1);
-            let (qps, mut cx) = self.cx(host, now, Budget::TURN);
+            let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, Budget::TURN);
+            cx.counters.timers.count(1);
             send::timer_fired(qps, &mut cx, &mut qp);
             self.qps.put_back(qp);
         }
-        self.cqs.raise_events(host, &mut self.counters);
+        self.cqs.raise_events(host, self.counters.common());
     }
 
     /// Takes a packet that has come to port 4791. What it asks for in return is left to the next
@@ -224,9 +236,9 @@ impl<H: Host> Engine<H> {
     /// Whatever is wrong with it, it is dropped and counted.
     pub fn receive(&mut self, host: &mut H, rx: &RxPacket<'_, H>) {
         let now = host.now();
-        let (qps, mut cx) = self.cx(host, now, Budget::TURN);
+        let (qps, mut cx) = self.cx(host, rx.vport, now, Budget::TURN);
         wire::receive(qps, &mut cx, rx);
-        self.cqs.raise_events(host, &mut self.counters);
+        self.cqs.raise_events(host, self.counters.common());
     }
 
     /// Does what there is to do, within a budget.

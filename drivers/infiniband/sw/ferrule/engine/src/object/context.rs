@@ -23,7 +23,10 @@ use crate::{
             Doorbells,
             Host, //
         },
-        id::ContextId,
+        id::{
+            ContextId,
+            Vport, //
+        },
         list::NONE,
         table::{
             tops,
@@ -48,6 +51,8 @@ const TELL_LOOKS: u32 = 3;
 /// A user context.
 pub struct Context<H: Host> {
     doorbells: H::Doorbells,
+    /// Where stray doorbells are counted.
+    vport: Vport,
     /// How far they have been taken.
     scan: DoorbellScan,
     /// Queue pairs that belong to this context.
@@ -76,6 +81,7 @@ impl<H: Host> Context<H> {
     pub fn new(doorbells: H::Doorbells) -> Self {
         Self {
             doorbells,
+            vport: Vport::default(),
             scan: DoorbellScan::NONE,
             users: 0,
             in_word: [0; DB_LEAF_WORDS],
@@ -86,6 +92,12 @@ impl<H: Host> Context<H> {
             previous: NONE,
             next: NONE,
         }
+    }
+
+    /// The same context, of another virtual port than the first.
+    #[must_use]
+    pub fn with_vport(self, vport: Vport) -> Self {
+        Self { vport, ..self }
     }
 }
 
@@ -192,6 +204,14 @@ impl<H: Host> Contexts<H> {
         chunk: TableChunk<H, Context<H>, ContextLink>,
     ) -> Option<TableChunk<H, Context<H>, ContextLink>> {
         self.table.grow(chunk)
+    }
+
+    /// The virtual port of a context.
+    pub(crate) fn vport(&self, id: ContextId) -> Vport {
+        self.table
+            .get(id.0)
+            .map(|context| context.vport)
+            .unwrap_or_default()
     }
 
     pub(crate) fn exists(&self, id: ContextId) -> bool {

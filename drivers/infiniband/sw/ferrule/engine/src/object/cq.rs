@@ -7,8 +7,8 @@ use zerocopy::byteorder::little_endian::U32;
 use crate::base::{
     abi,
     counters::{
-        Count,
-        Counters, //
+        Cells,
+        Count, //
     },
     error::{
         Error,
@@ -312,7 +312,7 @@ impl<H: Host> Cqs<H> {
     pub(crate) fn push(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         cqn: u32,
         cqe: &mut abi::Cqe,
         solicited: bool,
@@ -337,7 +337,7 @@ impl<H: Host> Cqs<H> {
     }
 
     /// Raises the events of all queues that were armed and got completions.
-    pub(crate) fn raise_events(&mut self, host: &mut H, counters: &mut Counters) {
+    pub(crate) fn raise_events(&mut self, host: &mut H, counters: &Cells) {
         if self.touched.is_empty() {
             return;
         }

@@ -12,8 +12,8 @@ use crate::{
     base::{
         abi,
         counters::{
-            Count,
-            Counters, //
+            Cells,
+            Count, //
         },
         error::{
             Error,
@@ -135,7 +135,7 @@ impl<H: Host> Srq<H> {
 
     /// The producer index made no sense. Told once; who wants a request is refused from then on.
     #[cold]
-    fn report_jump(&mut self, host: &mut H, counters: &mut Counters) {
+    fn report_jump(&mut self, host: &mut H, counters: &Cells) {
         if !self.jump_reported {
             self.jump_reported = true;
             counters.producer_jumps.count(1);
@@ -147,7 +147,7 @@ impl<H: Host> Srq<H> {
     fn take(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
         let init = &self.init;
@@ -165,7 +165,7 @@ impl<H: Host> Srq<H> {
     }
 
     /// Raises the event if there are fewer requests than the limit, which ends with that.
-    fn check_limit(&mut self, host: &mut H, counters: &mut Counters) {
+    fn check_limit(&mut self, host: &mut H, counters: &Cells) {
         let (init, limit) = (&self.init, self.limit);
         if limit == 0 {
             return;
@@ -244,7 +244,7 @@ impl<H: Host> Srqs<H> {
     pub(crate) fn set_limit(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         number: u32,
         limit: u32,
     ) -> Result<(), Error> {
@@ -271,7 +271,7 @@ impl<H: Host> Srqs<H> {
     pub(crate) fn take(
         &mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         number: u32,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {

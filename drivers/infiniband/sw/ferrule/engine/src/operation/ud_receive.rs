@@ -82,7 +82,9 @@ pub(crate) fn arrive<H: Host>(
         cx.counters.dropped.count(1);
         return Arrival::Dropped;
     };
+    let own = core::mem::replace(&mut cx.counters, cx.ports.of(peer.core.init.vport));
     let arrival = receive(cx, &peer.core, &mut peer.rq, message, area, qkey);
+    cx.counters = own;
     if let Arrival::Broken = arrival {
         let index = peer.core.index();
         peer.core.set_state(cx.host, State::Err);

@@ -5,7 +5,10 @@
 use crate::{
     base::{
         budget::Budget,
-        counters::Counters,
+        counters::{
+            Cells,
+            PortCounters, //
+        },
         host::Host, //
     },
     congestion::PathState,
@@ -25,7 +28,10 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
     pub(crate) paths: &'a mut [PathState],
-    pub(crate) counters: &'a mut Counters,
+    /// Those of the virtual port that something happens at: the queue pair's own, or for a while its peer's.
+    pub(crate) counters: &'a Cells,
+    /// Those of all virtual ports.
+    pub(crate) ports: &'a PortCounters<H>,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,
     /// The time at which the turn began.

@@ -5,10 +5,6 @@
 use crate::{
     base::{
         abi,
-        counters::{
-            Count,
-            Counters, //
-        },
         error::{
             Error,
             Refused,
@@ -217,13 +213,15 @@ impl<H: Host> Qps<H> {
             .is_some_and(|active| !active.is_empty())
     }
 
-    /// Takes the doorbell of a queue pair that has to belong to `context`.
+    /// Takes the doorbell of a queue pair that has to belong to `context`, and answers whether it does.
     #[inline]
-    pub(crate) fn ring(&mut self, counters: &mut Counters, context: ContextId, doorbell: u32) {
-        counters.doorbells.count(1);
+    pub(crate) fn ring(&mut self, context: ContextId, doorbell: u32) -> bool {
         match self.table.get(doorbell) {
-            Some(qp) if qp.core.init.context == Some(context) => self.activate(doorbell),
-            _ => counters.stray_doorbells.count(1),
+            Some(qp) if qp.core.init.context == Some(context) => {
+                self.activate(doorbell);
+                true
+            }
+            _ => false,
         }
     }
 

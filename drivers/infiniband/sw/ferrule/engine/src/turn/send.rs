@@ -167,10 +167,12 @@ fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length
     if core.init.qp_type != qp_type || core.init.vport != vport {
         return Response::None;
     }
+    let own = core::mem::replace(&mut cx.counters, cx.ports.of(vport));
     let response = match qp_type {
         QpType::Uc => uc_receive::receive(cx, core, rq, &mut message),
         QpType::Rc | QpType::Ud => accept::receive(cx, core, rq, &mut message),
     };
+    cx.counters = own;
     if let Response::Nak(_) = response {
         core.set_state(cx.host, State::Err);
         let index = core.index();

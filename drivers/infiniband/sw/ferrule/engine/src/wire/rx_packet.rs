@@ -6,8 +6,8 @@ use crate::{
     base::{
         attr::Gid,
         counters::{
-            Count,
-            Counters, //
+            Cells,
+            Count, //
         },
         host::{
             Host,
@@ -53,16 +53,16 @@ pub(super) struct Sound<'a> {
 impl<'a, H: Host> RxPacket<'a, H> {
     /// Judges what no queue pair need know for; counts the packet, and what is wrong with it.
     #[inline(always)]
-    pub(super) fn judge(&self, counters: &mut Counters) -> Option<Sound<'a>> {
+    pub(super) fn judge(&self, counters: &Cells) -> Option<Sound<'a>> {
         counters.packets_received.count(1);
         let packet = match parse::<H>(self.packet) {
             Ok(packet) => packet,
             Err(malformed) => {
                 let counter = match malformed {
-                    Malformed::Short => &mut counters.malformed_short,
-                    Malformed::Version => &mut counters.malformed_version,
-                    Malformed::Opcode => &mut counters.malformed_opcode,
-                    Malformed::Length => &mut counters.malformed_length,
+                    Malformed::Short => &counters.malformed_short,
+                    Malformed::Version => &counters.malformed_version,
+                    Malformed::Opcode => &counters.malformed_opcode,
+                    Malformed::Length => &counters.malformed_length,
                 };
                 counter.count(1);
                 return None;

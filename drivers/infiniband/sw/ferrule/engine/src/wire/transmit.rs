@@ -5,8 +5,8 @@
 use crate::{
     base::{
         counters::{
-            Count,
-            Counters, //
+            Cells,
+            Count, //
         },
         host::{
             Fault,
@@ -80,7 +80,7 @@ impl<H: Host> TxPacket<'_, H> {
     pub(super) fn send(
         mut self,
         host: &mut H,
-        counters: &mut Counters,
+        counters: &Cells,
         route: Option<&mut H::Route>,
     ) -> Result<(), Unsent> {
         // Without a route there is no way to anybody, and what is sent is lost.

@@ -80,7 +80,7 @@ fn strange_packets_are_counted_and_dropped() {
     let good = world.host.sent.pop().unwrap();
     assert_eq!(good.transport[0], rc::WRITE_ONLY);
     let peer = &mut link.worlds[1];
-    let before = *peer.engine.counters();
+    let before = peer.engine.counters();
     let mut bad = good.clone();
     bad.icrc[0] ^= 1;
     deliver(peer, &bad);

@@ -256,7 +256,7 @@ impl Scene {
     }
 
     fn receive_packet(&mut self, packet: &SentPacket) {
-        let before = *self.world().engine.counters();
+        let before = self.world().engine.counters();
         let world = &mut self.link.worlds[0];
         world.engine.receive(&mut world.host, &packet.rx_packet());
         let after = self.world().engine.counters();
