@@ -15,8 +15,20 @@ use crate::host::{Handle, Nic};
 use crate::interface::{self, event, CreateCq, CreateSrq, PageList, ResizeCq, SetSrqLimit, NONE};
 use crate::pages::{area, Pages, PAGE};
 
-/// The most pages of the buffer of a queue: both rings with the largest slots, what stands beside them, and addresses.
-const MAX_QUEUE_PAGES: u32 = 9216;
+/// The most bytes of a slot: the head and the longest list, rounded up as the driver does it.
+const fn largest_slot(head: usize) -> usize {
+    let list = abi::MAX_SGE.saturating_mul(size_of::<abi::Sge>());
+    head.saturating_add(list).next_power_of_two()
+}
+
+/// The most bytes for one entry: a slot of each ring, and an address vector.
+const LARGEST_ENTRY: usize = largest_slot(size_of::<abi::SendWqe>())
+    + largest_slot(size_of::<abi::RecvWqe>())
+    + size_of::<interface::AddressVector>();
+
+/// The most pages of the buffer of a queue: those entries, and a page for the control words.
+const MAX_QUEUE_PAGES: u32 =
+    (abi::MAX_QP_DEPTH as usize * LARGEST_ENTRY).div_ceil(interface::PAGE_SIZE) as u32 + 1;
 
 /// Pins the slots of a completion queue.
 fn slots(guest: &Guest, list: &PageList, depth: u32) -> Result<Pages, Errno> {
