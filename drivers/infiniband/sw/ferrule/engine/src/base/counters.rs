@@ -182,15 +182,13 @@ impl<H: Host> PortCounters<H> {
         sum
     }
 
-    /// What was counted in all.
+    /// Adds what was counted in all to a sum.
     #[inline(never)]
-    pub(crate) fn sum(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.common.add_to(&mut sum);
+    pub(crate) fn add_to(&self, sum: &mut Counters) {
+        self.common.add_to(sum);
         for port in self.ports.iter().flatten() {
-            port.add_to(&mut sum);
+            port.add_to(sum);
         }
-        sum
     }
 }
 
