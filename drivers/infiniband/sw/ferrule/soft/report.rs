@@ -26,7 +26,8 @@ impl Writer for Report {
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         writeln!(f, "lists {}", core.lists.load(Relaxed))?;
         // The owner of the shard is not preempted, so it copies and leaves; the text is made after that.
-        let counters = inspect(core, |engine| engine.counters());
+        let mut counters = Default::default();
+        inspect(core, |engine| engine.add_counters(&mut counters));
         writeln!(f, "{counters:#?}")?;
         let objects = inspect(core, |engine| engine.objects());
         writeln!(f, "{objects:#?}")?;

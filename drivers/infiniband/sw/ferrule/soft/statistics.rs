@@ -18,16 +18,16 @@ macro_rules! statistics {
         impl Shared {
             /// Tells the values of the counters. Process context.
             pub(crate) fn read_statistics(&self, values: &mut [u64]) {
-                let engine = inspect(&self.core, |engine| engine.counters());
+                let mut engine = Default::default();
+                inspect(&self.core, |shard| shard.add_counters(&mut engine));
                 let core = &**self.core;
-                let all = [$({
+                // Each goes to its place at once, since an array of them would be large for the stack.
+                let mut places = values.iter_mut();
+                $(if let Some(place) = places.next() {
                     let ($engine, $core) = (&engine, core);
                     let _ = ($engine, $core);
-                    $value
-                }),*];
-                for (value, now) in values.iter_mut().zip(all) {
-                    *value = now;
-                }
+                    *place = $value;
+                })*
             }
         }
     };

@@ -40,18 +40,9 @@ macro_rules! counters {
         }
 
         impl Cells {
-            fn read(&self) -> Counters {
-                Counters {
-                    $($name: self.$name.get(),)*
-                }
-            }
-        }
-
-        impl Counters {
-            fn with(self, other: &Counters) -> Self {
-                Self {
-                    $($name: self.$name.wrapping_add(other.$name),)*
-                }
+            /// Adds them to a sum, in place: a set of counters is large for a kernel's stack.
+            fn add_to(&self, sum: &mut Counters) {
+                $(sum.$name = sum.$name.wrapping_add(self.$name.get());)*
             }
         }
     };
@@ -184,14 +175,20 @@ impl<H: Host> PortCounters<H> {
     }
 
     /// What was counted at a port.
+    #[inline(never)]
     pub(crate) fn read(&self, vport: Vport) -> Counters {
-        self.of(vport).read()
+        let mut sum = Counters::default();
+        self.of(vport).add_to(&mut sum);
+        sum
     }
 
-    /// What was counted in all.
-    pub(crate) fn sum(&self) -> Counters {
-        let ports = self.ports.iter().flatten();
-        ports.fold(self.common.read(), |sum, port| sum.with(&port.read()))
+    /// Adds what was counted in all to a sum.
+    #[inline(never)]
+    pub(crate) fn add_to(&self, sum: &mut Counters) {
+        self.common.add_to(sum);
+        for port in self.ports.iter().flatten() {
+            port.add_to(sum);
+        }
     }
 }
 

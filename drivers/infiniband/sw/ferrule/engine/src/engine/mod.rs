@@ -102,7 +102,14 @@ impl<H: Host> Engine<H> {
 
     /// What happened so far.
     pub fn counters(&self) -> Counters {
-        self.counters.sum()
+        let mut sum = Counters::default();
+        self.add_counters(&mut sum);
+        sum
+    }
+
+    /// Adds what happened so far to a sum, where a copy of it would be too large for the stack.
+    pub fn add_counters(&self, sum: &mut Counters) {
+        self.counters.add_to(sum);
     }
 
     /// What happened so far at a virtual port.
