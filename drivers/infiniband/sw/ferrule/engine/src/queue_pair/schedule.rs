@@ -117,7 +117,7 @@ impl<H: Host> Qps<H> {
     }
 
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
-        let context = qp.core.init.context;
+        let context = qp.core.init.user.context();
         let vport = qp.core.init.vport;
         if vport.0 >= self.vports {
             return Err(Refused {
@@ -222,7 +222,7 @@ impl<H: Host> Qps<H> {
     pub(crate) fn ring(&mut self, counters: &mut Counters, context: ContextId, doorbell: u32) {
         counters.doorbells.count(1);
         match self.table.get(doorbell) {
-            Some(qp) if qp.core.init.context == Some(context) => self.activate(doorbell),
+            Some(qp) if qp.core.init.user.context() == Some(context) => self.activate(doorbell),
             _ => counters.stray_doorbells.count(1),
         }
     }
