@@ -51,7 +51,7 @@ def registers(function):
     for offset, wanted, what in ((MAGIC, int.from_bytes(b"FRUL", "little"), "MAGIC"), (VERSION, 2, "VERSION"),
                                  (VECTORS, 32, "VECTORS"), (COMMAND_DONE, 0, "COMMAND: none was answered")):
         equal(function.peek(offset), wanted, what)
-    equal(function.peek(FEATURES) & 7, 7, "FEATURES: memory check, RAISE, commands")
+    equal(function.peek(FEATURES) & 15, 15, "FEATURES: memory check, RAISE, commands, fast registration")
     equal(function.peek(STATUS) & READY, READY, "STATUS: ready")
     equal(function.peek(REGISTERS_SIZE - 4), 0, "where there is no register")
 

@@ -6,7 +6,7 @@
 //!
 //! - `protocol`, `framing`: messages out of bytes
 //! - `mapping`: shared memory; all unsafe code
-//! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `region`: the same for the engine
+//! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `fast`, `region`: the same for the engine
 //! - `statistics`: what is counted of a guest
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
 //! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
@@ -38,6 +38,7 @@ pub mod config;
 pub mod control;
 pub mod device;
 mod events;
+mod fast;
 pub mod frame;
 pub mod framing;
 #[cfg(test)]

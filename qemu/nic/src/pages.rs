@@ -2,7 +2,7 @@
 
 //! Bytes that lie in pages of a guest's memory, as a page list names them: areas and memory regions.
 //!
-//! The list is read once, when an object is made, and what it names stays pinned as long as the object
+//! A page list is read once, when an object is made, and what it names stays pinned as long as the object
 //! lives. How many pages it names is known beforehand, so a list in a circle has an end as well.
 
 use rustix::io::Errno;
@@ -84,6 +84,46 @@ impl Pages {
         Ok(pages)
     }
 
+    /// Pins bytes that need not be whole pages: of each extent the address and how many. All together are in `most`
+    /// pieces at most.
+    ///
+    /// # Errors
+    ///
+    /// That of the extent that is an error; `EINVAL` if there are no bytes, or more than can be counted; `EFAULT` if memory
+    /// cannot be reached; `ENOMEM`.
+    pub(crate) fn extents(
+        memory: &Memory,
+        extents: impl IntoIterator<Item = Result<(u64, u64), Errno>>,
+        most: usize,
+    ) -> Result<Self, Errno> {
+        let mut pages = Self {
+            pieces: Vec::new(),
+            length: 0,
+            charge: None,
+        };
+        for extent in extents {
+            let (address, length) = extent?;
+            pages.length = pages.length.checked_add(length).ok_or(Errno::INVAL)?;
+            // What follows each other for the guest may lie in several ranges.
+            let mut done: u64 = 0;
+            while let Some(left) = length.checked_sub(done).filter(|left| *left != 0) {
+                let at = address.checked_add(done).ok_or(Errno::FAULT)?;
+                let pinned = memory.pin_some(at, left).map_err(|_| Errno::FAULT)?;
+                done = done.saturating_add(pinned.length());
+                pages.add(pinned)?;
+                if pages.pieces.len() > most {
+                    return Err(Errno::NOMEM);
+                }
+            }
+        }
+        if pages.length == 0 {
+            return Err(Errno::INVAL);
+        }
+        let charge = memory.charge(pages.pieces.len() as u64);
+        pages.charge = Some(charge.ok_or(Errno::NOMEM)?);
+        Ok(pages)
+    }
+
     /// Adds a page.
     fn push(&mut self, memory: &Memory, address: u64, access: Access) -> Result<(), Errno> {
         if address % PAGE != 0 {
@@ -92,6 +132,11 @@ impl Pages {
         let pinned = memory
             .pin(address, PAGE, access)
             .map_err(|_| Errno::FAULT)?;
+        self.add(pinned)
+    }
+
+    /// Adds bytes behind the others.
+    fn add(&mut self, pinned: Pinned) -> Result<(), Errno> {
         if let Some(last) = self.pieces.last_mut() {
             if last.pinned.extend(&pinned) {
                 return Ok(());

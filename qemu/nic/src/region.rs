@@ -8,6 +8,8 @@ use std::sync::Arc;
 use ferrule_engine::host;
 use ferrule_engine::Fault;
 
+use crate::fast::Fast;
+use crate::interface::mr_flag;
 use crate::mapping::Mapping;
 use crate::memory::Memory;
 use crate::pages::Pages;
@@ -27,6 +29,18 @@ enum Bytes {
     Pages(Pages),
     /// All of the guest's memory by its own addresses, as it is mapped at each access.
     All(Arc<Memory>),
+    /// What a request has registered.
+    Fast(Fast),
+}
+
+/// Bytes in one piece: what they are part of, where they begin there, and how many.
+type Span<'a> = (Cow<'a, Pinned>, u64, u64);
+
+/// [`Region::span`] of pages.
+#[inline]
+fn pages_span(pages: &Pages, at: u64, most: u64) -> Result<Span<'_>, Fault> {
+    let (pinned, offset, left) = pages.piece(at).ok_or(Fault)?;
+    Ok((Cow::Borrowed(pinned), offset, left.min(most)))
 }
 
 impl Region {
@@ -42,29 +56,39 @@ impl Region {
         Self { bytes, writable }
     }
 
-    /// Whether this is all of the guest's memory.
-    pub(crate) fn is_all(&self) -> bool {
-        matches!(self.bytes, Bytes::All(_))
+    /// What requests register. They say what may be done with it.
+    pub(crate) fn fast(fast: Fast) -> Self {
+        let bytes = Bytes::Fast(fast);
+        Self {
+            bytes,
+            writable: true,
+        }
     }
 
-    /// Whether the bytes may be written.
-    pub(crate) fn writable(&self) -> bool {
-        self.writable
+    /// What kind of memory this is: bits of [`mr_flag`].
+    pub(crate) fn flags(&self) -> u32 {
+        let writable = match self.writable {
+            true => mr_flag::WRITABLE,
+            false => 0,
+        };
+        match &self.bytes {
+            Bytes::Pages(_) => writable,
+            Bytes::All(_) => writable | mr_flag::ALL,
+            Bytes::Fast(_) => writable | mr_flag::FAST,
+        }
     }
 
     /// Bytes from `at` on that lie in one piece, at most `most`: where they are, and how many.
     #[inline]
-    fn span(&self, at: u64, most: u64) -> Result<(Cow<'_, Pinned>, u64, u64), Fault> {
+    fn span(&self, at: u64, most: u64) -> Result<Span<'_>, Fault> {
         match &self.bytes {
-            Bytes::Pages(pages) => {
-                let (pinned, offset, left) = pages.piece(at).ok_or(Fault)?;
-                Ok((Cow::Borrowed(pinned), offset, left.min(most)))
-            }
+            Bytes::Pages(pages) => pages_span(pages, at, most),
             Bytes::All(memory) => {
                 let pinned = memory.pin_some(at, most).map_err(|_| Fault)?;
                 let length = pinned.length();
                 Ok((Cow::Owned(pinned), 0, length))
             }
+            Bytes::Fast(fast) => pages_span(fast.pages().ok_or(Fault)?, at, most),
         }
     }
 
@@ -201,5 +225,12 @@ impl host::Region for Region {
 
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         self.atomic(offset, |mapping, at| mapping.fetch_add(at, add))
+    }
+
+    fn renew(&mut self) -> Option<u64> {
+        match &mut self.bytes {
+            Bytes::Fast(fast) => fast.renew(),
+            Bytes::Pages(_) | Bytes::All(_) => None,
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::config::VECTORS;
 use crate::interface::{check, feature, register, status, MAGIC_VALUE, VERSION_VALUE};
 
 /// What the device can do.
-const FEATURES: u32 = feature::CHECK | feature::RAISE | feature::COMMANDS;
+const FEATURES: u32 = feature::CHECK | feature::RAISE | feature::COMMANDS | feature::FAST;
 
 /// The second halves of registers of 8 bytes.
 const CHECK_ADDRESS_HIGH: usize = register::CHECK_ADDRESS + 4;

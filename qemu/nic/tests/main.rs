@@ -12,6 +12,7 @@ mod datagrams;
 mod driver;
 mod ends;
 mod events;
+mod fast;
 mod fuzz;
 mod good;
 mod hostile;

@@ -159,7 +159,7 @@ fn queue_pairs_that_make_no_sense() {
     let p = program(&mut guest);
     let changes: [fn(&mut CreateQp); 14] = [
         |create| create.reserved[15] = 1,
-        |create| create.flags = 4.into(),
+        |create| create.flags = 8.into(),
         |create| create.flags = qp_flag::GSI.into(),
         |create| create.qp_type = 0.into(),
         |create| create.sq.reserved = 1.into(),
@@ -207,7 +207,7 @@ fn lists_that_make_no_sense() {
     assert_eq!(refused(&|r| r.offset = 4096.into()), INVAL);
     assert_eq!(refused(&|r| r.offset = u32::MAX.into()), INVAL);
     assert_eq!(refused(&|r| r.iova = u64::MAX.into()), INVAL);
-    assert_eq!(refused(&|r| r.flags = 4.into()), INVAL);
+    assert_eq!(refused(&|r| r.flags = 8.into()), INVAL);
     assert_eq!(refused(&|r| r.memory.reserved = 1.into()), INVAL);
     assert_eq!(refused(&|r| r.memory.pages = 601.into()), INVAL);
     assert_eq!(refused(&|r| r.memory.pages = 0.into()), INVAL);

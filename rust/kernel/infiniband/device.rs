@@ -364,6 +364,16 @@ pub enum AtomicCap {
     Glob,
 }
 
+/// Whether users map memory for a parent of the device, and not for the processor.
+///
+/// # Safety
+///
+/// The device is alive, and registered or in that.
+pub(crate) unsafe fn has_parent(device: *const bindings::ib_device) -> bool {
+    // SAFETY: By the requirements of this function; what it maps for does not change.
+    unsafe { !(*device).dma_device.is_null() }
+}
+
 /// Events of a device or its port: `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -4,7 +4,9 @@
 //!
 //! A user maps memory to a region (`ib_map_mr_sg()`) while the region opens nothing, and then posts
 //! the request that registers it. The request carries no addresses: the mapping waits here until
-//! the driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)).
+//! the driver carries the request out ([`Memory::renew`](crate::memory::Memory::renew)). For a device
+//! with a parent the addresses are that one's, and the driver tells them to the device
+//! ([`mapped`](crate::mr::Operations::mapped)).
 
 use core::ptr::{
     self,
@@ -51,6 +53,18 @@ pub(crate) struct Mapping {
 
 // SAFETY: Addresses belong to no thread, and nothing here reaches the memory.
 unsafe impl Send for Mapping {}
+
+/// Extents: of each the address and the length.
+pub(crate) struct ExtentIter<'a>(core::slice::Iter<'a, Extent>);
+
+impl Iterator for ExtentIter<'_> {
+    type Item = (u64, u64);
+
+    fn next(&mut self) -> Option<(u64, u64)> {
+        let extent = self.0.next()?;
+        Some((extent.addr.as_ptr().addr() as u64, extent.len))
+    }
+}
 
 /// The memory that a user maps to a region next.
 #[pin_data]
@@ -159,6 +173,18 @@ impl Mapped {
             next.len = len;
             next.progress = Progress::Whole;
             Ok(())
+        })
+    }
+
+    /// Lends what is mapped to `visit`, which must not sleep: of each extent the address and the length. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if not all has been mapped; those of `visit`.
+    pub(crate) fn visit(&self, visit: impl FnOnce(ExtentIter<'_>) -> Result) -> Result {
+        self.next.with(|next| match next.progress {
+            Progress::Whole => visit(ExtentIter(next.extents.iter())),
+            Progress::Begun | Progress::Taken => Err(EINVAL),
         })
     }
 

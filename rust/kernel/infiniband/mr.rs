@@ -20,6 +20,7 @@ use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
+    device::has_parent,
     mapped::Mapped,
     object::{
         impl_object,
@@ -68,8 +69,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
 
     /// The pages that a region for fast registration has at most, as
     /// [`Attr::max_fast_reg_page_list_len`](crate::device::Attr) tells; 0 if there is no fast registration,
-    /// even if [`alloc`](Self::alloc) is implemented. A device with a parent has none: what is mapped to a
-    /// region is taken for kernel addresses.
+    /// even if [`alloc`](Self::alloc) is implemented.
     const MAX_PAGES: u32 = 0;
 
     /// Registers memory of a program. The keys must be set ([`New::set_keys`]).
@@ -99,12 +99,24 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// it ([`Operation::Register`](crate::wr::Operation::Register)); then, and with each such request
     /// anew, it opens what `memory` becomes by [`Memory::renew`]. The keys must be set
     /// ([`New::set_keys`]); users choose the lower 8 bits of later ones. To reach the memory is unsafe,
-    /// as it is for [`get_dma`](Self::get_dma).
+    /// as it is for [`get_dma`](Self::get_dma). On a device with a parent `memory` stays empty, and
+    /// [`mapped`](Self::mapped) tells what is mapped.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer.
     fn alloc(_new: &mut New<'_, Self::Driver>, _memory: Memory) -> Result<Self> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// A user has mapped memory to a region of [`alloc`](Self::alloc), on a device with a parent: the next request
+    /// registers it. Of each extent it is that one's DMA address, and the length, which is not 0; of no
+    /// extents, nothing is mapped any more. All earlier requests about the region have completed. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the user's answer.
+    fn mapped(_mr: &Mr<Self::Driver>, _extents: impl Iterator<Item = (u64, u64)>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -169,6 +181,13 @@ impl<D: Driver> New<'_, D> {
     pub fn pd(&self) -> &Pd<D> {
         // SAFETY: The domain was set before this was made; the core keeps it during the call.
         unsafe { Pd::from_raw((*self.0.as_raw()).pd) }
+    }
+
+    /// The pages that may be mapped to a region for fast registration; 0 for others.
+    pub fn max_pages(&self) -> u32 {
+        // SAFETY: The region is in stage 2.
+        let mapped = unsafe { self.0 .0.extra() }.as_ref();
+        mapped.map_or(0, |mapped| mapped.max_pages())
     }
 
     /// Sets the local and the remote key.
@@ -290,11 +309,11 @@ pub(crate) unsafe extern "C" fn get_dma_callback<D: Driver>(
     pd: *mut bindings::ib_pd,
     access: c_int,
 ) -> *mut bindings::ib_mr {
-    // SAFETY: By the requirements of this function, the domain has a device, which does not change.
-    let memory = if unsafe { (*(*pd).device).dma_device.is_null() } {
-        Memory::of_kernel()
-    } else {
+    // SAFETY: By the requirements of this function, the domain has a device.
+    let memory = if unsafe { has_parent((*pd).device) } {
         Ok(Memory::of_parent())
+    } else {
+        Memory::of_kernel()
     };
     let made = memory.and_then(|memory| {
         // SAFETY: By the requirements of this function.
@@ -342,7 +361,15 @@ unsafe fn alloc<D: Driver>(
         return Err(EINVAL);
     }
     let mapped = Mapped::new(max_pages)?;
-    let memory = Memory::of_mapped(mapped.clone())?;
+    // SAFETY: By the requirements of this function, the domain has a device.
+    let memory = if unsafe { has_parent((*pd).device) } {
+        if !D::Mr::HAS_MAPPED {
+            return Err(EOPNOTSUPP);
+        }
+        Memory::of_parent()
+    } else {
+        Memory::of_mapped(mapped.clone())?
+    };
     // SAFETY: By the requirements of this function.
     unsafe { make::<D>(pd, 0, 0, Some(mapped), |new| D::Mr::alloc(new, memory)) }
 }
@@ -361,10 +388,15 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: By the requirements of this function; regions come from `make`.
-        let mapped = unsafe { (*raw.cast::<Mr<D>>()).0.extra() }
-            .as_ref()
-            .ok_or(EINVAL)?;
+        let mr = unsafe { &*raw.cast::<Mr<D>>() };
+        // SAFETY: As above.
+        let mapped = unsafe { mr.0.extra() }.as_ref().ok_or(EINVAL)?;
+        // SAFETY: A region has a device.
+        let has_parent = unsafe { has_parent((*raw).device) };
         mapped.begin();
+        if has_parent {
+            D::Mr::mapped(mr, core::iter::empty())?;
+        }
         // SAFETY: By the requirements of this function. The function sets address and length.
         let done =
             unsafe { bindings::ib_sg_to_pages(raw, entries, count, offset, Some(add_page::<D>)) };
@@ -374,6 +406,9 @@ pub(crate) unsafe extern "C" fn map_callback<D: Driver>(
         // Of the first entry, part may have been mapped: then none is done, and `offset` tells how much.
         if done >= 0 && length != 0 {
             mapped.end(iova & page.wrapping_sub(1), length)?;
+            if has_parent {
+                mapped.visit(|extents| D::Mr::mapped(mr, extents))?;
+            }
         }
         Ok(done)
     })

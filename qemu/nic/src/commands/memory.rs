@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::layout::{answer, errno_of, name, Answer, NOTHING};
 use super::port::MAX_MR_PAGES;
+use crate::fast::Fast;
 use crate::guest::Guest;
 use crate::host::Nic;
 use crate::interface::{mr_flag, rereg, AllocMw, MrInfo, PageList, RegMr, ReregMr};
@@ -58,19 +59,40 @@ fn length(memory: &Memory<Nic>) -> u64 {
     }
 }
 
+/// The memory of a region that requests register: as long as none has, there are no bytes.
+fn nothing_yet(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
+    let (iova, access) = (asked.iova.get(), asked.access.get());
+    if (asked.flags.get(), iova, asked.offset.get(), access) != (mr_flag::FAST, 0, 0, 0) {
+        return Err(Errno::INVAL);
+    }
+    let fast = Fast::new(&guest.memory, &asked.memory, asked.length.get())?;
+    Ok(Memory {
+        iova,
+        length: 0,
+        region: Region::fast(fast),
+    })
+}
+
 fn is_none(list: &PageList) -> bool {
     list.list.get() == 0 && list.pages.get() == 0 && list.reserved.get() == 0
 }
 
 pub(super) fn reg_mr(guest: &mut Guest, asked: &RegMr) -> Answer {
     guest.mrs.room()?;
-    let memory = pinned(guest, asked)?;
-    let length = length(&memory);
-    let mr = Mr::new(MrInit {
+    let is_fast = asked.flags.get() & mr_flag::FAST != 0;
+    let init = MrInit {
         pd: guest.pd(asked.pd.get())?,
         access: Rights(asked.access.get()),
-        memory,
-    });
+        memory: match is_fast {
+            true => nothing_yet(guest, asked)?,
+            false => pinned(guest, asked)?,
+        },
+    };
+    let length = length(&init.memory);
+    let mr = match is_fast {
+        true => Mr::fast(init),
+        false => Mr::new(init),
+    };
     let key = guest.device.add(Box::new(mr), Engine::add_mr, |_| ())?;
     guest.mrs.add(key);
     guest.statistics.registered.add(length);
@@ -112,17 +134,11 @@ pub(super) fn query_mr(guest: &Guest, key: u32) -> Answer {
             length,
             region,
         } = &mr.init().memory;
-        let all = if region.is_all() { mr_flag::ALL } else { 0 };
-        let writable = if region.writable() {
-            mr_flag::WRITABLE
-        } else {
-            0
-        };
         Ok(MrInfo {
             iova: (*iova).into(),
             length: (*length).into(),
             access: mr.init().access.0.into(),
-            flags: (all | writable).into(),
+            flags: region.flags().into(),
             has_windows: u32::from(mr.has_windows()).into(),
             reserved: 0.into(),
         })

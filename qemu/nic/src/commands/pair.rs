@@ -4,7 +4,7 @@
 
 use ferrule_engine::{
     abi, Access, Attributes, Capabilities, ContextId, Engine, Modify, Mtu, Qp, QpId, QpInit,
-    QpType, State, GSI,
+    QpType, QpUser, State, GSI,
 };
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -67,7 +67,9 @@ fn destinations(asked: &CreateQp, pages: &Pages) -> Result<(u32, u32), Errno> {
 
 pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
     let flags = asked.flags.get();
-    if flags & !(qp_flag::SQ_SIG_ALL | qp_flag::GSI) != 0 || asked.reserved != [0; 16] {
+    if flags & !(qp_flag::SQ_SIG_ALL | qp_flag::GSI | qp_flag::PRIVILEGED) != 0
+        || asked.reserved != [0; 16]
+    {
         return Err(Errno::INVAL);
     }
     guest.qps.room()?;
@@ -79,9 +81,10 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
     let destinations = destinations(asked, &pages)?;
     let handle = Handle::new(guest.port, NONE);
     let qp = Qp::<Nic>::new(QpInit {
-        context: Some(ContextId::from_number(
-            guest.contexts.own(asked.context.get())?,
-        )),
+        user: QpUser::Context {
+            id: ContextId::from_number(guest.contexts.own(asked.context.get())?),
+            privileged: flags & qp_flag::PRIVILEGED != 0,
+        },
         vport: guest.vport,
         pd: guest.pd(asked.pd.get())?,
         qp_type: match asked.qp_type.get() {

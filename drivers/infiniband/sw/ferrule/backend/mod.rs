@@ -191,9 +191,17 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Registers all memory for a kernel user, by its own addresses.
     fn add_dma_mr(&self, pd: u32, access: Access, memory: Memory) -> Result<u32>;
 
-    /// Makes a region for what a kernel user maps to it and its requests register, and returns the first of its keys. Not
-    /// called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
-    fn add_fast_mr(&self, pd: u32, memory: Memory) -> Result<u32>;
+    /// Makes a region for what a kernel user maps to it, up to `max_pages` pages, and its requests register, and returns
+    /// the first of its keys. Not called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
+    fn add_fast_mr(&self, pd: u32, memory: Memory, max_pages: u32) -> Result<u32>;
+
+    /// A kernel user has mapped memory to a region of [`Commands::add_fast_mr`], by DMA addresses of the device's parent:
+    /// of each extent the address and the length. Any context. Not called if there is no parent.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for more extents than pages that the region may have.
+    fn map_fast_mr(&self, key: u32, extents: impl Iterator<Item = (u64, u64)>) -> Result;
 
     /// The attributes of a memory region.
     ///

@@ -17,7 +17,6 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     cq,
     mr::UserRegion,
@@ -38,6 +37,10 @@ use super::{
         Cq,
         Qp,
         Srq, //
+    },
+    fast::{
+        self,
+        List, //
     },
     function::{
         Context,
@@ -177,8 +180,8 @@ impl Commands for Arc<Function> {
         let room = Room::new()?;
         let (operands, _list) = region(self, pd, access, iova, &pages)?;
         let key = self.execute::<command::AddMr>(&operands)?.number.get();
-        let memory = pages.into();
-        self.regions.insert(room, key, Region { memory });
+        let region = Region::Pinned(pages.into());
+        self.regions.insert(room, key, region);
         Ok(key)
     }
 
@@ -196,18 +199,32 @@ impl Commands for Arc<Function> {
         Ok(added.number.get())
     }
 
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`: the backend does not offer it.
-    fn add_fast_mr(&self, _pd: u32, _memory: Memory) -> Result<u32> {
-        Err(EOPNOTSUPP)
+    /// The device reads what is mapped from a list.
+    fn add_fast_mr(&self, pd: u32, _memory: Memory, max_pages: u32) -> Result<u32> {
+        let room = Room::new()?;
+        let (list, pages) = List::new(self.device(), max_pages)?;
+        let added = self.execute::<command::AddMr>(&list.region(pd, &pages))?;
+        let key = added.number.get();
+        self.regions.insert(room, key, Region::Fast(list));
+        Ok(key)
+    }
+
+    fn map_fast_mr(&self, key: u32, extents: impl Iterator<Item = (u64, u64)>) -> Result {
+        let list = self.regions.with(key, |region| match region {
+            Region::Fast(list) => Some(list.memory()),
+            Region::Pinned(_) => None,
+        });
+        fast::fill(&list.flatten().ok_or(EINVAL)?, extents)
     }
 
     fn query_mr(&self, key: u32) -> Result<MrInfo> {
         let info = self.execute::<command::QueryMr>(&key.into())?;
         let start = self
             .regions
-            .with(key, |region| region.memory.start())
+            .with(key, |region| match region {
+                Region::Pinned(memory) => memory.start(),
+                Region::Fast(_) => 0,
+            })
             .unwrap_or(0);
         Ok(MrInfo {
             region: UserRegion {
@@ -254,12 +271,12 @@ impl Commands for Arc<Function> {
         operands.mask = (mask | rereg::MEMORY).into();
         operands.change = memory;
         self.execute::<command::ChangeMr>(&operands)?;
-        let mut memory = Some(pages.into());
+        let mut memory = Some(Region::Pinned(pages.into()));
         // The pages of before are unpinned without the lock.
         let _before = self.regions.with(key, |region| {
             memory
                 .take()
-                .map(|memory| core::mem::replace(&mut region.memory, memory))
+                .map(|memory| core::mem::replace(region, memory))
         });
         Ok(())
     }
@@ -400,6 +417,9 @@ impl Commands for Arc<Function> {
         }
         if init.gsi {
             flags |= qp_flag::GSI;
+        }
+        if init.context.is_none() {
+            flags |= qp_flag::PRIVILEGED;
         }
         let context = init
             .context

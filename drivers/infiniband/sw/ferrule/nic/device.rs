@@ -78,7 +78,7 @@ fn multicast(qpn: u32, group: &Gid) -> Multicast {
 
 impl Backend for Nic {
     const COUNTERS: &'static [Counter] = COUNTERS;
-    const MAX_FAST_REG_PAGES: u32 = 0;
+    const MAX_FAST_REG_PAGES: u32 = interface::MAX_EXTENTS;
 
     type Commands = Arc<Function>;
     type Destination = Destination;

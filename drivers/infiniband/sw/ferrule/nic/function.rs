@@ -31,6 +31,7 @@ use super::{
         self,
         Events, //
     },
+    fast::List,
     interface::{
         register,
         CreateEq,
@@ -56,10 +57,12 @@ pub(super) struct Context {
     pub(super) _mapped: [DmaArea; 2],
 }
 
-/// What the driver keeps of a memory region: pages of a program.
-pub(super) struct Region {
-    /// Pinned, and mapped for the device.
-    pub(super) memory: Memory,
+/// What the driver keeps of a memory region.
+pub(super) enum Region {
+    /// Pages of a program, pinned, and mapped for the device.
+    Pinned(Memory),
+    /// The list of one for fast registration.
+    Fast(List),
 }
 
 /// The function.

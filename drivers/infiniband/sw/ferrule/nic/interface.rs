@@ -79,6 +79,8 @@ pub mod feature {
     pub const RAISE: u32 = 1 << 1;
     /// Commands.
     pub const COMMANDS: u32 = 1 << 2;
+    /// Fast registration: [`mr_flag::FAST`](super::mr_flag::FAST).
+    pub const FAST: u32 = 1 << 3;
 }
 
 /// Bits of [`register::STATUS`].
@@ -102,6 +104,9 @@ pub mod check {
     /// The function is no bus master.
     pub const NO_MASTER: u32 = 4;
 }
+
+/// The most extents of a region for fast registration.
+pub const MAX_EXTENTS: u32 = 512;
 
 /// The granule of guest memory.
 pub const PAGE_SIZE: usize = 4096;
@@ -237,6 +242,13 @@ layouts! {
         reserved: U32,
     }
 
+    /// An entry of the list of a region for fast registration: bytes that follow each other in the guest's memory.
+    Extent, 16, {
+        address: U64,
+        /// Bytes. 0: the list ends before this entry.
+        length: U64,
+    }
+
     /// How much there is for this function.
     DeviceInfo, 64, {
         max_qp: U32,
@@ -334,7 +346,7 @@ layouts! {
         offset: U32,
         /// Bits of [`mr_flag`].
         flags: U32,
-        /// None with [`mr_flag::ALL`].
+        /// None with [`mr_flag::ALL`]; the list of extents with [`mr_flag::FAST`].
         memory: PageList,
     }
 
@@ -526,6 +538,10 @@ pub mod mr_flag {
     pub const ALL: u32 = 1 << 0;
     /// The pages may be written to.
     pub const WRITABLE: u32 = 1 << 1;
+    /// It opens nothing until a request registers it: `memory` are the pages of a list of [`Extent`](super::Extent)s, of
+    /// `length` bytes, which the device reads with each such request. `iova`, `offset` and `access` are 0, and there is
+    /// no other flag.
+    pub const FAST: u32 = 1 << 2;
 }
 
 /// Bits of [`ReregMr::mask`](ReregMr).
@@ -554,6 +570,8 @@ pub mod qp_flag {
     pub const SQ_SIG_ALL: u32 = 1 << 0;
     /// The port's queue pair for general services.
     pub const GSI: u32 = 1 << 1;
+    /// Its user is the guest's kernel: requests may register memory.
+    pub const PRIVILEGED: u32 = 1 << 2;
 }
 
 /// The counters of [`opcode::QUERY_COUNTERS`], in the order in which they are answered, by their names in `rdma statistic`.

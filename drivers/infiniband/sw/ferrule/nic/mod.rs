@@ -15,6 +15,7 @@ mod commands;
 mod device;
 mod doorbell;
 mod events;
+mod fast;
 mod function;
 #[expect(
     dead_code,

@@ -30,7 +30,7 @@ const BAR_LEN: usize = 0x50;
 const ABSENT: u32 = u32::MAX;
 
 /// What a function must be able to do.
-const NEEDED: u32 = feature::CHECK | feature::COMMANDS;
+const NEEDED: u32 = feature::CHECK | feature::COMMANDS | feature::FAST;
 
 /// The registers. Each access traps.
 pub(super) struct Registers {

@@ -21,6 +21,7 @@ use ferrule_engine::{
     MwType,
     Qp,
     QpInfo,
+    QpUser,
     Refused,
     Srq,
     SrqInfo,
@@ -229,7 +230,7 @@ impl Commands for Shared {
         self.add(Mr::new(init), Engine::add_mr)
     }
 
-    fn add_fast_mr(&self, pd: u32, memory: rdma::Memory) -> Result<u32> {
+    fn add_fast_mr(&self, pd: u32, memory: rdma::Memory, _max_pages: u32) -> Result<u32> {
         let init = MrInit {
             pd,
             access: Access::NONE,
@@ -243,6 +244,11 @@ impl Commands for Shared {
             },
         };
         self.add(Mr::fast(init), Engine::add_mr)
+    }
+
+    /// The engine takes what is mapped as it is: a device of `rdma link` has no parent.
+    fn map_fast_mr(&self, _key: u32, _extents: impl Iterator<Item = (u64, u64)>) -> Result {
+        Err(EINVAL)
     }
 
     fn query_mr(&self, key: u32) -> Result<MrInfo> {
@@ -346,7 +352,13 @@ impl Commands for Shared {
             sq, rq, ctrl, cap, ..
         } = init.rings;
         let qp = Qp::<Kernel>::new(ferrule_engine::QpInit {
-            context: init.context,
+            user: match init.context {
+                None => QpUser::Host,
+                Some(id) => QpUser::Context {
+                    id,
+                    privileged: false,
+                },
+            },
             vport: Vport::default(),
             pd: init.pd,
             qp_type: init.qp_type,

@@ -87,9 +87,13 @@ impl<B: Backend> mr::Operations for Mr<B> {
 
     fn alloc(new: &mut mr::New<'_, Ferrule<B>>, memory: rdma::Memory) -> Result<Self> {
         let commands = new.device().commands();
-        let key = commands.add_fast_mr(new.pd().id(), memory)?;
+        let key = commands.add_fast_mr(new.pd().id(), memory, new.max_pages())?;
         new.set_keys(key, key);
         Ok(Mr { commands, key })
+    }
+
+    fn mapped(mr: &rdma::Mr<Ferrule<B>>, extents: impl Iterator<Item = (u64, u64)>) -> Result {
+        mr.commands.map_fast_mr(mr.key, extents)
     }
 
     fn rereg_user(mr: &rdma::Mr<Ferrule<B>>, change: &mr::Change<'_, Ferrule<B>>) -> Result {

@@ -158,7 +158,10 @@ pub use crate::{
             MAX_MCAST_GRP,
             MAX_MCAST_QP_ATTACH, //
         },
-        qp_init::QpInit,
+        qp_init::{
+            QpInit,
+            QpUser, //
+        },
         request::MAX_MESSAGE,
         srq::{
             Srq,

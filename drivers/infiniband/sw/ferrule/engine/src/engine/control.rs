@@ -226,7 +226,7 @@ impl<H: Host> Engine<H> {
     /// port's for general services and there is one, [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_qp(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let init = &qp.core.init;
-        let (context, send_cq, recv_cq) = (init.context, init.send_cq, init.recv_cq);
+        let (context, send_cq, recv_cq) = (init.user.context(), init.send_cq, init.recv_cq);
         let srq = init.srq;
         let known = context.is_none_or(|context| self.contexts.exists(context))
             && self.cqs.exists(send_cq)
@@ -268,7 +268,7 @@ impl<H: Host> Engine<H> {
         if let Some(srq) = init.srq {
             self.srqs.remove_user(srq);
         }
-        if let Some(context) = init.context {
+        if let Some(context) = init.user.context() {
             self.contexts.remove_user(context, qp.core.index());
         }
         Ok(qp)
@@ -399,7 +399,7 @@ impl<H: Host> Engine<H> {
         let end = from.saturating_add(STEP);
         for index in from..end {
             if let Some(mut qp) = self.qps.take_index(index) {
-                if qp.core.init.context == Some(id) && qp.core.state != State::Reset {
+                if qp.core.init.user.context() == Some(id) && qp.core.state != State::Reset {
                     enter_error(&mut self.qps, host, &mut qp.core);
                 }
                 self.qps.put_back(qp);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fast registration: regions of the host's own users that open to other memory with each request
+//! Fast registration: regions of kernel users that open to other memory with each request
 //! that registers them, and to none after one that invalidates them (IBA volume 1, 10.6.3.2 and
 //! 10.8.3.1; base memory management extensions).
 //!
 //! The bytes are named by the host ([`Region::renew`]) and not by the request: no ring holds
-//! addresses that only the kernel may choose. A queue pair of a program cannot ask for it at all.
+//! addresses that only the kernel may choose. A queue pair of a program cannot ask for it at all
+//! ([`QpUser`](crate::QpUser)).
 
 use crate::{
     base::{
@@ -22,7 +23,7 @@ use crate::{
     },
 };
 
-/// `abi::wr_opcode` of a request that registers: only queue pairs of the host's own have it.
+/// `abi::wr_opcode` of a request that registers: only privileged queue pairs have it.
 /// [`abi::SendWqe::rkey`] is the key that the region is to have, of which the lower 8 bits are the
 /// user's to choose, and `remote_addr` the address of the first byte; [`abi::BindWords`] has rights
 /// and length.

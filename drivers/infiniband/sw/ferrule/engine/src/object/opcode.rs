@@ -96,8 +96,8 @@ pub(crate) struct Facts {
     /// Whether UC and UD have it, too (ibv_post_send(3); IBA volume 1, C10-87 and table 46).
     uc: bool,
     ud: bool,
-    /// Only queue pairs of the host's own have it.
-    is_host_only: bool,
+    /// Only queue pairs of privileged users have it.
+    is_privileged: bool,
     /// [`SendWqe::extra`](crate::abi::SendWqe) has words for it.
     pub(crate) has_words: bool,
     pub(crate) receive: Receive,
@@ -143,7 +143,7 @@ impl Opcode {
                 class: Class::Send,
                 uc: true,
                 ud: true,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
                 extra: Extra::None,
@@ -159,7 +159,7 @@ impl Opcode {
                 class: Class::Send,
                 uc: true,
                 ud: true,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
                 extra: Extra::Immediate,
@@ -176,7 +176,7 @@ impl Opcode {
                 class: Class::Send,
                 uc: false,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
                 extra: Extra::Invalidate,
@@ -192,7 +192,7 @@ impl Opcode {
                 class: Class::Write,
                 uc: true,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -208,7 +208,7 @@ impl Opcode {
                 class: Class::Write,
                 uc: true,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::Last,
                 extra: Extra::Immediate,
@@ -224,7 +224,7 @@ impl Opcode {
                 class: Class::Read,
                 uc: false,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -235,7 +235,7 @@ impl Opcode {
                 class: Class::Atomic(Atomic::CompareSwap),
                 uc: false,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -246,7 +246,7 @@ impl Opcode {
                 class: Class::Atomic(Atomic::FetchAdd),
                 uc: false,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -257,7 +257,7 @@ impl Opcode {
                 class: Class::Key(KeyChange::Invalidate),
                 uc: true,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -268,7 +268,7 @@ impl Opcode {
                 class: Class::Key(KeyChange::Bind),
                 uc: true,
                 ud: false,
-                is_host_only: false,
+                is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -279,7 +279,7 @@ impl Opcode {
                 class: Class::Key(KeyChange::Register),
                 uc: true,
                 ud: false,
-                is_host_only: true,
+                is_privileged: true,
                 has_words: true,
                 receive: Receive::None,
                 extra: Extra::None,
@@ -290,9 +290,9 @@ impl Opcode {
     }
 
     /// The operation that a byte of the ring names, if a queue pair of this type can do it, and if it is a
-    /// program's or, as `is_host` says, the host's.
+    /// program's or, as `privileged` says, a privileged user's.
     #[inline(always)]
-    pub(crate) fn parse(byte: u8, qp_type: QpType, is_host: bool) -> Option<Self> {
+    pub(crate) fn parse(byte: u8, qp_type: QpType, privileged: bool) -> Option<Self> {
         let opcode = Self::of(byte)?;
         let facts = opcode.facts();
         let has = match qp_type {
@@ -300,7 +300,7 @@ impl Opcode {
             QpType::Uc => facts.uc,
             QpType::Ud => facts.ud,
         };
-        (has && (is_host || !facts.is_host_only)).then_some(opcode)
+        (has && (privileged || !facts.is_privileged)).then_some(opcode)
     }
 
     /// The opcode of a packet in its message, of a reliable connection.

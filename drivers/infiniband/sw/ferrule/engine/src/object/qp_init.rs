@@ -15,11 +15,45 @@ use crate::base::{
     ring::RingLayout, //
 };
 
+/// The user of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpUser {
+    /// The host's own, whose queue pair [`Engine::ring_qp`](crate::Engine::ring_qp) rings.
+    Host,
+    /// One whose queue pair a context's doorbells ring.
+    Context {
+        /// The context.
+        id: ContextId,
+        /// It is a kernel's.
+        privileged: bool,
+    },
+}
+
+impl QpUser {
+    /// The context whose doorbells ring the queue pair, if there is one.
+    #[inline(always)]
+    pub(crate) fn context(self) -> Option<ContextId> {
+        match self {
+            QpUser::Host => None,
+            QpUser::Context { id, .. } => Some(id),
+        }
+    }
+
+    /// Whether requests may register memory ([`fast`](crate::fast)): a privileged user's alone (IBA volume 1,
+    /// 10.6.3.2).
+    #[inline(always)]
+    pub(crate) fn is_privileged(self) -> bool {
+        match self {
+            QpUser::Host => true,
+            QpUser::Context { privileged, .. } => privileged,
+        }
+    }
+}
+
 /// What a queue pair is made of.
 pub struct QpInit<H: Host> {
-    /// The user context whose doorbells ring it; `None` for a queue pair of the host's own, which
-    /// [`Engine::ring_qp`](crate::Engine::ring_qp) rings.
-    pub context: Option<ContextId>,
+    /// Its user.
+    pub user: QpUser,
     /// The virtual port that it belongs to.
     pub vport: Vport,
     /// The protection domain.

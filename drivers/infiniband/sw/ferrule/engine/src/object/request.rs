@@ -142,7 +142,7 @@ impl SendRequest {
         let (queue, ring, cap) = (&init.queue, &init.sq, &init.cap);
         self.read_head(queue, ring, index);
         let head = &self.head;
-        self.opcode = Opcode::parse(head.opcode, init.qp_type, init.context.is_none())
+        self.opcode = Opcode::parse(head.opcode, init.qp_type, init.user.is_privileged())
             .ok_or(Status::LocalOperation)?;
         // The words that only some have: what to compare and add, what to bind or to register, where a
         // datagram goes.

@@ -113,7 +113,7 @@ impl<H: Host> Qps<H> {
     }
 
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
-        let context = qp.core.init.context;
+        let context = qp.core.init.user.context();
         let vport = qp.core.init.vport;
         if vport.0 >= self.vports {
             return Err(Refused {
@@ -217,7 +217,7 @@ impl<H: Host> Qps<H> {
     #[inline]
     pub(crate) fn ring(&mut self, context: ContextId, doorbell: u32) -> bool {
         match self.table.get(doorbell) {
-            Some(qp) if qp.core.init.context == Some(context) => {
+            Some(qp) if qp.core.init.user.context() == Some(context) => {
                 self.activate(doorbell);
                 true
             }

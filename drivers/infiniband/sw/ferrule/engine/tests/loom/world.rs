@@ -5,7 +5,7 @@
 use ferrule_engine::{
     Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine, Error,
     Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpInit, QpType,
-    Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent, Vport,
+    QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent, Vport,
 };
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::SeqCst;
@@ -170,7 +170,10 @@ impl World {
         for _ in 0..qps {
             let queue = LoomQueue::new();
             let qp = Qp::<Loom>::new(QpInit {
-                context: Some(context),
+                user: QpUser::Context {
+                    id: context,
+                    privileged: false,
+                },
                 vport: Vport::default(),
                 pd: 1,
                 qp_type: QpType::Rc,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ferrule_engine::{
     Access, Ah, Budget, Capabilities, Config, Context, Cq, CqInit, CqResize, Engine, Error, Memory,
-    Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, RingLayout, Sleep, Srq,
+    Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout, Sleep, Srq,
     SrqInfo, SrqInit, Vport,
 };
 
@@ -238,7 +238,10 @@ impl World {
             ..SimQueue::new(ctrl as usize + 128)
         };
         let qp = Qp::<Sim>::new(QpInit {
-            context: context.map(|context| context.id),
+            user: context.map_or(QpUser::Host, |context| QpUser::Context {
+                id: context.id,
+                privileged: false,
+            }),
             vport: spec.vport,
             pd: spec.pd,
             qp_type: spec.qp_type,
