@@ -381,7 +381,7 @@ def statistic():
     # What was read is taken for what is for 10 ms.
     wait_for(lambda: counters()["send_requests"] >= before["send_requests"] + 100, "the requests were counted")
     after = counters()
-    check(after["rcvd_bytes"] >= before["rcvd_bytes"] + 100 * 1000, f"{after}")
+    check(after["message_bytes"] >= before["message_bytes"] + 100 * 1000, f"{after}")
     check(after["send_errors"] == 0, f"{after}")
     # Packets from the wire are counted, and what is none is no trouble.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:

@@ -23,6 +23,7 @@ use crate::{
     mr,
     mw,
     pd,
+    pma,
     port,
     qp,
     srq,
@@ -130,6 +131,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     const METHODS: &'static [&'static method::Definition<Self>] = &[];
     /// The counters of a port, of which [`read_counters`](Self::read_counters) tells the values.
     const COUNTERS: &'static [stats::Counter] = &[];
+    /// Tells what a port has sent and received, in process context; `None` if a device does not count it. Then there is
+    /// no performance management agent.
+    const PORT_COUNTERS: Option<fn(&Self::Data) -> pma::PortCounters> = None;
 
     /// The driver's part of a device. It is dropped when the device goes and no verb runs any more.
     type Data: Send + Sync + 'static;

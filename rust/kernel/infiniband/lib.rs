@@ -41,6 +41,7 @@ mod object;
 mod ops;
 pub mod pd;
 mod pin;
+pub mod pma;
 pub mod port;
 pub mod qp;
 mod registered;

@@ -17,6 +17,7 @@ use crate::{
     mw::Operations as _,
     object::Object,
     pd,
+    pma,
     qp,
     qp::Operations as _,
     srq,
@@ -58,6 +59,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     if !D::COUNTERS.is_empty() {
         ops.alloc_hw_port_stats = Some(stats::alloc_hw_port_stats::<D>);
         ops.get_hw_stats = Some(stats::get_hw_stats::<D>);
+    }
+
+    if D::PORT_COUNTERS.is_some() {
+        ops.process_mad = Some(pma::process_mad::<D>);
     }
 
     ops.alloc_ucontext = Some(ucontext::alloc_callback::<D>);

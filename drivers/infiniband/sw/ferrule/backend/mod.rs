@@ -34,6 +34,7 @@ use kernel::{
 use net_ext::NetDevice;
 use rdma::{
     cq,
+    pma::PortCounters,
     stats::Counter,
     umem::Umem,
     Gid,
@@ -63,6 +64,10 @@ use self::{
 pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The counters of a port, in the order of [`Backend::read_counters`].
     const COUNTERS: &'static [Counter];
+
+    /// Tells what the port has sent and received; `None` if nobody can tell it of this device alone. The bytes on the wire
+    /// are those from the IP header to the invariant CRC, and local traffic counts as what it copied.
+    const PORT_COUNTERS: Option<fn(&Self) -> PortCounters> = None;
 
     /// The pages that a kernel user may register at once by a request; 0 if there is no fast registration.
     const MAX_FAST_REG_PAGES: u32;

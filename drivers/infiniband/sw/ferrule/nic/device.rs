@@ -56,7 +56,7 @@ const COUNTERS: &[Counter; interface::COUNTERS.len()] = &[
     Counter::new(c"responder_errors"),
     Counter::new(c"flushed_requests"),
     Counter::new(c"rcvd_messages"),
-    Counter::new(c"rcvd_bytes"),
+    Counter::new(c"message_bytes"),
     Counter::new(c"completions"),
     Counter::new(c"completion_overruns"),
     Counter::new(c"receiver_not_ready"),

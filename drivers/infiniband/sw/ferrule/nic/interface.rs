@@ -581,7 +581,7 @@ pub const COUNTERS: [&str; 15] = [
     "responder_errors",
     "flushed_requests",
     "rcvd_messages",
-    "rcvd_bytes",
+    "message_bytes",
     "completions",
     "completion_overruns",
     "receiver_not_ready",

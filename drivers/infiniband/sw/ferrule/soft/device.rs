@@ -34,6 +34,7 @@ use kernel_ext::{
 };
 use net_ext::NetDevice;
 use rdma::{
+    pma::PortCounters,
     stats::Counter,
     Gid, //
 };
@@ -175,6 +176,8 @@ impl Soft {
 
 impl Backend for Soft {
     const COUNTERS: &'static [Counter] = statistics::COUNTERS;
+    const PORT_COUNTERS: Option<fn(&Self) -> PortCounters> =
+        Some(|soft| soft.shared.port_counters());
     /// Requests to block devices have no more as a rule.
     const MAX_FAST_REG_PAGES: u32 = 512;
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The counters that `rdma statistic` shows of a port.
+//! The counters that `rdma statistic` shows of a port, and those of its performance management agent.
 
 use kernel::sync::atomic::Relaxed;
-use rdma::stats::Counter;
+use rdma::{
+    pma::PortCounters,
+    stats::Counter, //
+};
 
 use super::{
     policy::inspect,
@@ -39,7 +42,7 @@ statistics! {
     c"responder_errors": |engine, core| engine.responder_errors;
     c"flushed_requests": |engine, core| engine.flushed;
     c"rcvd_messages": |engine, core| engine.messages;
-    c"rcvd_bytes": |engine, core| engine.bytes;
+    c"message_bytes": |engine, core| engine.bytes;
     c"completions": |engine, core| engine.completions;
     c"completion_overruns": |engine, core| engine.completion_overruns;
     c"receiver_not_ready": |engine, core| engine.receiver_not_ready;
@@ -49,10 +52,14 @@ statistics! {
     c"probes": |engine, core| engine.probes;
     c"dropped": |engine, core| engine.dropped;
     c"sent_pkts": |engine, core| engine.packets_sent;
+    c"sent_bytes": |engine, core| engine.bytes_sent;
     c"rcvd_pkts": |engine, core| {
         let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
         engine.packets_received.wrapping_add(unseen)
     };
+    c"rcvd_bytes": |engine, core| engine.bytes_received;
+    c"local_pkts": |engine, core| engine.local_packets;
+    c"local_bytes": |engine, core| engine.local_bytes;
     c"send_waits": |engine, core| engine.send_waits;
     c"lost_before_device": |engine, core| core.lost.load(Relaxed);
     c"inbox_full": |engine, core| core.inbox_full.load(Relaxed);
@@ -72,4 +79,27 @@ statistics! {
     c"rcvd_cnps": |engine, core| engine.congestion_notifications;
     c"handled_cnps": |engine, core| engine.congestion_notifications_handled;
     c"sent_cnps": |engine, core| engine.congestion_notifications_sent;
+}
+
+impl Shared {
+    /// Tells what the port has sent and received. Local traffic is both. Process context.
+    pub(super) fn port_counters(&self) -> PortCounters {
+        let core = &**self.core;
+        let engine = inspect(&self.core, |engine| *engine.counters());
+        let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
+        let malformed = engine.malformed_short
+            + engine.malformed_version
+            + engine.malformed_opcode
+            + engine.malformed_length;
+        PortCounters {
+            xmit_data: (engine.bytes_sent + engine.local_bytes) / 4,
+            rcv_data: (engine.bytes_received + engine.local_bytes) / 4,
+            xmit_packets: engine.packets_sent + engine.local_packets,
+            rcv_packets: engine.packets_received + engine.local_packets + unseen,
+            multicast_xmit_packets: engine.multicast_sent,
+            multicast_rcv_packets: engine.multicast_received,
+            rcv_errors: malformed + engine.icrc_errors + unseen,
+            xmit_discards: core.lost.load(Relaxed),
+        }
+    }
 }

@@ -33,6 +33,7 @@ use net_ext::{
 };
 use rdma::{
     method,
+    pma::PortCounters,
     port,
     stats::Counter,
     Device,
@@ -57,6 +58,7 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     const METHODS: &'static [&'static method::Definition<Self>] =
         &[&method::Definition::of::<context::Kick<B>>()];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
+    const PORT_COUNTERS: Option<fn(&B) -> PortCounters> = B::PORT_COUNTERS;
 
     type Data = B;
     type Ucontext = context::Context<B>;

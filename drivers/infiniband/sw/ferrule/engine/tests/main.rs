@@ -10,6 +10,7 @@ mod bitmap_scan;
 mod budget;
 mod congestion;
 mod corpus;
+mod counted;
 mod cq;
 mod doorbell;
 mod fast;

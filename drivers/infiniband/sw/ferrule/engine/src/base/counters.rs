@@ -96,18 +96,26 @@ counters! {
     pub producer_jumps: u64,
     /// Packets sent.
     pub packets_sent: u64,
+    /// Their bytes, from the IP header to the invariant CRC.
+    pub bytes_sent: u64,
+    /// Those of them that were sent to a multicast group.
+    pub multicast_sent: u64,
     /// Times that a queue pair had as much on its way to the network as it may have, and began to wait for
     /// room.
     pub send_waits: u64,
     /// Packets that came to port 4791.
     pub packets_received: u64,
-    /// Of these, too short for their headers.
+    /// Their bytes, from the IP header to the invariant CRC.
+    pub bytes_received: u64,
+    /// Those of them that were sound datagrams to a multicast group.
+    pub multicast_received: u64,
+    /// Packets received that were too short for their headers,
     pub malformed_short: u64,
-    /// Of another version of the transport header.
+    /// of another version of the transport header,
     pub malformed_version: u64,
-    /// With an opcode that does not exist.
+    /// with an opcode that does not exist,
     pub malformed_opcode: u64,
-    /// With a payload that the opcode does not have, or a pad count that does not fit.
+    /// with a payload that the opcode does not have, or a pad count that does not fit.
     pub malformed_length: u64,
     /// With a wrong invariant CRC.
     pub icrc_errors: u64,
@@ -131,6 +139,11 @@ counters! {
     pub congestion_notifications_handled: u64,
     /// and those that were sent.
     pub congestion_notifications_sent: u64,
+    /// Packets that local messages would have been, as far as responders have taken them: those of the data, and one that
+    /// asks for the data of a read or an atomic operation.
+    pub local_packets: u64,
+    /// The bytes that were copied for them.
+    pub local_bytes: u64,
     /// Messages of unreliable services that were dropped, at each of a group's receivers, and packets
     /// that came in no state for them.
     pub dropped: u64,

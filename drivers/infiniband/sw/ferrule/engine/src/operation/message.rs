@@ -10,6 +10,10 @@ use crate::{
             wr_flags, //
         },
         attr::Access,
+        counters::{
+            Count,
+            Counters, //
+        },
         host::Host,
         psn,
         status::Status, //
@@ -23,7 +27,10 @@ use crate::{
         },
     },
     object::{
-        opcode::Opcode,
+        opcode::{
+            Class,
+            Opcode, //
+        },
         request::SendRequest, //
     },
     queue_pair::{
@@ -96,6 +103,18 @@ impl<H: Host> Message<'_, H> {
             addr: self.head.remote_addr.get(),
             length: u64::from(self.total),
             peer_of: Some(core.id),
+        }
+    }
+
+    /// Counts the segment, which the responder has taken, unless it came by packet: that counts as it came.
+    #[inline(always)]
+    pub(crate) fn count_taken(&self, counters: &mut Counters) {
+        if !self.is_packet() {
+            let class = self.opcode.facts().class;
+            let is_asked = self.is_first && matches!(class, Class::Read | Class::Atomic(_));
+            let packets = self.packets.wrapping_add(u32::from(is_asked));
+            counters.local_packets.count(packets.into());
+            counters.local_bytes.count(self.length.into());
         }
     }
 

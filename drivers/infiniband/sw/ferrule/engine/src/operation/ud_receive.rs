@@ -178,6 +178,7 @@ fn take<H: Host>(
     }
     cx.counters.messages.count(1);
     cx.counters.bytes.count(u64::from(length));
+    message.count_taken(cx.counters);
     let completed = Completion {
         wr_id: rq.request().head.wr_id.get(),
         status: Status::Success,

@@ -112,6 +112,7 @@ pub(crate) fn send<H: Host>(
     // First the remote ones: what cannot be sent yet is sent later as a whole.
     if path.is_remote() {
         wire::ud::send(cx, qp, &mut way, target, qkey)?;
+        cx.counters.multicast_sent.count(1);
     } else if members.is_empty() {
         cx.counters.dropped.count(1);
     }

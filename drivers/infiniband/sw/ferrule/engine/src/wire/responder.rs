@@ -446,6 +446,7 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         keys: cx.keys,
         queue: &core.init.queue,
         kind: Sends::Responses,
+        written: 0,
     };
     packet.send(cx.host, cx.counters, wire.route.as_mut())?;
     cx.allowance.take_bytes(length.max(Budget::PACKET));

@@ -55,6 +55,7 @@ impl<'a, H: Host> RxPacket<'a, H> {
     #[inline(always)]
     pub(super) fn judge(&self, counters: &Cells) -> Option<Sound<'a>> {
         counters.packets_received.count(1);
+        counters.bytes_received.count(self.length());
         let packet = match parse::<H>(self.packet) {
             Ok(packet) => packet,
             Err(malformed) => {
@@ -93,6 +94,13 @@ impl<'a, H: Host> RxPacket<'a, H> {
             to,
             is_marked,
         })
+    }
+
+    /// The bytes, from the IP header to the invariant CRC.
+    pub(super) fn length(&self) -> u64 {
+        let network = self.ip.len().wrapping_add(self.udp.len());
+        let length = self.packet.length().wrapping_add(icrc::LENGTH);
+        network.wrapping_add(length) as u64
     }
 
     /// Whether the invariant CRC is right.

@@ -45,6 +45,8 @@ pub(crate) struct TxPacket<'a, H: Host> {
     /// The buffer of the queue pair that sends it.
     pub(super) queue: &'a H::Queue,
     pub(super) kind: Sends,
+    /// 0, and once the packet has been written, its bytes from the IP header on.
+    pub(super) written: usize,
 }
 
 impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
@@ -71,7 +73,10 @@ impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
             to.put([0; 3].get(..pad).ok_or(Fault)?)?;
         }
         let crc = icrc::icrc(H::crc32, ip, udp, to.bytes()).ok_or(Fault)?;
-        to.put(&crc)
+        to.put(&crc)?;
+        let network = ip.len().wrapping_add(udp.len());
+        self.written = network.wrapping_add(self.length());
+        Ok(())
     }
 }
 
@@ -89,7 +94,10 @@ impl<H: Host> TxPacket<'_, H> {
         };
         let sent = host.transmit(route, &mut self);
         match sent {
-            Ok(()) => counters.packets_sent.count(1),
+            Ok(()) => {
+                counters.packets_sent.count(1);
+                counters.bytes_sent.count(self.written as u64);
+            }
             Err(Unsent::Full) => counters.send_waits.count(1),
             Err(_) => (),
         }
@@ -114,6 +122,7 @@ pub(super) fn transmit<H: Host>(
         keys: cx.keys,
         queue: &core.init.queue,
         kind,
+        written: 0,
     };
     packet.send(cx.host, cx.counters, route.as_mut())
 }

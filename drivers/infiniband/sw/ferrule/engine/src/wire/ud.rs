@@ -109,6 +109,7 @@ pub(crate) fn send<H: Host>(
         keys: cx.keys,
         queue: &core.init.queue,
         kind: Sends::Requests,
+        written: 0,
     };
     let route = match way {
         DatagramRoute::Handle(ah) => cx.port.ahs.route(*ah),
@@ -169,6 +170,7 @@ pub(super) fn receive<H: Host>(
         ud_receive::arrive(qps, cx, target, message(), &area, qkey);
         return;
     }
+    cx.counters.multicast_received.count(1);
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     let group = cx.port.groups.members(to);
     let members = group.as_slice();
