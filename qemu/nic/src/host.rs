@@ -40,6 +40,8 @@ pub(crate) struct Nic {
     /// None if the guests have nobody but each other.
     pub(crate) wire: Option<Arc<Wire>>,
     ports: Vec<Port>,
+    /// Events may wait for room: the queues are many, and looked at only then.
+    waiting: bool,
 }
 
 /// Whose events the host is told: an object of a port.
@@ -78,6 +80,7 @@ impl Nic {
         Self {
             addresses: Addresses::new(signals.len()),
             ports: ports.collect(),
+            waiting: false,
             wire,
         }
     }
@@ -164,6 +167,7 @@ impl Nic {
             if queue.add(Source { kind, number }, code) {
                 port.raised |= bit(vector);
             }
+            self.waiting |= queue.is_waiting();
         }
     }
 
@@ -177,7 +181,9 @@ impl Nic {
 
     /// Writes events that have waited for room, and answers whether some still do.
     pub(crate) fn flush(&mut self) -> bool {
-        let mut waiting = false;
+        if !std::mem::take(&mut self.waiting) {
+            return false;
+        }
         for port in &mut self.ports {
             for (vector, queue) in port.queues.iter_mut().enumerate() {
                 let Some(queue) = queue.as_mut().filter(|queue| queue.is_waiting()) else {
@@ -186,10 +192,10 @@ impl Nic {
                 if queue.flush() {
                     port.raised |= bit(vector);
                 }
-                waiting |= queue.is_waiting();
+                self.waiting |= queue.is_waiting();
             }
         }
-        waiting
+        self.waiting
     }
 
     /// Wakes the threads of guests whose vectors are to be raised.
