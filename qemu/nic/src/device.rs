@@ -18,6 +18,7 @@ use rustix::rand::{getrandom, GetRandomFlags};
 
 use crate::config::VECTORS;
 use crate::host::{now, Nic};
+use crate::patience::Patience;
 use crate::signal::Signal;
 use crate::statistics::Statistics;
 use crate::wire::Wire;
@@ -43,6 +44,8 @@ pub(crate) struct State {
     pub(crate) host: Nic,
     /// The engine's thread sleeps, until this time at most if there is one.
     pub(crate) parked: Option<Option<u64>>,
+    /// Whether kicks wake it.
+    pub(crate) patience: Patience,
     /// The engine's thread is to look for work.
     pub(crate) wanted: bool,
     /// The engine's thread will look again at events that wait for room.
@@ -140,6 +143,7 @@ impl Device {
                 engine,
                 host: Nic::new(&signals, &statistics, VECTORS, wire),
                 parked: None,
+                patience: Patience::default(),
                 wanted: false,
                 retries: false,
                 ends: false,
@@ -222,12 +226,15 @@ impl Device {
     /// Serves a context that has kicked.
     pub(crate) fn kick(&self, context: ContextId) {
         let mut state = self.lock();
+        let wakes = state.patience.allows(now());
         let State { engine, host, .. } = &mut *state;
-        // The engine's thread is awake from now on, so the context is told that it need not kick again.
-        engine.wake();
+        if wakes {
+            // The engine's thread is awake from now on, so the context is told that it need not kick again.
+            engine.wake();
+        }
         engine.kicked(context);
         engine.run_for(host, KICK, context);
-        self.leave(state, true);
+        self.leave(state, wakes);
     }
 
     /// Does all work that there is, that of a context without its kick.

@@ -50,6 +50,8 @@ pub(crate) struct Nic {
     ports: Vec<Port>,
     /// The port of each queue pair, by the index in its number.
     owners: Vec<u8>,
+    /// Events may wait for room: the queues are many, and looked at only then.
+    waiting: bool,
 }
 
 /// Whose events the host is told: an object of a port.
@@ -97,6 +99,7 @@ impl Nic {
             addresses: Addresses::new(signals.len()),
             ports: ports.collect(),
             owners: vec![0; INDICES],
+            waiting: false,
             wire,
         }
     }
@@ -197,6 +200,7 @@ impl Nic {
             if queue.add(Source { kind, number }, code) {
                 port.raised |= bit(vector);
             }
+            self.waiting |= queue.is_waiting();
         }
     }
 
@@ -210,7 +214,9 @@ impl Nic {
 
     /// Writes events that have waited for room, and answers whether some still do.
     pub(crate) fn flush(&mut self) -> bool {
-        let mut waiting = false;
+        if !std::mem::take(&mut self.waiting) {
+            return false;
+        }
         for port in &mut self.ports {
             for (vector, queue) in port.queues.iter_mut().enumerate() {
                 let Some(queue) = queue.as_mut().filter(|queue| queue.is_waiting()) else {
@@ -219,10 +225,10 @@ impl Nic {
                 if queue.flush() {
                     port.raised |= bit(vector);
                 }
-                waiting |= queue.is_waiting();
+                self.waiting |= queue.is_waiting();
             }
         }
-        waiting
+        self.waiting
     }
 
     /// Wakes the threads of guests whose vectors are to be raised.

@@ -11,7 +11,7 @@
 //! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
 //! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
 //! - `wire`: what the engine and the switch's thread share; `route`, `packet`: packets out and in
-//! - `host`, `device`, `worker`: the engine's host, its lock, and its thread
+//! - `host`, `patience`, `device`, `worker`: the engine's host, its lock, its thread, and when that is awake
 //! - `guest`, `commands`: what belongs to a guest, and how it asks for it
 //! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
@@ -55,6 +55,7 @@ pub mod memory;
 pub mod options;
 mod packet;
 mod pages;
+mod patience;
 pub mod pinned;
 pub mod protocol;
 mod region;

@@ -3,7 +3,8 @@
 //! The engine's thread: it does what the guests' threads leave, serves programs that ring without a kick, and fires
 //! timers.
 //!
-//! After work it looks for more for a short while, and meanwhile who rings need not kick. Then it tells all contexts to
+//! After work it looks for more for a short while, and meanwhile who rings need not kick; for less if others want its
+//! processor (`patience.rs`). Then it tells all contexts to
 //! kick and sleeps: until somebody wants it, or a timer is due, and for ever if there is none.
 
 use std::io;
@@ -114,9 +115,15 @@ fn spin(state: &mut MutexGuard<'_, State>) {
             awake = true;
             idle = 0;
         }
-        let State { engine, host, .. } = &mut **state;
+        let State {
+            engine,
+            host,
+            patience,
+            ..
+        } = &mut **state;
         let received = receive(engine, host);
         let outcome = engine.run(host, SLICE, None);
+        patience.done(outcome.done, outcome.used.bytes);
         host.flush();
         host.signal();
         let busy = received || outcome.more || outcome.done != 0;
@@ -132,14 +139,18 @@ fn spin(state: &mut MutexGuard<'_, State>) {
             idle = idle.saturating_add(1);
         }
         let rest = idle != 0 && idle % TURNS == 0;
-        if rest && now().saturating_sub(since) > SPIN && fall_asleep(state) {
-            return;
-        }
-        if rest {
-            MutexGuard::unlocked(state, std::thread::yield_now);
-        } else {
+        if !rest {
             MutexGuard::bump(state);
             std::hint::spin_loop();
+            continue;
+        }
+        let before = now();
+        if before.saturating_sub(since) > SPIN && fall_asleep(state) {
+            return;
+        }
+        MutexGuard::unlocked(state, std::thread::yield_now);
+        if state.patience.rested(before, now()) && fall_asleep(state) {
+            return;
         }
     }
 }

@@ -51,11 +51,12 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
     })
 }
 
-/// The bytes of memory that a region has; none if it is all that the guest has.
+/// The bytes of memory that a command has registered: none if the region is all that the guest has, or is for
+/// requests to register.
 fn length(memory: &Memory<Nic>) -> u64 {
-    match memory.region.is_all() {
-        true => 0,
-        false => memory.length,
+    match memory.region.flags() & (mr_flag::ALL | mr_flag::FAST) {
+        0 => memory.length,
+        _ => 0,
     }
 }
 

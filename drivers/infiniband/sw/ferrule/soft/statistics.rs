@@ -85,7 +85,8 @@ impl Shared {
     /// Tells what the port has sent and received. Local traffic is both. Process context.
     pub(super) fn port_counters(&self) -> PortCounters {
         let core = &**self.core;
-        let engine = inspect(&self.core, |engine| *engine.counters());
+        let mut engine = Default::default();
+        inspect(&self.core, |shard| shard.add_counters(&mut engine));
         let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
         let malformed = engine.malformed_short
             + engine.malformed_version

@@ -11,8 +11,8 @@ use crate::{
         },
         attr::Access,
         counters::{
+            Cells, //
             Count,
-            Counters, //
         },
         host::Host,
         psn,
@@ -108,7 +108,7 @@ impl<H: Host> Message<'_, H> {
 
     /// Counts the segment, which the responder has taken, unless it came by packet: that counts as it came.
     #[inline(always)]
-    pub(crate) fn count_taken(&self, counters: &mut Counters) {
+    pub(crate) fn count_taken(&self, counters: &Cells) {
         if !self.is_packet() {
             let class = self.opcode.facts().class;
             let is_asked = self.is_first && matches!(class, Class::Read | Class::Atomic(_));
