@@ -7,7 +7,6 @@
 //! of transfers. Nothing of that may reach the neighbour or what the driver has not registered, and the process lives.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
 use std::time::Instant;
 
 use ferrule_engine::abi::{self, wr_opcode};
@@ -18,10 +17,11 @@ use ferrule_nic::worker::Worker;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::client::{request, unmap_body, DMA_UNMAP, REGION_WRITE, RESET};
-use crate::data::{pair, pattern, program, program_without_address, Program};
+use crate::data::{pair, program, program_without_address, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 use crate::ends::{flood, is_still};
+use crate::neighbour::{Names, Neighbour};
 
 /// What a hostile driver does before it leaves.
 const DEEDS: u32 = 60;
@@ -58,69 +58,6 @@ impl Random {
 
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| self.word() as u8).collect()
-    }
-}
-
-/// The neighbour's names, for whoever wants to guess them.
-#[derive(Clone, Copy)]
-struct Names {
-    gid: [u8; 16],
-    context: u32,
-    cq: u32,
-    key: u32,
-    qps: [u32; 2],
-}
-
-/// The neighbour: moves bytes from one queue pair to the other and back, and compares all of them.
-struct Neighbour {
-    guest: Guest,
-    p: Program,
-    ends: (Qp, Qp),
-}
-
-/// Bytes of a message of the neighbour's.
-const MESSAGE: u32 = 20_000;
-
-impl Neighbour {
-    fn new(device: &Arc<Device>) -> Self {
-        let mut guest = Guest::new(device, 0);
-        let p = program(&mut guest);
-        let ends = pair(&mut guest, &p);
-        Self { guest, p, ends }
-    }
-
-    fn names(&self) -> Names {
-        Names {
-            gid: self.guest.gid,
-            context: self.p.context.number,
-            cq: self.p.cq.number,
-            key: self.p.key,
-            qps: [self.ends.0.number, self.ends.1.number],
-        }
-    }
-
-    /// One message of each kind, compared.
-    fn turn(&mut self, turn: u64) {
-        let Self { guest, p, ends } = self;
-        let (a, b) = ends;
-        let bytes = pattern(MESSAGE as usize, turn as u8);
-        let (from, to) = (turn % 5000, 100_000 + turn % 7000);
-        p.area.write(from, &bytes);
-        b.receive(turn, to, MESSAGE, p.key);
-        guest.send(
-            a,
-            &Wqe::new(turn, wr_opcode::SEND).local(from, MESSAGE, p.key),
-        );
-        p.cq.all(2);
-        assert!(p.area.read(to, bytes.len()) == bytes, "SEND, turn {turn}");
-        let write = Wqe::new(turn, wr_opcode::RDMA_WRITE).local(to, MESSAGE, p.key);
-        guest.send(b, &write.remote(200_000 + from, p.key));
-        p.cq.all(1);
-        let read = Wqe::new(turn, wr_opcode::RDMA_READ).local(300_000 + to, MESSAGE, p.key);
-        guest.send(a, &read.remote(200_000 + from, p.key));
-        p.cq.all(1);
-        let back = p.area.read(300_000 + to, bytes.len());
-        assert!(back == bytes, "WRITE and READ, turn {turn}");
     }
 }
 

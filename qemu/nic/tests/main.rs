@@ -17,6 +17,7 @@ mod fuzz;
 mod good;
 mod hostile;
 mod hostile_driver;
+mod neighbour;
 mod objects;
 mod random;
 mod refused;

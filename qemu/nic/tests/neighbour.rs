@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A guest beside a hostile one: it compares every byte that it moves.
+
+use std::sync::Arc;
+
+use ferrule_engine::abi::wr_opcode;
+use ferrule_nic::device::Device;
+
+use crate::data::{pair, pattern, program, Program};
+use crate::driver::queues::*;
+use crate::driver::*;
+
+/// The neighbour's names, for whoever wants to guess them.
+#[derive(Clone, Copy)]
+pub struct Names {
+    pub gid: [u8; 16],
+    pub context: u32,
+    pub cq: u32,
+    pub key: u32,
+    pub qps: [u32; 2],
+}
+
+/// The neighbour: moves bytes from one queue pair to the other and back, and compares all of them.
+pub struct Neighbour {
+    pub guest: Guest,
+    pub p: Program,
+    ends: (Qp, Qp),
+}
+
+/// Bytes of a message of the neighbour's.
+const MESSAGE: u32 = 20_000;
+
+impl Neighbour {
+    pub fn new(device: &Arc<Device>) -> Self {
+        let mut guest = Guest::new(device, 0);
+        let p = program(&mut guest);
+        let ends = pair(&mut guest, &p);
+        Self { guest, p, ends }
+    }
+
+    pub fn names(&self) -> Names {
+        Names {
+            gid: self.guest.gid,
+            context: self.p.context.number,
+            cq: self.p.cq.number,
+            key: self.p.key,
+            qps: [self.ends.0.number, self.ends.1.number],
+        }
+    }
+
+    /// One message of each kind, compared.
+    pub fn turn(&mut self, turn: u64) {
+        let Self { guest, p, ends } = self;
+        let (a, b) = ends;
+        let bytes = pattern(MESSAGE as usize, turn as u8);
+        let (from, to) = (turn % 5000, 100_000 + turn % 7000);
+        p.area.write(from, &bytes);
+        b.receive(turn, to, MESSAGE, p.key);
+        guest.send(
+            a,
+            &Wqe::new(turn, wr_opcode::SEND).local(from, MESSAGE, p.key),
+        );
+        p.cq.all(2);
+        assert!(p.area.read(to, bytes.len()) == bytes, "SEND, turn {turn}");
+        let write = Wqe::new(turn, wr_opcode::RDMA_WRITE).local(to, MESSAGE, p.key);
+        guest.send(b, &write.remote(200_000 + from, p.key));
+        p.cq.all(1);
+        let read = Wqe::new(turn, wr_opcode::RDMA_READ).local(300_000 + to, MESSAGE, p.key);
+        guest.send(a, &read.remote(200_000 + from, p.key));
+        p.cq.all(1);
+        let back = p.area.read(300_000 + to, bytes.len());
+        assert!(back == bytes, "WRITE and READ, turn {turn}");
+    }
+}
