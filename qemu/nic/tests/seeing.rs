@@ -49,7 +49,7 @@ fn each_guest_has_its_own_counters() {
     assert_eq!(counter(&mut two, "send_requests"), 1);
     assert_eq!(counter(&mut one, "rcvd_messages"), 0);
     assert_eq!(counter(&mut two, "rcvd_messages"), 3);
-    assert_eq!(counter(&mut two, "rcvd_bytes"), 300);
+    assert_eq!(counter(&mut two, "message_bytes"), 300);
     assert_eq!(counter(&mut one, "responder_errors"), 1);
     assert_eq!(counter(&mut two, "send_errors"), 1);
 
