@@ -158,7 +158,7 @@ pub(crate) fn accept<H: Host>(
     }
     rq.psn = psn::advance(rq.psn, message.packets);
     cx.counters.bytes.count(u64::from(message.length));
-    message.count_taken(cx.counters);
+    message.count_taken(facts.class, cx.counters);
     if !message.is_last {
         rq.inbound = kind;
         return Ok(response);

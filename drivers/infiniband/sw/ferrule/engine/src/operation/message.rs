@@ -11,8 +11,8 @@ use crate::{
         },
         attr::Access,
         counters::{
-            Cells, //
-            Count,
+            Cells,
+            Count, //
         },
         host::Host,
         psn,
@@ -108,12 +108,13 @@ impl<H: Host> Message<'_, H> {
 
     /// Counts the segment, which the responder has taken, unless it came by packet: that counts as it came.
     #[inline(always)]
-    pub(crate) fn count_taken(&self, counters: &Cells) {
+    pub(crate) fn count_taken(&self, class: Class, counters: &Cells) {
         if !self.is_packet() {
-            let class = self.opcode.facts().class;
-            let is_asked = self.is_first && matches!(class, Class::Read | Class::Atomic(_));
-            let packets = self.packets.wrapping_add(u32::from(is_asked));
-            counters.local_packets.count(packets.into());
+            // One packet asks for all data of a READ, and for that of an atomic operation.
+            if self.is_first && matches!(class, Class::Read | Class::Atomic(_)) {
+                counters.local_packets.count(1);
+            }
+            counters.local_packets.count(self.packets.into());
             counters.local_bytes.count(self.length.into());
         }
     }

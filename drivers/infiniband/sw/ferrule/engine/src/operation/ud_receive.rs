@@ -178,7 +178,7 @@ fn take<H: Host>(
     }
     cx.counters.messages.count(1);
     cx.counters.bytes.count(u64::from(length));
-    message.count_taken(cx.counters);
+    message.count_taken(message.opcode.facts().class, cx.counters);
     let completed = Completion {
         wr_id: rq.request().head.wr_id.get(),
         status: Status::Success,

@@ -154,7 +154,7 @@ fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length
         return Response::None;
     };
     let mut message = sq.message(core, length);
-    let qp_type = core.init.qp_type;
+    let (qp_type, own_vport) = (core.init.qp_type, core.init.vport);
     let peer = core.attr.dest_qpn;
     let (core, rq) = if peer == core.id.number {
         (core, rq)
@@ -167,7 +167,11 @@ fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length
     if core.init.qp_type != qp_type || core.init.vport != vport {
         return Response::None;
     }
-    let own = core::mem::replace(&mut cx.counters, cx.ports.of(vport));
+    // A message counts where it is taken, which mostly is the sender's own virtual port.
+    let own = cx.counters;
+    if vport != own_vport {
+        cx.counters = cx.ports.of(vport);
+    }
     let response = match qp_type {
         QpType::Uc => uc_receive::receive(cx, core, rq, &mut message),
         QpType::Rc | QpType::Ud => accept::receive(cx, core, rq, &mut message),
