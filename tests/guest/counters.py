@@ -76,14 +76,21 @@ def by_packet(device, size):
 
         grown = growth(device, work)
         # A slow guest may send packets twice; then once more.
-        if not told["probes"] and not told["retries"] and not told["sequence_errors"]:
+        again = told["probes"] or told["retries"] or told["sequence_errors"]
+        if not again:
             break
     acknowledgements = grown["port_xmit_packets"] - packets
     check(acknowledgements > 0, f"no acknowledgement beside {packets} packets: {grown}")
     data = (packets * HEADERS + 2 * count * size + acknowledgements * (HEADERS + AETH)) // 4
     for way, name in (("xmit", "sent"), ("rcv", "rcvd")):
-        check(grown[f"port_{way}_packets"] == packets + acknowledgements == told[f"{name}_pkts"], f"{grown}, {told}")
-        check(grown[f"port_{way}_data"] == data == told[f"{name}_bytes"] // 4, f"{data} words: {grown}, {told}")
+        check(grown[f"port_{way}_packets"] == told[f"{name}_pkts"], f"{grown}, {told}")
+        check(grown[f"port_{way}_data"] == told[f"{name}_bytes"] // 4, f"{grown}, {told}")
+        if again:
+            # What is beside the packets may be one of them once more, which is longer than an acknowledgement.
+            check(grown[f"port_{way}_data"] >= data, f"at least {data} words: {grown}, {told}")
+        else:
+            check(grown[f"port_{way}_data"] == data, f"{data} words: {grown}, {told}")
+    check(grown["port_xmit_packets"] == grown["port_rcv_packets"], f"{grown}")
     check(told["local_pkts"] == 0, f"{told}")
 
 
