@@ -16,42 +16,18 @@ use crate::area::Queue;
 use crate::guest::Guest;
 use crate::host::{Handle, Nic};
 use crate::interface::{
-    self, event, qp_flag, qp_type, AddressVector, CreateQp, ModifyQp, QpAttributes, QpCreated,
-    QpInfo, NONE,
+    self, event, qp_flag, qp_mask as mask, qp_type, AddressVector, CreateQp, ModifyQp,
+    QpAttributes, QpCreated, QpInfo, NONE,
 };
 use crate::pages::Pages;
 use crate::route::Route;
 
-/// `enum ib_qp_attr_mask`.
-mod mask {
-    pub(super) const STATE: u32 = 1 << 0;
-    pub(super) const CUR_STATE: u32 = 1 << 1;
-    pub(super) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
-    pub(super) const ACCESS_FLAGS: u32 = 1 << 3;
-    pub(super) const PKEY_INDEX: u32 = 1 << 4;
-    pub(super) const PORT: u32 = 1 << 5;
-    pub(super) const QKEY: u32 = 1 << 6;
-    pub(super) const AV: u32 = 1 << 7;
-    pub(super) const PATH_MTU: u32 = 1 << 8;
-    pub(super) const TIMEOUT: u32 = 1 << 9;
-    pub(super) const RETRY_CNT: u32 = 1 << 10;
-    pub(super) const RNR_RETRY: u32 = 1 << 11;
-    pub(super) const RQ_PSN: u32 = 1 << 12;
-    pub(super) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    pub(super) const ALT_PATH: u32 = 1 << 14;
-    pub(super) const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub(super) const SQ_PSN: u32 = 1 << 16;
-    pub(super) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub(super) const PATH_MIG_STATE: u32 = 1 << 18;
-    pub(super) const CAP: u32 = 1 << 19;
-    pub(super) const DEST_QPN: u32 = 1 << 20;
-    pub(super) const RATE_LIMIT: u32 = 1 << 25;
-    /// Those without a gap, up to `DEST_QPN`.
-    const FIRST: u32 = (1 << 21) - 1;
-    pub(super) const ALL: u32 = FIRST | RATE_LIMIT;
-    /// Those that an answer has, but for `AV`.
-    pub(super) const ANSWERED: u32 = FIRST & !(AV | ALT_PATH | PATH_MIG_STATE);
-}
+/// The attributes that a change may name: those without a gap, up to `DEST_QPN`, and one behind it.
+const KNOWN: u32 = WITHOUT_GAP | mask::RATE_LIMIT;
+const WITHOUT_GAP: u32 = (mask::DEST_QPN << 1) - 1;
+
+/// Those that an answer has, but for `AV`.
+const ANSWERED: u32 = WITHOUT_GAP & !(mask::AV | mask::ALT_PATH | mask::PATH_MIG_STATE);
 
 /// The slots of the driver's addresses: where they begin and how many there are, if the buffer has them.
 fn destinations(asked: &CreateQp, pages: &Pages) -> Result<(u32, u32), Errno> {
@@ -135,7 +111,7 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
 fn modify(attributes: &QpAttributes) -> Result<Modify, Errno> {
     let a = attributes;
     let given = a.mask.get();
-    if given & !mask::ALL != 0 {
+    if given & !KNOWN != 0 {
         return Err(Errno::INVAL);
     }
     let has = |bit: u32| given & bit != 0;
@@ -225,7 +201,7 @@ fn attributes(state: State, a: &Attributes) -> QpAttributes {
         max_dest_rd_atomic: u32::from(a.max_dest_rd_atomic).into(),
         min_rnr_timer: u32::from(a.min_rnr_timer).into(),
         dest_qpn: a.dest_qpn.into(),
-        mask: (mask::ANSWERED | path).into(),
+        mask: (ANSWERED | path).into(),
     }
 }
 

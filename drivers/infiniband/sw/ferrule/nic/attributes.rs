@@ -20,36 +20,11 @@ use super::{
     interface::{
         self,
         qp_flag,
+        qp_mask,
         qp_type,
         QpAttributes, //
     }, //
 };
-
-/// Bits of `enum ib_qp_attr_mask`.
-pub(super) mod mask {
-    pub(super) const STATE: u32 = 1 << 0;
-    pub(super) const CUR_STATE: u32 = 1 << 1;
-    pub(super) const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
-    pub(super) const ACCESS_FLAGS: u32 = 1 << 3;
-    pub(super) const PKEY_INDEX: u32 = 1 << 4;
-    pub(super) const PORT: u32 = 1 << 5;
-    pub(super) const QKEY: u32 = 1 << 6;
-    pub(in super::super) const AV: u32 = 1 << 7;
-    pub(super) const PATH_MTU: u32 = 1 << 8;
-    pub(super) const TIMEOUT: u32 = 1 << 9;
-    pub(super) const RETRY_CNT: u32 = 1 << 10;
-    pub(super) const RNR_RETRY: u32 = 1 << 11;
-    pub(super) const RQ_PSN: u32 = 1 << 12;
-    pub(super) const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
-    pub(super) const ALT_PATH: u32 = 1 << 14;
-    pub(super) const MIN_RNR_TIMER: u32 = 1 << 15;
-    pub(super) const SQ_PSN: u32 = 1 << 16;
-    pub(super) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
-    pub(super) const PATH_MIG_STATE: u32 = 1 << 18;
-    pub(super) const CAP: u32 = 1 << 19;
-    pub(super) const DEST_QPN: u32 = 1 << 20;
-    pub(super) const RATE_LIMIT: u32 = 1 << 25;
-}
 
 /// A change of attributes, but for the address.
 pub(super) fn change(change: &Modify) -> QpAttributes {
@@ -59,7 +34,7 @@ pub(super) fn change(change: &Modify) -> QpAttributes {
         ($($bit:ident: $field:ident = $value:expr;)*) => {$(
             if let Some(value) = $value {
                 attributes.$field = u32::from(value).into();
-                mask |= mask::$bit;
+                mask |= qp_mask::$bit;
             }
         )*};
     }
@@ -83,10 +58,10 @@ pub(super) fn change(change: &Modify) -> QpAttributes {
         DEST_QPN: dest_qpn = change.dest_qpn;
     }
     for (is_there, bit) in [
-        (change.alt_path, mask::ALT_PATH),
-        (change.path_mig_state, mask::PATH_MIG_STATE),
-        (change.cap, mask::CAP),
-        (change.rate_limit, mask::RATE_LIMIT),
+        (change.alt_path, qp_mask::ALT_PATH),
+        (change.path_mig_state, qp_mask::PATH_MIG_STATE),
+        (change.cap, qp_mask::CAP),
+        (change.rate_limit, qp_mask::RATE_LIMIT),
     ] {
         if is_there {
             mask |= bit;
@@ -105,7 +80,7 @@ pub(super) fn info(info: &interface::QpInfo) -> Result<QpInfo> {
     let told = &info.attributes;
     let state = State::try_from(told.state.get()).map_err(|_| EIO)?;
     let path_mtu = Mtu::try_from(told.path_mtu.get()).map_err(|_| EIO)?;
-    let has_address = told.mask.get() & mask::AV != 0;
+    let has_address = told.mask.get() & qp_mask::AV != 0;
     let byte = |value: zerocopy::little_endian::U32| u8::try_from(value.get()).map_err(|_| EIO);
     Ok(QpInfo {
         state,

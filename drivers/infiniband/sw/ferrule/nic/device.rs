@@ -22,14 +22,12 @@ use super::{
         Destination,
         NO_ADDRESS, //
     },
-    attributes::{
-        self,
-        mask, //
-    },
+    attributes,
     command,
     function::Function,
     interface::{
         self,
+        qp_mask,
         CreateAh,
         ModifyQp,
         Multicast,
@@ -155,7 +153,7 @@ impl Backend for Nic {
     ) -> Result {
         let mut attributes = attributes::change(change);
         if to.is_some() {
-            attributes.mask = (attributes.mask.get() | mask::AV).into();
+            attributes.mask = (attributes.mask.get() | qp_mask::AV).into();
         }
         self.function.execute::<command::ChangeQp>(&ModifyQp {
             number: qpn.into(),

@@ -544,6 +544,54 @@ pub mod mr_flag {
     pub const FAST: u32 = 1 << 2;
 }
 
+/// Bits of [`QpAttributes::mask`](QpAttributes): those of `enum ib_qp_attr_mask`.
+pub mod qp_mask {
+    /// `state`.
+    pub const STATE: u32 = 1 << 0;
+    /// `cur_state`.
+    pub const CUR_STATE: u32 = 1 << 1;
+    /// `en_sqd_async_notify`.
+    pub const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
+    /// `access`.
+    pub const ACCESS_FLAGS: u32 = 1 << 3;
+    /// `pkey_index`.
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    /// `port`.
+    pub const PORT: u32 = 1 << 5;
+    /// `qkey`.
+    pub const QKEY: u32 = 1 << 6;
+    /// The address, beside the attributes.
+    pub const AV: u32 = 1 << 7;
+    /// `path_mtu`.
+    pub const PATH_MTU: u32 = 1 << 8;
+    /// `timeout`.
+    pub const TIMEOUT: u32 = 1 << 9;
+    /// `retry_cnt`.
+    pub const RETRY_CNT: u32 = 1 << 10;
+    /// `rnr_retry`.
+    pub const RNR_RETRY: u32 = 1 << 11;
+    /// `rq_psn`.
+    pub const RQ_PSN: u32 = 1 << 12;
+    /// `max_rd_atomic`.
+    pub const MAX_QP_RD_ATOMIC: u32 = 1 << 13;
+    /// An alternate path, which has no field: the device has none.
+    pub const ALT_PATH: u32 = 1 << 14;
+    /// `min_rnr_timer`.
+    pub const MIN_RNR_TIMER: u32 = 1 << 15;
+    /// `sq_psn`.
+    pub const SQ_PSN: u32 = 1 << 16;
+    /// `max_dest_rd_atomic`.
+    pub const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
+    /// The state of path migration, without a field as well.
+    pub const PATH_MIG_STATE: u32 = 1 << 18;
+    /// Sizes, without a field: queues keep theirs.
+    pub const CAP: u32 = 1 << 19;
+    /// `dest_qpn`.
+    pub const DEST_QPN: u32 = 1 << 20;
+    /// A limit of the rate, without a field.
+    pub const RATE_LIMIT: u32 = 1 << 25;
+}
+
 /// Bits of [`ReregMr::mask`](ReregMr).
 pub mod rereg {
     /// `pd`.
