@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The control socket: who connects is told what has been counted, as Prometheus reads it, and is disconnected. Nothing is
-//! read from the socket.
+//! The control socket: it tells each client what has been counted, as Prometheus reads it, and disconnects it. Nothing
+//! is read from the socket.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -31,103 +31,75 @@ struct View<'a> {
 /// What a value is, and how it is read.
 type Metric = (&'static str, &'static str, fn(&View<'_>) -> u64);
 
-/// Values that only grow.
-const COUNTERS: &[Metric] = &[
-    ("requests", "send requests taken", |v| v.counters.requests),
-    ("messages", "messages of peers taken", |v| {
-        v.counters.messages
-    }),
-    ("bytes", "bytes of these messages", |v| v.counters.bytes),
-    ("completions", "completions written", |v| {
-        v.counters.completions
-    }),
-    ("request_errors", "requests that ended with an error", |v| {
-        v.counters.request_errors
-    }),
-    ("flushed", "requests that were flushed", |v| {
-        v.counters.flushed
-    }),
+/// Makes the metrics of fields of a [`View`] that have the same names: `counters` are numbers, `statistics` are read.
+macro_rules! metrics {
+    (counters: $($name:ident: $help:literal,)*) => {
+        [$((stringify!($name), $help, |view| view.counters.$name)),*]
+    };
+    (statistics: $($name:ident: $help:literal,)*) => {
+        [$((stringify!($name), $help, |view| view.statistics.$name.get())),*]
+    };
+}
+
+/// What the engine counts.
+const ENGINE: &[Metric] = &metrics! { counters:
+    requests: "send requests taken",
+    messages: "messages of peers taken",
+    bytes: "bytes of these messages",
+    completions: "completions written",
+    request_errors: "requests that ended with an error",
+    flushed: "requests that were flushed",
+    responder_errors: "messages of peers that were refused",
+    completion_overruns: "completions lost in full queues",
+    receiver_not_ready: "waits for receive requests of the peer",
+    sequence_errors: "messages or packets out of order",
+    retries: "retries",
+    unanswered: "timeouts",
+    dropped: "datagrams dropped",
+    qkey_violations: "datagrams with a wrong Q_Key",
+    stray_doorbells: "doorbells of no queue pair",
+    packets_sent: "packets sent",
+    packets_received: "packets received",
+    icrc_errors: "packets with a wrong invariant CRC",
+    duplicates: "packets received twice",
+    naks_sent: "negative acknowledgements sent",
+    naks_received: "negative acknowledgements received",
+    congestion_marks: "packets with a congestion mark",
+};
+
+/// What else is counted of a guest.
+const GUEST: &[Metric] = &metrics! { statistics:
+    accesses: "accesses to BAR0",
+    kicks: "accesses that served a context",
+    commands: "commands executed",
+    refused_commands: "commands refused",
+    interrupts: "vectors raised",
+};
+
+/// What the switch counts.
+const SWITCH: &[Metric] = &[
     (
-        "responder_errors",
-        "messages of peers that were refused",
-        |v| v.counters.responder_errors,
+        "frames_received",
+        "frames from the network device",
+        |view| view.frames.0,
     ),
-    (
-        "completion_overruns",
-        "completions lost in full queues",
-        |v| v.counters.completion_overruns,
-    ),
-    (
-        "receiver_not_ready",
-        "waits for receive requests of the peer",
-        |v| v.counters.receiver_not_ready,
-    ),
-    ("sequence_errors", "messages or packets out of order", |v| {
-        v.counters.sequence_errors
-    }),
-    ("retries", "retries", |v| v.counters.retries),
-    ("unanswered", "timeouts", |v| v.counters.unanswered),
-    ("dropped", "datagrams dropped", |v| v.counters.dropped),
-    ("qkey_violations", "datagrams with a wrong Q_Key", |v| {
-        v.counters.qkey_violations
-    }),
-    ("stray_doorbells", "doorbells of no queue pair", |v| {
-        v.counters.stray_doorbells
-    }),
-    ("packets_sent", "packets sent", |v| v.counters.packets_sent),
-    ("packets_received", "packets received", |v| {
-        v.counters.packets_received
-    }),
-    ("icrc_errors", "packets with a wrong invariant CRC", |v| {
-        v.counters.icrc_errors
-    }),
-    ("duplicates", "packets received twice", |v| {
-        v.counters.duplicates
-    }),
-    ("naks_sent", "negative acknowledgements sent", |v| {
-        v.counters.naks_sent
-    }),
-    ("naks_received", "negative acknowledgements received", |v| {
-        v.counters.naks_received
-    }),
-    ("congestion_marks", "packets with a congestion mark", |v| {
-        v.counters.congestion_marks
-    }),
-    ("accesses", "accesses to BAR0", |v| {
-        v.statistics.accesses.get()
-    }),
-    ("kicks", "accesses that served a context", |v| {
-        v.statistics.kicks.get()
-    }),
-    ("commands", "commands executed", |v| {
-        v.statistics.commands.get()
-    }),
-    ("refused_commands", "commands refused", |v| {
-        v.statistics.refused_commands.get()
-    }),
-    ("interrupts", "vectors raised", |v| {
-        v.statistics.interrupts.get()
-    }),
-    ("frames_received", "frames from the network device", |v| {
-        v.frames.0
-    }),
     (
         "frames_dropped",
         "frames to the network device that were dropped",
-        |v| v.frames.1,
+        |view| view.frames.1,
     ),
 ];
 
 /// Values that are as they are at present.
 const GAUGES: &[Metric] = &[
-    ("connected", "whether QEMU is there", |v| {
-        v.statistics.connected.get()
+    ("connected", "whether QEMU is there", |view| {
+        view.statistics.connected.get()
     }),
-    ("memory_bytes", "memory that QEMU has mapped", |v| {
-        v.statistics.memory.get()
+    ("memory_bytes", "memory that QEMU has mapped", |view| {
+        view.statistics.memory.get()
     }),
-    ("registered_bytes", "memory of memory regions", |v| {
-        v.statistics.registered.get()
+    ("registered_bytes", "memory of memory regions", |view| {
+        view.statistics.registered.get()
     }),
 ];
 
@@ -159,23 +131,23 @@ pub fn text(device: &Device, wire: Option<&Wire>, guests: &[String]) -> String {
 }
 
 fn write(text: &mut String, views: &[View<'_>]) -> std::fmt::Result {
-    let kinds = [(COUNTERS, "counter", "_total"), (GAUGES, "gauge", "")];
+    let kinds = [
+        (ENGINE, "counter", "_total"),
+        (GUEST, "counter", "_total"),
+        (SWITCH, "counter", "_total"),
+        (GAUGES, "gauge", ""),
+    ];
     for (metrics, kind, suffix) in kinds {
         for (name, help, value) in metrics {
-            writeln!(text, "# HELP ferrule_{name}{suffix} {help}")?;
-            writeln!(text, "# TYPE ferrule_{name}{suffix} {kind}")?;
+            let name = format!("ferrule_{name}{suffix}");
+            heading(text, &name, help, kind)?;
             for view in views {
-                let guest = escaped(view.name);
-                writeln!(
-                    text,
-                    "ferrule_{name}{suffix}{{guest=\"{guest}\"}} {}",
-                    value(view)
-                )?;
+                let (guest, value) = (escaped(view.name), value(view));
+                writeln!(text, "{name}{{guest=\"{guest}\"}} {value}")?;
             }
         }
     }
-    writeln!(text, "# HELP ferrule_objects objects that exist")?;
-    writeln!(text, "# TYPE ferrule_objects gauge")?;
+    heading(text, "ferrule_objects", "objects that exist", "gauge")?;
     for view in views {
         let guest = escaped(view.name);
         for (kind, count) in OBJECTS.iter().zip(&view.statistics.objects) {
@@ -187,15 +159,18 @@ fn write(text: &mut String, views: &[View<'_>]) -> std::fmt::Result {
         }
     }
     let name = "ferrule_latency_seconds";
-    writeln!(
-        text,
-        "# HELP {name} from the ring to the completion, of one send request in 64"
-    )?;
-    writeln!(text, "# TYPE {name} histogram")?;
+    let help = "from the ring to the completion, of one send request in 64";
+    heading(text, name, help, "histogram")?;
     for view in views {
         histogram(text, name, &escaped(view.name), &view.statistics.latency)?;
     }
     Ok(())
+}
+
+/// The lines in front of the values of a metric.
+fn heading(text: &mut String, name: &str, help: &str, kind: &str) -> std::fmt::Result {
+    writeln!(text, "# HELP {name} {help}")?;
+    writeln!(text, "# TYPE {name} {kind}")
 }
 
 fn histogram(text: &mut String, name: &str, guest: &str, from: &Histogram) -> std::fmt::Result {

@@ -9,7 +9,7 @@
 
 use ferrule_engine::Budget;
 
-/// Whoever is away for longer has not only been interrupted: somebody else runs on the processor. In nanoseconds.
+/// An interrupt takes less. A thread that is away for longer has lost its processor to another. In nanoseconds.
 const AWAY: u64 = 500_000;
 
 /// So much work between two losses of the processor is worth being awake.

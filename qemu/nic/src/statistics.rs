@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted of a guest beside the engine's counters. Who counts does so without a lock, and who reads waits for
-//! nobody.
+//! Numbers of a guest beside the engine's counters. Counting and reading take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,7 +71,7 @@ impl Histogram {
     }
 }
 
-/// What is counted of a guest.
+/// The numbers of a guest.
 #[derive(Debug, Default)]
 pub(crate) struct Statistics {
     /// Whether a client is there.

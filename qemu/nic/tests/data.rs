@@ -39,11 +39,20 @@ pub fn program_without_address(guest: &mut Guest) -> Program {
 
 /// Two queue pairs of one guest, connected with each other.
 pub fn pair(guest: &mut Guest, program: &Program) -> (Qp, Qp) {
+    pair_with(guest, program, |_| ())
+}
+
+/// The same, created with other values.
+pub fn pair_with(guest: &mut Guest, program: &Program, change: impl Fn(&mut CreateQp)) -> (Qp, Qp) {
     let Program {
         context, pd, cq, ..
     } = program;
-    let a = guest.qp(qp_type::RC, context, *pd, cq);
-    let b = guest.qp(qp_type::RC, context, *pd, cq);
+    let mut make = || {
+        guest
+            .qp_with(qp_type::RC, context, *pd, cq, &change)
+            .unwrap()
+    };
+    let (a, b) = (make(), make());
     let gid = guest.gid;
     guest.connect(&a, b.number, gid).unwrap();
     guest.connect(&b, a.number, gid).unwrap();

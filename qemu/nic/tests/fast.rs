@@ -9,7 +9,7 @@ use ferrule_nic::mapping::{sealed, Mapping};
 use zerocopy::IntoBytes;
 
 use crate::client::{unmap_body, DMA_UNMAP};
-use crate::data::{pattern, program, Program};
+use crate::data::{pair_with, pattern, program, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 
@@ -55,15 +55,9 @@ fn user(guest: &mut Guest) -> User {
 
 /// Two queue pairs of a kernel user, connected with each other.
 fn pair(guest: &mut Guest, p: &Program) -> (Qp, Qp) {
-    let mut make = || {
-        let privileged = |create: &mut CreateQp| create.flags = qp_flag::PRIVILEGED.into();
-        guest.qp_with(qp_type::RC, &p.context, p.pd, &p.cq, privileged)
-    };
-    let (a, b) = (make().unwrap(), make().unwrap());
-    let gid = guest.gid;
-    guest.connect(&a, b.number, gid).unwrap();
-    guest.connect(&b, a.number, gid).unwrap();
-    (a, b)
+    pair_with(guest, p, |create| {
+        create.flags = qp_flag::PRIVILEGED.into();
+    })
 }
 
 impl User {

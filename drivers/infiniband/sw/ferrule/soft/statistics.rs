@@ -9,6 +9,7 @@ use rdma::{
 };
 
 use super::{
+    core::Core,
     policy::inspect,
     shared::Shared, //
 };
@@ -53,10 +54,7 @@ statistics! {
     c"dropped": |engine, core| engine.dropped;
     c"sent_pkts": |engine, core| engine.packets_sent;
     c"sent_bytes": |engine, core| engine.bytes_sent;
-    c"rcvd_pkts": |engine, core| {
-        let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
-        engine.packets_received.wrapping_add(unseen)
-    };
+    c"rcvd_pkts": |engine, core| engine.packets_received.wrapping_add(unseen(core));
     c"rcvd_bytes": |engine, core| engine.bytes_received;
     c"local_pkts": |engine, core| engine.local_packets;
     c"local_bytes": |engine, core| engine.local_bytes;
@@ -81,13 +79,18 @@ statistics! {
     c"sent_cnps": |engine, core| engine.congestion_notifications_sent;
 }
 
+/// Packets that came and that the engine has not seen.
+fn unseen(core: &Core) -> u64 {
+    core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed)
+}
+
 impl Shared {
     /// Tells what the port has sent and received. Local traffic is both. Process context.
     pub(super) fn port_counters(&self) -> PortCounters {
         let core = &**self.core;
         let mut engine = Default::default();
         inspect(&self.core, |shard| shard.add_counters(&mut engine));
-        let unseen = core.inbox_full.load(Relaxed) + core.not_rocev2.load(Relaxed);
+        let unseen = unseen(core);
         let malformed = engine.malformed_short
             + engine.malformed_version
             + engine.malformed_opcode
