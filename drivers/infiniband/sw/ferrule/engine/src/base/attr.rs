@@ -138,7 +138,7 @@ impl Access {
     pub const REMOTE_READ: Access = Access(1 << 2);
     /// A peer may do atomic operations.
     pub const REMOTE_ATOMIC: Access = Access(1 << 3);
-    /// What a peer may be given.
+    /// The rights that a peer may be given.
     pub(crate) const REMOTE: Access = Access::REMOTE_WRITE
         .or(Access::REMOTE_READ)
         .or(Access::REMOTE_ATOMIC);
@@ -209,7 +209,7 @@ impl Path {
     }
 }
 
-/// What a queue pair can hold, fixed at its creation.
+/// The capacities of a queue pair, fixed at its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Send requests that may be outstanding. At most the depth of the ring.
@@ -224,7 +224,7 @@ pub struct Capabilities {
     pub max_inline: u32,
 }
 
-/// What [`Engine::modify_qp`](crate::Engine::modify_qp) is asked to change: `None` is unchanged.
+/// The changes that [`Engine::modify_qp`](crate::Engine::modify_qp) is asked for: `None` is unchanged.
 ///
 /// The fields are those of `struct ib_qp_attr`, and `Some` stands for the bit in the mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -280,7 +280,7 @@ pub struct Modify {
 pub struct Attributes {
     /// Notify when the send queue has drained.
     pub en_sqd_async_notify: bool,
-    /// What a peer may do through this queue pair.
+    /// The rights that the peer has through this queue pair.
     pub access: Access,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -339,7 +339,7 @@ impl Attributes {
     }
 }
 
-/// What [`Engine::query_qp`](crate::Engine::query_qp) answers.
+/// The answer of [`Engine::query_qp`](crate::Engine::query_qp).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
     /// The state.
@@ -348,7 +348,7 @@ pub struct QpInfo {
     pub sq_draining: bool,
     /// The transport service.
     pub qp_type: QpType,
-    /// What the queue pair can hold.
+    /// The capacities of the queue pair.
     pub cap: Capabilities,
     /// Every send request completes with a completion.
     pub sq_sig_all: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine needs of the world, as traits.
+//! The engine's needs of the world, as traits.
 //!
 //! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
 //! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`Packet`], [`Queue`],
@@ -53,17 +53,17 @@ pub trait Host: Sized {
     /// A reorder buffer of a queue pair. Empty in the beginning.
     type Reorder: Reorder<Self::Packet>;
 
-    /// What the host needs to send along a path: a route, headers that it has prepared. The engine
+    /// The host's data for sending along a path: a route, headers that it has prepared. The engine
     /// keeps it and lends it to [`Host::transmit`]; it is the host that makes and drops it.
     type Route;
 
-    /// What the host needs to tell of a completion queue's events.
+    /// The host's data for telling of a completion queue's events.
     type CqHandle;
 
-    /// What the host needs to tell of a queue pair's events.
+    /// The host's data for telling of a queue pair's events.
     type QpHandle;
 
-    /// What the host needs to tell of a shared receive queue's events.
+    /// The host's data for telling of a shared receive queue's events.
     type SrqHandle;
 
     /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make` is not
@@ -213,7 +213,7 @@ pub trait Sink<R: Region> {
     /// [`Fault`] if there is no room for as many, or one cannot be read; none is added then.
     fn put_memory(&mut self, from: &R, offset: u64, length: usize) -> Result<(), Fault>;
 
-    /// What has been added so far.
+    /// The bytes added so far.
     fn bytes(&self) -> &[u8];
 }
 
@@ -242,7 +242,7 @@ pub trait Outgoing<'a, H: Host> {
     fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault>;
 }
 
-/// What a queue pair sends.
+/// The kind of packets that a queue pair sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
     /// Requests, of which programs decide how many there are.

@@ -21,12 +21,12 @@ impl ContextId {
     }
 }
 
-/// What names a queue pair.
+/// The name of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpId {
     /// The number, which is unique in the engine: the index in the low 16 bits, above them how often the index was used.
     pub number: u32,
-    /// Which queue pair of that number: `qp_gen` of a completion.
+    /// Tells the queue pairs of one number apart: `qp_gen` of a completion.
     pub generation: u32,
 }
 

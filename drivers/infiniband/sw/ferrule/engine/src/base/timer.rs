@@ -6,7 +6,7 @@
 //! stands in slot `n`. There are never more timers than slots, so there is always room. Setting,
 //! clearing and firing a timer take steps in proportion to the logarithm of the timers that run.
 
-/// What a slot of the table holds for the timers.
+/// The timers' part of a slot of the table.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TimerSlot {
     /// Place of the heap that has this slot's number: whose timer stands there.

@@ -32,7 +32,7 @@ use crate::{
     queue_pair::schedule::Qps, //
 };
 
-/// What an engine is told at its birth.
+/// The parameters of a new engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// A random number: memory keys begin with generations that depend on it, and so do the lists by which
@@ -56,7 +56,7 @@ pub struct Engine<H: Host> {
     cqs: Cqs<H>,
     srqs: Srqs<H>,
     port: H::Box<Port<H>>,
-    /// What connections know of the ways to their peers.
+    /// The connections' knowledge of the paths to their peers.
     paths: H::Box<[congestion::PathState; congestion::PATHS]>,
     qps: Qps<H>,
     counters: PortCounters<H>,
@@ -100,7 +100,7 @@ impl<H: Host> Engine<H> {
         Some(Chunk(left))
     }
 
-    /// What happened so far.
+    /// The counters, summed over all virtual ports.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         self.add_counters(&mut sum);
@@ -112,7 +112,7 @@ impl<H: Host> Engine<H> {
         self.counters.add_to(sum);
     }
 
-    /// What happened so far at a virtual port.
+    /// The counters of one virtual port.
     pub fn counters_of(&self, vport: Vport) -> Counters {
         self.counters.read(vport)
     }

@@ -41,7 +41,7 @@ use crate::{
 /// How many looks a context gets, before those after it have their turns.
 const CONTEXT_LOOKS: u32 = 64;
 
-/// What a run did and left.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// A queue pair still waits for a turn, a context has doorbells left, or a timer is due.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub first: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
-    /// What was used of the budget, looks included.
+    /// The part of the budget that was used, looks included.
     pub used: Budget,
     /// The requests among that, and the turns and timers that count as such.
     pub done: u32,

@@ -45,7 +45,7 @@ use crate::{
 /// memory, and the kick a system call, so it pays for a program that pauses for less.
 const IDLE_LOOKS: u32 = 1024;
 
-/// What it costs in looks to tell a context to kick: it is told, looked at, and perhaps told otherwise.
+/// The cost, in looks, of telling a context to kick: it is told, looked at, and perhaps told otherwise.
 const TELL_LOOKS: u32 = 3;
 
 /// A user context.
@@ -108,7 +108,7 @@ impl<H: Host> Context<H> {
         let Some(count) = self.in_word.get_mut(word) else {
             return;
         };
-        // What was rung so far where there was no queue pair was nobody's.
+        // Doorbells rung while the word had no queue pair belong to nobody.
         if comes && !self.owned.has_top(word / 64) {
             doorbell::forget_top(&self.doorbells, word / 64);
         }
@@ -124,7 +124,7 @@ impl<H: Host> Context<H> {
     }
 }
 
-/// What belongs to a context's number: nothing yet.
+/// The table's data for a context's number: none yet.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ContextLink;
 
@@ -138,7 +138,7 @@ pub(crate) struct Scanned {
     pub(crate) left: u32,
 }
 
-/// What became of a step towards sleep.
+/// The result of a step towards sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
     /// All contexts have been told to kick.

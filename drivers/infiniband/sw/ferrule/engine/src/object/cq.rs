@@ -35,13 +35,13 @@ use crate::base::{
 /// The most completion queues of an engine.
 pub const MAX_CQ: u32 = 1 << 16;
 
-/// What a completion queue is made of.
+/// The parameters of a new completion queue.
 pub struct CqInit<H: Host> {
     /// Slots: a power of two, at most [`abi::MAX_CQ_DEPTH`].
     pub depth: u32,
     /// The ring, zeroed, and its control words, zeroed.
     pub ring: H::CompletionRing,
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub handle: H::CqHandle,
 }
 
@@ -54,7 +54,7 @@ pub struct CqResize<H: Host> {
     pub ring: H::CompletionRing,
 }
 
-/// What [`Engine::query_cq`](crate::Engine::query_cq) answers.
+/// The answer of [`Engine::query_cq`](crate::Engine::query_cq).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInfo {
     /// Slots.
@@ -151,7 +151,7 @@ impl<H: Host> Cq<H> {
         })
     }
 
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub fn handle(&self) -> &H::CqHandle {
         &self.handle
     }
@@ -186,7 +186,7 @@ impl<H: Host> Cq<H> {
             return Err(Error::Invalid);
         }
         self.read_consumer();
-        // What was not consumed stays in the ring of before, and counts here all the same.
+        // Unconsumed completions stay in the old ring, and count here all the same.
         if self.unread() > resize.depth {
             return Err(Error::Invalid);
         }
@@ -215,7 +215,7 @@ impl<H: Host> Cq<H> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
-/// What belongs to a completion queue's number.
+/// The table's data for a completion queue's number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CqLink {
     /// In the list of queues that got completions since events were last raised.

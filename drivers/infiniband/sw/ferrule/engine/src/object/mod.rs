@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs create beside queue pairs, and the requests that they post.
+//! The objects that programs create beside queue pairs, and the requests that they post.
 
 pub(crate) mod address;
 pub(crate) mod context;

@@ -88,7 +88,7 @@ impl Members {
     }
 }
 
-/// What the attachment to a group answers: its memory `B`, if it was not needed.
+/// The result of an attachment to a group: its memory `B`, if it was not needed.
 pub type Attached<B> = Result<Option<B>, Refused<B>>;
 
 /// All groups that have members.
@@ -96,7 +96,7 @@ pub(crate) struct Groups<H: Host> {
     table: Table<H, Group, (), { tops(MAX_MCAST_GRP) }>,
     /// The first group of each list.
     first: [u32; LISTS],
-    /// What decides in which list a group stands, so that nobody can choose addresses of one list.
+    /// The hash's key: it decides in which list a group stands, so that nobody can choose addresses of one list.
     secret: [u64; 4],
 }
 

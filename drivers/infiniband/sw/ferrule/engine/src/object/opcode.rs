@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What a send request asks for.
+/// The operation that a send request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Send,
@@ -72,7 +72,7 @@ pub(crate) enum KeyChange {
     Register,
 }
 
-/// What the last packet carries beside bytes.
+/// The value that the last packet carries beside bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
     None,
@@ -82,7 +82,7 @@ pub(crate) enum Extra {
     Invalidate,
 }
 
-/// Which packet of a message takes a receive request of the responder.
+/// The packet of a message that takes a receive request of the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receive {
     None,

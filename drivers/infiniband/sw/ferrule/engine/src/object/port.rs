@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What belongs to the port, and to all datagram queue pairs.
+//! The state of the port, which all datagram queue pairs share.
 
 use crate::{
     base::{

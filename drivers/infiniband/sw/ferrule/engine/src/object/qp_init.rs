@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair is made of.
+//! The parameters of a new queue pair.
 
 use crate::base::{
     attr::{
@@ -50,7 +50,7 @@ impl QpUser {
     }
 }
 
-/// What a queue pair is made of.
+/// The parameters of a new queue pair.
 pub struct QpInit<H: Host> {
     /// Its user.
     pub user: QpUser,
@@ -69,7 +69,7 @@ pub struct QpInit<H: Host> {
     pub recv_cq: u32,
     /// The shared receive queue, if there is one: then the queue pair has no receive ring.
     pub srq: Option<u32>,
-    /// What the queue pair can hold.
+    /// The capacities of the queue pair.
     pub cap: Capabilities,
     /// Every send request completes with a completion.
     pub sq_sig_all: bool,
@@ -81,6 +81,6 @@ pub struct QpInit<H: Host> {
     pub ctrl: u32,
     /// The buffer, zeroed.
     pub queue: H::Queue,
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub handle: H::QpHandle,
 }

@@ -175,7 +175,7 @@ impl SendRequest {
             self.length = total_length(self.entries()).ok_or(Status::LocalLength)?;
         }
         if self.opcode.is_atomic() {
-            // What was there comes back whole; room for more than that is left alone.
+            // The old value comes back whole; bytes beyond it are left alone.
             if self.length < WORD {
                 return Err(Status::LocalLength);
             }

@@ -45,7 +45,7 @@ use crate::{
 /// The most shared receive queues of an engine.
 pub const MAX_SRQ: u32 = 1 << 16;
 
-/// What a shared receive queue is made of.
+/// The parameters of a new shared receive queue.
 pub struct SrqInit<H: Host> {
     /// The protection domain, by which the memory of its requests is checked, whichever queue pair
     /// takes them.
@@ -58,7 +58,7 @@ pub struct SrqInit<H: Host> {
     pub ctrl: u32,
     /// The buffer, zeroed.
     pub queue: H::Queue,
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub handle: H::SrqHandle,
 }
 
@@ -70,7 +70,7 @@ impl<H: Host> SrqInit<H> {
     }
 }
 
-/// What [`Engine::query_srq`](crate::Engine::query_srq) answers.
+/// The answer of [`Engine::query_srq`](crate::Engine::query_srq).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInfo {
     /// Requests that the queue can hold.
@@ -121,7 +121,7 @@ impl<H: Host> Srq<H> {
         })
     }
 
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub fn handle(&self) -> &H::SrqHandle {
         &self.init.handle
     }

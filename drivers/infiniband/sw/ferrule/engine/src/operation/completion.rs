@@ -38,7 +38,7 @@ use crate::{
     },
 };
 
-/// What a completion tells, beside whose it is.
+/// The contents of a completion, beside its owner.
 pub(crate) struct Completion {
     pub(crate) wr_id: u64,
     pub(crate) status: Status,
@@ -208,9 +208,9 @@ pub(crate) fn flush_receive_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
     H::fence();
     while !cx.allowance.is_spent() {
         if !rq.take_for_flush(core) {
-            // What stands in a shared receive queue is for others to take. That this queue pair
-            // takes no more, and that its completions are all written, is told by an event (IBA
-            // volume 1, 11.6.3.4).
+            // Requests in a shared receive queue are for others to take. An event tells that this
+            // queue pair takes no more, and that its completions are all written (IBA volume 1,
+            // 11.6.3.4).
             if core.init.srq.is_some() && rq.should_report_last_wqe() {
                 let handle = &core.init.handle;
                 cx.host.qp_event(handle, QpEvent::LastRequestReached);

@@ -54,7 +54,7 @@ pub(crate) enum Bytes<'a, H: Host> {
         packet: &'a H::Packet,
         /// Where the payload begins.
         start: usize,
-        /// What an atomic operation found.
+        /// The value that an atomic operation found.
         found: u64,
     },
 }
@@ -64,7 +64,7 @@ pub(crate) struct Message<'a, H: Host> {
     /// The sender's number.
     pub(crate) from: u32,
     pub(crate) opcode: Opcode,
-    /// What the sender asks for: of interest are address, key, data, operands and `SOLICITED`.
+    /// The sender's request: of interest are address, key, data, operands and `SOLICITED`.
     pub(crate) head: &'a abi::SendWqe,
     /// The bytes of the whole message. As far as they are known: the packets of a SEND do not tell
     /// before the last one, and until then these are the bytes up to the end of this segment.
@@ -162,7 +162,7 @@ impl SendQueue {
     }
 }
 
-/// What the requester gets for a segment of its message.
+/// The responder's answer to a segment of the requester's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Response {
     /// An acknowledgement: the segment has arrived.

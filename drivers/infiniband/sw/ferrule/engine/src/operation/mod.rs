@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What operations do, whether they come through memory or by packet, and how they end.
+//! The effects of operations, whether they come through memory or by packet, and how they end.
 
 pub(crate) mod accept;
 pub(crate) mod atomic;

@@ -47,7 +47,7 @@ use crate::{
     },
 };
 
-/// What the receiver finds of a datagram beside its data.
+/// The part of a datagram that the receiver finds beside its data.
 pub(crate) struct Area {
     /// The bytes before the data.
     pub(crate) header: [u8; grh::LENGTH as usize],
@@ -57,7 +57,7 @@ pub(crate) struct Area {
     pub(crate) to: Option<Vport>,
 }
 
-/// What became of a datagram at a queue pair.
+/// The outcome of a datagram at a queue pair.
 pub(crate) enum Arrival {
     /// It is there.
     Delivered,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What becomes of receive requests where no peer is told of an error: UC and UD (IBA volume 1,
+//! The end of receive requests where no peer is told of an error: UC and UD (IBA volume 1,
 //! 9.9.3, table 62).
 
 use crate::{

@@ -152,7 +152,7 @@ pub struct Reth {
     pub length: U32,
 }
 
-/// What is to be flushed how (FETH, annex A19): 4 bytes.
+/// Placement type and selectivity level of a FLUSH (FETH, annex A19): 4 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
@@ -170,13 +170,13 @@ pub struct AtomicEth {
     pub addr: U64,
     /// The key.
     pub rkey: U32,
-    /// What to swap in, or to add.
+    /// The value to swap in, or to add.
     pub swap_or_add: U64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: U64,
 }
 
-/// What stood in memory before an atomic operation (AtomicAckETH): 8 bytes.
+/// The value in memory before an atomic operation (AtomicAckETH): 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
@@ -190,7 +190,7 @@ pub struct AtomicAckEth {
 #[repr(C)]
 #[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 pub struct Aeth {
-    /// What [`Syndrome`] tells.
+    /// The bits of a [`Syndrome`].
     pub syndrome: u8,
     /// The messages that the responder has carried out, as a number of 24 bits.
     pub msn: U24,
@@ -210,7 +210,7 @@ pub enum Nak {
     RemoteOperation = 3,
 }
 
-/// What an acknowledgement says.
+/// The meaning of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
     /// All went well; the code of how many receive requests wait.
@@ -222,7 +222,7 @@ pub enum Syndrome {
 }
 
 impl Syndrome {
-    /// What the bits mean, if they mean anything.
+    /// The syndrome that the bits stand for, if they stand for one.
     #[inline]
     pub const fn parse(bits: u8) -> Option<Self> {
         let value = bits & 0x1f;

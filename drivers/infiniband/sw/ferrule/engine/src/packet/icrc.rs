@@ -57,7 +57,7 @@ const fn tables() -> [[u32; 256]; SLICE] {
     tables
 }
 
-/// What `byte` adds to the CRC when `after` bytes follow it in the slice.
+/// The term that `byte` adds to the CRC when `after` bytes follow it in the slice.
 #[inline(always)]
 fn term(after: usize, byte: u8) -> u32 {
     match TABLES.get(after) {

@@ -84,7 +84,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, if the path MTU does not matter for that.
+    /// The fault of the packet, unless it takes the path MTU to see it.
     pub fn parse(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
         let bth = view::<Bth>(bytes, 0).ok_or(Malformed::Short)?;
         if bth.version() != 0 {
@@ -104,7 +104,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// What the opcode says.
+    /// The rule of the packet's opcode.
     #[inline]
     pub fn rule(&self) -> &'static Rule {
         self.rule
@@ -147,7 +147,7 @@ impl<'a> Packet<'a> {
         self.extension(Header::Deth)
     }
 
-    /// What is to be flushed how.
+    /// The placement type and selectivity level of a FLUSH.
     pub fn feth(&self) -> Option<&'a Feth> {
         self.extension(Header::Feth)
     }
@@ -167,7 +167,7 @@ impl<'a> Packet<'a> {
         self.extension(Header::Aeth)
     }
 
-    /// What stood in memory before the atomic operation.
+    /// The value in memory before the atomic operation.
     pub fn atomic_ack(&self) -> Option<&'a AtomicAckEth> {
         self.extension(Header::AtomicAck)
     }

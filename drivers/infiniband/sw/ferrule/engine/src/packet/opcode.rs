@@ -54,7 +54,7 @@ pub enum Service {
     Xrc = 0xa0,
 }
 
-/// What a packet is part of.
+/// The kind of message that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message for a receive request.
@@ -63,11 +63,11 @@ pub enum Kind {
     Write,
     /// A read.
     ReadRequest,
-    /// What was read.
+    /// The data of an RDMA READ.
     ReadResponse,
     /// An acknowledgement of any kind.
     Acknowledge,
-    /// What an atomic operation found.
+    /// The value that an atomic operation found.
     AtomicAcknowledge,
     /// An atomic compare and swap.
     CompareSwap,
@@ -203,7 +203,7 @@ impl Header {
     }
 }
 
-/// What payload a packet may have.
+/// The payload that a packet may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// None.
@@ -242,12 +242,12 @@ impl Payload {
     }
 }
 
-/// What an opcode means.
+/// The meaning of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The service.
     pub service: Service,
-    /// What the packet is part of.
+    /// The kind of message that the packet is part of.
     pub kind: Kind,
     /// Where in its message it stands.
     pub position: Position,
@@ -255,7 +255,7 @@ pub struct Rule {
     headers: u16,
     /// The bytes of all headers, with the base transport header.
     length: u8,
-    /// What payload it may have.
+    /// The payload that it may have.
     pub payload: Payload,
 }
 
@@ -408,7 +408,7 @@ const fn table() -> [Option<Rule>; 256] {
     table
 }
 
-/// What an opcode means, if there is such an opcode.
+/// The meaning of an opcode, if there is such an opcode.
 #[inline]
 pub fn rule(opcode: u8) -> Option<&'static Rule> {
     TABLE.get(usize::from(opcode))?.as_ref()

@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// What a queue pair works with, beside the other queue pairs: at its turn, when its timer fires, when a packet comes.
+/// The context that a queue pair works in, beside the other queue pairs: at its turn, when its timer fires, when a
+/// packet comes.
 pub(crate) struct Cx<'a, H: Host> {
     pub(crate) host: &'a mut H,
     pub(crate) keys: &'a mut Keys<H>,
@@ -36,7 +37,7 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) retries_for_ever: bool,
     /// The time at which the turn began.
     pub(crate) now: u64,
-    /// What is left of the turn.
+    /// The rest of the turn's budget.
     pub(crate) allowance: Budget,
 }
 

@@ -40,12 +40,12 @@ pub struct Qp<H: Host> {
     pub(crate) wire: Wire<H>,
 }
 
-/// What belongs to a queue pair's number.
+/// The table's data for a queue pair's number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct QpLink {
     /// In the list of queue pairs of its flow that wait for a turn.
     pub(crate) active: Link,
-    /// Whose turns they are.
+    /// The flow that the turns belong to.
     pub(crate) flow: u32,
     pub(crate) timer: TimerSlot,
 }
@@ -105,12 +105,12 @@ impl<H: Host> Qp<H> {
         }
     }
 
-    /// What names this queue pair, once it has been added.
+    /// The name of this queue pair, once it has been added.
     pub fn id(&self) -> QpId {
         self.core.id
     }
 
-    /// Whose events the host is told.
+    /// The host's handle, which it gets with each event.
     pub fn handle(&self) -> &H::QpHandle {
         &self.core.init.handle
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What requester and responder of a queue pair share.
+//! State that requester and responder of a queue pair share.
 
 use crate::{
     base::{
@@ -21,8 +21,8 @@ use crate::{
     object::qp_init::QpInit, //
 };
 
-/// What requester and responder of a queue pair share. Both only read it while a segment is handled; the state changes by
-/// [`QpCore::set_state`].
+/// State that requester and responder of a queue pair share. Both only read it while a segment is handled; the state
+/// changes by [`QpCore::set_state`].
 pub(crate) struct QpCore<H: Host> {
     pub(crate) id: QpId,
     pub(crate) state: State,

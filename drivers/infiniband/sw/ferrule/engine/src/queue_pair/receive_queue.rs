@@ -35,7 +35,7 @@ use crate::{
 /// The control word in which the program stores the producer index.
 const PRODUCER: u32 = offset_of!(abi::QpCtrl, rq_producer) as u32;
 
-/// What the responder is in the middle of.
+/// The message that the responder is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inbound {
     Nothing,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which queue pair has its turn, and which waits for the clock.
+//! The queue pairs that wait for a turn, and those that wait for the clock.
 
 use crate::{
     base::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair does when it is its turn or the control path changes it.
+//! The work of a queue pair when its turn comes or the control path changes it.
 
 pub(crate) mod modify;
 pub(crate) mod send;

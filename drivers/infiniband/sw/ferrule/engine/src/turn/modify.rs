@@ -53,7 +53,7 @@ mod mask {
     pub(super) const PATH_MIG_STATE: u32 = 1 << 18;
 }
 
-/// What a transition needs and what it may change besides.
+/// The attributes that a transition needs, and those that it may change besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     required: u32,
@@ -66,7 +66,7 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
     use QpType::*;
     use State::*;
 
-    // What is told apart by the service: attributes that only some of them have.
+    // Some attributes exist for some of the services only.
     let of = |rc: u32, uc: u32, ud: u32| match qp_type {
         Rc => rc,
         Uc => uc,
@@ -281,7 +281,7 @@ pub(crate) fn modify<H: Host>(
         State::Err => enter_error(qps, host, core),
         State::Rts => {
             core.set_state(host, State::Rts);
-            // What was posted in SQD has waited for this.
+            // Requests posted in SQD have waited for this.
             qps.activate(core.index());
         }
         State::Sqd => {

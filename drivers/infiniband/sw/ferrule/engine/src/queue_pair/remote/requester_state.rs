@@ -207,7 +207,7 @@ pub(crate) const REQUESTS: u32 = 64;
 /// The records of a queue pair's requests.
 pub(crate) type Records<H> = <H as Host>::Box<[Record; REQUESTS as usize]>;
 
-/// What the requester knows of its requests and of the way to the peer.
+/// The requester's knowledge of its requests and of the path to the peer.
 pub(crate) struct RequesterState<H: Host> {
     pub(crate) records: Records<H>,
     /// The slot of the oldest request that has not ended.
@@ -305,7 +305,7 @@ impl<H: Host> RequesterState<H> {
         self.rnr_until.is_some() || self.full_until.is_some()
     }
 
-    /// What is known of the request of slot `index`.
+    /// The record of the request of slot `index`.
     #[inline]
     pub(crate) fn record(&self, index: u32) -> Option<&Record> {
         self.records.get((index % REQUESTS) as usize)

@@ -44,7 +44,7 @@ pub(crate) struct Resource {
     /// Packets of it that are asked for again, though what is behind them is not: the next one, the
     /// first one, and that after the last one.
     pub(crate) again: Option<(u32, u32, u32)>,
-    /// What an atomic operation found.
+    /// The value that an atomic operation found.
     pub(crate) found: Option<u64>,
     /// The response is under way.
     pub(crate) active: bool,
