@@ -41,7 +41,7 @@ pub struct CqInit<H: Host> {
     pub depth: u32,
     /// The ring, zeroed, and its control words, zeroed.
     pub ring: H::CompletionRing,
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub handle: H::CqHandle,
 }
 
@@ -151,7 +151,7 @@ impl<H: Host> Cq<H> {
         })
     }
 
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub fn handle(&self) -> &H::CqHandle {
         &self.handle
     }

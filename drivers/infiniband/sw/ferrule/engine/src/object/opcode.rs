@@ -72,7 +72,7 @@ pub(crate) enum KeyChange {
     Register,
 }
 
-/// The value that the last packet carries beside bytes.
+/// The immediate data or key that the last packet carries beside its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
     None,

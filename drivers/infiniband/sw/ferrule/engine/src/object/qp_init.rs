@@ -81,6 +81,6 @@ pub struct QpInit<H: Host> {
     pub ctrl: u32,
     /// The buffer, zeroed.
     pub queue: H::Queue,
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub handle: H::QpHandle,
 }

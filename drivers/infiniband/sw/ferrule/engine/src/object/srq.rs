@@ -58,7 +58,7 @@ pub struct SrqInit<H: Host> {
     pub ctrl: u32,
     /// The buffer, zeroed.
     pub queue: H::Queue,
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub handle: H::SrqHandle,
 }
 
@@ -121,7 +121,7 @@ impl<H: Host> Srq<H> {
         })
     }
 
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub fn handle(&self) -> &H::SrqHandle {
         &self.init.handle
     }

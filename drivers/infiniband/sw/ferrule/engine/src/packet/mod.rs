@@ -84,7 +84,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     ///
-    /// The fault of the packet, unless it takes the path MTU to see it.
+    /// The fault of the packet, as far as it shows without the path MTU.
     pub fn parse(bytes: &'a [u8], length: usize) -> Result<Self, Malformed> {
         let bth = view::<Bth>(bytes, 0).ok_or(Malformed::Short)?;
         if bth.version() != 0 {

@@ -110,7 +110,7 @@ impl<H: Host> Qp<H> {
         self.core.id
     }
 
-    /// The host's handle, which it gets with each event.
+    /// The host's handle, by which it tells of events.
     pub fn handle(&self) -> &H::QpHandle {
         &self.core.init.handle
     }

@@ -66,7 +66,7 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
     use QpType::*;
     use State::*;
 
-    // Some attributes exist for some of the services only.
+    // Not every service has every attribute.
     let of = |rc: u32, uc: u32, ud: u32| match qp_type {
         Rc => rc,
         Uc => uc,
