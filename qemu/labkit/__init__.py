@@ -3,6 +3,7 @@
 
 errors    the errors that a person may meet, and their exit status
 ui        the lines that say what takes long, and their log files
+frozen    a bundle: the lab with all that a guest needs, made elsewhere
 cache     entries outside the checkout, named by what went into them
 debian    which mirror, and the trees that come from it
 tree      the build tree, and the one way to run a program inside it
@@ -21,6 +22,9 @@ nic       ferrule-nic, and the QEMU that knows its functions
 backend   what carries out the work of a guest's device
 channel   the lab's end of the line to a guest's agent
 kernlog   what a kernel reported against itself
+tap       what a command tells of its tests
+junit     the same as a file for CI services
 guest     nodes: starting QEMU, talking to the agents, ending it all
+bundle    the archive that makes a lab elsewhere
 cli       the commands
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""KVM or TCG: what QEMU runs a guest's code with here, and the CPU model that goes with it."""
+"""KVM or TCG: the accelerator that QEMU runs a guest's code with here, and the CPU model that goes with it."""
 
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from . import cache, image, kernel, tree
@@ -46,14 +47,14 @@ def kvm(qemu: Path) -> tuple[bool, str]:
     def build(directory: Path, step: Step) -> None:
         log = directory / "console.log"
         log.touch()
-        argv = ["timeout", PROBE_SECONDS, "qemu-system-x86_64", "-nodefaults", "-machine", "q35", "-accel", "kvm",
-                "-cpu", "host", "-m", "512", "-display", "none", "-no-reboot", "-serial", "file:/probe/console.log",
-                "-kernel", "/kernel.image/vmlinuz", "-initrd", "/initramfs",
+        argv = ["qemu-system-x86_64", "-nodefaults", "-machine", "q35", "-accel", "kvm",
+                "-cpu", "host", "-m", "512", "-display", "none", "-no-reboot", "-serial", "file:probe/console.log",
+                "-kernel", "kernel.image/vmlinuz", "-initrd", "initramfs",
                 "-append", "console=ttyS0 panic=-1 lab.probe"]
         binds = [(directory, "/probe"), (stock.image, "/kernel.image"), (initramfs, "/initramfs")]
-        with step.log.open("ab") as out:
+        with step.log.open("ab") as out, suppress(subprocess.TimeoutExpired):
             subprocess.run(tree.command(argv, binds, root=qemu), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                           env=tree.environment())
+                           env=tree.environment(), timeout=PROBE_SECONDS)
         booted = "lab: booted" in log.read_text(errors="replace")
         (directory / "answer").write_text("yes" if booted else "no")
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Single packages of the archive: what there is, and fetching them, by the build tree's apt."""
+"""Single packages of the archive: its list, and fetching them, by the build tree's apt."""
 
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cache, debian, tree
+from . import cache, debian, frozen, tree
 from .ui import Step
 
 STAMP = "stamp"
@@ -43,6 +43,8 @@ def refresh() -> None:
 
 def stamp() -> str:
     """When the indexes were read; they are read first where they never were."""
+    if frozen.here():
+        return "a bundle needs none"
     path = cache.work("apt") / STAMP
     if not path.exists():
         refresh()

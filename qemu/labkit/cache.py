@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Iterator
 
+from . import frozen
 from .errors import LabError
 from .ui import Step, say
 
@@ -93,8 +94,10 @@ def entry(kind: str, inputs: object, title: str, build: Callable[[Path, Step], N
     """The entry of this kind made from these inputs, built first where it does not stand yet.
 
     `build` gets the directory to fill, which is not the entry's final name, and the step to report to. With `keep`,
-    a new entry drives out the oldest ones of its kind beyond so many.
+    a new entry drives out the oldest ones of its kind beyond so many. In a bundle, it is the one that came along.
     """
+    if frozen.here() and (made := frozen.entry(kind)):
+        return made
     name = f"{kind}-{digest(inputs)}"
     final = root() / "entries" / name
     if _hold(final):
@@ -116,7 +119,7 @@ def entry(kind: str, inputs: object, title: str, build: Callable[[Path, Step], N
             full = full or shutil.disk_usage(root()).free < 16 << 20
             remove(partial)
             if full:
-                raise LabError(f"{title}: the disk of {root()} is full; make room (`qemu/lab clean` drops old entries) "
+                raise LabError(f"{title}: the disk of {root()} is full; drop old entries (`qemu/lab clean`) "
                                "or set FERRULE_CACHE to a directory on another disk") from None
             raise
         _hold(final)
@@ -157,7 +160,7 @@ def log_file(name: str) -> Path:
 
 
 def _by_age(directory: Path, pattern: str) -> list[Path]:
-    """What fits the pattern in a directory, the least recently used first."""
+    """The entries of a directory that fit the pattern, the least recently used first."""
     return sorted(directory.glob(pattern), key=lambda path: path.stat().st_mtime)
 
 

@@ -2,6 +2,7 @@
 """The commands of the lab."""
 
 import argparse
+import errno
 import os
 import re
 import shutil
@@ -10,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, backend, cache, debian, debug, guest, image, kernel, module, nic, packages, programs, provider,
-               rust, system, tree, unsound)
+from . import (accel, archive, backend, bundle, cache, debian, debug, frozen, guest, image, kernel, module, nic, packages,
+               programs, provider, rust, system, tree, unsound)
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -26,6 +27,7 @@ SYNOPSIS
     qemu/lab install [--kernel KERNEL] [ROOT]
                                              install the module
     qemu/lab deb   [OPTION…]                 make Debian packages of module and provider
+    qemu/lab bundle [OPTION…]                make an archive with `run` and `shell` for machines without a checkout
     qemu/lab exec  [OPTION…] -- CMD [ARG…]   run a program in the build tree, at the checkout
     qemu/lab rust  fmt|doc|analyzer|unsound  rustfmt, rustdoc, rust-analyzer's project file, and what must not compile
     qemu/lab setup [--refresh]               make all that the other commands need
@@ -35,7 +37,7 @@ SYNOPSIS
 DESCRIPTION
     All software comes from Debian 13, whatever the host runs: compilers and QEMU from a build tree, the guest's
     programs from a guest image. The lab makes both the first time they are needed, with mmdebstrap, which is all that
-    it wants from the host besides Python; it needs no root. What is built is kept outside the checkout, in entries
+    it wants from the host besides Python; it needs no root. Builds are kept outside the checkout, in entries
     named by what went into them.
 
 EXIT STATUS
@@ -74,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> Parser:
-    top = Parser(prog="qemu/lab", add_help=False, allow_abbrev=False)
+    top = Parser(prog=bundle.NAME if frozen.here() else "qemu/lab", add_help=False, allow_abbrev=False)
     top.add_argument("-h", "--help", action="store_true")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
@@ -89,7 +91,7 @@ def parser() -> Parser:
                               description="Builds what is named (all of it where nothing is) into build/ of the checkout.")
     sub.add_argument("what", nargs="*", metavar="WHAT",
                      help="module, provider, provider-test, tests, kernel, or nic (what --backend nic needs)")
-    sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock",
+    sub.add_argument("--kernel", choices=(*KERNELS, "next", "cloud"), default="stock",
                      help="the kernel that the module is for; `next` is the series after the stock one")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
 
@@ -103,6 +105,11 @@ def parser() -> Parser:
     sub.add_argument("--output", metavar="DIR", type=Path, default=programs.BUILD / "deb",
                      help="the directory for the packages, in the place of those that it has (default: build/deb)")
     sub.add_argument("--version", metavar="VERSION", help="as if this were the driver's version, to try upgrades")
+
+    sub = commands.add_parser("bundle", help="make an archive that runs guests on any x86-64 Linux", allow_abbrev=False,
+                              description="Makes the archive that qemu/packaging/README.md describes, into DIR.")
+    sub.add_argument("--output", metavar="DIR", type=Path, default=programs.BUILD / "bundle",
+                     help="the directory for the archive (default: build/bundle)")
 
     sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
                               description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
@@ -144,12 +151,17 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--backend", choices=backend.NAMES, default="soft",
                      help="what ferrule0 is: soft: the driver's own engine; nic: a PCI function of ferrule-nic, which runs "
                           "beside QEMU (default: soft)")
+    sub.add_argument("--link", action="store_true",
+                     help="with two nodes of --backend nic: a ferrule-nic for each, with a link between them")
+    sub.add_argument("--wire-only", action="store_true",
+                     help="with --backend nic: queue pairs send packets where ferrule-nic could copy")
     sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
                      help="Debian's kernel, or one that watches for misuse; with --system, Debian's for clouds "
                           "(default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
     sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
+    sub.add_argument("--peer-backend", choices=backend.NAMES, help="the backend of node 2 (default: that of --backend)")
     sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
     sub.add_argument("--stacks", action="store_true", help="a larger guest image, with UCX, Open MPI and libfabric")
     sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
@@ -159,6 +171,9 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
                      help=f"end after so many seconds, boot included (default: {timeout or 'none'})")
     sub.add_argument("--system", action="store_true",
                      help="a whole Debian 13 with systemd and apt; the program begins anew after each reboot (LAB_BOOT=N)")
+    sub.add_argument("--junit", metavar="FILE", type=Path,
+                     help="write the result there in JUnit's format: the tests that the program tells by TAP, or the program's "
+                          "status")
     sub.add_argument("--append", metavar="WORDS", default="", help="more words for the kernel's command line")
 
 
@@ -193,12 +208,20 @@ def parse(words: list[str]) -> argparse.Namespace:
     if rest:
         raise UsageError(f"unknown option {rest[0]} (see `qemu/lab {options.command or ''} --help`)")
     options.argv = program
+    if frozen.here():
+        bundle.check_options(options)
     if options.command in ("run", "shell"):
         if options.peer is not None and options.nodes != 2:
             raise UsageError("--peer needs --nodes 2")
-        if options.peer_device is not None and options.nodes != 2:
-            raise UsageError("--peer-device needs --nodes 2")
-        if options.backend == "nic" and (options.accel or os.environ.get("FERRULE_ACCEL")) == "icount":
+        for word, value in (("--peer-device", options.peer_device), ("--peer-backend", options.peer_backend)):
+            if value is not None and options.nodes != 2:
+                raise UsageError(f"{word} needs --nodes 2")
+        options.backends = [options.backend, options.peer_backend or options.backend][:options.nodes]
+        if options.link and options.backends != ["nic", "nic"]:
+            raise UsageError("--link needs two nodes with --backend nic")
+        if options.wire_only and options.backend != "nic":
+            raise UsageError("--wire-only needs --backend nic; soft has a switch for it in debugfs")
+        if "nic" in options.backends and (options.accel or os.environ.get("FERRULE_ACCEL")) == "icount":
             raise UsageError("--backend nic: the function works by the host's clock, so instructions cannot be counted")
         if options.system and (options.device, options.nodes, options.share, options.backend) != ("none", 1, None, "soft"):
             raise UsageError("--system needs --device none, and neither a second node, a share nor another backend")
@@ -206,6 +229,8 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError(f"--kernel {options.kernel} goes {'without' if options.system else 'with'} --system")
         if options.share is not None and not Path(options.share).is_dir():
             raise UsageError(f"--share: {options.share} is not a directory")
+        if options.junit is not None and not options.junit.absolute().parent.is_dir():
+            raise UsageError(f"--junit: {options.junit.parent} is not a directory")
         if options.mem is None:
             options.mem = 2048 if options.kernel == "debug" else 1024
     if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -222,7 +247,7 @@ def main(words: list[str]) -> int:
     try:
         options = parse(words)
         if options.help or not options.command:
-            print(USAGE, end="")
+            print(bundle.USAGE if frozen.here() else USAGE, end="")
             return 0
         return COMMANDS[options.command](options)
     except LabError as error:
@@ -234,7 +259,9 @@ def main(words: list[str]) -> int:
     except BrokenPipeError:
         return 141
     except OSError as error:
-        say(f"{error.filename or 'the system'}: {error.strerror}")
+        remedy = f"; free some, or set FERRULE_CACHE to a directory on another disk than {cache.root()}"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        say(f"{error.filename or 'the system'}: {error.strerror}{remedy if full else ''}")
         return LAB_FAILED
 
 
@@ -249,25 +276,35 @@ def the_kernel(name: str) -> kernel.Kernel:
     return others.get(name, kernel.stock)()
 
 
-def run(options: argparse.Namespace) -> int:
-    target = the_kernel(options.kernel)
+def parts(target: kernel.Kernel, options: argparse.Namespace) -> list[tuple[Path, str]]:
+    """The directories that guests have below /ferrule, each with its name there."""
+    if frozen.here():
+        return [(frozen.ENTRIES / frozen.PARTS, "")]
     empty = cache.work("empty")
-    parts = [(tree.CHECKOUT / name if (tree.CHECKOUT / name).is_dir() else empty, name) for name in ("tests", "build")]
-    # rxe needs nothing of the checkout's, so what does not compile cannot keep it from running.
+    found = [(tree.CHECKOUT / name if (tree.CHECKOUT / name).is_dir() else empty, name) for name in ("tests", "build")]
+    # rxe needs nothing of the checkout's, so a file that does not compile cannot keep it from running.
     devices = {options.device, options.peer_device or options.device}
     if devices != {"rxe"} and (tree.CHECKOUT / "Kbuild").exists():
-        parts.append((module.build(target), "module"))
-        parts.append((provider.build(), "provider"))
+        found.append((module.build(target), "module"))
+        found.append((provider.build(), "provider"))
     elif "ferrule" in devices:
         raise LabError("this checkout has no Kbuild, so there is no ferrule yet; --device rxe works")
+    return found
+
+
+def run(options: argparse.Namespace) -> int:
+    if frozen.here():
+        bundle.check_files()
+    target = the_kernel(options.kernel)
     shell = options.command == "shell"
     if options.accel:
         os.environ["FERRULE_ACCEL"] = options.accel
     share = Path(options.share).resolve() if options.share else None
-    plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts, nodes=options.nodes,
+    plan = guest.Plan(["bash", "-l"] if shell else options.argv, options.device, target, parts(target, options),
+                      nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
                       timeout=options.timeout, append=options.append, stacks=options.stacks, tty=shell,
-                      backend=backend.NAMES[options.backend]())
+                      backend=backend.choose(options.backends, options.link, options.wire_only), junit=options.junit)
     if options.system:
         plan.system = system.image(target)
         plan.parts.append((image.GUEST_FILES, "lab"))
@@ -338,6 +375,14 @@ def deb(options: argparse.Namespace) -> int:
     return 0
 
 
+def make_bundle(options: argparse.Namespace) -> int:
+    options.output.mkdir(parents=True, exist_ok=True)
+    for file in sorted(bundle.build().glob("ferrule-lab*")):
+        shutil.copy(file, options.output)
+        say(f"{options.output / file.name}, {file.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
 def execute(options: argparse.Namespace) -> int:
     binds = [] if options.kernel == "none" else the_kernel(options.kernel).binds
     words = tree.command(options.argv, binds, tree.CHECKOUT)
@@ -380,5 +425,5 @@ def rust_tools(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "shell": run, "build": build, "install": install, "deb": deb, "exec": execute, "rust": rust_tools,
-            "setup": setup, "clean": clean}
+COMMANDS = {"run": run, "shell": run, "build": build, "install": install, "deb": deb, "bundle": make_bundle,
+            "exec": execute, "rust": rust_tools, "setup": setup, "clean": clean}

@@ -38,10 +38,10 @@ def _real_uri(uri: str) -> str:
     raise LabError(f"{path} names no mirror; set FERRULE_MIRROR to the URI of one")
 
 
-def sources() -> list[str]:
+def sources(suite: str = SUITE) -> list[str]:
     """The lines of sources.list for the trees and for single packages."""
     uri = mirror()
-    return [f"deb {uri} {SUITE} main", f"deb {uri} {BACKPORTS} main", f"deb-src {uri} {SUITE} main"]
+    return [f"deb {uri} {suite} main", f"deb {uri} {suite}-backports main", f"deb-src {uri} {suite} main"]
 
 
 def proxy_options() -> list[str]:
@@ -56,7 +56,7 @@ def _output(argv: list[str]) -> str:
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
 
-# What this machine runs itself, and the packages that have it: a minimal container lacks even mount and xz.
+# Programs that this machine runs itself, and the packages that have them: a minimal container lacks even mount and xz.
 TOOLS = {"mmdebstrap": "mmdebstrap", "mount": "mount", "xz": "xz-utils"}
 
 
@@ -95,7 +95,8 @@ def _need_subuids() -> None:
                            f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user.pw_name}")
 
 
-def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = ()) -> None:
+def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = (),
+              suite: str = SUITE) -> None:
     """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory. The hooks run
     when all packages are there, those of `before` when only the essential ones are.
 
@@ -107,7 +108,7 @@ def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = 
     argv = ["mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", "--format=tar",
             *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
             *(f"--customize-hook={hook}" for hook in hooks),
-            SUITE, "-", *sources()]
+            suite, "-", *sources(suite)]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     step.note("+ " + " ".join(argv))

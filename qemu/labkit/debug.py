@@ -78,7 +78,7 @@ def _slim(obj: Path) -> None:
 
 
 def settings(text: str) -> dict[str, str]:
-    """What a configuration sets; what it clears, in either way of writing it, is `n`."""
+    """The settings of a configuration; one that it clears, in either way of writing it, is `n`."""
     found = {}
     for line in text.splitlines():
         if match := re.fullmatch(r"(CONFIG_\w+)=(.*)", line.strip()):

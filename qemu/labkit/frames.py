@@ -13,7 +13,7 @@ from .errors import BUILD_FAILED, LabError
 # Bytes. The data path runs in softirqs, and in what posts and polls in the kernel, on top of whatever was interrupted.
 LIMIT = 1024
 
-# What is not on the data path: it makes objects, in process context, or tells of them.
+# Functions beside the data path: they make objects, in process context, or tell of them.
 SETUP_LIMIT = 2048
 SETUP = [
     r"kernel_ext::boxed::fill::<",

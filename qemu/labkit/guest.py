@@ -12,11 +12,12 @@ import sys
 import termios
 import time
 import tty
+from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import accel, cache, image, kernlog, nic, system, tree
+from . import accel, cache, image, junit, kernlog, nic, system, tree
 from .backend import Soft
 from .channel import Channel
 from .errors import LAB_FAILED, REPORT, TIMEOUT
@@ -33,7 +34,7 @@ ABORTED = {sign for number in (signal.SIGABRT, signal.SIGSEGV) for sign in (-num
 
 @dataclass
 class Plan:
-    """What to run, and on what."""
+    """The command to run, and the guest that it runs in."""
 
     argv: list[str]
     device: str
@@ -51,6 +52,7 @@ class Plan:
     tty: bool = False
     backend: Soft = field(default_factory=Soft)
     system: Path | None = None  # of system.image(): what boots in the place of the lab's own guest
+    junit: Path | None = None
 
 
 @dataclass
@@ -78,9 +80,9 @@ class Node:
         ethernet = plan.backend.ethernet(self.number, cable)
         netdev = "eth0" if ethernet else "dummy0"
         device = plan.device if self.number == 1 else plan.peer_device or plan.device
-        # Warnings have to reach the console, and what a test writes to /dev/kmsg too, however much it is.
+        # Warnings have to reach the console, and a test's lines to /dev/kmsg too, however many there are.
         append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
-                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.backend.guest_device(device)}",
+                  f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.backend.guest_device(self.number, device)}",
                   *(system.BOOT_WORDS if plan.system else plan.kernel.boot_words)]
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
@@ -98,7 +100,7 @@ class Node:
         argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
                 *plan.backend.machine(plan.mem), *accelerator, "-m", plan.mem,
                 "-smp", plan.kernel.processors(max(plan.smp, plan.backend.processors)),
-                "-display", "none", "-serial", f"file:/run/lab/{self.console.name}", "-append", " ".join(append),
+                "-display", "none", "-serial", f"file:run/lab/{self.console.name}", "-append", " ".join(append),
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
                 "-device", "virtio-rng-pci",
@@ -109,7 +111,7 @@ class Node:
         argv += words
         binds = [(self.directory, "/run/lab"), *places]
         if plan.share:
-            argv += _folder("share", "/lab/share")
+            argv += _folder("share", "lab/share")
             binds.append((plan.share, "/lab/share"))
         passed = [self.channel.guest_end.fileno()]
         if ethernet:
@@ -125,20 +127,20 @@ class Node:
         """QEMU's words for what the lab's own guest boots, and what they name, with its place there."""
         empty = self.directory / "parts"
         empty.mkdir(exist_ok=True)
-        words = ["-no-reboot", "-kernel", "/lab/kernel/vmlinuz", "-initrd", "/lab/initramfs",
-                 *_disk("root", "/lab/root.erofs"), *_disk("modules", "/lab/kernel/modules.erofs"),
-                 *_folder("ferrule", "/lab/parts", ",readonly=on")]
+        words = ["-no-reboot", "-kernel", "lab/kernel/vmlinuz", "-initrd", "lab/initramfs",
+                 *_disk("root", "lab/root.erofs"), *_disk("modules", "lab/kernel/modules.erofs"),
+                 *_folder("ferrule", "lab/parts", ",readonly=on")]
         kernel = plan.kernel.image
         return words, [(kernel, "/lab/kernel"), (image.root(plan.stacks), "/lab/root.erofs"),
                        (image.initramfs(kernel / "modules"), "/lab/initramfs"), (empty, "/lab/parts"), *_places(plan.parts)]
 
     def _system(self, plan: Plan) -> tuple[list[str], list[tuple]]:
-        """The same for a whole system. What it writes stays for as long as its QEMU lives, over its reboots."""
+        """The same for a whole system. Its writes stay for as long as its QEMU lives, over its reboots."""
         # Not every kernel of Debian's has the file system of a shared folder.
         tree.output(["mkfs.erofs", "--quiet", "--all-root", "-L", system.LABEL, f"/run/lab/{self.parts.name}", "/lab/parts"],
                     [(self.directory, "/run/lab"), *_places(plan.parts)])
-        words = ["-kernel", "/lab/system/vmlinuz", "-initrd", "/lab/system/initrd",
-                 *_disk("root", "/lab/system/disk", "snapshot=on"), *_disk("parts", f"/run/lab/{self.parts.name}"),
+        words = ["-kernel", "lab/system/vmlinuz", "-initrd", "lab/system/initrd",
+                 *_disk("root", "lab/system/disk", "snapshot=on"), *_disk("parts", f"run/lab/{self.parts.name}"),
                  "-netdev", "hubport,id=net,hubid=0", "-device", "virtio-net-pci,netdev=net,romfile="]
         return words, [(plan.system, "/lab/system")]
 
@@ -150,7 +152,7 @@ class Node:
         self.parts.unlink(missing_ok=True)
 
     def broken(self) -> str | None:
-        """What QEMU said last, if it ended by a fault of its own."""
+        """QEMU's last words, if it ended by a fault of its own."""
         if not self.process or self.process.returncode not in ABORTED:
             return None
         said = self.qemu_log.read_text(errors="replace").splitlines()
@@ -190,7 +192,10 @@ def run(plan: Plan) -> int:
         # It happens once in thousands of boots, while Linux sets up the buses, and tells nothing of what is to be run.
         say(f"QEMU itself has failed ({broken}), and is started once more")
         session, status = _attempt(plan, accelerator)
-    return _judge(session.nodes, status)
+    status, problems = _judge(session.nodes, status)
+    if session.report:
+        session.report.write(status, problems)
+    return status
 
 
 def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
@@ -200,8 +205,8 @@ def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
     cables: list[socket.socket | None] = [None]
     if plan.nodes == 2:
         cables = list(socket.socketpair())
-    with plan.backend.beside(directory, plan.nodes) as process:
-        session = Session(plan, nodes, process)
+    with plan.backend.beside(directory, plan.nodes) as processes:
+        session = Session(plan, nodes, processes)
         try:
             for node, cable in zip(nodes, cables):
                 node.start(plan, accelerator, cable)
@@ -216,10 +221,10 @@ def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
 class Session:
     """A run from the first boot to the last power-off, as a loop over what the agents send."""
 
-    def __init__(self, plan: Plan, nodes: list[Node], process: nic.Process | None = None):
+    def __init__(self, plan: Plan, nodes: list[Node], processes: Sequence[nic.Process] = ()):
         self.plan = plan
         self.nodes = nodes
-        self.process = process
+        self.processes = processes
         self.up = {node.number for node in nodes}
         self.here: set[int] = set()
         self.boots = 0
@@ -228,12 +233,13 @@ class Session:
         self.selector = selectors.DefaultSelector()
         self.peer_line = b""
         self.timed_out = False
+        self.report = junit.Report(plan.junit, plan.argv) if plan.junit else None
 
     def serve(self) -> int:
         for node in self.nodes:
             self.selector.register(node.channel, selectors.EVENT_READ, lambda node=node: self.from_guest(node))
-        if self.process:
-            self.selector.register(self.process.death, selectors.EVENT_READ, self.process_ended)
+        for process in self.processes:
+            self.selector.register(process.death, selectors.EVENT_READ, lambda process=process: self.process_ended(process))
         with _raw_terminal(self.plan.tty):
             while self.up:
                 if self.deadline is not None and time.monotonic() >= self.deadline:
@@ -249,7 +255,7 @@ class Session:
         return LAB_FAILED if self.status is None else self.status
 
     def broken(self) -> str | None:
-        """What QEMU said last, if a fault of its own ended it before the command could begin."""
+        """QEMU's last words, if a fault of its own ended it before the command could begin."""
         if len(self.here) == len(self.nodes):
             return None
         return next(filter(None, (node.broken() for node in self.nodes)), None)
@@ -282,17 +288,17 @@ class Session:
         self.selector.unregister(node.channel)
         self.up.discard(node.number)
         with suppress(subprocess.TimeoutExpired):
-            # Whoever ends it would not learn how it has ended.
+            # A second waiter would not learn how it has ended.
             node.process.wait(GONE_SECONDS)
         if self.status is None and not self.timed_out:
             say(f"node {node.number} went down before the command had ended; the end of its console:")
             print(tail(node.console) or tail(node.qemu_log), file=sys.stderr)
             self.finish(LAB_FAILED)
 
-    def process_ended(self) -> None:
+    def process_ended(self, process: nic.Process) -> None:
         """The guests live on without it, and the command has to see to that itself."""
-        self.selector.unregister(self.process.death)
-        say(self.process.last_words())
+        self.selector.unregister(process.death)
+        say(process.last_words())
 
     def arrived(self, node: Node, content: bytes) -> None:
         failure = json.loads(content)
@@ -325,6 +331,8 @@ class Session:
 
     def output(self, node: Node, letter: str, content: bytes) -> None:
         if node.number == 1:
+            if self.report and letter == "O":
+                self.report.feed(content)
             stream = sys.stdout.buffer if letter == "O" else sys.stderr.buffer
             stream.write(content)
             stream.flush()
@@ -353,18 +361,18 @@ class Session:
                 node.channel.send("Q")
 
 
-def _judge(nodes: list[Node], status: int) -> int:
-    """Print what the kernels reported; a report overrules every other status."""
-    found = False
+def _judge(nodes: list[Node], status: int) -> tuple[int, list[str]]:
+    """Print what the kernels reported, and return it; a report overrules every other status."""
+    found = []
     for node in nodes:
         reports = node.reports()
         for report in reports[:SHOWN_REPORTS]:
             say(f"node {node.number}'s kernel reports ({report.kind}): {report.title}")
             print(kernlog.show(report), file=sys.stderr)
         if reports:
-            found = True
+            found += [f"node {node.number}: {report.title}\n" + "\n".join(report.lines) for report in reports]
             say(f"{len(reports)} kernel report(s) on node {node.number}; its whole log is {node.console}")
-    return REPORT if found else status
+    return (REPORT if found else status), found
 
 
 def _window() -> dict[str, int]:

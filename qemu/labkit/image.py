@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a guest boots: a read-only root image with Debian's packages, and an initramfs that puts a writable layer on it.
+"""The image of a guest: a read-only root image with Debian's packages, and an initramfs that puts a writable layer on it.
 
 The root image depends on the packages alone. The lab's own files for the guest (qemu/guest) travel in the initramfs,
 and what is built from the checkout comes by a share, so neither costs a new image.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which kernel a guest boots and a module is built for: Debian's stock kernel, its image, modules, source and KDIR.
+"""The kernel that a guest boots and a module is built for: Debian's stock kernel, its image, modules, source and KDIR.
 
 Inside the build tree a kernel stands at /kernel: its source at /kernel/src and its build directory, which is KDIR,
 at /kernel/obj. Build directories are full of absolute paths; these fixed ones keep them valid in any cache.
@@ -51,7 +51,7 @@ class Kernel:
 
     @property
     def flavour(self) -> str:
-        """What Debian's metapackages of a kernel have in their names, e.g. amd64 or cloud-amd64."""
+        """The part that Debian's metapackages of a kernel have in their names, e.g. amd64 or cloud-amd64."""
         return self.local.partition("-")[2]
 
     @cached_property
@@ -103,12 +103,12 @@ class Kernel:
 
     @property
     def binds(self) -> list[tuple]:
-        """What has to be visible in the build tree to build modules for this kernel."""
+        """The directories that have to be visible in the build tree to build modules for this kernel."""
         return [(self.source, SOURCE), (self.kdir, KDIR)]
 
     @property
     def boot_words(self) -> list[str]:
-        """What its command line has to have besides the lab's own words."""
+        """Words that its command line has to have besides the lab's own."""
         return []
 
     def processors(self, count: int) -> str:
@@ -117,7 +117,7 @@ class Kernel:
 
     @property
     def make_words(self) -> list[str]:
-        """What kbuild has to be told besides M=."""
+        """Words for kbuild besides M=."""
         return [f"CC={compiler_of((self.kdir / '.config').read_text())}"]
 
 
@@ -180,8 +180,8 @@ def following() -> Kernel:
 
 def cloud() -> Kernel:
     """Debian's kernel of the stock series for virtual machines of clouds: without most drivers, rdma_rxe, and 9P, by which
-    the lab's own guest gets its files."""
-    return _choose("cloud", SERIES, "", flavour=CLOUD)
+    the lab's own guest gets its files. $FERRULE_KERNEL chooses another."""
+    return _choose("cloud", SERIES, os.environ.get("FERRULE_KERNEL", ""), flavour=CLOUD)
 
 
 def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = GENERAL) -> Kernel:
@@ -218,7 +218,7 @@ def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = GEN
 
 
 def numbers(version: str) -> list[int]:
-    """What versions of a kernel are compared by."""
+    """The numbers that versions of a kernel are compared by."""
     return [int(part) for part in version.split(".")]
 
 

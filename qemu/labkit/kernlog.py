@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a kernel reported against itself, found in its console's log."""
+"""A kernel's reports against itself, found in its console's log."""
 
 import re
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ _STAMP = re.compile(r"\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? ?")
 _CUT_HERE = re.compile(r"-+\[ cut here \]-+")
 _END = re.compile(r"---\[ end |={20}=*$")
 
-# A report is printed in one go: what comes so many seconds later is something else.
+# A report is printed in one go: lines so many seconds later are something else.
 PAUSE = 0.5
 MAX_LINES = 120
 

@@ -17,7 +17,7 @@ from .ui import Step
 PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kunit", "tests/net_echo", "tests/rdma_loop",
          "tests/unsound"]
 
-# What a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
+# Products that a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
 PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order", "generated.rs"]
 OTHERS = ["target", "__pycache__"]
 
@@ -52,7 +52,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
             try:
                 tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)])
             except LabError:
-                # What was compiled with a warning would be silent about it the next time.
+                # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work)
                 raise
             for module in work.rglob("*.ko"):

@@ -4,8 +4,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from . import cache, debian, tree
@@ -22,7 +25,14 @@ LEAST_QEMU = (10, 1, 1)
 
 START_SECONDS = 20
 
-# What a node's QEMU and the process find in the directory of a run, which both have at this path.
+# The first process of the program's namespace. When the program has ended, it waits for the others there: the keeper, which
+# ends the connections of a program that has died.
+FIRST = '"$@" & wait $!; status=$?; while kill -0 -1 2>/dev/null; do sleep 0.02; done; exit $status'
+
+# The name of a node's function in QEMU.
+FUNCTION = "ferrule"
+
+# The directory of a run, at the one path by which a node's QEMU and the process both know it.
 RUN = "/run/lab"
 
 
@@ -84,7 +94,7 @@ def machine(mem: int) -> list[str]:
 def function(node: int) -> list[str]:
     """QEMU's words for the function of a node, in a slot as fast as the function says that it is."""
     # A reply that is late breaks the connection for good, and a busy host may take long.
-    words = {"driver": "vfio-user-pci", "bus": "nic", "rombar": 0, "x-msg-timeout": 60000,
+    words = {"driver": "vfio-user-pci", "bus": "nic", "id": FUNCTION, "rombar": 0, "x-msg-timeout": 60000,
              "socket": {"type": "unix", "path": f"{RUN}/{socket(node)}"}}
     return ["-device", "pcie-root-port,id=nic,bus=pcie.0,chassis=1,slot=1,x-speed=16,x-width=16",
             "-device", json.dumps(words)]
@@ -96,20 +106,20 @@ def mac(node: int) -> str:
 
 
 class Process:
-    """ferrule-nic, beside the nodes of a run."""
+    """ferrule-nic, beside some nodes of a run."""
 
-    def __init__(self, program: Path, directory: Path, nodes: int):
-        self.log = directory / "nic.log"
-        sockets = [f"--guest={RUN}/{socket(node)},mac={mac(node)},net={RUN}/{net(node)}" for node in range(1, nodes + 1)]
+    def __init__(self, program: Path, directory: Path, nodes: Sequence[int], more: Sequence[str] = ()):
+        self.log = directory / f"nic{nodes[0] if nodes[0] > 1 else ''}.log"
+        sockets = [f"--guest={RUN}/{socket(node)},mac={mac(node)},net={RUN}/{net(node)}" for node in nodes]
         with self.log.open("wb") as log:
             # A lab that is killed leaves no process behind.
-            command = ["setpriv", "--pdeathsig", "KILL", *tree.command([program, *sockets], [(directory, RUN)])]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                             env=tree.environment(), start_new_session=True)
+            command = tree.command(["sh", "-c", FIRST, "sh", program, *sockets, *more], [(directory, RUN)])
+            self._process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdin=subprocess.DEVNULL, stdout=log,
+                                             stderr=log, env=tree.environment(), start_new_session=True)
         self.pid = self._process.pid
         self.death = os.pidfd_open(self.pid)
         try:
-            self._wait_for(nodes)
+            self._wait_for(len(nodes))
         except BaseException:
             self.end()
             raise
@@ -125,8 +135,10 @@ class Process:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it at once, as a fault of its own would."""
-        self._process.kill()
+        """End the program at once, as a fault of its own would. Its keeper ends after it."""
+        for first in _children(self.pid):
+            for program in _children(first):
+                os.kill(program, signal.SIGKILL)
         self._process.wait()
 
     def alive(self) -> bool:
@@ -137,5 +149,17 @@ class Process:
         return f"ferrule-nic has ended with status {self._process.wait()}; the end of its log:\n{tail(self.log)}"
 
     def end(self) -> None:
-        self.kill()
+        self._process.kill()
+        self._process.wait()
         os.close(self.death)
+
+
+def _children(parent: int) -> list[int]:
+    """The numbers of a process's children."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end while we look. Its name may have spaces and brackets.
+        with suppress(OSError):
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found

@@ -74,7 +74,7 @@ def _build(kind: str, title: str, target: str, more: dict[str, str]) -> Path:
             try:
                 made = _compile(step, work, target)
             except LabError:
-                # What was compiled with a warning would be silent about it the next time.
+                # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work / "build/providers")
                 raise
             shutil.copy(made, directory)

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import cache, debian, kernel, tree
 from .ui import Step
 
-# What the packages of qemu/packaging depend on and a user of them has; a guest has no network to fetch more from.
+# Packages that those of qemu/packaging depend on and their users have; a guest has no network to fetch more from.
 PACKAGES = """
     ibverbs-utils initramfs-tools iproute2 kmod libibverbs1 python3 systemd-sysv udev
 """.split()
@@ -18,7 +18,7 @@ PACKAGES = """
 # The words of its kernel besides the lab's own.
 BOOT_WORDS = ["root=/dev/vda", "rootfstype=ext4", "rw", "systemd.show_status=0"]
 
-# By this label the guest finds the disk with the checkout's tests and what was built.
+# By this label the guest finds the disk with the checkout's tests and builds.
 LABEL = "ferrule"
 
 # The agent comes with those, so a change of it costs no new image. The program that a test runs may

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from . import cache, debian
+from . import cache, debian, frozen
 from .errors import BUILD_FAILED, LabError
 from .ui import Step
 
@@ -18,9 +18,9 @@ PACKAGES = """
     qemu-system-x86 rust-clippy rust-src rustc rustfmt xz-utils zstd
 """.split()
 
-# What makes Debian packages, judges them, and makes disks to try them on. They are a tree of their own, so that the one
-# above stays the same, on which every kernel and module depends; libibverbs1 tells dh_shlibdeps its version, and
-# libarchive lets mke2fs read archives.
+# Programs that make Debian packages, judge them, and make disks to try them on. They are a tree of their own, so that
+# the one above stays the same, on which every kernel and module depends; libibverbs1 tells dh_shlibdeps its version,
+# and libarchive lets mke2fs read archives.
 PACKAGING = "debhelper dpkg-dev e2fsprogs libarchive13t64 libibverbs1 lintian".split()
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,11 @@ def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/", root: Pa
     visible there.
 
     The checkout and the cache's cargo directory are always there, under their own path and /cargo.
+    In a bundle, it is a program of QEMU's tree, and `there` is below its working directory; so paths in `argv` have no
+    slash at their beginning, which is the same in a tree, at whose root `cwd` is.
     """
+    if frozen.here():
+        return frozen.command(argv, binds, cache.root() / "tmp")
     cargo = cache.work("cargo")
     pairs = [(CHECKOUT, CHECKOUT), (cargo, "/cargo"), *binds]
     for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
@@ -97,7 +101,7 @@ def command(argv: list, binds: list[tuple] = (), cwd: Path | str = "/", root: Pa
 
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """What a program in the build tree finds in its environment."""
+    """The environment of a program in the build tree."""
     kept = {name: os.environ[name] for name in os.environ
             if name in ("TERM", "COLUMNS", "LINES") or name.lower().endswith("_proxy")}
     return kept | {
@@ -124,7 +128,7 @@ def run(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/",
         raise step.failed(f"{Path(str(argv[0])).name} ended with status {done.returncode}")
 
 
-# What makes a build fail although its commands succeed: a word of a compiler, of objtool or of modpost.
+# Signs of a build that has failed although its commands succeed: a word of a compiler, of objtool or of modpost.
 _WARNING = re.compile(r"\bwarning(\[\w+\])?: |objtool: |WARNING: modpost", re.IGNORECASE)
 _NOISE = re.compile(r"make(\[\d+\])?: (Entering|Leaving) directory|  [A-Z_]+( \[M\]| [A-Z]+)? +\S+$|\[\d+/\d+\] |\+ ")
 MAX_DIAGNOSTICS = 200
@@ -154,7 +158,7 @@ def compile(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "
 
 
 def output(argv: list, binds: list[tuple] = (), root: Path | None = None) -> str:
-    """What a short program in the build tree, or in the tree `root`, prints.
+    """The output of a short program in the build tree, or in the tree `root`.
 
     Raises LabError when it fails.
     """

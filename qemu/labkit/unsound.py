@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What safe Rust code must not be able to do with the crates in rust/: programs that must not compile.
+"""Safe Rust code must not be able to misuse the crates in rust/: programs that must not compile.
 
 Each file of tests/unsound/ is a crate that stands on the same crates as a driver does. It is compiled twice: as it is,
 and that must succeed; and with `--cfg unsound`, which adds what is unsound. Then the compiler must report what the file
@@ -51,7 +51,7 @@ def errors(messages: str, file: str) -> list[tuple[int, str]]:
 
 
 def judge(wanted: list[tuple[int, str]], sound: tuple[int, str], unsound: tuple[int, str], file: str) -> list[str]:
-    """What is wrong with the two runs of the compiler, each a status and its messages."""
+    """The faults of the two runs of the compiler, each a status and its messages."""
     wrong = []
     if not wanted:
         wrong.append("nothing is marked")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 from labkit import backend, guest, nic
 from labkit.errors import LabError
 
-# What Debian's QEMU prints of its version.
+# The version line of Debian's QEMU.
 DEBIAN = "QEMU emulator version {} (Debian 1:{}+ds-1~bpo13+1)\nCopyright (c) 2003-2026 Fabrice Bellard\n"
 
 WAITS = "echo 'INFO node1.sock: waits for a client' >&2; "
@@ -66,7 +66,7 @@ class Words(unittest.TestCase):
 
     def test_without_a_function(self):
         soft = backend.Soft()
-        self.assertEqual((soft.machine(1024), soft.function(1), soft.guest_device("ferrule")),
+        self.assertEqual((soft.machine(1024), soft.function(1), soft.guest_device(1, "ferrule")),
                          (["-machine", "q35"], [], "ferrule"))
 
     def test_ethernet_where_there_is_a_cable(self):
@@ -79,13 +79,39 @@ class Words(unittest.TestCase):
             self.assertEqual(self.served().ethernet(2, cable), "addr.type=unix,addr.path=/run/lab/node2.net")
         self.assertIsNone(self.served().ethernet(1, None))
 
-    def served(self):
+    def served(self, *names, **more):
         with unittest.mock.patch.multiple(nic, qemu=lambda: Path("/"), build=lambda: Path("/bin/true")):
-            return backend.Nic()
+            return backend.choose(names or ("nic", "nic"), **more)
+
+    def test_a_backend_for_each_node(self):
+        self.assertIs(type(self.served("soft", "soft")), backend.Soft)
+        both = self.served("nic", "soft")
+        self.assertEqual([both.guest_device(node, "ferrule") for node in (1, 2)], ["ferrule-nic", "ferrule"])
+        self.assertEqual([bool(both.function(node)) for node in (1, 2)], [True, False])
+
+    def processes(self, served, nodes):
+        """Of each process its nodes, and what it is told besides."""
+        told = []
+
+        def start(_program, _directory, some, more):
+            told.append((list(some), more))
+            return unittest.mock.Mock()
+
+        with unittest.mock.patch.object(nic, "Process", start), served.beside(Path("/"), nodes) as processes:
+            self.assertEqual(len(processes), len(told))
+        for process in processes:
+            process.end.assert_called_once_with()
+        return told
+
+    def test_one_process_or_one_for_each_node(self):
+        self.assertEqual(self.processes(self.served(), 2), [([1, 2], [])])
+        self.assertEqual(self.processes(self.served(wire_only=True), 1), [([1], ["--wire-only"])])
+        self.assertEqual(self.processes(self.served(linked=True), 2),
+                         [([1], ["--link=listen=/run/lab/link.sock"]), ([2], ["--link=connect=/run/lab/link.sock"])])
 
     def test_the_guest_is_told_whose_device_it_is(self):
         served = self.served()
-        self.assertEqual([served.guest_device(device) for device in ("ferrule", "rxe", "none")],
+        self.assertEqual([served.guest_device(1, device) for device in ("ferrule", "rxe", "none")],
                          ["ferrule-nic", "rxe", "none"])
 
 
@@ -99,7 +125,7 @@ class Process(unittest.TestCase):
         """The process, with a shell script in its place."""
         with (unittest.mock.patch.object(nic.tree, "command", lambda *_: ["sh", "-c", script]),
               unittest.mock.patch.object(nic, "START_SECONDS", 1)):
-            process = nic.Process(Path("ferrule-nic"), self.directory, nodes)
+            process = nic.Process(Path("ferrule-nic"), self.directory, range(1, nodes + 1))
         self.addCleanup(process.end)
         return process
 
@@ -136,14 +162,14 @@ class Process(unittest.TestCase):
         process = self.process(WAITS + "echo 'ERROR out of luck' >&2; exit 1")
 
         def start(node, *_):
-            # What a node's agent sends when it is there, and when the command has ended with status 7.
+            # The words of a node's agent when it is there, and when the command has ended with status 7.
             script = r"""printf 'H\004\000\000\000null'; sleep 0.5; printf 'X\015\000\000\000{"status": 7}'"""
             node.process = subprocess.Popen(["sh", "-c", script], stdin=node.channel.guest_end,
                                             stdout=node.channel.guest_end)
             node.channel.started()
 
         served = backend.Soft()
-        served.beside = lambda *_: contextlib.nullcontext(process)
+        served.beside = lambda *_: contextlib.nullcontext([process])
         plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0"), parts=[], timeout=20,
                           backend=served)
         said = io.StringIO()

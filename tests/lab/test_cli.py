@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the lab's command line (qemu/labkit/cli.py): what it takes, and the one line that it answers to the rest."""
+"""Tests of the lab's command line (qemu/labkit/cli.py): its words, and the one line that it answers to the rest."""
 
 import contextlib
 import io
@@ -77,6 +77,10 @@ class Refused(unittest.TestCase):
     def test_options_that_do_not_go_together(self):
         self.check(["run", "--peer", "x", "--", "y"], "--nodes 2")
         self.check(["run", "--peer-device", "rxe", "--", "y"], "--nodes 2")
+        self.check(["run", "--peer-backend", "nic", "--", "y"], "--nodes 2")
+        for more in ([], ["--nodes", "2", "--peer-backend", "soft"]):
+            self.check(["run", "--backend", "nic", "--link", *more, "--", "y"], "--link needs two nodes")
+        self.check(["run", "--wire-only", "--", "y"], "--wire-only needs --backend nic")
         self.check(["run", "--backend", "nic", "--accel", "icount", "--", "y"], "--backend nic")
         with unittest.mock.patch.dict(os.environ, FERRULE_ACCEL="icount"):
             self.check(["run", "--backend", "nic", "--", "y"], "--backend nic")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Unit tests of the documentation: what lies at the top, links and names in the pages, and their length."""
+"""Unit tests of the documentation: the names at the top, links and names in the pages, and their length."""
 
 import re
 import tempfile
@@ -12,7 +12,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TOP = {".ci", ".git", ".gitignore", "Kbuild", "Makefile", "README.md", "drivers", "include", "qemu", "rust", "tests",
        "userspace-provider"}
 
-# Two screens: who wants to know more follows the links.
+# Two screens: a reader who wants more follows the links.
 SHORT = ("README.md", "drivers/infiniband/sw/ferrule/README.md")
 LINES = 110
 COLUMNS = 100
@@ -47,7 +47,7 @@ def pages(checkout: Path = CHECKOUT) -> list[Path]:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link may name behind '#': the headings, as forges write them."""
+    """The words that a link may name behind '#': the headings, as forges write them."""
     headings = (match[1] for match in map(_HEADING.fullmatch, text.splitlines()) if match)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -132,7 +132,7 @@ class Checkout(unittest.TestCase):
 
 
 class Checks(unittest.TestCase):
-    """What the tests above look with, at pages that are wrong."""
+    """The tests above at pages that are wrong."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory()

@@ -16,14 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 from labkit import guest
 from labkit.errors import LAB_FAILED
 
-# What a node's agent sends when it is there, and when the command has ended with status 7.
+# The words of a node's agent when it is there, and when the command has ended with status 7.
 HERE = r"printf 'H\004\000\000\000null'"
 ENDED = r"""printf 'X\015\000\000\000{"status": 7}'"""
 
 
 class Ends(unittest.TestCase):
     def run_with(self, *scripts, nodes=1):
-        """The lab's status, what it said, and how many nodes it started: the first is the first script, and so on."""
+        """The lab's status, its words, and how many nodes it started: the first is the first script, and so on."""
         started = []
 
         def start(node, _plan, _accelerator, _ethernet):

@@ -10,11 +10,11 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 KCONFIG = CHECKOUT / "drivers/infiniband/sw/ferrule/Kconfig"
 FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y",
-       "CONFIG_PCI_MSI": "y"}
+       "CONFIG_INFINIBAND_ON_DEMAND_PAGING": "y", "CONFIG_PCI_MSI": "y"}
 
 
 def read(config: dict[str, str]) -> subprocess.CompletedProcess:
-    """What make says of a kernel's configuration, as kbuild has it: as variables."""
+    """The output of make for a kernel's configuration, which it gets as kbuild does: as variables."""
     words = [f"{name}={value}" for name, value in config.items()]
     return subprocess.run(["make", "--dry-run", "--file", "Kbuild", "obj=.", "src=.", *words, "clean-files"], cwd=CHECKOUT,
                           capture_output=True, text=True)

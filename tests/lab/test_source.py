@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Unit tests of the source: files import each other in one direction, and none is long."""
+"""Unit tests of the source: files import each other in one direction, none is long, comments name their subject, and
+space is called by the name that it has where it is (write space, capacity, a reservation)."""
 
 import re
 import tempfile
@@ -15,7 +16,7 @@ DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 TREES = (DRIVER / "backend", DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
          CHECKOUT / "rust/kernel/infiniband", CHECKOUT / "qemu/nic/src")
 
-# What may be imported from everywhere in a tree: a driver names each kind of object, and each kind names its driver.
+# Modules that all others of a tree may import: a driver names each kind of object, and each kind names its driver.
 MUTUAL = {CHECKOUT / "rust/kernel/infiniband": ("driver",), DRIVER / "verbs": ()}
 
 # The layers of the driver, and the others that each may name.
@@ -35,6 +36,16 @@ LONG: dict[str, str] = {
     "drivers/infiniband/sw/ferrule/nic/interface.rs": "the driver and the device compile this one file",
 }
 
+# A comment, a docstring, or a sentence inside, whose subject is a clause.
+_CLAUSE = re.compile(r'(?:^\s*(?:#|\*|""")|(?://[/!]?|/\*+))\s?(?:.*[.:;] )?(?:What|Who|Which|Whose)\b')
+# The same within a sentence. A name before the word is what it refers to ("a program who …").
+_INNER = re.compile(r'(?:^\s*(?:#|\*|""")|(?://[/!]?|/\*+)).*(?:[:;]|\b(?:of|by|for|and|so|else|meanwhile)) who\b')
+
+# A word that says neither of which space nor whose. The kernel has it in two names of a socket buffer.
+_VAGUE = re.compile(r"(?<!head)(?<!tail)ro{2}m", re.IGNORECASE)
+NAMED = tuple(CHECKOUT / name for name in ("drivers", "include", "rust", "userspace-provider", "tests", "qemu", ".ci",
+                                           "README.md", "Kbuild", "Makefile"))
+
 _COMMENT = re.compile(r"//[^\n]*")
 _USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
 _PATH = re.compile(r"(?<![:\w])((?:crate|self|super)(?:::\w+)+)")
@@ -45,7 +56,7 @@ Words = tuple[str, ...]
 
 @dataclass
 class Module:
-    """A file: what it names of others, and what it hands on."""
+    """A file: the names that it takes of others, and those that it hands on."""
 
     place: Words
     names: list[Words] = field(default_factory=list)
@@ -182,6 +193,21 @@ def long_files(directory: Path) -> list[Path]:
     return [file for file in files if len(file.read_text(errors="replace").splitlines()) > LINES]
 
 
+def vague(data: bytes) -> list[int]:
+    """The lines of a text that have the word; data that is no text has none."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return []
+    return [number for number, line in enumerate(text.splitlines(), 1) if _VAGUE.search(line)]
+
+
+def clauses(text: str) -> list[int]:
+    """The lines where a comment leaves its subject without a name: it begins with What, Who, Which or Whose, or has such a
+    clause inside."""
+    return [number for number, line in enumerate(text.splitlines(), 1) if _CLAUSE.search(line) or _INNER.search(line)]
+
+
 class Source(unittest.TestCase):
     def test_no_circle_of_files(self):
         for tree in TREES:
@@ -205,9 +231,31 @@ class Source(unittest.TestCase):
         found = {str(file.relative_to(CHECKOUT)) for directory in MEASURED for file in long_files(directory)}
         self.assertEqual(found, LONG.keys())
 
+    def test_comments_name_their_subject(self):
+        for file in sorted(file for directory in MEASURED for file in directory.rglob("*") if is_source(file)):
+            with self.subTest(file=str(file.relative_to(CHECKOUT))):
+                self.assertEqual(clauses(file.read_text(errors="replace")), [])
+
+
+    def test_space_has_its_name(self):
+        for place in NAMED:
+            files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
+            self.assertTrue(files, place)
+            for file in sorted(files):
+                with self.subTest(file=str(file.relative_to(CHECKOUT))):
+                    self.assertIsNone(_VAGUE.search(file.name))
+                    self.assertEqual(vague(file.read_bytes()), [])
+
 
 class Checks(unittest.TestCase):
-    """What the tests above look with, at sources that are wrong."""
+    """The tests above at sources that are wrong."""
+
+    def test_vague_names_are_found(self):
+        word = "ro" + "om"
+        for line in (f"there is {word}", f"fn has_{word}()", f"{word.upper()}: u32", f"struct {word.title()}", f"big{word}s"):
+            self.assertEqual(vague(f"x\n{line}\n".encode()), [2], line)
+        self.assertEqual(vague(f"head{word} tail{word} HEAD{word.upper()} from".encode()), [])
+        self.assertEqual(vague(word.encode() + b"\xff"), [])
 
     def circle(self, **files: str) -> list[str]:
         with tempfile.TemporaryDirectory() as directory:
@@ -252,6 +300,16 @@ class Checks(unittest.TestCase):
                 Path(directory, name).write_text(f"{line}\n" * (LINES + 1))
             Path(directory, "short.c").write_text("\n" * LINES)
             self.assertEqual([file.name for file in long_files(Path(directory))], ["long.py", "program"])
+
+    def test_clauses_are_found(self):
+        begins = ("///", "//!", "    #", "/*", " * It is.", '"""', "x = 1; //", "# It is:")
+        for begin in begins:
+            for word in ("What", "Who", "Which", "Whose"):
+                self.assertEqual(clauses(f"x\n{begin} {word} it is."), [2], (begin, word))
+        self.assertEqual(clauses("/// Whatever comes.\nx = 1  # Whether\nprint(What)\na * Who\n"), [])
+        for inside in ("it wakes up, and who sleeps goes on", "the doorbells of who rings", "not 0: who rings must kick"):
+            self.assertEqual(clauses(f"x\n/// {inside}\nx; /* {inside} */"), [2, 3], inside)
+        self.assertEqual(clauses("/// A guest who rings, and one who polls.\n# the log tells who\n"), [])
 
 
 if __name__ == "__main__":

@@ -56,9 +56,12 @@ def upgrade():
 
 
 def units():
-    """What systemd knows of ferrule."""
-    words = ("--all", "--plain", "--no-legend", "ferrule*")
-    return must("systemctl", "list-units", *words) + must("systemctl", "list-unit-files", "--no-legend", "ferrule*")
+    """systemd's list of ferrule's units."""
+    loaded = must("systemctl", "list-units", "--all", "--plain", "--no-legend", "ferrule*")
+    # Its status is 1 where there is none.
+    status, files = run("systemctl", "list-unit-files", "--no-legend", "ferrule*")
+    check(status == (0 if files else 1), f"systemctl list-unit-files: status {status}\n{files}")
+    return loaded + files
 
 
 def network_device_goes_and_comes():
@@ -76,7 +79,7 @@ def network_device_goes_and_comes():
 
 
 def removed():
-    """What is removed takes its device along; what a user has enabled may wait for its return."""
+    """A removed package takes its device along; an instance that a user has enabled may wait for its return."""
     remove("remove")
     check(not os.path.exists(f"/sys/class/infiniband/{DEVICE}"), f"{DEVICE} is left")
     check(run("modinfo", "ferrule")[0] != 0, "depmod's index has the module still")

@@ -27,7 +27,7 @@ FERRULE = "/ferrule/module/ferrule.ko"
 
 
 def prepare():
-    """Make room for a module beside the kernel's own, which are read-only, and a package of that kernel. depmod reads all
+    """Make space for a module beside the kernel's own, which are read-only, and a package of that kernel. depmod reads all
     modules, which takes a minute for thousands, so there are only those that a device needs."""
     layer = tempfile.mkdtemp()
     must("mount", "-t", "tmpfs", "tmpfs", layer)
@@ -130,7 +130,7 @@ def provider_of_another_abi(version):
 
 
 def kernel_that_is_not_installed():
-    """The package of a module is refused without its kernel, and what lacks is named."""
+    """The package of a module is refused without its kernel, and the missing package is named."""
     others = [file for file in glob.glob(f"{NEWER}/ferrule-modules-[0-9]*.deb") if RELEASE not in file]
     check(others, "there is no package for another kernel")
     for file in others:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the tests of Debian packages share: installing them, looking for what is left, traffic."""
+"""The parts that the tests of Debian packages share: installing them, looking for remains, traffic."""
 
 import glob
 import hashlib
@@ -20,7 +20,7 @@ APT = ("apt-get", "-q", "-y", "--no-install-recommends", "-o", "APT::Sandbox::Us
 # A kernel's thousands of modules are what depmod reads whenever one comes or goes.
 SECONDS = 300
 
-# What dpkg, apt and systemd write to whatever is installed.
+# Files that dpkg, apt and systemd write to whatever is installed.
 JOURNALS = ("/var/backups", "/var/cache", "/var/lib/apt", "/var/lib/dpkg/available", "/var/lib/dpkg/lock",
             "/var/lib/dpkg/status", "/var/lib/dpkg/triggers", "/var/lib/systemd", "/var/log", "/var/tmp")
 

@@ -24,7 +24,7 @@ def candidates(results: list[Result], suites: list[Suite]) -> list[Suite]:
 
 
 def settle(first: Result, second: Result) -> Result:
-    """What counts of two runs: the second if it has passed, which names what failed in the first; else both."""
+    """The result that counts of two runs: the second if it has passed, which names the failures of the first; else both."""
     if second.failed:
         first.failures += [f"{failure} (alone)" for failure in second.failures]
         first.failed += second.failed

@@ -7,12 +7,18 @@ printed has failed.
 """
 
 import re
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+
+from labkit import tap  # noqa: E402  (the lab writes what a command tells into a file for CI services)
 
 
 @dataclass
 class Result:
-    """What came of a suite on a kernel."""
+    """The result of a suite on a kernel."""
 
     suite: str
     kernel: str
@@ -27,7 +33,7 @@ class Result:
     failures: list[str] = field(default_factory=list)
     # Some failure is no matter of time: the kernel has reported something, or the guest went down.
     broken: bool = False
-    # What failed beside other suites, where all passed alone afterwards.
+    # Suites that failed beside others, where all passed alone afterwards.
     unsteady: list[str] = field(default_factory=list)
 
     def skip(self, reason: str) -> None:
@@ -84,9 +90,6 @@ def ended(status: int) -> str:
 class Tap(Reader):
     """The Test Anything Protocol: ok N - name, not ok, # SKIP reason, 1..N."""
 
-    _RESULT = re.compile(r"(not )?ok\b\s*\d*\s*(?:-\s*)?([^#]*)(?:#\s*(.*))?$")
-    _PLAN = re.compile(r"1\.\.(\d+)\b")
-
     def __init__(self, suite: str, kernel: str):
         super().__init__(suite, kernel)
         self.plan: int | None = None
@@ -94,25 +97,25 @@ class Tap(Reader):
         self.notes: list[str] = []
 
     def line(self, line: str) -> list[str]:
-        if plan := self._PLAN.match(line):
-            self.plan = int(plan[1])
+        plan = tap.plan(line)
+        if plan is not None:
+            self.plan = plan
             return []
-        if line.startswith("Bail out!"):
+        if line.startswith(tap.BAIL_OUT):
             self.result.fail(line)
             return [line]
-        found = self._RESULT.match(line)
-        if not found:
+        test = tap.test(line)
+        if not test:
             if line.startswith("#"):
                 self.notes = [*self.notes[-20:], line]
             return []
         notes, self.notes = self.notes, []
         self.told += 1
-        failed, name, more = found[1], found[2].strip(), found[3] or ""
-        if failed:
-            self.result.fail(name)
+        if test.failed:
+            self.result.fail(test.name)
             return [*notes, line]
-        if more.upper().startswith("SKIP"):
-            self.result.skip(more[4:].lstrip(":"))
+        if test.skipped is not None:
+            self.result.skip(test.skipped)
         else:
             self.result.passed += 1
         return []

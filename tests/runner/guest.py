@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .counting import READERS, Result, ended
 from .host import CHECKOUT
+from .lanes import Lanes
 from .suite import SLOW, Suite
 from .usage import processor_seconds
 
@@ -34,8 +34,9 @@ _LOG = re.compile(r"its whole log is (\S+)")
 
 
 def boots(suites: list[Suite], jobs: int = 1, kernel: str = "stock", long: bool = False) -> list[list[Suite]]:
-    """The suites, each list of them for one boot, with those for each boot at its end. What could share a boot is shared
-    out to as many as run at a time; of the others those that may take longest come first, lest one runs alone at the end."""
+    """The suites, each list of them for one boot, with those for each boot at its end. Suites that could share a boot are
+    shared out to as many as run at a time; of the others those that may take longest come first, lest one runs alone at
+    the end."""
     shared: dict[tuple, list[Suite]] = {}
     alone = []
     last = [suite for suite in suites if suite.in_each_boot]
@@ -125,11 +126,11 @@ class Boot:
         return suite.seconds(self.kernel, self.long)
 
     def exports(self) -> str:
-        """What tests have to know of the run, on either node."""
+        """The variables by which tests know of the run, on either node."""
         return f"export TEST_SLOW={SLOW[self.kernel]}" + (" TEST_LONG=1" if self.long else "")
 
     def lab_words(self, words: tuple[str, ...]) -> list[str]:
-        """The suite's words for the lab. What runs on the other node learns the same as what runs on this one."""
+        """The suite's words for the lab. The other node's command learns the same as this one's."""
         return [f"{self.exports()}; {word}" if before == "--peer" else word for before, word in zip(("", *words), words)]
 
     def script(self) -> str:
@@ -223,39 +224,27 @@ class Boot:
         self.done(result)
 
 
-def run(suites: list[Suite], kernel: str, long: bool, driver: str, jobs: int, log, show, done) -> list[Result]:
-    """Compile the test programs and run the suites, in as many boots as it takes, so many of them at a time."""
-    results = []
+def build(suites: list[Suite], kernel: str, done) -> list[Result]:
+    """Compile the test programs. If they do not compile, that is the result of each suite."""
     built = subprocess.run([CHECKOUT / "qemu/lab", "build", "tests"], cwd=CHECKOUT, stdin=subprocess.DEVNULL)
-    if built.returncode:
-        for suite in suites:
-            results.append(Result(suite.name, kernel))
-            results[-1].fail("the test programs do not compile")
-            done(results[-1])
-        return results
+    if not built.returncode:
+        return []
+    results = []
+    for suite in suites:
+        results.append(Result(suite.name, kernel))
+        results[-1].fail("the test programs do not compile")
+        done(results[-1])
+    return results
 
-    begun: list[Boot] = []
-    stopped = threading.Event()
 
-    def run_all(waiting: list[Suite]) -> list[Result]:
-        results = []
-        while waiting and not stopped.is_set():
-            begun.append(Boot(waiting, kernel, long, driver, log, show, done))
-            told, waiting = begun[-1].run()
-            results += told
-            if waiting:
-                show("another boot for the suites that had no turn")
-        return results
-
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for told in pool.map(run_all, boots(suites, jobs, kernel, long)):
-                results += told
-        except BaseException:
-            # What has begun would be waited for.
-            stopped.set()
-            for boot in begun:
-                boot.stop()
-            raise
-    order = [suite.name for suite in suites]
-    return sorted(merge(results), key=lambda result: order.index(result.suite))
+def run(waiting: list[Suite], kernel: str, long: bool, driver: str, lanes: Lanes, log, show, done) -> list[Result]:
+    """Run suites of one boot, and in further boots those that had no turn."""
+    results = []
+    while waiting and not lanes.interrupted:
+        boot = Boot(waiting, kernel, long, driver, log, show, done)
+        lanes.on_interrupt(boot.stop)
+        told, waiting = boot.run()
+        results += told
+        if waiting:
+            show("another boot for the suites that had no turn")
+    return results

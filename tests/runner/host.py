@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Suites that run on this machine."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,27 +10,33 @@ import time
 from pathlib import Path
 
 from .counting import READERS, Result
+from .lanes import Lanes
 from .suite import Suite
-from .usage import ended_children
+from .usage import wait
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def run(suite: Suite, kernel: str, long: bool, driver: str, log, show) -> Result:
+def run(suite: Suite, kernel: str, long: bool, driver: str, lanes: Lanes, log, show) -> Result:
     """Run a suite; `log` takes its whole output, `show` the lines for a person."""
     reader = READERS[suite.format](suite.name, "host")
     seconds = suite.seconds(kernel, long)
     begin = time.monotonic()
-    used = ended_children()
     late = threading.Event()
     with subprocess.Popen(["sh", "-c", suite.command_line(kernel, long, driver)], cwd=CHECKOUT,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", start_new_session=True) as process:
 
+        def end() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
         def too_late() -> None:
             late.set()
-            os.killpg(process.pid, signal.SIGKILL)
+            end()
 
+        lanes.on_interrupt(end)
         limit = threading.Timer(seconds, too_late)
         limit.start()
         output = []
@@ -40,10 +47,7 @@ def run(suite: Suite, kernel: str, long: bool, driver: str, log, show) -> Result
                 output.append(line)
                 for shown in reader.line(line):
                     show(shown)
-            status = process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+            status, used = wait(process)
         finally:
             limit.cancel()
     if late.is_set():
@@ -55,5 +59,5 @@ def run(suite: Suite, kernel: str, long: bool, driver: str, log, show) -> Result
         for line in output[-40:]:
             show(line)
     result.seconds = time.monotonic() - begin
-    result.processor = ended_children() - used
+    result.processor = used
     return result

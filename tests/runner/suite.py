@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a suite is: one file in tests/suites/, its name that of the file."""
+"""A suite is one file in tests/suites/, its name that of the file; on each further backend a suite of its own."""
 
 import fnmatch
 import tomllib
@@ -15,8 +15,8 @@ FORMATS = ("tap", "unittest", "cargo", "exit")
 # How much slower the debug kernel is: time limits are so many times as long.
 SLOW = {"stock": 1, "debug": 6}
 
-# How many guests run at a time. Most suites keep one processor busy; where time limits are short, the other stays free.
-JOBS = {"stock": 1, "debug": 2}
+# How many suites of this machine and guests run at a time. Most keep one processor busy.
+JOBS = 2
 
 
 class SuiteError(Exception):
@@ -25,9 +25,10 @@ class SuiteError(Exception):
 
 @dataclass(frozen=True)
 class Suite:
-    """One suite, as its file says."""
+    """One suite on one backend, as its file says."""
 
     name: str
+    backend: str            # of its guests
     about: str
     where: str
     command: str
@@ -40,7 +41,8 @@ class Suite:
     leaks_only_long: str
     device: str
     boot: str
-    lab: tuple[str, ...]
+    alone: str              # why nothing else may run at the time
+    options: tuple[str, ...] | dict[str, list[str]]
     reports: tuple[str, ...]
     known: dict[str, str]   # with the reasons
 
@@ -64,28 +66,49 @@ class Suite:
     def seconds(self, kernel: str, long: bool) -> int:
         """The time limit; one that is given for every case alike grows with the kernel's slowness."""
         if isinstance(self.timeout, dict):
-            return _pick(self.timeout, kernel, long)
+            return self._pick(self.timeout, kernel, long)
         return self.timeout * SLOW.get(kernel, 1)
 
     @property
-    def backend(self) -> str:
-        """The backend of its guests: the first, unless another was asked for."""
-        return self.backends[0]
+    def file(self) -> str:
+        """The name of its file."""
+        return self.name.partition(".")[0]
+
+    def on(self, backend: str) -> "Suite":
+        """The same on a backend. On the first one of its file it has the file's name; on others the backend's behind that."""
+        return replace(self, backend=backend, name=self.file + (f".{backend}" if backend != self.backends[0] else ""))
+
+    @property
+    def lab(self) -> tuple[str, ...]:
+        """More options for the lab."""
+        return tuple(self.options.get(self.backend, ()) if isinstance(self.options, dict) else self.options)
+
+    def is_named(self, pattern: str) -> bool:
+        """Whether a pattern names it, or its file and so each backend of that."""
+        return fnmatch.fnmatch(self.name, pattern) or fnmatch.fnmatch(self.file, pattern)
+
+    def why_only_long(self, kernel: str) -> str:
+        """Why it runs on a kernel in long runs alone, if so."""
+        keys = (f"{self.backend}_{kernel}", self.backend, kernel)
+        return next((self.only_long[key] for key in keys if key in self.only_long), "")
 
     def command_line(self, kernel: str, long: bool, driver: str) -> str:
         """The shell command, with {type}, {device} and {rounds} filled in."""
-        rounds = _pick(self.rounds, kernel, long) if isinstance(self.rounds, dict) else self.rounds
+        rounds = self._pick(self.rounds, kernel, long) if isinstance(self.rounds, dict) else self.rounds
         return self.command.format(type=driver, device=f"{driver}0", rounds=rounds)
 
+    def _pick(self, table: dict, kernel: str, long: bool):
+        """The value for a kernel: in long runs by preference `long`, and for the slow one `long_debug` before that; in others
+        that of the backend."""
+        keys = ([f"long_{kernel}", "long"] if long else [self.backend]) + [kernel, "stock"]
+        return next(table[key] for key in keys if key in table)
 
-def _pick(table: dict, kernel: str, long: bool):
-    """What is for a kernel: in long runs by preference `long`, and for the slow one `long_debug` before that."""
-    keys = ([f"long_{kernel}", "long"] if long else []) + [kernel, "stock"]
-    return next(table[key] for key in keys if key in table)
 
+# Situations that may have rounds and a time limit of their own.
+_SITUATIONS = {*KERNELS, *BACKENDS, "long", "long_debug"}
 
-# What may have rounds and a time limit of its own.
-_SITUATIONS = {*KERNELS, "long", "long_debug"}
+# Keys of `only_long`: a kernel, a backend, or one on the other.
+_RUNS = {*KERNELS, *BACKENDS, *(f"{backend}_{kernel}" for backend in BACKENDS for kernel in KERNELS)}
 
 # Each key with its type and its default; None: it has to be there.
 _KEYS = {
@@ -101,14 +124,15 @@ _KEYS = {
     "leaks_only_long": (str, ""),
     "device": (str, "ferrule"),
     "boot": (str, "shared"),
-    "lab": (list, []),
+    "alone": (str, ""),
+    "lab": ((list, dict), []),
     "reports": (list, []),
     "known": (list, []),
 }
 
 
 def read(path: Path) -> Suite:
-    """A suite from its file."""
+    """A suite from its file, on the first of its backends."""
 
     def wrong(what: str) -> SuiteError:
         return SuiteError(f"{path}: {what}")
@@ -133,8 +157,10 @@ def read(path: Path) -> Suite:
             raise wrong(f"{key} is one of {', '.join(allowed)}")
     if not value["backends"] or not set(value["backends"]) <= set(BACKENDS):
         raise wrong(f"backends are some of {', '.join(BACKENDS)}")
-    if not value["only_long"].keys() <= set(KERNELS):
-        raise wrong(f"only_long has reasons by kernel: {', '.join(KERNELS)}")
+    if not value["only_long"].keys() <= _RUNS:
+        raise wrong(f"only_long has reasons for {', '.join(sorted(_RUNS))}")
+    if isinstance(value["lab"], dict) and not value["lab"].keys() <= set(value["backends"]):
+        raise wrong("lab has options for backends that it does not run on")
     if value["leaks_only_long"] and value["boot"] != "own":
         raise wrong("leaks_only_long is for suites with a boot of their own")
     for key in ("timeout", "rounds"):
@@ -147,44 +173,50 @@ def read(path: Path) -> Suite:
     for function in value["known"]:
         if function not in reasons:
             raise wrong(f"{KNOWN.name} does not tell why {function} is known")
-    return Suite(name=path.stem, about=value["about"], where=value["where"], command=value["command"].strip(),
+    return Suite(name=path.stem, backend=value["backends"][0], about=value["about"], where=value["where"], command=value["command"].strip(),
                  format=value["format"], timeout=value["timeout"], rounds=value["rounds"],
                  kernels=tuple(value["kernels"]), backends=tuple(value["backends"]), only_long=value["only_long"],
                  leaks_only_long=value["leaks_only_long"], device=value["device"],
-                 boot=value["boot"], lab=tuple(value["lab"]), reports=tuple(value["reports"]),
+                 boot=value["boot"], alone=value["alone"],
+                 options=value["lab"] if isinstance(value["lab"], dict) else tuple(value["lab"]), reports=tuple(value["reports"]),
                  known={function: reasons[function] for function in value["known"]})
 
 
 def read_all(directory: Path = DIRECTORY) -> list[Suite]:
     """All suites: the host's first, since they are quick to tell a mistake, then by name."""
-    suites = [read(path) for path in sorted(directory.glob("*.toml"))]
+    suites = [one.on(backend) for one in map(read, sorted(directory.glob("*.toml"))) for backend in one.backends]
     return sorted(suites, key=lambda suite: (not suite.on_host, suite.own_boot, suite.name))
 
 
-def left_out(suites: list[Suite], patterns: list[str], kernel: str, long: bool) -> list[Suite]:
+def left_out(suites: list[Suite], patterns: list[str], kernel: str, long: bool, backend: str | None = None) -> list[Suite]:
     """The suites that run on this kernel only in long runs, or when they are named."""
-    return [] if patterns or long else [suite for suite in suites if kernel in suite.only_long]
+    if patterns or long:
+        return []
+    return [suite for suite in suites if suite.why_only_long(kernel) and backend in (None, suite.backend)]
 
 
 def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = False,
            backend: str | None = None) -> list[Suite]:
     """The suites that the patterns name (all, without any), of this kernel; the host's belong to stock. With a backend,
-    those of guests that run on it, or are named. What looks after each boot comes along unasked."""
+    those of guests that run on it, and suites that are named run on it even if their file does not say so. Suites that
+    look after each boot come along unasked."""
     out = left_out(suites, patterns, kernel, long)
     chosen = []
     for pattern in patterns:
-        if not any(fnmatch.fnmatch(suite.name, pattern) for suite in suites):
+        if not any(suite.is_named(pattern) for suite in suites):
             raise SuiteError(f"no suite is named {pattern}; --list shows them")
     for suite in suites:
-        if suite in out or patterns and not any(fnmatch.fnmatch(suite.name, pattern) for pattern in patterns):
+        if suite in out or patterns and not any(suite.is_named(pattern) for pattern in patterns):
             continue
-        if backend and not patterns and (suite.on_host or backend not in suite.backends):
+        if backend and not patterns and suite.on_host:
             continue
+        if backend and not suite.on_host and suite.backend != backend:
+            if not patterns or backend in suite.backends:
+                continue
+            suite = suite.on(backend)
         if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
             chosen.append(suite)
-    if backend:
-        chosen = [suite if suite.on_host else replace(suite, backends=(backend,)) for suite in chosen]
     if any(not suite.on_host and not suite.in_each_boot for suite in chosen):
         chosen += [suite for suite in suites if suite.in_each_boot and kernel in suite.kernels
-                   and suite.name not in {one.name for one in chosen}]
+                   and suite.file not in {one.file for one in chosen}]
     return chosen

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the runner: what it counts, and that nothing passes by saying nothing."""
+"""Tests of the runner: its counts, and that nothing passes by saying nothing."""
 
+import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
-from runner import again, guest, suite, table, usage
+from runner import again, guest, host, suite, table, usage
 from runner.counting import READERS, Result
+from runner.lanes import Lanes
 
 
 def count(form: str, text: str, status: int = 0) -> Result:
@@ -96,7 +99,7 @@ class Cargo(unittest.TestCase):
 
 
 class Kernel(unittest.TestCase):
-    """What a guest's kernel reports is laid to the suite that ran."""
+    """A report of a guest's kernel is laid to the suite that ran."""
 
     def boot(self, *consoles: str, expected: tuple[str, ...] = (), known: dict[str, str] = {}, status: int = 125):
         boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
@@ -145,14 +148,16 @@ class Kernel(unittest.TestCase):
         self.assertEqual((boot.results[0].passed, boot.results[0].failed), (1, 2))
 
 
-def make(name: str, **keys) -> suite.Suite:
-    return suite.Suite(name=name, about="", command="true", format="exit", timeout=keys.pop("timeout", 1), rounds=0,
-                       kernels=("stock",), backends=keys.pop("backends", ("soft",)), only_long={}, leaks_only_long=keys.pop("leaks", ""),
-                       **{"where": "guest", "device": "none", "boot": "shared", "lab": (), "reports": (), "known": {}, **keys})
+def make(name: str, backends=("soft",), **keys) -> suite.Suite:
+    return suite.Suite(name=name, about="", format="exit", timeout=keys.pop("timeout", 1), rounds=0,
+                       kernels=("stock",), backend=backends[0], backends=backends, only_long={},
+                       leaks_only_long=keys.pop("leaks", ""),
+                       **{"where": "guest", "command": "true", "device": "none", "boot": "shared", "alone": "", "options": (),
+                          "reports": (), "known": {}, **keys})
 
 
 class Again(unittest.TestCase):
-    """What failed beside others may pass alone, unless it is broken."""
+    """A suite that failed beside others may pass alone, unless it is broken."""
 
     def candidates(self, results: list[Result], suites: list[suite.Suite]) -> list[str]:
         return [one.name for one in again.candidates(results, suites)]
@@ -191,8 +196,8 @@ class Boots(unittest.TestCase):
                                     make("d", boot="own")), [["a", "b"], ["c"], ["d"]])
 
     def test_backends_do_not_share_a_boot(self):
-        self.assertEqual(self.names(make("a"), make("b", backends=("nic",)), make("c", backends=("soft", "nic"))),
-                         [["a", "c"], ["b"]])
+        both = make("c", ("soft", "nic"))
+        self.assertEqual(self.names(make("a"), make("b", ("nic",)), both, both.on("nic")), [["a", "c"], ["b", "c.nic"]])
 
     def test_what_is_for_each_boot_comes_last_in_each(self):
         look = make("look", boot="each")
@@ -227,6 +232,51 @@ class Boots(unittest.TestCase):
         self.assertEqual((merged[0].reasons, merged[0].failures), ({"why": 2}, ["x"]))
 
 
+class SeveralAtATime(unittest.TestCase):
+    """Several at a time: the order of results, and what an interruption does."""
+
+    def test_results_come_in_order(self):
+        first_may_end = threading.Event()
+
+        def first() -> list[Result]:
+            self.assertTrue(first_may_end.wait(10))
+            return [Result("a", "stock")]
+
+        def second() -> list[Result]:
+            first_may_end.set()
+            return [Result("b", "stock")]
+
+        self.assertEqual([one.suite for one in Lanes(2).run([first, second])], ["a", "b"])
+
+    def test_an_interruption_ends_what_runs_and_begins_no_more(self):
+        lanes, ended, begun = Lanes(2), threading.Event(), []
+
+        def long() -> list[Result]:
+            lanes.on_interrupt(ended.set)
+            self.assertTrue(ended.wait(10))
+            return []
+
+        def interrupted() -> list[Result]:
+            raise KeyboardInterrupt
+
+        def never() -> list[Result]:
+            begun.append(1)
+            return []
+
+        with self.assertRaises(KeyboardInterrupt):
+            lanes.run([interrupted, long, long, long, never])
+        self.assertTrue(ended.is_set())
+        late = threading.Event()
+        lanes.on_interrupt(late.set)
+        self.assertTrue(late.is_set())
+
+    def test_a_suite_of_this_machine_is_timed_by_itself(self):
+        busy = make("busy", where="host", timeout=60, command=f"{sys.executable} -c {shlex.quote(Usage.BUSY)}")
+        lanes = Lanes(2)
+        results = lanes.run([lambda: [host.run(busy, "stock", False, "ferrule", lanes, print, print)]] * 2)
+        self.assertEqual([(one.passed, one.failed, 0.29 <= one.processor < 0.9) for one in results], [(1, 0, True)] * 2)
+
+
 class Suites(unittest.TestCase):
     def read(self, text: str) -> suite.Suite:
         with tempfile.TemporaryDirectory() as directory:
@@ -254,6 +304,7 @@ class Suites(unittest.TestCase):
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nleaks_only_long = "slow"',
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = ["moon"]',
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = []',
+                     'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nlab = { nic = ["--wire-only"] }',
                      'about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nrounds = { stock = 1, moon = 2 }'):
             with self.assertRaises(suite.SuiteError):
                 self.read(text)
@@ -267,13 +318,32 @@ class Suites(unittest.TestCase):
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "debug")], ["a", "look"])
         self.assertEqual([one.name for one in suite.choose(suites, ["a"], "stock")], ["a"])
 
-    def test_the_first_backend_unless_one_is_asked_for(self):
-        suites = [make("a"), make("b", backends=("nic",)), make("c", backends=("soft", "nic")), make("d", where="host")]
-        for patterns, backend, wanted in (([], None, "a:soft b:nic c:soft d:soft"), ([], "nic", "b:nic c:nic"),
-                                          ([], "soft", "a:soft c:soft"), (["a", "d"], "nic", "a:nic d:soft"),
-                                          (["c"], None, "c:soft")):
+    def test_a_suite_is_one_on_each_backend(self):
+        both = make("c", ("soft", "nic"))
+        suites = [make("a"), make("b", ("nic",)), both, both.on("nic"), make("d", where="host")]
+        for patterns, backend, wanted in (([], None, "a:soft b:nic c:soft c.nic:nic d:soft"), ([], "nic", "b:nic c.nic:nic"),
+                                          ([], "soft", "a:soft c:soft"), (["a", "d"], "nic", "a.nic:nic d:soft"),
+                                          (["c"], None, "c:soft c.nic:nic"), (["c"], "soft", "c:soft"),
+                                          (["c.nic"], None, "c.nic:nic"), (["*.nic"], None, "c.nic:nic")):
             chosen = suite.choose(suites, patterns, "stock", backend=backend)
             self.assertEqual(" ".join(f"{one.name}:{one.backend}" for one in chosen), wanted)
+
+    def test_each_backend_may_have_its_rounds(self):
+        one = self.read('about = "a"\nwhere = "guest"\ncommand = "{rounds}"\ntimeout = 1\nbackends = ["soft", "nic"]\n'
+                        'rounds = { stock = 1, debug = 2, nic = 3, long = 4 }\n')
+        self.assertEqual([one.on(backend).command_line(kernel, long, "rxe") for backend in one.backends
+                          for long in (False, True) for kernel in suite.KERNELS], list("12443344"))
+
+    def test_each_backend_may_have_its_options(self):
+        one = self.read('about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = ["soft", "nic"]\n'
+                        'lab = { nic = ["--wire-only"] }\n')
+        self.assertEqual([one.on(backend).lab for backend in one.backends], [(), ("--wire-only",)])
+
+    def test_each_backend_may_have_its_reason_for_long_runs(self):
+        one = self.read('about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nbackends = ["soft", "nic"]\n'
+                        'only_long = { debug = "slow", nic = "two boots", nic_debug = "both" }\n')
+        self.assertEqual([one.on(backend).why_only_long(kernel) for backend in one.backends for kernel in suite.KERNELS],
+                         ["", "slow", "two boots", "both"])
 
     def test_what_is_for_long_runs_is_left_out_unless_named(self):
         one = self.read('about = "a"\nwhere = "guest"\ncommand = "x"\ntimeout = 1\nonly_long = { debug = "slow" }\n')

@@ -3,6 +3,7 @@
 
 import os
 import resource
+import subprocess
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -33,6 +34,13 @@ def processor_seconds(root: int) -> float:
         total += ticks.get(pid, 0)
         waiting += children.get(pid, [])
     return total / TICKS
+
+
+def wait(process: subprocess.Popen) -> tuple[int, float]:
+    """Wait for a child: its status as Popen.returncode has it, and the processor time that it and its descendants took."""
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
 
 
 def ended_children() -> float:
