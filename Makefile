@@ -6,8 +6,8 @@ DEVICE ?= ferrule
 BACKEND ?= soft
 KERNEL ?= stock
 
-.PHONY: all help module provider programs deb run shell test test-debug test-long test-packages bench study \
-	fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer modules_install clean
+.PHONY: all help module provider programs deb bundle run shell test test-debug test-long test-packages test-kernels \
+	bench study fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer checkpatch modules_install clean
 
 ifdef KDIR
 
@@ -56,6 +56,7 @@ help:
 	@echo '  all KDIR=DIR     the module for the kernel whose build directory is DIR, with the compilers of this machine'
 	@echo '  modules_install  the module into /lib/modules (below INSTALL_MOD_PATH), for its kernel; KDIR= as above'
 	@echo '  deb              Debian packages of both, into build/deb/ (see qemu/packaging/README.md)'
+	@echo '  bundle           an archive that runs guests without this checkout, into build/bundle/'
 	@echo '  clean            remove what was built (the cache stays: see qemu/lab clean)'
 	@echo
 	@echo 'Run'
@@ -70,6 +71,7 @@ help:
 	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
 	@echo '  test-long        both with their full numbers of rounds'
 	@echo '  test-packages    Debian packages: installed, upgraded and removed in guests'
+	@echo '  test-kernels     the module on each kernel that it is packaged for; writes tests/kernels.md'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
 	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets)'
@@ -80,6 +82,9 @@ help:
 	@echo '  rustfmt          format all Rust code; rustfmtcheck only looks'
 	@echo '  rustdoc          documentation of rust/ into build/rustdoc'
 	@echo '  rust-analyzer    rust-project.json for editors'
+	@echo
+	@echo 'C'
+	@echo '  checkpatch       look at the C code of the module as the kernel does'
 
 provider:
 	$(LAB) build provider
@@ -89,6 +94,9 @@ programs:
 
 deb:
 	$(LAB) deb
+
+bundle:
+	$(LAB) bundle
 
 run:
 	$(LAB) run --device $(DEVICE) --backend $(BACKEND) --kernel $(KERNEL) -- /ferrule/tests/guest/demo.sh
@@ -107,6 +115,9 @@ test-long: programs
 
 test-packages: programs
 	tests/run --long --kernel stock --only 'packages*' $(TESTFLAGS)
+
+test-kernels: programs
+	tests/kernels
 
 bench: programs
 	tests/bench/bench $(BENCHFLAGS)
@@ -131,3 +142,8 @@ rustdoc:
 
 rust-analyzer:
 	$(LAB) rust analyzer
+
+# All C code of the module but rust/bindings/layout.c: that has the compiler print numbers, by macros of its own kind.
+checkpatch:
+	$(LAB) exec --kernel stock -- perl /kernel/src/scripts/checkpatch.pl --no-tree --terse --no-summary --file \
+		rust/helpers/*.[ch] drivers/infiniband/sw/ferrule/trace/*.[ch] include/uapi/rdma/*.h

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The answers of the command channel: what the RDMA core answers, followed by
- * what the driver adds. Requests carry nothing of the driver's.
+ * The answers of the command channel: the RDMA core's part, followed by the
+ * driver's; and the requests that carry something of the driver's.
  */
 #ifndef FERRULE_PROVIDER_ABI_H
 #define FERRULE_PROVIDER_ABI_H
@@ -29,10 +29,26 @@ FERRULE_RESP(alloc_ucontext_resp, ib_uverbs_get_context_resp,
 FERRULE_RESP(create_cq_resp, ib_uverbs_ex_create_cq_resp,
 	     ferrule_create_cq_resp);
 FERRULE_RESP(resize_cq_resp, ib_uverbs_resize_cq_resp, ferrule_resize_cq_resp);
+struct create_qp_cmd {
+	struct ibv_create_qp_ex core;
+	struct ferrule_create_qp_cmd drv;
+};
+static_assert(sizeof(struct create_qp_cmd) ==
+		      sizeof(struct ibv_create_qp_ex) +
+			      sizeof(struct ferrule_create_qp_cmd),
+	      "padding in create_qp_cmd");
 FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
 	     ferrule_create_qp_resp);
 FERRULE_RESP(create_srq_resp, ib_uverbs_create_srq_resp,
 	     ferrule_create_srq_resp);
+struct modify_srq_cmd {
+	struct ibv_modify_srq core;
+	struct ferrule_modify_srq_cmd drv;
+};
+static_assert(sizeof(struct modify_srq_cmd) ==
+		      sizeof(struct ibv_modify_srq) +
+			      sizeof(struct ferrule_modify_srq_cmd),
+	      "padding in modify_srq_cmd");
 FERRULE_RESP(create_ah_resp, ib_uverbs_create_ah_resp, ferrule_create_ah_resp);
 
 /* The layouts of mapped memory, as the engine has them. */

@@ -31,8 +31,6 @@ static bool event_waits(const struct ibv_cq *ibcq)
 {
 	struct pollfd channel = { .events = POLLIN };
 
-	if (!ibcq->channel)
-		return true;
 	channel.fd = ibcq->channel->fd;
 
 	return poll(&channel, 1, 0) != 0;
@@ -56,6 +54,10 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	uint32_t flag = solicited_only ? FERRULE_CQ_ARM_SOLICITED : 0;
 	bool anew = false;
 	uint32_t word, sn;
+
+	/* Nobody would hear of it. */
+	if (!ibcq->channel)
+		return EINVAL;
 
 	word = shared_load32(&cq->ctrl->arm, memory_order_acquire);
 	sn = atomic_load_explicit(&cq->arm_sn, memory_order_relaxed);
@@ -207,9 +209,10 @@ struct ibv_cq *ferrule_create_cq(struct ibv_context *context, int cqe,
 }
 
 /*
- * From the answer on, the engine writes to the new ring; who polls meanwhile
- * finds the old one empty when it is through. So polling goes on while the
- * kernel works, and waits only for the new ring to be put behind the old.
+ * From the answer on, the engine writes to the new ring; a thread that polls
+ * meanwhile finds the old one empty when it is through. So polling goes on
+ * while the kernel works, and waits only for the new ring to be put behind the
+ * old.
  */
 int ferrule_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
@@ -254,6 +257,13 @@ err_unlock:
 	pthread_mutex_unlock(&cq->resizing);
 	free(ring);
 	return ret;
+}
+
+int ferrule_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	struct ibv_modify_cq cmd = {};
+
+	return ibv_cmd_modify_cq(cq, attr, &cmd, sizeof(cmd));
 }
 
 int ferrule_destroy_cq(struct ibv_cq *ibcq)

@@ -13,8 +13,8 @@
  *         fence          | fence             | fence
  *         producer index | leaves            | seq
  *
- * Who compares a bit with its acknowledgement and toggles it must be one at a
- * time: two threads that both find it at rest and both toggle it would leave it
+ * One thread at a time may compare a bit with its acknowledgement and toggle
+ * it: two threads that both find it at rest and both toggle it would leave it
  * at rest. So all that this process writes is written under one lock.
  */
 #ifndef FERRULE_DOORBELL_H
@@ -36,12 +36,23 @@ struct ferrule_doorbell {
 	__le64 *leaf;
 	const struct ferrule_status *status;
 	const __le64 *leaf_ack;
+	uint32_t import;	/* not 0: the file is another program's */
 	struct ferrule_lock lock;	/* of the words of *db and *leaf */
 };
 
 static inline bool ferrule_device_is_dead(const struct ferrule_doorbell *db)
 {
 	return shared_load32(&db->status->dead, memory_order_relaxed);
+}
+
+/*
+ * Says whether the device went without ending the work that it had. Acquire:
+ * the caller then sees all completions that it has written.
+ */
+static inline bool ferrule_work_is_unflushed(const struct ferrule_doorbell *db)
+{
+	return shared_load32(&db->status->dead, memory_order_acquire) ==
+	       FERRULE_DEAD_UNFLUSHED;
 }
 
 /* Says whether the engine has answered to all toggles of a bit. */
@@ -65,10 +76,10 @@ static inline void ferrule_db_toggle(__le64 *word, uint64_t bit)
  * is held any more.
  *
  * The first comparison is made without the lock, so its two words are not of
- * one time. What looks at rest is looked at again. What looks rung is left:
- * either it is rung, and whoever did that rings the top as well; or the engine
- * has acknowledged it since, which is after our fence, and goes on to read the
- * producer index.
+ * one time. A bit that looks at rest is looked at again. One that looks rung is
+ * left: either it is rung, and the thread that did that rings the top as well;
+ * or the engine has acknowledged it since, which is after our fence, and goes
+ * on to read the producer index.
  */
 static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
 				   uint32_t qp_num)
@@ -94,7 +105,10 @@ static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
 		if (ferrule_db_at_rest(top, top_ack, top_bit))
 			ferrule_db_toggle(top, top_bit);
 
-		/* Release: who sees the new number sees the top bit. */
+		/*
+		 * Release: the engine that sees the new number sees the top
+		 * bit.
+		 */
 		seq = shared_load32(&db->db->seq, memory_order_relaxed) + 1;
 		shared_store32(&db->db->seq, seq, memory_order_release);
 	}
@@ -107,25 +121,35 @@ out:
 /*
  * Kicks the engine: one system call.
  *
- * What it answers is of no use to who posts. The request is in the ring by
- * then, and nobody can take it back: posting has succeeded. Should the device
- * be gone (EIO), then status.dead tells it to the next post, and the flushes
- * that the engine wrote before are in the completion queue.
+ * Its answer is of no use to the poster. The request is in the ring by then,
+ * and nobody can take it back: posting has succeeded. Should the device be gone
+ * (EIO), then status.dead tells it to the next post, and the flushes that the
+ * engine wrote before are in the completion queue.
  *
  * A kick that fails for want of memory is given again, a few times: it may be
  * that nobody else rings for long, and the request would lie there.
  */
-static inline void ferrule_db_kick(int cmd_fd)
+static inline void ferrule_db_kick(const struct ferrule_doorbell *db,
+				   int cmd_fd)
 {
-	const struct ib_uverbs_ioctl_hdr hdr = {
-		.length = sizeof(hdr),
-		.object_id = UVERBS_OBJECT_DEVICE,
-		.method_id = FERRULE_METHOD_KICK,
-		.driver_id = FERRULE_DRIVER_ID,
+	const struct {
+		struct ib_uverbs_ioctl_hdr hdr;
+		struct ib_uverbs_attr import;
+	} cmd = {
+		.hdr.length = db->import ? sizeof(cmd) : sizeof(cmd.hdr),
+		.hdr.object_id = UVERBS_OBJECT_DEVICE,
+		.hdr.method_id = db->import ? FERRULE_METHOD_KICK_IMPORTED :
+					      FERRULE_METHOD_KICK,
+		.hdr.num_attrs = !!db->import,
+		.hdr.driver_id = FERRULE_DRIVER_ID,
+		.import.attr_id = FERRULE_ATTR_IMPORT,
+		.import.len = sizeof(db->import),
+		.import.flags = UVERBS_ATTR_F_MANDATORY,
+		.import.data = db->import,
 	};
 
 	for (int tries = 0; tries < 8; tries++)
-		if (!ioctl(cmd_fd, RDMA_VERBS_IOCTL, &hdr) ||
+		if (!ioctl(cmd_fd, RDMA_VERBS_IOCTL, &cmd) ||
 		    (errno != EFAULT && errno != ENOMEM))
 			break;
 }

@@ -22,7 +22,10 @@ struct ferrule_context {
 	struct ferrule_qp_table qps;
 };
 
-/* What a program's allocator is asked for, in the lower half of its type. */
+/*
+ * The resources that a program's allocator is asked for, in the lower half of
+ * its type.
+ */
 enum ferrule_resource {
 	FERRULE_RESOURCE_CQ = 1,
 	FERRULE_RESOURCE_QP,
@@ -61,7 +64,11 @@ struct ferrule_cq {
 	uint64_t consumer;
 	/* The number that the next arming carries. */
 	atomic_uint arm_sn;
-	/* The completion taken last: what the read functions look at. */
+	/* The device is gone, and polling ends the work that it has left. */
+	bool flushing;
+	/* The XRC shared receive queues that complete here; under lock. */
+	struct ferrule_srq *xrc_srqs;
+	/* The completion taken last, for the read functions. */
 	struct ferrule_cqe cqe;
 };
 
@@ -116,6 +123,7 @@ struct ferrule_srq {
 	const struct ferrule_srq_ctrl *ctrl;
 	void *buf;
 	size_t buf_size;	/* bytes */
+	struct ferrule_srq *next;	/* of ferrule_cq.xrc_srqs */
 };
 
 struct ferrule_ah {
@@ -158,6 +166,13 @@ static inline struct ferrule_ah *to_fah(struct ibv_ah *ah)
 	return container_of(ah, struct ferrule_ah, ibv_ah);
 }
 
+/* Neither side of XRC has a receive queue, and the target has no queue at all. */
+static inline bool ferrule_is_xrc(const struct ibv_qp *qp)
+{
+	return qp->qp_type == IBV_QPT_XRC_SEND ||
+	       qp->qp_type == IBV_QPT_XRC_RECV;
+}
+
 static inline void *queue_slot(const struct ferrule_queue *queue,
 			       uint32_t index)
 {
@@ -186,15 +201,23 @@ int ferrule_query_rt_values(struct ibv_context *context,
 			    struct ibv_values_ex *values);
 struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			      uint64_t hca_va, int access);
+struct ibv_mr *ferrule_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				     size_t length, uint64_t iova, int fd,
+				     int access);
 int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
 		     void *addr, size_t length, int access);
 int ferrule_dereg_mr(struct verbs_mr *mr);
+struct ibv_mr *ferrule_import_mr(struct ibv_pd *pd, uint32_t mr_handle);
+void ferrule_unimport_mr(struct ibv_mr *mr);
 struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int ferrule_dealloc_mw(struct ibv_mw *mw);
 
 /* Domains, and the memory of objects: pd.c */
 struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);
 int ferrule_dealloc_pd(struct ibv_pd *pd);
+struct ibv_pd *ferrule_import_pd(struct ibv_context *context,
+				 uint32_t pd_handle);
+void ferrule_unimport_pd(struct ibv_pd *pd);
 struct ibv_td *ferrule_alloc_td(struct ibv_context *context,
 				struct ibv_td_init_attr *attr);
 int ferrule_dealloc_td(struct ibv_td *td);
@@ -211,6 +234,21 @@ void *ferrule_alloc_object(struct ibv_pd *pd, size_t size,
 void ferrule_free_object(void *object, enum ferrule_resource resource,
 			 struct ferrule_origin origin);
 
+/* Device memory: dm.c */
+struct ibv_dm *ferrule_alloc_dm(struct ibv_context *context,
+				struct ibv_alloc_dm_attr *attr);
+int ferrule_free_dm(struct ibv_dm *dm);
+struct ibv_dm *ferrule_import_dm(struct ibv_context *context, uint32_t handle);
+void ferrule_unimport_dm(struct ibv_dm *dm);
+struct ibv_mr *ferrule_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm,
+				 uint64_t dm_offset, size_t length,
+				 unsigned int access);
+
+/* Flow steering: flow.c */
+struct ibv_flow *ferrule_create_flow(struct ibv_qp *qp,
+				     struct ibv_flow_attr *attr);
+int ferrule_destroy_flow(struct ibv_flow *flow);
+
 /* Address handles: ah.c */
 struct ibv_ah *ferrule_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int ferrule_destroy_ah(struct ibv_ah *ah);
@@ -222,6 +260,7 @@ struct ibv_cq *ferrule_create_cq(struct ibv_context *context, int cqe,
 struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 				       struct ibv_cq_init_attr_ex *attr);
 int ferrule_resize_cq(struct ibv_cq *cq, int cqe);
+int ferrule_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 int ferrule_destroy_cq(struct ibv_cq *cq);
 int ferrule_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void ferrule_cq_event(struct ibv_cq *cq);
@@ -235,16 +274,31 @@ void ferrule_set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags);
 /* Shared receive queues: srq.c */
 struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 				   struct ibv_srq_init_attr *attr);
+struct ibv_srq *ferrule_create_srq_ex(struct ibv_context *context,
+				      struct ibv_srq_init_attr_ex *attr);
+int ferrule_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
 int ferrule_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr,
 		       int attr_mask);
 int ferrule_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int ferrule_destroy_srq(struct ibv_srq *srq);
 
-/* Queue pairs: qp.c */
+/* Domains of XRC, and the targets, which lie in the kernel alone: xrc.c */
+struct ibv_xrcd *ferrule_open_xrcd(struct ibv_context *context,
+				   struct ibv_xrcd_init_attr *attr);
+int ferrule_close_xrcd(struct ibv_xrcd *xrcd);
+struct ibv_qp *ferrule_create_target(struct ibv_context *context,
+				     struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp *ferrule_open_qp(struct ibv_context *context,
+			       struct ibv_qp_open_attr *attr);
+int ferrule_destroy_target(struct ibv_qp *qp);
+
+/* Rings of requests: queue.c */
 void ferrule_queue_init(struct ferrule_queue *queue, bool single_threaded,
 			void *slots, uint32_t depth, uint32_t stride,
 			__le32 *producer_word, uint32_t max_wr,
 			uint32_t max_sge);
+
+/* Queue pairs: qp.c */
 struct ibv_qp *ferrule_create_qp(struct ibv_pd *pd,
 				 struct ibv_qp_init_attr *attr);
 struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,

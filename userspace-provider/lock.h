@@ -7,12 +7,12 @@
  *
  *   ferrule_cq.resizing	two of them: likewise
  *   ferrule_cq.lock		two of them: in the order of their addresses
+ *   ferrule_qp_table.mutex	alone, or within that one
  *   ferrule_queue.lock		send before receive
  *   ferrule_doorbell.lock
  *
- * Posting takes no lock of a completion queue and polling none of a work
- * queue: what a completion gives back travels through ferrule_queue.consumer.
- * ferrule_qp_table.mutex is taken with none of these held, nor any within it.
+ * Posting takes no lock of a completion queue and polling none of a work queue:
+ * a completion gives slots back through ferrule_queue.consumer.
  */
 #ifndef FERRULE_LOCK_H
 #define FERRULE_LOCK_H

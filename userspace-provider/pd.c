@@ -100,6 +100,31 @@ int ferrule_dealloc_pd(struct ibv_pd *ibpd)
 }
 
 /*
+ * A domain of another program by its handle. There is nothing that the kernel
+ * could be asked about it: a handle that is none is refused by the first verb
+ * that takes the domain.
+ */
+struct ibv_pd *ferrule_import_pd(struct ibv_context *context,
+				 uint32_t pd_handle)
+{
+	struct ferrule_pd *pd;
+
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+
+	pd->ibv_pd.context = context;
+	pd->ibv_pd.handle = pd_handle;
+
+	return &pd->ibv_pd;
+}
+
+void ferrule_unimport_pd(struct ibv_pd *pd)
+{
+	free(to_fpd(pd));
+}
+
+/*
  * Thread domains and parent domains
  */
 

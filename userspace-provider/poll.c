@@ -39,6 +39,8 @@ static_assert((int)FERRULE_WC_COMP_SWAP == IBV_WC_COMP_SWAP, "opcode");
 static_assert((int)FERRULE_WC_FETCH_ADD == IBV_WC_FETCH_ADD, "opcode");
 static_assert((int)FERRULE_WC_BIND_MW == IBV_WC_BIND_MW, "opcode");
 static_assert((int)FERRULE_WC_LOCAL_INV == IBV_WC_LOCAL_INV, "opcode");
+static_assert((int)FERRULE_WC_FLUSH == IBV_WC_FLUSH, "opcode");
+static_assert((int)FERRULE_WC_ATOMIC_WRITE == IBV_WC_ATOMIC_WRITE, "opcode");
 static_assert((int)FERRULE_WC_RECV == IBV_WC_RECV, "opcode");
 static_assert((int)FERRULE_WC_RECV_RDMA_WITH_IMM == IBV_WC_RECV_RDMA_WITH_IMM,
 	      "opcode");
@@ -77,6 +79,20 @@ void ferrule_cq_leave_ring(struct ferrule_cq *cq)
 }
 
 /*
+ * Says whether an XRC shared receive queue that completes here lives still. The
+ * caller holds the lock. There are few: programs have them to share them.
+ */
+static bool has_xrc_srq(const struct ferrule_cq *cq, uint32_t srq_num)
+{
+	const struct ferrule_srq *srq = cq->xrc_srqs;
+
+	while (srq && srq->verbs.srq_num != srq_num)
+		srq = srq->next;
+
+	return srq;
+}
+
+/*
  * Gives back to its queue pair the slots that a completion retires, and says
  * whether the program shall see it: not if its queue pair has been destroyed,
  * or reset, since. (With a shared receive queue the index says nothing here, and
@@ -88,6 +104,9 @@ static bool retire(struct ferrule_cq *cq, const struct ferrule_cqe *cqe,
 	struct ferrule_context *ctx = to_fctx(cq->verbs.cq.context);
 	struct ferrule_queue *queue;
 	struct ferrule_qp *qp;
+
+	if (unlikely(cqe->is_xrc))
+		return has_xrc_srq(cq, le32toh(cqe->queue_index));
 
 	qp = ferrule_qp_table_find(&ctx->qps, le32toh(cqe->qp_num),
 				   le32toh(cqe->qp_gen));
@@ -104,23 +123,86 @@ static bool retire(struct ferrule_cq *cq, const struct ferrule_cqe *cqe,
 }
 
 /*
+ * Takes the oldest request of a queue into cq->cqe, as flushed. The word says
+ * which requests there are: a thread that polls between ibv_wr_start() and
+ * ibv_wr_complete() holds the lock of the queue already.
+ */
+static bool flush_queue(struct ferrule_cq *cq, const struct ferrule_qp *qp,
+			struct ferrule_queue *queue, uint8_t opcode)
+{
+	uint32_t index = atomic_load_explicit(&queue->consumer,
+					      memory_order_relaxed);
+
+	if (index == shared_load32(queue->producer_word, memory_order_acquire))
+		return false;
+
+	cq->cqe = (struct ferrule_cqe){
+		/* Slots of both kinds begin with it. */
+		.wr_id = *(__le64 *)queue_slot(queue, index),
+		.qp_num = htole32(qp->verbs.qp.qp_num),
+		.status = FERRULE_WC_WR_FLUSH_ERR,
+		.opcode = opcode,
+	};
+	atomic_store_explicit(&queue->consumer, index + 1,
+			      memory_order_release);
+	return true;
+}
+
+static bool flush_qp(struct ferrule_qp *qp, void *arg)
+{
+	struct ferrule_cq *cq = arg;
+	struct ibv_qp *ibqp = &qp->verbs.qp;
+
+	if (to_fcq(ibqp->send_cq) == cq &&
+	    flush_queue(cq, qp, &qp->sq, FERRULE_WC_SEND))
+		return true;
+
+	/* A shared receive queue is not flushed. */
+	return to_fcq(ibqp->recv_cq) == cq && !ibqp->srq &&
+	       flush_queue(cq, qp, &qp->rq, FERRULE_WC_RECV);
+}
+
+/* Takes the next request that the device has left into cq->cqe. */
+static bool flush(struct ferrule_cq *cq)
+{
+	struct ferrule_context *ctx = to_fctx(cq->verbs.cq.context);
+
+	/*
+	 * From now on the ring is not looked at: a device that is not as gone
+	 * as it seemed must not complete a request for the second time.
+	 */
+	cq->flushing = true;
+	return ferrule_qp_table_any(&ctx->qps, flush_qp, cq);
+}
+
+/*
  * Takes the next completion that concerns a living queue pair into cq->cqe.
  * The caller holds the lock.
  *
  * The slot goes back to the engine before the slots of the work queue go back
- * to who posts: else a thread could post into those, and the engine find no
- * room for a completion in a queue as deep as the work queue.
+ * to posting threads: else a thread could post into those, and the engine find
+ * no space for a completion in a queue as deep as the work queue.
  */
 static bool take(struct ferrule_cq *cq)
 {
+	const struct ferrule_doorbell *db =
+		&to_fctx(cq->verbs.cq.context)->db;
 	uint64_t index;
+
+	if (unlikely(cq->flushing))
+		return flush(cq);
 
 	do {
 		index = cq->consumer;
 		while (unlikely(cq->ring.next) && index == cq->ring.next->base)
 			ferrule_cq_leave_ring(cq);
-		if (!is_valid(&cq->ring, index))
-			return false;
+		if (!is_valid(&cq->ring, index)) {
+			if (likely(!ferrule_work_is_unflushed(db)))
+				return false;
+			/* The last completions may just have come. */
+			if (!is_valid(&cq->ring, index))
+				return flush(cq);
+		}
 
 		cq->cqe = *slot(&cq->ring, index);
 		cq->consumer = index + 1;

@@ -7,17 +7,23 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include <ccan/minmax.h>
-
 #include "abi.h"
 #include "ferrule.h"
+
+/* An initiator of XRC has none: that of the send queue stands for it. */
+static struct ferrule_cq *recv_cq(struct ferrule_qp *qp)
+{
+	struct ibv_qp *ibqp = &qp->verbs.qp;
+
+	return to_fcq(ibqp->recv_cq ?: ibqp->send_cq);
+}
 
 /* Both completion queues in the order of their addresses, or the same twice. */
 static void sort_cqs(struct ferrule_qp *qp, struct ferrule_cq **first,
 		     struct ferrule_cq **second)
 {
 	struct ferrule_cq *a = to_fcq(qp->verbs.qp.send_cq);
-	struct ferrule_cq *b = to_fcq(qp->verbs.qp.recv_cq);
+	struct ferrule_cq *b = recv_cq(qp);
 
 	*first = a < b ? a : b;
 	*second = a < b ? b : a;
@@ -65,25 +71,6 @@ static void allow_resizing(struct ferrule_qp *qp)
 	pthread_mutex_unlock(&first->resizing);
 	if (first != second)
 		pthread_mutex_unlock(&second->resizing);
-}
-
-void ferrule_queue_init(struct ferrule_queue *queue, bool single_threaded,
-			void *slots, uint32_t depth, uint32_t stride,
-			__le32 *producer_word, uint32_t max_wr,
-			uint32_t max_sge)
-{
-	ferrule_lock_init(&queue->lock, single_threaded);
-	atomic_init(&queue->consumer, 0);
-	queue->slots = slots;
-	queue->mask = depth - 1;
-	queue->stride = stride;
-	queue->producer_word = producer_word;
-	/*
-	 * A program may rely on what it was told at creation, even if the ring
-	 * has more slots than that.
-	 */
-	queue->max_wr = min(max_wr, depth);
-	queue->max_sge = max_sge;
 }
 
 static struct ibv_pd *domain(const struct ibv_qp_init_attr_ex *attr)
@@ -134,12 +121,14 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 				    struct ibv_qp_init_attr_ex *attr)
 {
 	struct ferrule_context *ctx = to_fctx(context);
-	struct ibv_create_qp_ex cmd = {};
+	struct create_qp_cmd cmd = { .drv.import = ctx->db.import };
 	struct create_qp_resp resp = {};
 	struct ferrule_origin origin;
 	struct ferrule_qp *qp;
 	int err;
 
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return ferrule_create_target(context, attr);
 	if (!check_comp_mask(attr->comp_mask, SUPPORTED_COMP_MASK) ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
 	     attr->create_flags)) {
@@ -160,7 +149,7 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 			goto err_free;
 	}
 
-	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd,
+	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd.core,
 				    sizeof(cmd), &resp.core, sizeof(resp));
 	if (err)
 		goto err_free;
@@ -234,9 +223,8 @@ static void empty_queue(struct ferrule_queue *queue)
 static void reset_qp(struct ferrule_qp *qp)
 {
 	struct ferrule_cq *send_cq = to_fcq(qp->verbs.qp.send_cq);
-	struct ferrule_cq *recv_cq = to_fcq(qp->verbs.qp.recv_cq);
 
-	/* A ring that nobody knows yet may have completions of before. */
+	/* A ring that nobody knows yet may have old completions. */
 	forbid_resizing(qp);
 	lock_cqs(qp);
 	/* Now, so that no thread posts into the queues behind our back. */
@@ -244,7 +232,7 @@ static void reset_qp(struct ferrule_qp *qp)
 	empty_queue(&qp->sq);
 	empty_queue(&qp->rq);
 	qp->sq.first_cqe = ferrule_cq_end(send_cq);
-	qp->rq.first_cqe = ferrule_cq_end(recv_cq);
+	qp->rq.first_cqe = ferrule_cq_end(recv_cq(qp));
 	unlock_cqs(qp);
 	allow_resizing(qp);
 }
@@ -259,7 +247,8 @@ int ferrule_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
 	if (ret)
 		return ret;
 
-	if ((attr_mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET)
+	if ((attr_mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET &&
+	    ibqp->qp_type != IBV_QPT_XRC_RECV)
 		reset_qp(to_fqp(ibqp));
 
 	return 0;
@@ -275,8 +264,8 @@ int ferrule_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
 }
 
 /*
- * Completions of this queue pair may stand in its completion queues still; who
- * polls finds no owner for them and drops them.
+ * Completions of this queue pair may stand in its completion queues still;
+ * polling finds no owner for them and drops them.
  */
 int ferrule_destroy_qp(struct ibv_qp *ibqp)
 {
@@ -284,6 +273,8 @@ int ferrule_destroy_qp(struct ibv_qp *ibqp)
 	struct ferrule_qp *qp = to_fqp(ibqp);
 	int ret;
 
+	if (ibqp->qp_type == IBV_QPT_XRC_RECV)
+		return ferrule_destroy_target(ibqp);
 	ret = ibv_cmd_destroy_qp(ibqp);
 	if (ret)
 		return ret;

@@ -65,6 +65,8 @@ void ferrule_qp_table_remove(struct ferrule_qp_table *table, uint32_t qp_num,
 	uint64_t key = ferrule_qp_key(qp_num, gen);
 	struct ferrule_qp_entry *entry;
 
+	/* ferrule_qp_table_any() does not hold the locks of these queues. */
+	pthread_mutex_lock(&table->mutex);
 	entry = atomic_load_explicit(&table->chunks[index / FERRULE_QP_CHUNK],
 				     memory_order_acquire);
 	entry += index % FERRULE_QP_CHUNK;
@@ -73,4 +75,30 @@ void ferrule_qp_table_remove(struct ferrule_qp_table *table, uint32_t qp_num,
 	atomic_compare_exchange_strong_explicit(&entry->key, &key, 0,
 						memory_order_relaxed,
 						memory_order_relaxed);
+	pthread_mutex_unlock(&table->mutex);
+}
+
+bool ferrule_qp_table_any(struct ferrule_qp_table *table,
+			  bool (*call)(struct ferrule_qp *qp, void *arg),
+			  void *arg)
+{
+	struct ferrule_qp_entry *entry;
+	bool found = false;
+	unsigned int i, j;
+
+	pthread_mutex_lock(&table->mutex);
+	for (i = 0; i < FERRULE_MAX_QP / FERRULE_QP_CHUNK && !found; i++) {
+		entry = atomic_load_explicit(&table->chunks[i],
+					     memory_order_relaxed);
+		for (j = 0; entry && j < FERRULE_QP_CHUNK && !found; j++)
+			if (atomic_load_explicit(&entry[j].key,
+						 memory_order_relaxed))
+				found = call(atomic_load_explicit(
+						     &entry[j].qp,
+						     memory_order_relaxed),
+					     arg);
+	}
+	pthread_mutex_unlock(&table->mutex);
+
+	return found;
 }

@@ -6,16 +6,17 @@
  * another since. So an entry is found by number and generation together, and
  * the object is looked at only if both are right.
  *
- * Looking up takes no lock of the table. It is safe for who holds the lock of
- * the completion queue that the completion stands in: a queue pair is removed
- * under the locks of both of its completion queues, so one that is found there
- * stays until that lock is let go.
+ * Looking up takes no lock of the table. It is safe under the lock of the
+ * completion queue that the completion stands in: a queue pair is removed under
+ * the locks of both of its completion queues, so one that is found there stays
+ * until that lock is let go.
  */
 #ifndef FERRULE_QP_TABLE_H
 #define FERRULE_QP_TABLE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <rdma/ferrule-abi.h>
@@ -30,7 +31,7 @@ struct ferrule_qp_entry {
 };
 
 struct ferrule_qp_table {
-	pthread_mutex_t mutex; /* of who writes */
+	pthread_mutex_t mutex; /* for changes, and for walks over all entries */
 	_Atomic(struct ferrule_qp_entry *) chunks[FERRULE_MAX_QP /
 						  FERRULE_QP_CHUNK];
 };
@@ -41,6 +42,10 @@ int ferrule_qp_table_insert(struct ferrule_qp_table *table, uint32_t qp_num,
 			    uint32_t gen, struct ferrule_qp *qp);
 void ferrule_qp_table_remove(struct ferrule_qp_table *table, uint32_t qp_num,
 			     uint32_t gen);
+/* Calls for one queue pair after the other until a call returns true. */
+bool ferrule_qp_table_any(struct ferrule_qp_table *table,
+			  bool (*call)(struct ferrule_qp *qp, void *arg),
+			  void *arg);
 
 static inline uint64_t ferrule_qp_key(uint32_t qp_num, uint32_t gen)
 {
@@ -66,9 +71,9 @@ ferrule_qp_table_find(struct ferrule_qp_table *table, uint32_t qp_num,
 		return NULL;
 
 	/*
-	 * The kernel may have given the number away before the one who destroys
-	 * its last owner got around to removing that. Then the object may be
-	 * the next one's already; the key was taken away before it came.
+	 * The kernel may have given the number to the next queue pair before
+	 * the thread that destroys its last owner has removed the entry. Then
+	 * the object may be the next one's; the key was removed before it came.
 	 */
 	qp = atomic_load_explicit(&entry->qp, memory_order_acquire);
 	if (atomic_load_explicit(&entry->key, memory_order_relaxed) != key)

@@ -50,7 +50,10 @@ static void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 
 	if (index != qp->rq.producer) {
 		qp->rq.producer = index;
-		/* Release: who sees the index sees the slots before it. */
+		/*
+		 * Release: the engine that sees the index sees the slots before
+		 * it.
+		 */
 		shared_store32(qp->rq.producer_word, index,
 			       memory_order_release);
 		atomic_thread_fence(memory_order_seq_cst);
@@ -61,7 +64,7 @@ static void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 
 	if (unlikely(ring) &&
 	    ferrule_db_ring(&to_fctx(context)->db, qp->verbs.qp.qp_num))
-		ferrule_db_kick(context->cmd_fd);
+		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
 }
 
 int ferrule_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
@@ -78,7 +81,8 @@ int ferrule_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	/* A queue pair in RESET takes no receive request (C10-97.2.1). */
 	if (unlikely(ferrule_device_is_dead(&ctx->db)))
 		ret = EIO;
-	else if (unlikely(ibqp->state == IBV_QPS_RESET || ibqp->srq))
+	else if (unlikely(ibqp->state == IBV_QPS_RESET || ibqp->srq ||
+			  ferrule_is_xrc(ibqp)))
 		ret = EINVAL;
 
 	while (wr && !ret) {
@@ -130,7 +134,7 @@ int ferrule_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr,
 		*bad_wr = wr;
 
 	rq->producer = index;
-	/* Release: who sees the index sees the slots before it. */
+	/* Release: the engine that sees the index sees the slots before it. */
 	shared_store32(rq->producer_word, index, memory_order_release);
 	ferrule_unlock(&rq->lock);
 

@@ -2,8 +2,8 @@
 /*
  * Posting send requests with ibv_post_send(), and ibv_bind_mw().
  *
- * What can be seen to be wrong from here is answered at once; what needs keys,
- * addresses or the peer is judged by the engine and comes back as a completion.
+ * A request that is wrong by itself is refused at once; the engine judges keys
+ * and addresses, and its answer and the peer's come back as a completion.
  */
 
 #include <config.h>
@@ -35,6 +35,24 @@ static int set_inline_sges(const struct ferrule_qp *qp,
 	return 0;
 }
 
+/*
+ * ibv_wr_atomic_write(3) gives the 8 bytes by an address alone. Here they are
+ * those of one entry, which are taken now like inline data.
+ */
+static int post_atomic_write(struct ferrule_send_wqe *wqe,
+			     const struct ibv_send_wr *wr)
+{
+	if (unlikely(wr->num_sge != 1 ||
+		     wr->sg_list->length != sizeof(wqe->atomic_write.value)))
+		return EINVAL;
+
+	wqe->flags &= ~FERRULE_WR_INLINE;
+	set_remote(wqe, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
+	set_atomic_write(wqe, (void *)(uintptr_t)wr->sg_list->addr);
+
+	return 0;
+}
+
 static int post_one(struct ferrule_qp *qp, uint32_t index,
 		    const struct ibv_send_wr *wr)
 {
@@ -42,8 +60,6 @@ static int post_one(struct ferrule_qp *qp, uint32_t index,
 	struct ferrule_send_wqe *wqe;
 	const struct send_op *op;
 
-	if (unlikely(queue_is_full(&qp->sq, index)))
-		return ENOMEM;
 	if (unlikely(wr->opcode >= ARRAY_SIZE(send_ops)))
 		return EINVAL;
 
@@ -51,10 +67,14 @@ static int post_one(struct ferrule_qp *qp, uint32_t index,
 	if (unlikely(!(op->qp_types & 1 << type) || wr->num_sge < 0 ||
 		     (wr->send_flags & ~SUPPORTED_FLAGS)))
 		return EINVAL;
+	if (unlikely(queue_is_full(&qp->sq, index)))
+		return ENOMEM;
 
 	wqe = begin_wqe(qp, index, op, wr->wr_id, wr->send_flags);
 
 	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_WRITE:
+		return post_atomic_write(wqe, wr);
 	case IBV_WR_SEND_WITH_IMM:
 		set_imm(wqe, wr->imm_data);
 		SWITCH_FALLTHROUGH;
@@ -85,7 +105,7 @@ static int post_one(struct ferrule_qp *qp, uint32_t index,
 				   0);
 		break;
 	case IBV_WR_LOCAL_INV:
-		/* Moves no data: what sg_list says is nothing to it. */
+		/* Moves no data: sg_list does not matter. */
 		set_inv(wqe, wr->invalidate_rkey);
 		return wr->send_flags & IBV_SEND_INLINE ? EINVAL : 0;
 	case IBV_WR_BIND_MW:
@@ -100,6 +120,12 @@ static int post_one(struct ferrule_qp *qp, uint32_t index,
 		return EINVAL;
 	}
 
+	if (type == IBV_QPT_XRC_SEND) {
+		int ret = set_remote_srq(wqe, wr->qp_type.xrc.remote_srqn);
+
+		if (unlikely(ret))
+			return ret;
+	}
 	if (!(wr->send_flags & IBV_SEND_INLINE))
 		return set_sges(qp, wqe, wr->sg_list, wr->num_sge);
 	if (unlikely(!op->may_inline))

@@ -14,33 +14,37 @@
 #define RC (1 << IBV_QPT_RC)
 #define UC (1 << IBV_QPT_UC)
 #define UD (1 << IBV_QPT_UD)
+#define XRC (1 << IBV_QPT_XRC_SEND)
+#define RAW (1 << IBV_QPT_RAW_PACKET)
 
 /*
- * What ibv_post_send(3) says of each operation, and the engine does. But a SEND
- * with invalidate is of RC alone: the transport has no opcode for it on UC (IBA
- * volume 1, 9.2, table 35).
+ * The operations of ibv_post_send(3), as the engine carries them out. But a
+ * SEND with invalidate is of RC alone: the transport has no opcode for it on UC
+ * (IBA volume 1, 9.2, table 35).
  */
 struct send_op {
 	uint8_t opcode;		/* enum ferrule_wr_opcode */
-	uint8_t qp_types;	/* that may post it; none: we do not have it */
+	uint16_t qp_types;	/* that may post it; none: we do not have it */
 	bool may_inline;
 };
 
 static const struct send_op send_ops[] = {
-	[IBV_WR_RDMA_WRITE] = { FERRULE_WR_RDMA_WRITE, RC | UC, true },
+	[IBV_WR_RDMA_WRITE] = { FERRULE_WR_RDMA_WRITE, RC | UC | XRC, true },
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = { FERRULE_WR_RDMA_WRITE_WITH_IMM,
-					 RC | UC, true },
-	[IBV_WR_SEND] = { FERRULE_WR_SEND, RC | UC | UD, true },
-	[IBV_WR_SEND_WITH_IMM] = { FERRULE_WR_SEND_WITH_IMM, RC | UC | UD,
-				   true },
-	[IBV_WR_RDMA_READ] = { FERRULE_WR_RDMA_READ, RC, false },
-	[IBV_WR_ATOMIC_CMP_AND_SWP] = { FERRULE_WR_ATOMIC_CMP_AND_SWP, RC,
-					false },
-	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { FERRULE_WR_ATOMIC_FETCH_AND_ADD, RC,
-					  false },
-	[IBV_WR_LOCAL_INV] = { FERRULE_WR_LOCAL_INV, RC | UC, false },
-	[IBV_WR_SEND_WITH_INV] = { FERRULE_WR_SEND_WITH_INV, RC, true },
-	[IBV_WR_BIND_MW] = { FERRULE_WR_BIND_MW, RC | UC, false },
+					 RC | UC | XRC, true },
+	[IBV_WR_SEND] = { FERRULE_WR_SEND, RC | UC | UD | XRC | RAW, true },
+	[IBV_WR_SEND_WITH_IMM] = { FERRULE_WR_SEND_WITH_IMM,
+				   RC | UC | UD | XRC, true },
+	[IBV_WR_RDMA_READ] = { FERRULE_WR_RDMA_READ, RC | XRC, false },
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = { FERRULE_WR_ATOMIC_CMP_AND_SWP,
+					RC | XRC, false },
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { FERRULE_WR_ATOMIC_FETCH_AND_ADD,
+					  RC | XRC, false },
+	[IBV_WR_LOCAL_INV] = { FERRULE_WR_LOCAL_INV, RC | UC | XRC, false },
+	[IBV_WR_SEND_WITH_INV] = { FERRULE_WR_SEND_WITH_INV, RC | XRC, true },
+	[IBV_WR_BIND_MW] = { FERRULE_WR_BIND_MW, RC | UC | XRC, false },
+	[IBV_WR_FLUSH] = { FERRULE_WR_FLUSH, RC, false },
+	[IBV_WR_ATOMIC_WRITE] = { FERRULE_WR_ATOMIC_WRITE, RC, false },
 };
 
 #define SUPPORTED_FLAGS                                                        \
@@ -105,12 +109,62 @@ static inline void set_atomic(struct ferrule_send_wqe *wqe,
 	wqe->atomic.swap = htole64(swap);
 }
 
+/* The bytes are taken now, and need no key. */
+static inline void set_atomic_write(struct ferrule_send_wqe *wqe,
+				    const void *value)
+{
+	memcpy(wqe->atomic_write.value, value, sizeof(wqe->atomic_write.value));
+}
+
+/*
+ * Answers EINVAL for what no FLUSH can ask for: the packet has 32 bits for the
+ * length.
+ */
+static inline int set_flush(struct ferrule_send_wqe *wqe, size_t length,
+			    uint8_t placement, uint8_t level)
+{
+	if (unlikely(length > UINT32_MAX || !placement ||
+		     (placement & ~(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT)) ||
+		     (level != IBV_FLUSH_RANGE && level != IBV_FLUSH_MR)))
+		return EINVAL;
+
+	wqe->flush.length = htole32(length);
+	wqe->flush.placement = placement;
+	wqe->flush.level = level;
+
+	return 0;
+}
+
 static inline void set_ud(struct ferrule_send_wqe *wqe, struct ibv_ah *ah,
 			  uint32_t qp_num, uint32_t qkey)
 {
 	wqe->ud.ah = htole32(to_fah(ah)->number);
 	wqe->ud.remote_qpn = htole32(qp_num);
 	wqe->ud.remote_qkey = htole32(qkey);
+}
+
+/*
+ * The peer's shared receive queue, for a request over XRC that goes there.
+ * Answers EINVAL for a number of more than 24 bits, which no packet can have.
+ */
+static inline int set_remote_srq(struct ferrule_send_wqe *wqe, uint32_t srqn)
+{
+	if (unlikely(srqn > 0xffffff))
+		return EINVAL;
+
+	switch (wqe->opcode) {
+	case FERRULE_WR_LOCAL_INV:
+	case FERRULE_WR_BIND_MW:
+		break;
+	case FERRULE_WR_ATOMIC_CMP_AND_SWP:
+	case FERRULE_WR_ATOMIC_FETCH_AND_ADD:
+		set_inv(wqe, srqn);
+		break;
+	default:
+		wqe->xrc.remote_srq = htole32(srqn);
+	}
+
+	return 0;
 }
 
 /* The window is to have the key from then on; the one that it has names it. */
@@ -185,7 +239,10 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 
 	if (index != qp->sq.producer) {
 		qp->sq.producer = index;
-		/* Release: who sees the index sees the slots before it. */
+		/*
+		 * Release: the engine that sees the index sees the slots before
+		 * it.
+		 */
 		shared_store32(qp->sq.producer_word, index,
 			       memory_order_release);
 		kick = ferrule_db_ring(&to_fctx(context)->db,
@@ -195,7 +252,7 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 
 	/* Without the lock: the kick may run the engine for a while. */
 	if (kick)
-		ferrule_db_kick(context->cmd_fd);
+		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
 }
 
 #endif /* FERRULE_SEND_H */

@@ -161,6 +161,31 @@ static void wr_bind_mw(struct ibv_qp_ex *ibqp, struct ibv_mw *mw, uint32_t key,
 	set_bind(wqe, mw, key, info);
 }
 
+static void wr_atomic_write(struct ibv_qp_ex *ibqp, uint32_t rkey,
+			    uint64_t addr, const void *value)
+{
+	struct ferrule_send_wqe *wqe;
+
+	wqe = wr_begin(ibqp, IBV_WR_ATOMIC_WRITE);
+	if (!wqe)
+		return;
+	set_remote(wqe, addr, rkey);
+	set_atomic_write(wqe, value);
+}
+
+static void wr_flush(struct ibv_qp_ex *ibqp, uint32_t rkey, uint64_t addr,
+		     size_t length, uint8_t placement, uint8_t level)
+{
+	struct ferrule_qp *qp = to_fqp_ex(ibqp);
+	struct ferrule_send_wqe *wqe;
+
+	wqe = wr_begin(ibqp, IBV_WR_FLUSH);
+	if (!wqe)
+		return;
+	set_remote(wqe, addr, rkey);
+	qp->wr.err = set_flush(wqe, length, placement, level);
+}
+
 /*
  * The request that a setter adds to; answers NULL after an error, which a
  * setter without a request is.
@@ -182,6 +207,15 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ibqp, struct ibv_ah *ah,
 
 	if (wqe)
 		set_ud(wqe, ah, qp_num, qkey);
+}
+
+static void wr_set_xrc_srqn(struct ibv_qp_ex *ibqp, uint32_t srqn)
+{
+	struct ferrule_qp *qp = to_fqp_ex(ibqp);
+	struct ferrule_send_wqe *wqe = wr_current(qp);
+
+	if (wqe)
+		qp->wr.err = set_remote_srq(wqe, srqn);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ibqp, size_t num,
@@ -232,7 +266,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ibqp, void *addr,
 	wr_set_inline_data_list(ibqp, 1, &buf);
 }
 
-/* So that an operation's flag is the bit of its number. */
+/* So that an operation's flag is the bit of its number, but for two. */
 #define ASSERT_FLAG(op)                                                        \
 	static_assert(IBV_QP_EX_WITH_##op == 1 << IBV_WR_##op, #op)
 
@@ -247,6 +281,18 @@ ASSERT_FLAG(LOCAL_INV);
 ASSERT_FLAG(SEND_WITH_INV);
 ASSERT_FLAG(BIND_MW);
 
+static uint64_t send_op_flag(unsigned int opcode)
+{
+	switch (opcode) {
+	case IBV_WR_FLUSH:
+		return IBV_QP_EX_WITH_FLUSH;
+	case IBV_WR_ATOMIC_WRITE:
+		return IBV_QP_EX_WITH_ATOMIC_WRITE;
+	default:
+		return 1 << opcode;
+	}
+}
+
 /* Answers EOPNOTSUPP if a queue pair of this type lacks one of the operations. */
 int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 			 uint64_t ops)
@@ -255,9 +301,9 @@ int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 	uint64_t supported = 0;
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(send_ops) && type <= IBV_QPT_UD; i++)
+	for (i = 0; i < ARRAY_SIZE(send_ops) && type < 16; i++)
 		if (send_ops[i].qp_types & 1 << type)
-			supported |= 1 << i;
+			supported |= send_op_flag(i);
 	if (!check_comp_mask(ops, supported))
 		return EOPNOTSUPP;
 
@@ -281,8 +327,13 @@ int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 		ibqp->wr_local_inv = wr_local_inv;
 	if (ops & IBV_QP_EX_WITH_BIND_MW)
 		ibqp->wr_bind_mw = wr_bind_mw;
+	if (ops & IBV_QP_EX_WITH_FLUSH)
+		ibqp->wr_flush = wr_flush;
+	if (ops & IBV_QP_EX_WITH_ATOMIC_WRITE)
+		ibqp->wr_atomic_write = wr_atomic_write;
 
 	ibqp->wr_set_ud_addr = wr_set_ud_addr;
+	ibqp->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	ibqp->wr_set_sge = wr_set_sge;
 	ibqp->wr_set_sge_list = wr_set_sge_list;
 	ibqp->wr_set_inline_data = wr_set_inline_data;

@@ -3,10 +3,10 @@
  * Little-endian words in memory that is shared with the engine.
  *
  * The other side is a CPU too, in the kernel or in a process of the host, and
- * the memory is ordinary and cached. So what orders the two is C11's memory
- * model, as between threads; the barriers of util/udma_barrier.h, which are
- * for devices on a bus, would say something else, and on x86 less: they have
- * no store-load barrier.
+ * the memory is ordinary and cached. So C11's memory model orders the two, as
+ * between threads; the barriers of util/udma_barrier.h, which are for devices
+ * on a bus, would say something else, and on x86 less: they have no store-load
+ * barrier.
  */
 #ifndef FERRULE_SHARED_H
 #define FERRULE_SHARED_H

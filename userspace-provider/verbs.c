@@ -88,6 +88,28 @@ struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	return &mr->ibv_mr;
 }
 
+struct ibv_mr *ferrule_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				     size_t length, uint64_t iova, int fd,
+				     int access)
+{
+	struct verbs_mr *mr;
+	int ret;
+
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+
+	ret = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr,
+				    NULL);
+	if (ret) {
+		free(mr);
+		errno = ret;
+		return NULL;
+	}
+
+	return &mr->ibv_mr;
+}
+
 /* The keys stay. */
 int ferrule_rereg_mr(struct verbs_mr *mr, int flags, struct ibv_pd *pd,
 		     void *addr, size_t length, int access)
@@ -110,6 +132,31 @@ int ferrule_dereg_mr(struct verbs_mr *mr)
 
 	free(mr);
 	return 0;
+}
+
+/* A region of another program by its handle; the kernel knows its keys. */
+struct ibv_mr *ferrule_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
+{
+	struct verbs_mr *mr;
+	int err;
+
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+
+	err = ibv_cmd_query_mr(pd, mr, mr_handle);
+	if (err) {
+		free(mr);
+		errno = err;
+		return NULL;
+	}
+
+	return &mr->ibv_mr;
+}
+
+void ferrule_unimport_mr(struct ibv_mr *mr)
+{
+	free(verbs_get_mr(mr));
 }
 
 struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)

@@ -52,21 +52,25 @@ void layout(void)
 	FIELD(ib_device_ops, driver_id);
 	FIELD(ib_device_ops, uverbs_abi_ver);
 	FIELD(ib_device_ops, add_gid);
+	FIELD(ib_device_ops, alloc_dm);
 	FIELD(ib_device_ops, alloc_hw_port_stats);
 	FIELD(ib_device_ops, alloc_mr);
 	FIELD(ib_device_ops, alloc_mw);
 	FIELD(ib_device_ops, alloc_pd);
 	FIELD(ib_device_ops, alloc_ucontext);
+	FIELD(ib_device_ops, alloc_xrcd);
 	FIELD(ib_device_ops, attach_mcast);
 	FIELD(ib_device_ops, create_ah);
 	FIELD(ib_device_ops, create_cq);
 	FIELD(ib_device_ops, create_qp);
 	FIELD(ib_device_ops, create_srq);
 	FIELD(ib_device_ops, create_user_ah);
+	FIELD(ib_device_ops, dealloc_dm);
 	FIELD(ib_device_ops, dealloc_driver);
 	FIELD(ib_device_ops, dealloc_mw);
 	FIELD(ib_device_ops, dealloc_pd);
 	FIELD(ib_device_ops, dealloc_ucontext);
+	FIELD(ib_device_ops, dealloc_xrcd);
 	FIELD(ib_device_ops, del_gid);
 	FIELD(ib_device_ops, dereg_mr);
 	FIELD(ib_device_ops, destroy_ah);
@@ -96,6 +100,7 @@ void layout(void)
 	FIELD(ib_device_ops, query_port);
 	FIELD(ib_device_ops, query_qp);
 	FIELD(ib_device_ops, query_srq);
+	FIELD(ib_device_ops, reg_dm_mr);
 	FIELD(ib_device_ops, reg_user_mr);
 	FIELD(ib_device_ops, req_notify_cq);
 	FIELD(ib_device_ops, rereg_user_mr);
@@ -108,6 +113,7 @@ void layout(void)
 	FIELD(ib_device_ops, size_ib_qp);
 	FIELD(ib_device_ops, size_ib_srq);
 	FIELD(ib_device_ops, size_ib_ucontext);
+	FIELD(ib_device_ops, size_ib_xrcd);
 
 	SIZE(ib_device_attr);
 	FIELD(ib_device_attr, fw_ver);
@@ -145,6 +151,8 @@ void layout(void)
 	FIELD(ib_device_attr, local_ca_ack_delay);
 	FIELD(ib_device_attr, timestamp_mask);
 	FIELD(ib_device_attr, hca_core_clock);
+	FIELD(ib_device_attr, max_dm_size);
+	FIELD(ib_device_attr, max_raw_ethy_qp);
 
 	SIZE(ib_port_attr);
 	FIELD(ib_port_attr, state);
@@ -283,6 +291,7 @@ void layout(void)
 	FIELD(ib_qp_cap, max_inline_data);
 
 	SIZE(ib_qp_init_attr);
+	FIELD(ib_qp_init_attr, xrcd);
 	FIELD(ib_qp_init_attr, cap);
 	FIELD(ib_qp_init_attr, sq_sig_type);
 	FIELD(ib_qp_init_attr, qp_type);
@@ -318,6 +327,8 @@ void layout(void)
 	FIELD(ib_srq, pd);
 	FIELD(ib_srq, event_handler);
 	FIELD(ib_srq, srq_context);
+	FIELD(ib_srq, srq_type);
+	FIELD(ib_srq, ext);
 
 	SIZE(ib_srq_init_attr);
 	FIELD(ib_srq_init_attr, attr);
@@ -327,6 +338,42 @@ void layout(void)
 	FIELD(ib_srq_attr, max_wr);
 	FIELD(ib_srq_attr, max_sge);
 	FIELD(ib_srq_attr, srq_limit);
+
+	SIZE(ib_xrcd);
+	FIELD(ib_xrcd, device);
+
+	SIZE(ib_dm);
+	FIELD(ib_dm, device);
+	FIELD(ib_dm, length);
+
+	SIZE(ib_flow);
+
+	SIZE(ib_flow_attr);
+	FIELD_AS(ib_flow_attr, type, type_);
+	FIELD(ib_flow_attr, size);
+	FIELD(ib_flow_attr, priority);
+	FIELD(ib_flow_attr, flags);
+	SIZE(ib_flow_eth_filter);
+	SIZE(ib_flow_ipv4_filter);
+	SIZE(ib_flow_ipv6_filter);
+	SIZE(ib_flow_tcp_udp_filter);
+	FIELD(ib_flow_spec_eth, val);
+	FIELD(ib_flow_spec_eth, mask);
+	FIELD(ib_flow_spec_ipv4, val);
+	FIELD(ib_flow_spec_ipv4, mask);
+	FIELD(ib_flow_spec_ipv6, val);
+	FIELD(ib_flow_spec_ipv6, mask);
+	FIELD(ib_flow_spec_tcp_udp, val);
+	FIELD(ib_flow_spec_tcp_udp, mask);
+
+	SIZE(ib_dm_alloc_attr);
+	FIELD(ib_dm_alloc_attr, length);
+	FIELD(ib_dm_alloc_attr, alignment);
+
+	SIZE(ib_dm_mr_attr);
+	FIELD(ib_dm_mr_attr, length);
+	FIELD(ib_dm_mr_attr, offset);
+	FIELD(ib_dm_mr_attr, access_flags);
 
 	SIZE(ib_mw);
 	FIELD(ib_mw, device);
@@ -426,6 +473,8 @@ void layout(void)
 	FIELD(pernet_operations, exit);
 	FIELD(pernet_operations, id);
 	FIELD(pernet_operations, size);
+
+	SIZE(packet_type);
 
 	SIZE(udp_port_cfg);
 

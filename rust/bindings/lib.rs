@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bindings for what the kernel's own do not have: the RDMA core, and some helpers.
+//! Bindings that the kernel's own lack: the RDMA core, and some helpers.
 //!
 //! `bindgen` makes them in the build from `bindings_helper.h`. Types that the kernel's bindings do
 //! have are theirs, so that both can be mixed. Only `kernel_ext`, `net_ext` and `rdma` use this

@@ -9,9 +9,9 @@
 #include "helpers.h"
 
 /*
- * What a device shares with the processor at any time must be one memory for
- * both: the DMA API refuses it if the device would see a copy of it, or if the
- * processor's caches would have to be told.
+ * A page that a device shares with the processor at any time must be one memory
+ * for both: the DMA API refuses it if the device would see a copy of it, or if
+ * the processor's caches would have to be told.
  */
 bool ferrule_helper_dma_map_shared_page(struct device *dev, struct page *page, u64 *address)
 {

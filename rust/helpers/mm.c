@@ -7,8 +7,8 @@
 
 /*
  * Zeroed pages with one kernel address, charged to the caller's memory cgroup.
- * Programs choose the size: where there is no room for it, the call fails
- * without a word in the log, and nobody is killed to make room.
+ * Programs choose the size: where there is no space for it, the call fails
+ * without a word in the log, and nobody is killed to make space.
  */
 void *ferrule_helper_vmalloc_account(unsigned long size)
 {
@@ -18,7 +18,7 @@ void *ferrule_helper_vmalloc_account(unsigned long size)
 
 /*
  * Copies bytes that others may write meanwhile. Rust's own copies must not race
- * with a write, and its compiler may take what they load for what stays.
+ * with a write, and its compiler may assume that a loaded value stays the same.
  */
 void ferrule_helper_copy_racing(void *to, const void *from, size_t len)
 {

@@ -96,6 +96,24 @@ int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *ch
 void ferrule_helper_local_bh_disable(void);
 void ferrule_helper_local_bh_enable(void);
 
+/* frame.c */
+void ferrule_helper_frames_watch(struct packet_type *type, struct net_device *dev,
+				 int (*func)(struct sk_buff *skb, struct net_device *dev,
+					     struct packet_type *type,
+					     struct net_device *orig_dev),
+				 void *private);
+void ferrule_helper_frames_watch_leaving(struct packet_type *type, bool wanted);
+void ferrule_helper_frames_unwatch(struct packet_type *type);
+void *ferrule_helper_frames_private(const struct packet_type *type);
+int ferrule_helper_frame_head(const struct sk_buff *skb, void *to, int size);
+bool ferrule_helper_frame_leaves(const struct sk_buff *skb);
+struct sk_buff *ferrule_helper_frame_cut(struct sk_buff *skb);
+struct sk_buff *ferrule_helper_skb_list_pop(struct sk_buff **list);
+u32 ferrule_helper_skb_mark(const struct sk_buff *skb);
+void ferrule_helper_skb_set_mark(struct sk_buff *skb, u32 mark);
+unsigned int ferrule_helper_netdev_headroom(const struct net_device *dev);
+int ferrule_helper_frame_xmit(struct sk_buff *skb, struct net_device *dev, struct sock *charged);
+
 /* gso.c */
 bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
 

@@ -17,7 +17,7 @@ static irqreturn_t call(int irq, void *cookie)
 	return IRQ_HANDLED;
 }
 
-/* The interrupt is requested for one who alone has it. */
+/* Without IRQF_SHARED: nobody else gets the interrupt. */
 int ferrule_helper_request_own_irq(unsigned int irq, const char *name, void *cookie)
 {
 	return request_irq(irq, call, 0, name, cookie);

@@ -37,6 +37,11 @@ int ferrule_helper__uverbs_copy_from(void *to, const struct uverbs_attr_bundle *
 	return _uverbs_copy_from(to, attrs_bundle, idx, size);
 }
 
+void *ferrule_helper_uverbs_attr_get_obj(const struct uverbs_attr_bundle *attrs_bundle, u16 idx)
+{
+	return uverbs_attr_get_obj(attrs_bundle, idx);
+}
+
 bool ferrule_helper_ib_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
@@ -99,7 +104,25 @@ bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *
 	return dev;
 }
 
-/* Held by whoever makes a device of this module. Rust has no mutex that is initialised by the compiler. */
+struct nlattr *ferrule_helper_nla_nest_start(struct sk_buff *skb, int attrtype)
+{
+	return nla_nest_start(skb, attrtype);
+}
+
+void ferrule_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start)
+{
+	nla_nest_end(skb, start);
+}
+
+void ferrule_helper_nla_nest_cancel(struct sk_buff *skb, struct nlattr *start)
+{
+	nla_nest_cancel(skb, start);
+}
+
+/*
+ * Held while a device of this module is made. Rust has no mutex that the compiler
+ * initialises.
+ */
 static DEFINE_MUTEX(new_link_mutex);
 
 struct mutex *ferrule_helper_new_link_mutex(void)

@@ -97,7 +97,7 @@ struct net_device *ferrule_helper_dst_dev_rcu(const struct dst_entry *dst)
 	return dst_dev_rcu(dst);
 }
 
-/* The room that the way out may need before the network header. */
+/* The space that the way out may need before the network header. */
 unsigned int ferrule_helper_dst_headroom(const struct dst_entry *dst)
 {
 	unsigned int headroom;

@@ -151,7 +151,7 @@ void ferrule_helper_skb_list_add(struct sk_buff *head, struct sk_buff *last, str
 	head->len += skb->len;
 	head->data_len += skb->len;
 	head->truesize += skb->truesize;
-	/* A receiver of the whole list reads the length of all. The cut restores that of the first. */
+	/* A receiver of the whole list reads the length of all; the cut restores that of one. */
 	((struct udphdr *)(head->data + ip_len))->len = htons(head->len - ip_len);
 }
 

@@ -11,9 +11,10 @@ use kernel::{
 
 /// Allocates memory, and has `make` make a value in it; without memory, it is not called.
 ///
-/// For values that are too large for the stack, where [`KBox::new`] has them once or twice. `make` should
-/// call a function that is not inlined and returns the value: that one is handed the memory to write to.
-/// The language does not promise it, so the lab's build of the module checks the frames.
+/// For large values. They lie on the stack once, in the frame of `fill`, below which nothing but `make` runs and
+/// which has gone when this returns. [`KBox::new`] has them in the caller's own frame, once or twice, below all that
+/// the caller does next. Of its parts `make` should call functions that are not inlined and return them: those write
+/// to that frame. The language promises nothing of this, so the lab's build of the module checks the frames.
 ///
 /// # Errors
 ///
@@ -25,8 +26,7 @@ pub fn boxed<T>(make: impl FnOnce() -> T, flags: Flags) -> Result<KBox<T>> {
     Ok(unsafe { memory.assume_init() })
 }
 
-/// Writes what `make` makes. By itself, since of a parameter that is a reference the compiler knows that it
-/// is memory for a whole value, and no one else's; so it hands it on to `make`.
+/// Writes the value of `make`. Not inlined, so that its frame ends with it.
 #[inline(never)]
 fn fill<T>(place: &mut MaybeUninit<T>, make: impl FnOnce() -> T) {
     // SAFETY: The place is valid for a value.

@@ -2,8 +2,8 @@
 
 //! Memory that a device shares with the kernel and with programs.
 //!
-//! What is shared is one memory for all: a mapping that the platform could only make by copying
-//! (`swiotlb`), or whose caches would have to be told of each access, is refused.
+//! A shared page is one memory for all: a mapping that the platform could only make by copying (`swiotlb`), or whose
+//! caches would have to be told of each access, is refused.
 //!
 //! C header: `include/linux/dma-mapping.h`.
 
@@ -95,7 +95,7 @@ impl DmaArea {
             {
                 return Err(EOPNOTSUPP);
             }
-            // There is room for it.
+            // There is space for it.
             pages.push_within_capacity(address).map_err(|_| ENOMEM)?;
         }
         let pages = Arc::from(pages.dismiss());

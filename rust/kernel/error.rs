@@ -16,7 +16,7 @@ pub mod code {
         let Some(value) = NonZeroI32::new(-(errno as i32)) else {
             panic!("zero is no error code");
         };
-        // SAFETY: `Error` has a `NonZeroI32` as its only field, and no room for anything else, for
+        // SAFETY: `Error` has a `NonZeroI32` as its only field, and no space for anything else, for
         // the compiler refuses types of different sizes here. Its invariant is what was asserted.
         unsafe { core::mem::transmute::<NonZeroI32, Error>(value) }
     }

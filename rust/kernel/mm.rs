@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that the kernel shares with others, who write to it at any time.
+//! Memory that the kernel shares with others, which write to it at any time.
 //!
 //! C headers: `include/linux/vmalloc.h`, `include/linux/string.h`.
 
@@ -140,12 +140,13 @@ impl SharedArea {
         Ok(unsafe { bindings::vmalloc_to_page(addr.cast()) })
     }
 
-    /// The address of `len` bytes at `off`.
+    /// The address of `len` bytes at `off`. They are there as long as the area, and are accessed by whatever may race
+    /// with others ([`copy_racing`]).
     #[inline]
-    fn at(&self, off: usize, len: usize) -> Result<*mut u8> {
+    pub fn at(&self, off: usize, len: usize) -> Result<NonNull<u8>> {
         match off.checked_add(len) {
             // SAFETY: The bytes are inside of the area.
-            Some(end) if end <= self.len => Ok(unsafe { self.start.as_ptr().add(off) }),
+            Some(end) if end <= self.len => Ok(unsafe { self.start.add(off) }),
             _ => Err(EFAULT),
         }
     }
@@ -153,20 +154,20 @@ impl SharedArea {
     /// The word at `off`.
     #[inline]
     fn word<T: AtomicType + FromBytes>(&self, off: usize) -> Result<&Atomic<T>> {
-        let ptr = self.at(off, size_of::<T>())?.cast::<T>();
+        let ptr = self.at(off, size_of::<T>())?.as_ptr().cast::<T>();
         if !ptr.is_aligned() {
             return Err(EFAULT);
         }
         // SAFETY: The word is aligned and inside of the area, which lives as long as `self` is
-        // borrowed. The kernel accesses it by this function alone, or by volatile copies, which
-        // race with nothing as marked accesses. Any bytes that user space stores are a valid value.
+        // borrowed. The kernel accesses it by words of this type, or by copies that may race with them. Any
+        // bytes that user space stores are a valid value.
         Ok(unsafe { Atomic::from_ptr(ptr) })
     }
 
     /// Copies bytes at `off` out of the area, loading each once.
     #[inline]
     pub fn read_bytes(&self, off: usize, dst: &mut [u8]) -> Result {
-        let src = self.at(off, dst.len())?;
+        let src = self.at(off, dst.len())?.as_ptr();
         copy_out(src, dst);
         Ok(())
     }
@@ -174,8 +175,17 @@ impl SharedArea {
     /// Copies bytes to `off` in the area.
     #[inline]
     pub fn write_bytes(&self, off: usize, src: &[u8]) -> Result {
-        let dst = self.at(off, src.len())?;
+        let dst = self.at(off, src.len())?.as_ptr();
         copy_in(src, dst);
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `src_off` in another area, or in this one, to `off`, as [`copy_racing`] does.
+    pub fn copy_from(&self, off: usize, src: &Self, src_off: usize, len: usize) -> Result {
+        let (to, from) = (self.at(off, len)?, src.at(src_off, len)?);
+        // SAFETY: Both places have as many bytes, which live as long as the areas are borrowed. Others access them by
+        // marked or volatile accesses, or from user space.
+        unsafe { copy_racing(to.as_ptr(), from.as_ptr(), len) };
         Ok(())
     }
 

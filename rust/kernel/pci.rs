@@ -43,8 +43,12 @@ use crate::bindings;
 
 /// A driver, of which there is one value for each function that is bound to it.
 ///
-/// The value is dropped when the function is unbound from the driver, or has gone. The function is bound
-/// until that has been done: it can be told to stop, and what the value has mapped is unmapped in order.
+/// The value is dropped when the function is unbound from the driver, or has gone. The function is bound until that has
+/// been done: it can be told to stop, and the value's mappings end in order.
+///
+/// The core tells before it resets a function (`/sys/bus/pci/devices/*/reset`, or its bridge's). Then the value
+/// is dropped as well, and after the reset the function is probed anew. A reset behind the core's back, and a
+/// function that stops to answer, are the driver's to find.
 pub trait Driver: Sized + Send + 'static {
     /// The name, as in `/sys/bus/pci/drivers/`.
     const NAME: &'static CStr;
@@ -78,6 +82,8 @@ fn as_raw<Ctx: DeviceContext>(function: &pci::Device<Ctx>) -> *mut bindings::pci
 pub struct Registration<T: Driver> {
     /// The function that the driver knows, and the end of the list.
     ids: [bindings::pci_device_id; 2],
+    /// The callbacks around a reset.
+    handlers: bindings::pci_error_handlers,
     #[pin]
     driver: Opaque<bindings::pci_driver>,
     _driver: PhantomData<fn() -> T>,
@@ -110,6 +116,11 @@ impl<T: Driver> Registration<T> {
                 },
                 pin_init::zeroed(),
             ],
+            handlers: bindings::pci_error_handlers {
+                reset_prepare: Some(Self::reset_prepare),
+                reset_done: Some(Self::reset_done),
+                ..pin_init::zeroed()
+            },
             driver <- Opaque::try_ffi_init(|slot: *mut bindings::pci_driver| {
                 // SAFETY: `slot` is valid for writing and stays in place, as `this` does, and
                 // `PinnedDrop` unregisters it. Zeroes are a driver without operations.
@@ -119,6 +130,7 @@ impl<T: Driver> Registration<T> {
                     (*slot).id_table = (&raw const (*this.as_ptr()).ids).cast();
                     (*slot).probe = Some(Self::probe);
                     (*slot).remove = Some(Self::remove);
+                    (*slot).err_handler = &raw const (*this.as_ptr()).handlers;
                     to_result(bindings::__pci_register_driver(
                         slot,
                         module.as_ptr(),
@@ -140,8 +152,8 @@ impl<T: Driver> Registration<T> {
         _id: *const bindings::pci_device_id,
     ) -> c_int {
         from_result(|| {
-            // What is enabled here is disabled after all that the driver has mapped has gone, for it is
-            // the first thing that unbinding has to undo.
+            // Unbinding disables the function after all of the driver's mappings have gone, for it undoes the last step
+            // first.
             //
             // SAFETY: By the requirements of this function. Nobody maps memory for the function yet.
             unsafe {
@@ -150,14 +162,41 @@ impl<T: Driver> Registration<T> {
                 to_result(bindings::dma_set_mask_and_coherent(device, u64::MAX))?;
                 bindings::pci_set_master(function);
             }
-            // SAFETY: By the requirements of this function. The type is transparent over the C object.
-            let value = T::probe(unsafe { &*function.cast::<pci::Device<Bound>>() })?;
-            // SAFETY: The function is this driver's, and so are the data.
-            unsafe {
-                bindings::dev_set_drvdata(&raw mut (*function).dev, value.into_foreign());
-            }
+            // SAFETY: By the requirements of this function, and the function has no value yet.
+            unsafe { Self::give(function) }?;
             Ok(0)
         })
+    }
+
+    /// Gives a function its value.
+    ///
+    /// # Safety
+    ///
+    /// `function` is valid, bound to this driver or being bound, stays so, and has no value.
+    unsafe fn give(function: *mut bindings::pci_dev) -> Result {
+        // SAFETY: By the requirements of this function. The type is transparent over the C object.
+        let value = T::probe(unsafe { &*function.cast::<pci::Device<Bound>>() })?;
+        // SAFETY: The function is this driver's, and so are the data.
+        unsafe { bindings::dev_set_drvdata(&raw mut (*function).dev, value.into_foreign()) };
+        Ok(())
+    }
+
+    /// Drops the value of a function, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// `function` was bound by [`Self::probe`], is bound until this returns, and nobody else takes the value.
+    unsafe fn take(function: *mut bindings::pci_dev) {
+        // SAFETY: By the requirements of this function, the data are those that `give` has set, or null: the
+        // core sets none, and they are null again once the value is dropped.
+        unsafe {
+            let device = &raw mut (*function).dev;
+            let value = bindings::dev_get_drvdata(device);
+            if !value.is_null() {
+                drop(Pin::<KBox<T>>::from_foreign(value));
+                bindings::dev_set_drvdata(device, null_mut());
+            }
+        }
     }
 
     /// `remove` of `struct pci_driver`.
@@ -166,13 +205,36 @@ impl<T: Driver> Registration<T> {
     ///
     /// `function` was bound by [`Self::probe`], and is being unbound.
     unsafe extern "C" fn remove(function: *mut bindings::pci_dev) {
-        // SAFETY: By the requirements of this function, the data are those that were set, and nobody
-        // else takes them.
-        unsafe {
-            let device = &raw mut (*function).dev;
-            let value = bindings::dev_get_drvdata(device);
-            drop(Pin::<KBox<T>>::from_foreign(value));
-            bindings::dev_set_drvdata(device, null_mut());
+        // SAFETY: By the requirements of this function. The core holds the device's lock around all that take.
+        unsafe { Self::take(function) };
+    }
+
+    /// `reset_prepare` of `struct pci_error_handlers`.
+    ///
+    /// # Safety
+    ///
+    /// `function` was bound by [`Self::probe`]. The caller holds the device's lock, so it stays bound.
+    unsafe extern "C" fn reset_prepare(function: *mut bindings::pci_dev) {
+        // SAFETY: By the requirements of this function. The core holds the device's lock around all that take.
+        unsafe { Self::take(function) };
+    }
+
+    /// `reset_done` of `struct pci_error_handlers`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::reset_prepare`], which was called before. The core has restored the configuration space.
+    unsafe extern "C" fn reset_done(function: *mut bindings::pci_dev) {
+        // SAFETY: By the requirements of this function; `reset_prepare` has taken the value, and only this gives
+        // another.
+        if let Err(error) = unsafe { Self::give(function) } {
+            // SAFETY: By the requirements of this function. The type is transparent over the C object.
+            let function = unsafe { &*function.cast::<pci::Device<Bound>>() };
+            dev_err!(
+                function,
+                "after the reset the driver could not take it: {:?}\n",
+                error
+            );
         }
     }
 }

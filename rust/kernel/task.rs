@@ -74,8 +74,8 @@ impl QuiescentStates {
     }
 }
 
-/// While one lives, nobody else runs on the processor but interrupts and what they raise. Any
-/// context; functions that sleep must not be called meanwhile.
+/// While one lives, nobody else runs on the processor but interrupts and softirqs. Any context; functions that sleep
+/// must not be called meanwhile.
 pub struct NoPreempt {
     /// A fact about one processor is not true on another.
     _not_send: NotThreadSafe,

@@ -43,7 +43,10 @@ void test_resize(void)
 		CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == taken++);
 	}
 
-	/* What was written before a reset is not seen, whichever ring it is in. */
+	/*
+	 * Completions from before a reset are not seen, whichever ring they are
+	 * in.
+	 */
 	fake_complete_send(fqp, 100, 1);
 	CHECK(!fake.ops->resize_cq(cq, 8));
 	fake_complete_send(fqp, 101, 2);
@@ -60,7 +63,7 @@ void test_resize(void)
 	CHECK(!fake.ops->destroy_cq(cq));
 }
 
-/* Completions of a destroyed queue pair, or of before a reset, are not seen. */
+/* Completions of a destroyed queue pair, or from before a reset, are not seen. */
 void test_stale(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
@@ -188,7 +191,18 @@ void test_arm(void)
 {
 	struct ibv_cq *cq = new_cq(8);
 	struct fake_cq *fcq = fake_cq(cq);
+	struct ibv_comp_channel channel;
+	int ends[2];
 
+	/* Nobody would hear of it. */
+	CHECK(fake.ops->req_notify_cq(cq, 0) == EINVAL);
+	fake_event(fcq, false);
+	CHECK(!fcq->events);
+
+	/* An event waits all the time, as far as the channel tells. */
+	CHECK(!pipe(ends) && write(ends[1], "", 1) == 1);
+	channel.fd = ends[0];
+	cq->channel = &channel;
 	fake_event(fcq, false);
 	CHECK(!fcq->events);
 
@@ -217,6 +231,10 @@ void test_arm(void)
 	CHECK(!fake.ops->req_notify_cq(cq, 0));
 	fake_event(fcq, false);
 	CHECK(fcq->events == 3);
+
+	cq->channel = NULL;
+	close(ends[0]);
+	close(ends[1]);
 }
 
 /* An event that the kernel drops does not make the queue deaf. */
@@ -257,4 +275,52 @@ void test_lost_event(void)
 	cq->channel = NULL;
 	close(ends[0]);
 	close(ends[1]);
+}
+
+static void check_flushed(const struct ibv_wc *wc, const struct ibv_qp *qp,
+			  uint64_t wr_id)
+{
+	CHECK(wc->wr_id == wr_id && wc->status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(wc->qp_num == qp->qp_num);
+}
+
+/* The device went without flushing: polling does, and no request ends twice. */
+void test_unflushed(void)
+{
+	struct ibv_recv_wr recv = { .wr_id = 50 }, *bad;
+	struct ibv_cq *cq = new_cq(16), *other = new_cq(16);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 4);
+	struct ibv_qp *second = new_qp(IBV_QPT_RC, cq, 4);
+	struct ibv_qp *elsewhere = new_qp(IBV_QPT_RC, other, 4);
+	struct ibv_wc wc[8];
+	uint64_t i;
+
+	for (i = 0; i < 3; i++)
+		CHECK(!post_id(qp, i));
+	CHECK(!post_id(second, 20) && !post_id(elsewhere, 30));
+	CHECK(!fake.ops->post_recv(qp, &recv, &bad));
+	fake_complete_send(fake_qp(qp), 0, 1);
+
+	/* A device that flushes by itself is waited for. */
+	fake.status->dead = htole32(FERRULE_DEAD);
+	CHECK(poll(cq, 1, wc) == 1 && wc[0].wr_id == 0);
+	CHECK(!poll(cq, 8, wc));
+
+	fake_complete_send(fake_qp(qp), 1, 2);
+	fake.status->dead = htole32(FERRULE_DEAD_UNFLUSHED);
+	CHECK(poll(cq, 3, wc) == 3);
+	CHECK(wc[0].wr_id == 1 && wc[0].status == IBV_WC_SUCCESS);
+	check_flushed(&wc[1], qp, 2);
+	check_flushed(&wc[2], qp, 50);
+	CHECK(wc[2].opcode & IBV_WC_RECV);
+
+	/* A completion that comes too late is not taken. */
+	fake_complete_send(fake_qp(qp), 2, 3);
+	CHECK(poll(cq, 8, wc) == 1);
+	check_flushed(&wc[0], second, 20);
+	CHECK(!poll(cq, 8, wc));
+	CHECK(poll(other, 8, wc) == 1);
+	check_flushed(&wc[0], elsewhere, 30);
+	CHECK(!poll(other, 8, wc));
+	CHECK(post_id(qp, 3) == EIO);
 }

@@ -3,8 +3,8 @@
  * A kernel module and an engine small enough to test the provider against.
  *
  * fake_kernel.c takes the place of libibverbs and of the kernel behind it: the
- * command file is a memfd, and rings and doorbells are pages of it. What the
- * engine would do, the tests do by the functions below, which follow
+ * command file is a memfd, and rings and doorbells are pages of it. The tests
+ * do the engine's part by the functions below, which follow
  * <rdma/ferrule-abi.h> and share no code with the provider.
  */
 #ifndef FERRULE_FAKE_KERNEL_H

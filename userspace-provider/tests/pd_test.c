@@ -57,7 +57,10 @@ static struct ibv_srq *srq_of(struct ibv_pd *pd)
 	return fake.ops->create_srq(pd, &attr);
 }
 
-/* What is in use is not freed, and what makes no sense is refused. */
+/*
+ * A domain that is in use is not freed, and arguments that make no sense are
+ * refused.
+ */
 void test_domains(void)
 {
 	struct ibv_td_init_attr td_attr = { .comp_mask = 1 };
@@ -168,13 +171,13 @@ void test_allocators(void)
 	CHECK(!post_id(qp, 7));
 	CHECK(!fake.ops->destroy_qp(qp) && pool.freed == 2);
 
-	/* What it leaves to the provider does not come back to it. */
+	/* A buffer that the pool leaves to the provider does not come back. */
 	pool.leaves = true;
 	qp = qp_of(parent, cq);
 	CHECK(qp && !is_in_pool(qp));
 	CHECK(!fake.ops->destroy_qp(qp) && pool.freed == 2);
 
-	/* What it refuses counts as nobody's. */
+	/* An object that the pool refuses is made for nobody. */
 	pool.refuses = true;
 	CHECK(!cq_of(parent) && errno == ENOMEM);
 	CHECK(!srq_of(parent) && errno == ENOMEM);

@@ -64,6 +64,8 @@ void test_send_wqe(void);
 void test_bind(void);
 void test_send_errors(void);
 void test_wr_api(void);
+void test_placement(void);
+void test_xrc(void);
 
 /* queue_test.c */
 void test_recv(void);
@@ -77,6 +79,7 @@ void test_stale(void);
 void test_poll_ex(void);
 void test_arm(void);
 void test_lost_event(void);
+void test_unflushed(void);
 
 /* pd_test.c */
 void test_domains(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Posting send requests: what stands in the slots, and errors. */
+/* Posting send requests: the contents of slots, and errors. */
 #include <errno.h>
 #include <string.h>
 
@@ -179,8 +179,14 @@ void test_send_errors(void)
 	CHECK(post(qp, &wr) == EINVAL);
 	wr.opcode = IBV_WR_TSO;
 	CHECK(post(qp, &wr) == EINVAL);
-	wr.opcode = IBV_WR_ATOMIC_WRITE;
+	/* struct ibv_send_wr has no fields for it. */
+	wr.opcode = IBV_WR_FLUSH;
 	CHECK(post(qp, &wr) == EINVAL);
+	wr.opcode = IBV_WR_ATOMIC_WRITE;
+	sges[0].length = 9;
+	CHECK(post(qp, &wr) == EINVAL);
+	sges[0].length = 8;
+	CHECK(post(uc, &wr) == EINVAL);
 	wr.opcode = -1;
 	CHECK(post(qp, &wr) == EINVAL);
 
@@ -319,4 +325,162 @@ void test_wr_api(void)
 	CHECK(le32toh(wqe->ud.remote_qkey) == 0x88);
 	CHECK(!memcmp(wqe->imm_or_inv, "\5\6\7\10", 4));
 	CHECK(!fake.ops->destroy_ah(ah));
+}
+
+/* ATOMIC WRITE and FLUSH have what they need in the head of the slot. */
+void test_placement(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = new_pd(),
+		.send_ops_flags = IBV_QP_EX_WITH_FLUSH |
+				  IBV_QP_EX_WITH_ATOMIC_WRITE,
+	};
+	struct ibv_sge sge = { .addr = (uintptr_t)"ABCDEFGH", .length = 8 };
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_ATOMIC_WRITE,
+		.send_flags = IBV_SEND_INLINE,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.rdma = { .remote_addr = 0x42, .rkey = 0x43 },
+	};
+	const struct ferrule_send_wqe *wqe;
+	struct fake_qp *fqp;
+	struct ibv_qp_ex *x;
+	struct ibv_qp *qp;
+
+	qp = fake.ops->create_qp_ex(fake.context, &attr);
+	CHECK(qp);
+	qp->state = IBV_QPS_RTS;
+	fqp = fake_qp(qp);
+	x = &container_of(qp, struct verbs_qp, qp)->qp_ex;
+
+	ibv_wr_start(x);
+	x->wr_id = 7;
+	x->wr_flags = IBV_SEND_FENCE | IBV_SEND_INLINE;
+	ibv_wr_atomic_write(x, 0x11, 0x22, "abcdefgh");
+	ibv_wr_flush(x, 0x33, 0x44, 0xfedcba98, IBV_FLUSH_PERSISTENT,
+		     IBV_FLUSH_MR);
+	CHECK(!ibv_wr_complete(x));
+	CHECK(!post(qp, &wr));
+
+	wqe = fake_send_slot(fqp, 0);
+	CHECK(wqe->opcode == FERRULE_WR_ATOMIC_WRITE);
+	CHECK(wqe->flags == FERRULE_WR_FENCE && !wqe->num_sge);
+	CHECK(le32toh(wqe->rkey) == 0x11 && le64toh(wqe->remote_addr) == 0x22);
+	CHECK(!memcmp(wqe->zero, "abcdefgh\0\0\0\0\0\0\0\0", 16));
+	wqe = fake_send_slot(fqp, 1);
+	CHECK(wqe->opcode == FERRULE_WR_FLUSH && !wqe->num_sge);
+	CHECK(le32toh(wqe->rkey) == 0x33 && le64toh(wqe->remote_addr) == 0x44);
+	CHECK(!memcmp(wqe->zero,
+		      "\x98\xba\xdc\xfe\2\1\0\0\0\0\0\0\0\0\0\0", 16));
+	wqe = fake_send_slot(fqp, 2);
+	CHECK(!wqe->flags && !wqe->num_sge && !wqe->inline_len);
+	CHECK(le32toh(wqe->rkey) == 0x43 && le64toh(wqe->remote_addr) == 0x42);
+	CHECK(!memcmp(wqe->zero, "ABCDEFGH\0\0\0\0\0\0\0\0", 16));
+
+	/* Placement types and levels that do not exist; more than 32 bits. */
+	for (int i = 0; i < 4; i++) {
+		static const struct {
+			size_t length;
+			uint8_t type, level;
+		} bad[] = {
+			{ 1, 0, IBV_FLUSH_RANGE },
+			{ 1, 4, IBV_FLUSH_RANGE },
+			{ 1, IBV_FLUSH_GLOBAL, 2 },
+			{ 1ull << 32, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE },
+		};
+
+		ibv_wr_start(x);
+		ibv_wr_flush(x, 0, 0, bad[i].length, bad[i].type,
+			     bad[i].level);
+		CHECK(ibv_wr_complete(x) == EINVAL);
+	}
+	CHECK(le32toh(fqp->ctrl->sq_producer) == 3);
+}
+
+/*
+ * Requests over XRC name a shared receive queue, where the operation leaves
+ * space for its number.
+ */
+void test_xrc(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = { .max_send_wr = 8 },
+		.qp_type = IBV_QPT_XRC_SEND,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = new_pd(),
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+				  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP,
+	};
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_SEND,
+		.qp_type.xrc.remote_srqn = 0xabcdef,
+	};
+	struct ibv_recv_wr recv = {}, *bad;
+	const struct ferrule_send_wqe *wqe;
+	struct fake_qp *fqp;
+	struct ibv_qp_ex *x;
+	struct ibv_qp *qp;
+
+	qp = fake.ops->create_qp_ex(fake.context, &attr);
+	CHECK(qp);
+	qp->state = IBV_QPS_RTS;
+	fqp = fake_qp(qp);
+	x = &container_of(qp, struct verbs_qp, qp)->qp_ex;
+
+	CHECK(!post(qp, &wr));
+	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	wr.wr.atomic.compare_add = 5;
+	CHECK(!post(qp, &wr));
+	wr.opcode = IBV_WR_LOCAL_INV;
+	wr.invalidate_rkey = 6;
+	CHECK(!post(qp, &wr));
+	ibv_wr_start(x);
+	ibv_wr_rdma_write_imm(x, 1, 2, htobe32(0x01020304));
+	ibv_wr_set_xrc_srqn(x, 0x123456);
+	ibv_wr_atomic_cmp_swp(x, 1, 2, 7, 8);
+	ibv_wr_set_xrc_srqn(x, 0x123456);
+	CHECK(!ibv_wr_complete(x));
+
+	wqe = fake_send_slot(fqp, 0);
+	CHECK(!memcmp(wqe->zero, "\xef\xcd\xab\0\0\0\0\0\0\0\0\0\0\0\0\0",
+		      16));
+	wqe = fake_send_slot(fqp, 1);
+	CHECK(!memcmp(wqe->imm_or_inv, "\xef\xcd\xab\0", 4));
+	CHECK(le64toh(wqe->atomic.compare_add) == 5 && !wqe->atomic.swap);
+	wqe = fake_send_slot(fqp, 2);
+	CHECK(!memcmp(wqe->imm_or_inv, "\6\0\0\0", 4));
+	CHECK(!wqe->xrc.remote_srq);
+	wqe = fake_send_slot(fqp, 3);
+	CHECK(le32toh(wqe->xrc.remote_srq) == 0x123456);
+	CHECK(!memcmp(wqe->imm_or_inv, "\1\2\3\4", 4));
+	wqe = fake_send_slot(fqp, 4);
+	CHECK(!memcmp(wqe->imm_or_inv, "\x56\x34\x12\0", 4));
+	CHECK(le64toh(wqe->atomic.swap) == 8);
+
+	/* 24 bits; operations of annex A19; and nothing to receive. */
+	wr.opcode = IBV_WR_SEND;
+	wr.qp_type.xrc.remote_srqn = 1 << 24;
+	CHECK(post(qp, &wr) == EINVAL);
+	ibv_wr_start(x);
+	ibv_wr_rdma_write_imm(x, 1, 2, 0);
+	ibv_wr_set_xrc_srqn(x, 1 << 24);
+	CHECK(ibv_wr_complete(x) == EINVAL);
+	wr.opcode = IBV_WR_ATOMIC_WRITE;
+	CHECK(post(qp, &wr) == EINVAL);
+	CHECK(fake.ops->post_recv(qp, &recv, &bad) == EINVAL);
+	attr.send_ops_flags = IBV_QP_EX_WITH_FLUSH;
+	CHECK(!fake.ops->create_qp_ex(fake.context, &attr) &&
+	      errno == EOPNOTSUPP);
 }

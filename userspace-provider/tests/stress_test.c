@@ -82,7 +82,7 @@ static void stress_wake(void)
 	sem_post(&stress.wake);
 }
 
-/* An engine that works only for who kicks it, and while it does. */
+/* An engine that works only for a thread that kicks it, and while it does. */
 static void stress_inline(void)
 {
 	pthread_mutex_lock(&stress.engine);

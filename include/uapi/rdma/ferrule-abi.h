@@ -10,8 +10,8 @@
  *  - A reserved field must be zero: its reader refuses anything else.
  *  - FERRULE_ABI_VERSION changes only when an older provider can no longer
  *    work. Until then a structure of the command channel may grow at its
- *    end, a reserved field may get a meaning in which zero stays what it
- *    was, and a new opcode, flag or status may take an unused value. Ring
+ *    end, a reserved field may get a meaning in which zero means the same as
+ *    before, and a new opcode, flag or status may take an unused value. Ring
  *    entries never change their size or move a field.
  *
  * How the data channel works
@@ -73,9 +73,14 @@
  *  index i is !((i / depth) & 1). The phase word is written last.
  *
  *  Resizing a completion queue gives it another ring, which begins with the
- *  completion of the index that is answered as base: its slot is
- *  (i - base) modulo depth, and its phase !(((i - base) / depth) & 1). Those
- *  before base stand in the ring of before. The control words stay.
+ *  completion whose index is answered as base. There the slot of index i is
+ *  (i - base) modulo depth, and its phase !(((i - base) / depth) & 1).
+ *  Completions before base are in the former ring. The control words stay.
+ *
+ *  Resizing a shared receive queue gives it another buffer, in which the
+ *  driver has put the requests that wait, at the slots of their indices, and
+ *  the producer index. Nobody posts meanwhile; afterwards the engine looks at
+ *  the other buffer alone.
  */
 #ifndef FERRULE_ABI_H
 #define FERRULE_ABI_H
@@ -109,6 +114,8 @@ enum ferrule_wr_opcode {
 	FERRULE_WR_SEND_WITH_INV	= 7,
 	FERRULE_WR_LOCAL_INV		= 8,
 	FERRULE_WR_BIND_MW		= 9,
+	FERRULE_WR_FLUSH		= 10,
+	FERRULE_WR_ATOMIC_WRITE		= 11,
 };
 
 enum ferrule_wr_flags {
@@ -117,6 +124,17 @@ enum ferrule_wr_flags {
 	FERRULE_WR_FENCE	= 1 << 2,
 	FERRULE_WR_INLINE	= 1 << 3,
 };
+
+/* A FLUSH ensures one of these, or both. */
+enum ferrule_flush_placement {
+	FERRULE_FLUSH_GLOBAL		= 1 << 0,	/* all can see it */
+	FERRULE_FLUSH_PERSISTENT	= 1 << 1,	/* it outlives power */
+};	/* the values of enum ibv_placement_type */
+
+enum ferrule_flush_level {
+	FERRULE_FLUSH_RANGE	= 0,
+	FERRULE_FLUSH_REGION	= 1,	/* all that the key opens */
+};	/* the values of enum ibv_selectivity_level */
 
 struct ferrule_sge {
 	__le64	addr;
@@ -136,12 +154,13 @@ struct ferrule_send_wqe {
 	__u8	flags;		/* enum ferrule_wr_flags */
 	__le16	num_sge;
 	__le32	inline_len;	/* bytes */
-	__le64	remote_addr;	/* RDMA, atomic; BIND_MW: the window's first byte */
-	__le32	rkey;		/* RDMA, atomic; BIND_MW: the window's new key */
+	__le64	remote_addr;	/* RDMA, atomic, FLUSH; BIND_MW: the window's first byte */
+	__le32	rkey;		/* RDMA, atomic, FLUSH; BIND_MW: lower 8 bits of the new key */
 	/*
 	 * Immediate data, byte for byte as the application gave it (it is
 	 * big-endian on the wire), or the key to invalidate, little-endian.
-	 * BIND_MW: the local key of the region, likewise.
+	 * BIND_MW: the local key of the region, likewise. Atomic over XRC: the
+	 * peer's shared receive queue, likewise.
 	 */
 	__u8	imm_or_inv[4];
 	union {
@@ -156,10 +175,24 @@ struct ferrule_send_wqe {
 			__le32	reserved;
 		} ud;
 		struct {
-			__le32	mw_rkey;	/* that the window has or had */
+			__le32	mw_rkey;	/* the window's key until now */
 			__le32	access;		/* enum ib_access_flags */
 			__le64	length;		/* bytes; 0: unbinds, type 1 */
 		} bind;
+		struct {
+			__u8	value[8];	/* byte for byte as in memory */
+			__u8	reserved[8];
+		} atomic_write;			/* no list, and no inline data */
+		struct {
+			__le32	length;		/* bytes, of a range */
+			__u8	placement;	/* enum ferrule_flush_placement */
+			__u8	level;		/* enum ferrule_flush_level */
+			__u8	reserved[10];
+		} flush;			/* no list, and no inline data */
+		struct {
+			__le32	remote_srq;	/* its number, 24 bits */
+			__u8	reserved[12];
+		} xrc;				/* SEND, RDMA over XRC */
 		__u8	zero[16];	/* the other opcodes: must be zero */
 	};
 };
@@ -202,6 +235,8 @@ enum ferrule_wc_opcode {
 	FERRULE_WC_FETCH_ADD		= 4,
 	FERRULE_WC_BIND_MW		= 5,
 	FERRULE_WC_LOCAL_INV		= 6,
+	FERRULE_WC_FLUSH		= 8,
+	FERRULE_WC_ATOMIC_WRITE		= 9,
 	FERRULE_WC_RECV			= 128,
 	FERRULE_WC_RECV_RDMA_WITH_IMM	= 129,
 };	/* the values of enum ibv_wc_opcode */
@@ -223,7 +258,8 @@ struct ferrule_cqe {
 	__le32	src_qp;
 	/*
 	 * For the send queue: all slots before this index are free again. For
-	 * the receive queue (not for a shared one): likewise there.
+	 * the receive queue (not for a shared one): likewise there. With is_xrc:
+	 * the number of the shared receive queue.
 	 */
 	__le32	queue_index;
 	__u8	status;		/* enum ferrule_wc_status */
@@ -234,7 +270,12 @@ struct ferrule_cqe {
 	__le16	vendor_err;
 	__le64	timestamp;	/* nanoseconds of CLOCK_MONOTONIC_RAW */
 	__u8	ip_version;	/* of the header with FERRULE_WC_GRH: 4 or 6 */
-	__u8	reserved[11];
+	/*
+	 * Not 0: of an XRC shared receive queue. Then the queue pair, a target,
+	 * may be another program's.
+	 */
+	__u8	is_xrc;
+	__u8	reserved[10];
 	__le32	phase;		/* FERRULE_CQE_PHASE; written last */
 };
 
@@ -296,10 +337,22 @@ struct ferrule_db {
 	__le64	top[FERRULE_DB_TOP_WORDS];
 };
 
+/*
+ * Any value but 0 says that the device is gone: posting is EIO. With
+ * FERRULE_DEAD the engine has ended all work with flush errors. With
+ * FERRULE_DEAD_UNFLUSHED it went without that, and writes no completions any
+ * more: the provider takes those that are there, and then makes a flush error
+ * for each request in the rings of a queue pair that none of them retires.
+ */
+enum ferrule_dead {
+	FERRULE_DEAD		= 1,
+	FERRULE_DEAD_UNFLUSHED	= 2,
+};
+
 /* The status area, written by the engine; the acknowledged leaf[] likewise. */
 struct ferrule_status {
-	__le32	sleeping;	/* not 0: who rings must kick */
-	__le32	dead;		/* not 0: the device is gone, posting is EIO */
+	__le32	sleeping;	/* not 0: kick after ringing */
+	__le32	dead;		/* enum ferrule_dead */
 	__u8	reserved[56];
 	__le64	top[FERRULE_DB_TOP_WORDS];
 };
@@ -314,7 +367,7 @@ struct ferrule_alloc_ucontext_resp {
 	__aligned_u64	db_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read/write */
 	__aligned_u64	status_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read-only */
 	__u32	max_inline;		/* bytes */
-	__u32	reserved;
+	__u32	import;			/* FERRULE_METHOD_IMPORT: its number; else 0 */
 };
 
 struct ferrule_create_cq_resp {
@@ -331,6 +384,12 @@ struct ferrule_resize_cq_resp {
 	__u32	ring_size;		/* bytes to map */
 	__u32	depth;			/* slots; a power of two */
 	__u32	base;			/* index of the first completion there */
+	__u32	reserved;
+};
+
+/* The request, which may be left out: then it is all zero. */
+struct ferrule_create_qp_cmd {
+	__u32	import;			/* number of its doorbells; 0: those of the open file */
 	__u32	reserved;
 };
 
@@ -360,6 +419,23 @@ struct ferrule_create_srq_resp {
 	__u32	reserved;
 };
 
+/*
+ * The request with IBV_SRQ_MAX_WR alone. uverbs has no response for this verb:
+ * the driver writes it where the program says. Strides stay.
+ */
+struct ferrule_modify_srq_cmd {
+	__aligned_u64	resp;		/* address of struct ferrule_resize_srq_resp */
+};
+
+/* Offsets ring and ctrl are bytes from the start of the mapping. */
+struct ferrule_resize_srq_resp {
+	__aligned_u64	buf_offset;	/* for mmap, read/write */
+	__u32	buf_size;		/* bytes to map */
+	__u32	ring_offset;
+	__u32	depth;			/* slots; a power of two */
+	__u32	ctrl_offset;		/* struct ferrule_srq_ctrl */
+};
+
 struct ferrule_create_ah_resp {
 	__u32	ah;			/* never 0 */
 	__u32	reserved;
@@ -372,9 +448,37 @@ struct ferrule_create_ah_resp {
  * FERRULE_METHOD_KICK takes no attribute: it serves the caller's rung queues
  * within a budget and wakes the worker for what is left. It answers EIO once
  * the device is gone.
+ *
+ * A program that has the open file of another one (ibv_import_device) may make
+ * queue pairs there. It rings doorbells of its own, since only the threads of
+ * one process share the lock of a doorbell area. FERRULE_METHOD_IMPORT makes
+ * the doorbells and tells where they are. Their number, which is not 0, goes
+ * into ferrule_create_qp_cmd and FERRULE_METHOD_KICK_IMPORTED.
+ * FERRULE_METHOD_UNIMPORT gives the number up; queue pairs that have these
+ * doorbells keep them. An unknown number is EINVAL for all three, and with 256
+ * numbers in use IMPORT is ENOMEM.
+ *
+ * FERRULE_METHOD_QUERY_DM tells where a device memory is to be mapped.
  */
 enum ferrule_device_methods {
 	FERRULE_METHOD_KICK = (1U << 12),
+	FERRULE_METHOD_IMPORT,
+	FERRULE_METHOD_UNIMPORT,
+	FERRULE_METHOD_KICK_IMPORTED,
+	FERRULE_METHOD_QUERY_DM,
+};
+
+enum ferrule_device_attrs {
+	FERRULE_ATTR_DOORBELLS = (1U << 12),	/* struct ferrule_alloc_ucontext_resp */
+	FERRULE_ATTR_IMPORT,			/* __u32: the number */
+	FERRULE_ATTR_DM,			/* handle: of UVERBS_OBJECT_DM */
+	FERRULE_ATTR_DM_PLACE,			/* struct ferrule_dm_place */
+};
+
+/* Whole pages are mapped, readable and writable. */
+struct ferrule_dm_place {
+	__aligned_u64	offset;		/* to be given to mmap() */
+	__aligned_u64	length;		/* bytes that were asked for */
 };
 
 #endif /* FERRULE_ABI_H */

@@ -29,7 +29,7 @@ const QUEUE: u64 = 128;
 /// See [`QUEUE`].
 const LARGE_QUEUE: u64 = 8;
 
-/// Two queue pairs of a guest, and a region with room for two large messages.
+/// Two queue pairs of a guest, and a region with space for two large messages.
 struct Bench {
     guest: Guest,
     cq: Cq,

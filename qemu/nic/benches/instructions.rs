@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the process does for one operation, to be counted in instructions.
+//! The process's work for one operation, to be counted in instructions.
 //!
 //! usage: instructions LINE COUNT
 //!        instructions --list
 //!
 //! Does the list of LINE as often as told, by a kick of the guest's each time, and checks that all has completed. Under
-//! callgrind, the difference of two counts is what an operation takes, with the program's part and the access to the
-//! register (`tests/bench/instructions` does this). There is no thread of the engine, so the figures do not vary.
+//! callgrind, which counts within the engine alone, the difference of two counts is what an operation takes, with the
+//! host's services (`tests/bench/instructions` does this). There is no thread of the engine, so the figures do not vary.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
@@ -24,7 +24,7 @@ use ferrule_engine::abi::wr_opcode::{RDMA_WRITE, SEND};
 use ferrule_nic::device::Device;
 use ferrule_nic::interface::*;
 
-/// What is done: by name, opcode, bytes, and requests before each kick. A kick does fewer than 32 requests, and 64 KiB.
+/// The lists: by name, opcode, bytes, and requests before each kick. A kick does fewer than 32 requests, and 64 KiB.
 const LINES: [(&str, u8, u32, u32); 6] = [
     ("nic_write_8", RDMA_WRITE, 8, 1),
     ("nic_write_8_list_16", RDMA_WRITE, 8, 16),
@@ -56,8 +56,10 @@ fn run(&(_, opcode, length, list): &(&str, u8, u32, u32), count: u32) {
     let context = guest.context();
     let pd = guest.pd();
     let cq = [(); 2].map(|()| guest.cq(64, NONE));
-    let area = guest.memory.alloc(2 * 65536);
-    let key = guest.register(pd, &area, ALL_RIGHTS);
+    let [local, remote] = [(); 2].map(|()| {
+        let area = guest.memory.alloc(65536);
+        guest.register(pd, &area, ALL_RIGHTS)
+    });
     let [mut from, mut to] = [0, 1].map(|end: usize| guest.qp(qp_type::RC, &context, pd, &cq[end]));
     let gid = guest.gid;
     guest.connect(&from, to.number, gid).unwrap();
@@ -66,10 +68,10 @@ fn run(&(_, opcode, length, list): &(&str, u8, u32, u32), count: u32) {
     for _ in 0..count {
         for id in 0..u64::from(list) {
             if opcode == SEND {
-                to.receive(id, 65536, length, key);
+                to.receive(id, 0, length, remote);
             }
-            let request = Wqe::new(id, opcode).local(0, length, key);
-            from.post(&request.remote(65536, key));
+            let request = Wqe::new(id, opcode).local(0, length, local);
+            from.post(&request.remote(0, remote));
         }
         context.ring(from.doorbell);
         guest.write(register::KICK, context.number);

@@ -110,7 +110,7 @@ impl Adapter {
         &self.guest.memory
     }
 
-    /// What becomes readable when vectors are to be raised: then [`Adapter::raise`] is to be called.
+    /// A file descriptor that becomes readable when vectors are to be raised: then [`Adapter::raise`] is to be called.
     pub fn signal(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()
     }
@@ -329,7 +329,17 @@ impl Adapter {
     }
 
     /// A function level reset. Memory and eventfds are the client's, and stay.
+    ///
+    /// A driver that knows of it lets go of the function first, so a line of the log tells of the others.
     pub fn reset(&mut self) {
+        if self.registers.is_checked() {
+            self.note("the function was reset under its driver, by the guest or by QEMU");
+        }
+        self.forget();
+    }
+
+    /// All is as new but for what is the client's.
+    fn forget(&mut self) {
         self.config = Config::default();
         self.reset_device();
     }
@@ -351,7 +361,7 @@ impl Adapter {
         self.guest.statistics.connected.set(0);
         self.vectors.clear();
         self.unmap_all();
-        self.reset();
+        self.forget();
     }
 }
 

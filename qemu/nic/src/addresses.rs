@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ferrule_engine::packet::ip::is_multicast;
 use ferrule_engine::{Gid, Path, PathKind, Vport};
 use rustix::io::Errno;
 
 use crate::interface::AddressVector;
-use crate::roce::headers::is_group;
 
 /// Addresses of a port: an address vector names one by 8 bits.
 pub(crate) const MAX_GIDS: usize = 256;
@@ -41,7 +41,7 @@ impl Addresses {
     /// has it.
     pub(crate) fn set(&mut self, port: usize, index: usize, gid: Option<Gid>) -> Result<(), Errno> {
         if let Some(gid) = gid {
-            if gid == [0; 16] || is_group(&gid) {
+            if gid == [0; 16] || is_multicast(&gid) {
                 return Err(Errno::INVAL);
             }
             if self.owner(&gid).is_some_and(|owner| owner != port) {
@@ -85,7 +85,7 @@ impl Addresses {
     }
 
     /// The port that has an address.
-    fn owner(&self, gid: &Gid) -> Option<usize> {
+    pub(crate) fn owner(&self, gid: &Gid) -> Option<usize> {
         self.owners.get(gid).map(|(port, _)| *port)
     }
 
@@ -111,9 +111,9 @@ impl Addresses {
         }
         let kind = match self.owner(&to.dgid) {
             Some(peer) => PathKind::Local(vport(peer)?),
-            // What is remote of a group's members gets a packet; those of all ports here have it without.
+            // Remote members of a group get a packet; those of all ports here have the message without one.
             None if out => PathKind::Remote,
-            None if is_group(&to.dgid) => PathKind::Local(vport(port)?),
+            None if is_multicast(&to.dgid) => PathKind::Local(vport(port)?),
             None => return Err(Errno::NETUNREACH),
         };
         Ok(Path {

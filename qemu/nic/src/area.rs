@@ -3,7 +3,7 @@
 //! The areas that the engine shares with those who post and poll: rings, control words and doorbells, as
 //! `include/uapi/rdma/ferrule-abi.h` lays them out.
 //!
-//! What cannot be reached any more, since its range was given back, reads as zero.
+//! Bytes that cannot be reached any more, since their range was given back, read as zero.
 
 use std::cell::Cell;
 use std::mem::offset_of;
@@ -20,7 +20,7 @@ use crate::pages::Pages;
 #[derive(Debug)]
 pub(crate) struct Queue {
     pages: Pages,
-    /// Whose it is.
+    /// The port that it belongs to.
     port: usize,
     /// Where the address vectors of the driver's own datagrams are, and how many: a power of two, or 0.
     destinations: (u32, u32),
@@ -35,7 +35,7 @@ impl Queue {
         }
     }
 
-    /// Whose it is.
+    /// The port that it belongs to.
     pub(crate) fn port(&self) -> usize {
         self.port
     }
@@ -130,7 +130,7 @@ pub(crate) const DB_AREA_SIZE: u64 = abi::DB_AREA_SIZE as u64;
 
 /// The doorbell area and the status area of a context.
 ///
-/// The status area is the guest's memory as well, so what was acknowledged is remembered here and only told there.
+/// The status area is the guest's memory as well, so the acknowledgements are kept here and only told there.
 #[derive(Debug)]
 pub(crate) struct Doorbells {
     doorbell: Pages,
@@ -213,6 +213,6 @@ impl host::Doorbells for Doorbells {
 
     fn set_dead(&self) {
         let at = offset_of!(abi::Status, dead) as u64;
-        self.status.store32(at, 1);
+        self.status.store32(at, abi::dead::DEAD);
     }
 }

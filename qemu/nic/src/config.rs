@@ -40,7 +40,7 @@ const MSIX_BAR: u32 = 4;
 /// 16 GT/s by 16 lanes.
 const LINK: u16 = (16 << 4) | 4;
 
-/// What a write to the space asks for.
+/// The effect of a write to the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing but the bytes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The control socket: it tells each client what has been counted, as Prometheus reads it, and disconnects it. Nothing
-//! is read from the socket.
+//! The control socket: it does what a client asks for, or tells it what has been counted, as Prometheus reads it; and
+//! disconnects it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,11 +12,13 @@ use std::time::Duration;
 use ferrule_engine::Counters;
 use tracing::warn;
 
+use crate::captures::Captures;
 use crate::device::Device;
+use crate::request::{self, Request, DONE};
 use crate::statistics::{Histogram, Number, Statistics, OBJECTS};
 use crate::wire::Wire;
 
-/// How long somebody may take to read.
+/// How long somebody may take to ask, and to read.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A guest, as it is told of.
@@ -26,9 +28,11 @@ struct View<'a> {
     statistics: &'a Statistics,
     /// Frames that have come from its network device, and that were dropped on the way there.
     frames: (u64, u64),
+    /// Frames that have come from there since a capture runs, and those that it has lost.
+    recorded: (u64, u64),
 }
 
-/// What a value is, and how it is read.
+/// A value's name, its meaning, and the way to read it.
 type Metric = (&'static str, &'static str, fn(&View<'_>) -> u64);
 
 /// Makes the metrics of fields of a [`View`] that have the same names: `counters` are numbers, `statistics` are read.
@@ -41,7 +45,7 @@ macro_rules! metrics {
     };
 }
 
-/// What the engine counts.
+/// The engine's counters.
 const ENGINE: &[Metric] = &metrics! { counters:
     requests: "send requests taken",
     messages: "messages of peers taken",
@@ -67,7 +71,7 @@ const ENGINE: &[Metric] = &metrics! { counters:
     congestion_marks: "packets with a congestion mark",
 };
 
-/// What else is counted of a guest.
+/// Other counters of a guest.
 const GUEST: &[Metric] = &metrics! { statistics:
     accesses: "accesses to BAR0",
     kicks: "accesses that served a context",
@@ -76,7 +80,7 @@ const GUEST: &[Metric] = &metrics! { statistics:
     interrupts: "vectors raised",
 };
 
-/// What the switch counts.
+/// The switch's counters.
 const SWITCH: &[Metric] = &[
     (
         "frames_received",
@@ -87,6 +91,16 @@ const SWITCH: &[Metric] = &[
         "frames_dropped",
         "frames to the network device that were dropped",
         |view| view.frames.1,
+    ),
+    (
+        "frames_captured",
+        "frames from the guest since a capture runs, lost ones among them",
+        |view| view.recorded.0,
+    ),
+    (
+        "frames_lost_to_capture",
+        "frames that the capture has lost",
+        |view| view.recorded.1,
     ),
 ];
 
@@ -110,10 +124,11 @@ fn escaped(text: &str) -> String {
         .replace('\n', r"\n")
 }
 
-/// What has been counted, in Prometheus' text format. `guests` has their names.
+/// All values, in Prometheus' text format. `guests` has their names.
 pub fn text(device: &Device, wire: Option<&Wire>, guests: &[String]) -> String {
     let views = guests.iter().enumerate().filter_map(|(port, name)| {
         let frames = wire.map_or((0, 0), |wire| wire.frames(port));
+        let recorded = wire.map_or((0, 0), |wire| wire.recorded(port));
         let (counters, statistics) = (device.counters(port)?, device.statistics(port)?);
         let name = name.as_str();
         Some(View {
@@ -121,6 +136,7 @@ pub fn text(device: &Device, wire: Option<&Wire>, guests: &[String]) -> String {
             counters,
             statistics,
             frames,
+            recorded,
         })
     });
     let views: Vec<_> = views.collect();
@@ -189,17 +205,40 @@ fn histogram(text: &mut String, name: &str, guest: &str, from: &Histogram) -> st
     writeln!(text, "{name}_count{{guest=\"{guest}\"}} {total}")
 }
 
+/// Begins or ends a capture.
+fn perform(request: &Request, captures: Option<&Captures>) -> Result<(), String> {
+    let captures = captures.ok_or("this process has no switch")?;
+    match request {
+        Request::Stats => Ok(()),
+        Request::Capture { path, wire_only } => captures
+            .start(path, *wire_only)
+            .map_err(|error| format!("{}: {error}", path.display())),
+        Request::EndCapture => match captures.stop() {
+            Some(_) => Ok(()),
+            None => Err("no capture runs".to_owned()),
+        },
+    }
+}
+
 /// Serves the socket, for ever.
 pub fn serve(
     listener: &UnixListener,
     device: &Arc<Device>,
     wire: Option<&Wire>,
     guests: &[String],
+    captures: Option<&Captures>,
 ) {
     loop {
         let told = listener.accept().and_then(|(mut stream, _)| {
+            stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
-            stream.write_all(text(device, wire, guests).as_bytes())
+            let answer = match request::read(&stream)? {
+                Ok(Request::Stats) => Ok(text(device, wire, guests)),
+                Ok(request) => perform(&request, captures).map(|()| DONE.to_owned()),
+                Err(why) => Err(why),
+            };
+            let answer = answer.unwrap_or_else(|why| format!("{why}\n"));
+            stream.write_all(answer.as_bytes())
         });
         match told {
             Ok(()) => (),

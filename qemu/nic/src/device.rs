@@ -2,8 +2,8 @@
 
 //! The engine of all guests, and its lock.
 //!
-//! Whoever holds the lock owns the engine, for a bounded time: a command's step, a slice of work. Nobody waits for
-//! a client meanwhile. The lock is handed on in turns (`bump`), so no guest keeps the others from it.
+//! The holder of the lock owns the engine, for a bounded time: a command's step, a slice of work. Nobody waits for a
+//! client meanwhile. The lock is handed on in turns (`bump`), so no guest keeps the others from it.
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::signal::Signal;
 use crate::statistics::Statistics;
 use crate::wire::Wire;
 
-/// What is done in one go while others wait.
+/// The work that is done in one go while others wait.
 pub(crate) const SLICE: Budget = Budget {
     requests: 256,
     bytes: 1 << 20,
 };
 
-/// What the thread of a guest does for a context that has kicked, before it leaves the rest to the engine's thread.
+/// The work that a guest's thread does for a context that has kicked, before it leaves the rest to the engine's thread.
 const KICK: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
@@ -38,7 +38,7 @@ const KICK: Budget = Budget {
 /// So many slices flush the work of a context that ends. A program that posts faster is not waited for.
 const FINISH_ROUNDS: u32 = 4096;
 
-/// The engine, and what its owner needs.
+/// The engine, and all that its owner needs.
 pub(crate) struct State {
     pub(crate) engine: Box<Engine<Nic>>,
     pub(crate) host: Nic,
@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) patience: Patience,
     /// The engine's thread is to look for work.
     pub(crate) wanted: bool,
-    /// The engine's thread will look again at events that wait for room.
+    /// The engine's thread will look again at events that wait for space.
     pub(crate) retries: bool,
     /// The process ends.
     pub(crate) ends: bool,
@@ -164,18 +164,18 @@ impl Device {
         self.lock().engine.objects()
     }
 
-    /// What the engine has counted at a guest's port.
+    /// The engine's counters of a guest's port.
     pub(crate) fn counters(&self, port: usize) -> Option<Counters> {
         let vport = Vport::from_number(u8::try_from(port).ok()?)?;
         Some(self.lock().engine.counters_of(vport))
     }
 
-    /// What else is counted of a guest.
+    /// Other counters of a guest.
     pub(crate) fn statistics(&self, port: usize) -> Option<&Arc<Statistics>> {
         self.statistics.get(port)
     }
 
-    /// What a guest may have.
+    /// The limits of a guest.
     pub(crate) fn quota(&self) -> &Quota {
         &self.quota
     }
@@ -199,7 +199,7 @@ impl Device {
         result
     }
 
-    /// Hands an object to the engine with `add`, and the engine's table the room that it asks for. `added` is called
+    /// Hands an object to the engine with `add`, and the engine's table the space that it asks for. `added` is called
     /// with what names it, before anybody else owns the engine.
     pub(crate) fn add<T, I>(
         &self,
@@ -256,13 +256,14 @@ impl Device {
         let waiting = state.host.flush();
         state.host.signal();
         let Some(until) = state.parked else {
-            // It looks for work before it sleeps; but not for who has just been told that it is awake.
+            // It looks for work before it sleeps; but not for a program that has just been told that it is awake.
             state.wanted |= kicked;
             return;
         };
         let deadline = state.engine.deadline();
         let sooner = deadline.is_some_and(|deadline| until.is_none_or(|until| deadline < until));
-        if kicked || sooner || waiting && !state.retries || state.engine.has_work() {
+        let work = state.engine.has_work() || state.host.has_packets();
+        if kicked || sooner || waiting && !state.retries || work {
             state.wanted |= kicked || state.engine.has_work();
             state.parked = None;
             drop(state);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Event queues: rings of entries in a guest's memory, one a vector, with what waits for room in them.
+//! Event queues: rings of entries in a guest's memory, one a vector, with the events that wait for free entries.
 //!
-//! What waits is bounded by the guest's objects: each has a set of events that have happened, and leaves it with its
-//! last event or with its end.
+//! The guest's objects bound the events that wait: each object has a set of codes, which ends with its last event or
+//! with the object.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ use crate::pages::{area, Pages};
 /// The most entries of an event queue.
 pub(crate) const MAX_DEPTH: u32 = 65536;
 
-/// Whose event it is.
+/// The object of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source {
     /// Of [`event`](crate::interface::event).
@@ -36,9 +36,9 @@ pub(crate) struct EventQueue {
     ctrl: u64,
     /// Entries that were written.
     producer: u32,
-    /// What waits for room: codes as bits.
+    /// Events that wait for a free entry: codes as bits.
     waiting: BTreeMap<Source, u32>,
-    /// Who was served last, so that each gets its turn.
+    /// The object that was served last, so that each gets its turn.
     last: Option<Source>,
 }
 
@@ -73,7 +73,7 @@ impl EventQueue {
         self.flush()
     }
 
-    /// Whether events wait for room.
+    /// Whether events wait for space.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -83,11 +83,11 @@ impl EventQueue {
         self.waiting.remove(&source);
     }
 
-    /// Writes what waits, as far as there is room, and answers whether entries were written.
+    /// Writes what waits, as far as there is space, and answers whether entries were written.
     pub(crate) fn flush(&mut self) -> bool {
         let mut written = false;
         while let Some((source, code)) = self.next() {
-            if !self.has_room() {
+            if self.is_full() {
                 break;
             }
             self.write(source, code);
@@ -111,13 +111,13 @@ impl EventQueue {
         Some((*source, codes.trailing_zeros()))
     }
 
-    /// A consumer's index that makes no sense is one of a queue without room.
-    fn has_room(&self) -> bool {
+    /// Whether one more entry has to wait. With a consumer's index that makes no sense, it is.
+    fn is_full(&self) -> bool {
         let at = self
             .ctrl
             .saturating_add(offset_of!(EqCtrl, consumer) as u64);
         let consumer = self.pages.load32(at).unwrap_or(0);
-        self.producer.wrapping_sub(consumer) < self.depth
+        self.producer.wrapping_sub(consumer) >= self.depth
     }
 
     fn write(&mut self, source: Source, code: u32) {

@@ -2,9 +2,9 @@
 
 //! Fast registration: the bytes that a guest's list of extents names at the time of a request that registers.
 //!
-//! The list lies in the guest's memory, and its driver may write there at any time. So each entry is copied
-//! once and judged as a copy, like any other address of the guest's: what a request has registered is pinned,
-//! and stays what it is whatever the list says later.
+//! The list lies in the guest's memory, and its driver may write there at any time. So each entry is copied once and
+//! judged as a copy, like any other address of the guest's: the memory that a request has registered is pinned, and
+//! stays what it is whatever the list says later.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const MAX_PIECES: usize = MAX_EXTENTS as usize + MAX_RANGES;
 pub(crate) struct Fast {
     memory: Arc<Memory>,
     list: Pages,
-    /// What was registered last.
+    /// The memory of the last registration.
     registered: Option<Pages>,
 }
 
@@ -50,7 +50,7 @@ impl Fast {
 
     /// Goes over to what the list names now, and answers how many bytes that is.
     pub(crate) fn renew(&mut self) -> Option<u64> {
-        // What was registered before counts no more.
+        // The old registration counts no more.
         self.registered = None;
         let pages = Pages::extents(&self.memory, entries(&self.list), MAX_PIECES).ok()?;
         Some(self.registered.insert(pages).length())

@@ -2,7 +2,9 @@
 
 //! Tests of routes: the engine's golden packets, sent and received; and a queue that is full.
 
+use ferrule_engine::packet::checksum::Sum;
 use ferrule_engine::packet::icrc;
+use ferrule_engine::packet::ip::mapped;
 use ferrule_engine::{Fault, Gid, Outgoing, Path, PathKind, Sends, Sink, Unsent};
 
 use crate::area::Queue;
@@ -10,8 +12,7 @@ use crate::frame::Frame;
 use crate::host::Nic;
 use crate::packet::crc32;
 use crate::region::Region;
-use crate::roce::checksum::Sum;
-use crate::roce::headers::{self, mapped};
+use crate::roce::headers;
 use crate::roce::received::{parse, Received};
 use crate::route::Route;
 use crate::switch::forward::Switch;
@@ -84,7 +85,7 @@ fn golden_packets_are_sent() {
         };
         let route = Route::new(0, source, &path, (1, 2)).unwrap().with_ecn();
 
-        // What differs in soft's packets, and so here: identification, flow label, source port, checksum of UDP.
+        // These fields differ in soft's packets, and so here: identification, flow label, source port, checksum of UDP.
         let port = headers::source_port(0x1_2345, 1, 2);
         if ip == 20 {
             bytes[4..6].fill(0);

@@ -38,7 +38,7 @@ impl Numbers {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn room(&self) -> Result<(), Errno> {
+    pub(crate) fn check_limit(&self) -> Result<(), Errno> {
         match self.numbers.len() < usize::try_from(self.most).unwrap_or(usize::MAX) {
             true => Ok(()),
             false => Err(Errno::NOMEM),
@@ -72,7 +72,7 @@ impl Numbers {
     }
 }
 
-/// Protection domains are told apart by their ports: the number of a port's domain begins with so many bits of its own.
+/// Domains are told apart by their ports: the number of a port's domain begins with so many bits of its own.
 const PD_BITS: u32 = 16;
 
 /// A guest, as its thread has it.
@@ -97,7 +97,7 @@ pub(crate) struct Guest {
     pub(crate) gsi: Option<u32>,
     /// The control words of completion queues, which stay when they are resized.
     pub(crate) cq_ctrls: HashMap<u32, Arc<Pages>>,
-    /// Who is attached where.
+    /// The queue pairs and the groups that they are attached to.
     pub(crate) groups: BTreeSet<(u32, Gid)>,
 }
 
@@ -141,13 +141,26 @@ impl Guest {
         Ok(own | port.wrapping_shl(PD_BITS))
     }
 
+    /// The XRC domain of a number, as the engine knows it: one that no other guest can name. A domain is nothing but its
+    /// number, which the driver chooses.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too large.
+    pub(crate) fn xrcd(&self, number: u32) -> Result<u32, Errno> {
+        let port = u32::try_from(self.port).map_err(|_| Errno::INVAL)?;
+        let fits = number.wrapping_shr(PD_BITS) == 0;
+        let own = fits.then_some(number).ok_or(Errno::INVAL)?;
+        Ok(own | port.wrapping_shl(PD_BITS))
+    }
+
     /// Makes a protection domain.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn alloc_pd(&mut self) -> Result<u32, Errno> {
-        self.pds.room()?;
+        self.pds.check_limit()?;
         // Numbers are in use or free, from 0 on without a gap.
         let next = self.pds.numbers.len();
         let number = match self.free_pds.pop() {
@@ -190,7 +203,7 @@ impl Guest {
         }
     }
 
-    /// Counts a command, and what there is after it.
+    /// Counts a command, and the objects after it.
     pub(crate) fn count(&self, succeeded: bool) {
         self.statistics.commands.add(1);
         self.statistics.refused_commands.add((!succeeded).into());

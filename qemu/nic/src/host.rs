@@ -5,6 +5,7 @@
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::sync::Arc;
 
+use ferrule_engine::packet::ip::is_multicast;
 use ferrule_engine::{
     abi::wc_opcode, CqEvent, Gid, Host, Outgoing, Path, PathKind, QpEvent, SrqEvent, Trace, Unsent,
 };
@@ -26,10 +27,7 @@ use crate::wire::Wire;
 /// The queue that takes all events but completions.
 const ASYNCHRONOUS: usize = 0;
 
-/// The indices that numbers of queue pairs have.
-const INDICES: usize = 1 << 16;
-
-/// What the host knows of a port: how to tell its guest.
+/// A port as the host knows it: the ways to tell its guest.
 #[derive(Debug)]
 struct Port {
     /// By vectors.
@@ -48,13 +46,11 @@ pub(crate) struct Nic {
     /// None if the guests have nobody but each other.
     pub(crate) wire: Option<Arc<Wire>>,
     ports: Vec<Port>,
-    /// The port of each queue pair, by the index in its number.
-    owners: Vec<u8>,
-    /// Events may wait for room: the queues are many, and looked at only then.
+    /// Events may wait for space: the queues are many, and looked at only then.
     waiting: bool,
 }
 
-/// Whose events the host is told: an object of a port.
+/// The object whose events the host tells a port's guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     port: usize,
@@ -98,24 +94,9 @@ impl Nic {
         Self {
             addresses: Addresses::new(signals.len()),
             ports: ports.collect(),
-            owners: vec![0; INDICES],
             waiting: false,
             wire,
         }
-    }
-
-    /// A queue pair of this number is of a port from now on.
-    pub(crate) fn set_owner(&mut self, number: u32, port: usize) {
-        let owner = self.owners.get_mut(number as usize % INDICES);
-        if let (Some(owner), Ok(port)) = (owner, u8::try_from(port)) {
-            *owner = port;
-        }
-    }
-
-    #[inline]
-    fn port_of(&mut self, number: u32) -> Option<&mut Port> {
-        let owner = self.owners.get(number as usize % INDICES)?;
-        self.ports.get_mut(usize::from(*owner))
     }
 
     /// Sets or removes an address of a port.
@@ -152,10 +133,30 @@ impl Nic {
         to: &AddressVector,
         ends: (u32, u32),
     ) -> Result<(Path, Option<Route>), Errno> {
-        let source = self.wire.as_ref().and_then(|wire| wire.source(port));
-        let path = self.addresses.resolve(port, to, source.is_some())?;
+        let Some(wire) = &self.wire else {
+            return Ok((self.addresses.resolve(port, to, false)?, None));
+        };
+        let mut source = wire.source(port);
+        if wire.is_wire_only() && is_multicast(&to.dgid) {
+            source = wire.mac(port);
+        }
+        let mut path = self.addresses.resolve(port, to, source.is_some())?;
+        let mut next_hop = path.dmac;
+        let peer = || self.addresses.owner(&to.dgid);
+        if let Some(peer) = wire.is_wire_only().then(peer).flatten() {
+            // A guest without a network device has no Ethernet address, and keeps to copies.
+            if let (Some(near), Some(far)) = (wire.mac(port), wire.mac(peer)) {
+                (path.kind, source, next_hop) = (PathKind::Remote, Some(near), far);
+            }
+        }
         let route = match (path.kind, source) {
-            (PathKind::Remote, Some(source)) => Some(Route::new(port, source, &path, ends)?),
+            (PathKind::Remote, Some(source)) => {
+                let path = Path {
+                    dmac: next_hop,
+                    ..path
+                };
+                Some(Route::new(port, source, &path, ends)?)
+            }
             _ => None,
         };
         Ok((path, route))
@@ -212,7 +213,7 @@ impl Nic {
         }
     }
 
-    /// Writes events that have waited for room, and answers whether some still do.
+    /// Writes events that have waited for space, and answers whether some still do.
     pub(crate) fn flush(&mut self) -> bool {
         if !std::mem::take(&mut self.waiting) {
             return false;
@@ -317,15 +318,21 @@ impl Host for Nic {
     #[inline]
     fn trace(&mut self, step: &Trace) {
         match *step {
-            Trace::Request { qpn, wr_id, .. } => {
-                if let Some(port) = self.port_of(qpn) {
+            Trace::Request {
+                vport, qpn, wr_id, ..
+            } => {
+                if let Some(port) = self.ports.get_mut(usize::from(vport)) {
                     port.stopwatch.begin(qpn, wr_id, now);
                 }
             }
             Trace::Completion {
-                qpn, wr_id, opcode, ..
+                vport,
+                qpn,
+                wr_id,
+                opcode,
+                ..
             } if opcode != wc_opcode::RECV && opcode != wc_opcode::RECV_RDMA_WITH_IMM => {
-                if let Some(port) = self.port_of(qpn) {
+                if let Some(port) = self.ports.get_mut(usize::from(vport)) {
                     if let Some(latency) = port.stopwatch.end(qpn, wr_id, now) {
                         port.statistics.latency.add(latency);
                     }

@@ -5,18 +5,22 @@
 //! From the ground up, each file importing only from those before it:
 //!
 //! - `protocol`, `framing`: messages out of bytes
-//! - `mapping`: shared memory; all unsafe code
-//! - `pinned`, `memory`: a guest's memory; `pages`: what a page list names of it; `area`, `fast`, `region`: the same for the engine
-//! - `statistics`: what is counted of a guest
-//! - `signal`, `events`, `addresses`: vectors, event queues, and who has which address
-//! - `frame`, `roce`: Ethernet frames, and what stands in front of a packet; `switch`: who gets which frame
-//! - `wire`: what the engine and the switch's thread share; `route`, `packet`: packets out and in
+//! - `mapping`: shared memory; all unsafe code but two calls of `switch::tap`
+//! - `pinned`, `memory`: a guest's memory; `pages`: the part of it that a page list names; `area`, `fast`, `region`:
+//!   the same for the engine
+//! - `statistics`: the counters of a guest
+//! - `signal`, `events`, `addresses`: vectors, event queues, and the owners of addresses
+//! - `frame`, `roce`: Ethernet frames, and the headers in front of a packet; `capture`: files of frames;
+//!   `switch`: the port of each frame
+//! - `wire`: the state that the engine and the switch's thread share; `route`, `packet`: packets out and in
 //! - `host`, `patience`, `device`, `worker`: the engine's host, its lock, its thread, and when that is awake
-//! - `guest`, `commands`: what belongs to a guest, and how it asks for it
+//! - `guest`, `commands`: the objects of a guest, and the commands for them
 //! - `vectors`, `config`, `registers`: interrupts, the configuration space and BAR0
 //! - `log`: how much of it a guest may fill
-//! - `adapter`: the function; `session`: a connection; `socket`: what it is read from
-//! - `control`, `show`: what has been counted, for others and as a table
+//! - `adapter`: the function; `session`: a connection; `drain`: its end; `socket`: the socket that it is read from;
+//!   `keeper`: the process that ends connections when this one has died
+//! - `captures`: the capture that runs
+//! - `request`, `control`: requests to the control socket, and their answers; `show`: the counters as a table
 //! - `options`: the command line
 //!
 //! `interface` is the driver's file.
@@ -33,10 +37,13 @@
 pub mod adapter;
 mod addresses;
 mod area;
+pub mod capture;
+pub mod captures;
 mod commands;
 pub mod config;
 pub mod control;
 pub mod device;
+mod drain;
 mod events;
 mod fast;
 pub mod frame;
@@ -49,6 +56,7 @@ mod host;
 #[allow(missing_docs)]
 #[path = "../../../drivers/infiniband/sw/ferrule/nic/interface.rs"]
 pub mod interface;
+pub mod keeper;
 pub mod log;
 pub mod mapping;
 pub mod memory;
@@ -60,6 +68,7 @@ pub mod pinned;
 pub mod protocol;
 mod region;
 pub mod registers;
+pub mod request;
 pub mod roce;
 mod route;
 pub mod session;

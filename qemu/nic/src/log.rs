@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const LINES: u32 = 60;
 const SPAN: Duration = Duration::from_secs(60);
 
-/// What is left of a guest's lines for this minute.
+/// The rest of a guest's lines for this minute.
 #[derive(Debug)]
 pub struct Lines {
     since: Instant,

@@ -2,10 +2,9 @@
 
 //! Memory that this process shares with a guest, mapped. All unsafe code of the crate is here.
 //!
-//! Whoever has the other end of the memory may change any byte at any time. So no reference to it is
-//! ever made, but to atomics: bytes are copied out and in, and what was copied out is judged as a copy.
-//! Truncating the file would end the process at its next access; [`Mapping::new`] refuses files where
-//! that is possible.
+//! The owner of the other end of the memory may change any byte at any time. So no reference to it is ever made, but to
+//! atomics: bytes are copied out and in, and a copy is judged. Truncating the file would end the process at its next
+//! access; [`Mapping::new`] refuses files where that is possible.
 
 #![allow(unsafe_code)]
 
@@ -56,7 +55,7 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-/// A file of zeroes in memory whose size is fixed: what a client offers as a guest's memory.
+/// A file of zeroes in memory whose size is fixed, as a client offers one for a guest's memory.
 ///
 /// # Errors
 ///
@@ -82,7 +81,7 @@ pub struct Mapping {
     writable: bool,
 }
 
-// SAFETY: A `Mapping` is an address and what may be done there, neither of which depends on a thread.
+// SAFETY: A `Mapping` is an address and the rights there, neither of which depends on a thread.
 unsafe impl Send for Mapping {}
 // SAFETY: Through `&Mapping` bytes are only copied, and words are atomic. Other processes write there as well, so no
 // code takes what it reads to be stable, or the copies of two threads to be apart.
@@ -155,6 +154,7 @@ impl Mapping {
     }
 
     /// The address of `length` bytes at `offset`, if they are all in the mapping.
+    #[inline]
     fn at(&self, offset: u64, length: usize) -> Option<*mut u8> {
         let offset = usize::try_from(offset).ok()?;
         if offset.checked_add(length)? > self.length {
@@ -164,6 +164,7 @@ impl Mapping {
     }
 
     /// Copies bytes out; false, and none copied, unless all of them are in the mapping.
+    #[inline]
     #[must_use]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, into.len()) else {
@@ -177,6 +178,7 @@ impl Mapping {
     }
 
     /// Copies bytes in; false, and none copied, unless the mapping is writable and has all of them.
+    #[inline]
     #[must_use]
     pub fn write(&self, offset: u64, from: &[u8]) -> bool {
         let Some(into) = self.at(offset, from.len()).filter(|_| self.writable) else {
@@ -191,6 +193,7 @@ impl Mapping {
 
     /// Copies bytes from one mapping to another, or within one, where the ranges may overlap; false, and none
     /// copied, unless `to` is writable and both have all of them.
+    #[inline]
     #[must_use]
     pub fn copy(from: &Self, from_offset: u64, to: &Self, to_offset: u64, length: usize) -> bool {
         let source = from.at(from_offset, length);
@@ -207,6 +210,7 @@ impl Mapping {
     }
 
     /// The word of 8 bytes at `offset`, if that is aligned and in the mapping.
+    #[inline]
     fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let at = self.at(offset, 8).filter(|_| offset % 8 == 0)?;
         // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is aligned: the mapping
@@ -216,19 +220,24 @@ impl Mapping {
     }
 
     /// The word of 4 bytes at `offset`, if that is aligned and in the mapping.
+    #[inline]
     fn half(&self, offset: u64) -> Option<&AtomicU32> {
         let at = self.at(offset, 4).filter(|_| offset % 4 == 0)?;
-        // SAFETY: As in `word`, with 4 bytes in place of 8.
+        // SAFETY: The word is in the mapping, which lives as long as the borrow of `self`. It is aligned: the mapping
+        // begins at a page, and `offset` is a multiple of 4. An atomic may be shared with writers anywhere.
+        // Methods write by it only to what is writable; a plain load of 4 bytes works on what is read-only.
         Some(unsafe { AtomicU32::from_ptr(at.cast()) })
     }
 
     /// Reads a word whole, and all that was written before it.
+    #[inline]
     pub fn load(&self, offset: u64) -> Option<u64> {
         self.word(offset)
             .map(|word| u64::from_le(word.load(Ordering::Acquire)))
     }
 
     /// Writes a word whole, after all that was written before; false where it cannot.
+    #[inline]
     #[must_use]
     pub fn store(&self, offset: u64, value: u64) -> bool {
         let word = self.word(offset).filter(|_| self.writable);
@@ -237,12 +246,14 @@ impl Mapping {
     }
 
     /// As [`Mapping::load`], of 4 bytes.
+    #[inline]
     pub fn load32(&self, offset: u64) -> Option<u32> {
         self.half(offset)
             .map(|word| u32::from_le(word.load(Ordering::Acquire)))
     }
 
     /// As [`Mapping::store`], of 4 bytes.
+    #[inline]
     #[must_use]
     pub fn store32(&self, offset: u64, value: u32) -> bool {
         let word = self.half(offset).filter(|_| self.writable);
@@ -261,6 +272,13 @@ impl Mapping {
     pub fn fetch_add(&self, offset: u64, add: u64) -> Option<u64> {
         let word = self.word(offset).filter(|_| self.writable)?;
         Some(word.fetch_add(add, Ordering::AcqRel))
+    }
+
+    /// Stores a word, in the CPU's byte order, after all that was written before.
+    pub fn store_word(&self, offset: u64, value: u64) -> Option<()> {
+        let word = self.word(offset).filter(|_| self.writable)?;
+        word.store(value, Ordering::Release);
+        Some(())
     }
 }
 

@@ -6,9 +6,9 @@
 //! for bytes that all lie in one range with the rights asked for. An object of the guest's keeps that as
 //! long as it lives, so an access takes no lock and counts nothing.
 //!
-//! A range that is given back is revoked: each later access to what is pinned of it fails. That is done by
-//! whoever owns the engine (`device.rs`), and the engine reaches memory only then, so no access of it is
-//! underway afterwards. The guest's own thread is the one that gives ranges back.
+//! A range that is given back is revoked: each later access to what is pinned of it fails. That is done by the owner of
+//! the engine (`device.rs`), and the engine reaches memory only then, so no access of it is underway afterwards. The
+//! guest's own thread is the one that gives ranges back.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -58,7 +58,7 @@ pub enum Fault {
     ReadOnly,
 }
 
-/// What is to be done with bytes.
+/// The access that bytes are needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// They are only read.
@@ -131,7 +131,7 @@ impl Memory {
         size: u64,
         writable: bool,
     ) -> Result<Arc<Mapped>, Refused> {
-        if !self.usage.has_room(size) {
+        if !self.usage.fits(size) {
             return Err(Refused::TooMany);
         }
         let mapping = Mapping::new(file, offset, size, writable).map_err(Refused::File)?;

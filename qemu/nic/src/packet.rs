@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrule_engine::packet::icrc;
 use ferrule_engine::{host, Fault, Host, Packet, Region as _, RxPacket};
 
 use crate::addresses::vport;
@@ -22,7 +21,6 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
 
 /// A packet as the engine takes it; `None` if its port can be none of the engine's.
 pub(crate) fn rx_packet<H: Host<Packet = Received>>(packet: &Received) -> Option<RxPacket<'_, H>> {
-    const _: () = assert!(crate::roce::received::ICRC_LEN == icrc::LENGTH);
     Some(RxPacket {
         ip: packet.ip(),
         udp: packet.udp(),
@@ -67,20 +65,20 @@ const LIMIT: u32 = 4096;
 /// How many are buffered.
 static BUFFERED: AtomicU32 = AtomicU32::new(0);
 
-/// The right to buffer one packet.
+/// One slot of [`LIMIT`], for one packet.
 #[derive(Debug)]
-struct Room(());
+struct Slot(());
 
-impl Room {
-    /// One more, if there is room.
+impl Slot {
+    /// One more, if there is space.
     fn new() -> Option<Self> {
         // Dropped again if there is none, which is when it is counted down.
-        let room = Room(());
-        (BUFFERED.fetch_add(1, Ordering::Relaxed) < LIMIT).then_some(room)
+        let slot = Slot(());
+        (BUFFERED.fetch_add(1, Ordering::Relaxed) < LIMIT).then_some(slot)
     }
 }
 
-impl Drop for Room {
+impl Drop for Slot {
     fn drop(&mut self) {
         BUFFERED.fetch_sub(1, Ordering::Relaxed);
     }
@@ -88,15 +86,15 @@ impl Drop for Room {
 
 /// The out-of-order packets of a queue pair in one direction, by sequence number.
 #[derive(Debug, Default)]
-pub(crate) struct ReorderBuffer(BTreeMap<u32, (Received, Room)>);
+pub(crate) struct ReorderBuffer(BTreeMap<u32, (Received, Slot)>);
 
 impl host::Reorder<Received> for ReorderBuffer {
     fn insert(&mut self, number: u32, packet: &Received) {
         if self.0.contains_key(&number) {
             return;
         }
-        if let Some(room) = Room::new() {
-            self.0.insert(number, (packet.clone(), room));
+        if let Some(slot) = Slot::new() {
+            self.0.insert(number, (packet.clone(), slot));
         }
     }
 
@@ -121,6 +119,8 @@ impl host::Reorder<Received> for ReorderBuffer {
 
 #[cfg(test)]
 mod tests {
+    use ferrule_engine::packet::icrc;
+
     use super::*;
 
     #[test]

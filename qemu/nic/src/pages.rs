@@ -2,8 +2,10 @@
 
 //! Bytes that lie in pages of a guest's memory, as a page list names them: areas and memory regions.
 //!
-//! A page list is read once, when an object is made, and what it names stays pinned as long as the object
+//! A page list is read once, when an object is made, and the pages that it names stay pinned as long as the object
 //! lives. How many pages it names is known beforehand, so a list in a circle has an end as well.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -32,6 +34,8 @@ struct Piece {
 pub(crate) struct Pages {
     pieces: Vec<Piece>,
     length: u64,
+    /// The piece that was found last. Rings and messages are gone through in order, so mostly it has the next bytes, too.
+    last: AtomicUsize,
     charge: Option<Charge>,
 }
 
@@ -57,6 +61,7 @@ impl Pages {
         let mut pages = Self {
             pieces: Vec::new(),
             length,
+            last: AtomicUsize::new(0),
             charge: None,
         };
         let mut left = count;
@@ -84,6 +89,16 @@ impl Pages {
         Ok(pages)
     }
 
+    /// No bytes.
+    pub(crate) fn none() -> Self {
+        Self {
+            pieces: Vec::new(),
+            length: 0,
+            charge: None,
+            last: AtomicUsize::new(0),
+        }
+    }
+
     /// Pins bytes that need not be whole pages: of each extent the address and how many. All together are in `most`
     /// pieces at most.
     ///
@@ -99,12 +114,13 @@ impl Pages {
         let mut pages = Self {
             pieces: Vec::new(),
             length: 0,
+            last: AtomicUsize::new(0),
             charge: None,
         };
         for extent in extents {
             let (address, length) = extent?;
             pages.length = pages.length.checked_add(length).ok_or(Errno::INVAL)?;
-            // What follows each other for the guest may lie in several ranges.
+            // Bytes that follow each other for the guest may lie in several ranges.
             let mut done: u64 = 0;
             while let Some(left) = length.checked_sub(done).filter(|left| *left != 0) {
                 let at = address.checked_add(done).ok_or(Errno::FAULT)?;
@@ -149,7 +165,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Leaves out what is before the first byte; no access reaches beyond the last one.
+    /// Leaves out what is before the first byte and behind the last one.
     fn trim(&mut self, offset: u64) -> Result<(), Errno> {
         self.pieces.shrink_to_fit();
         let Some(first) = self.pieces.first_mut() else {
@@ -158,6 +174,9 @@ impl Pages {
         first.pinned = first.pinned.without(offset).ok_or(Errno::INVAL)?;
         for piece in self.pieces.iter_mut().skip(1) {
             piece.start = piece.start.saturating_sub(offset);
+        }
+        if let Some(last) = self.pieces.last_mut() {
+            last.pinned.truncate(self.length.saturating_sub(last.start));
         }
         Ok(())
     }
@@ -168,37 +187,55 @@ impl Pages {
         self.length
     }
 
+    /// The piece that has the byte `at`, and where that is in it.
+    #[inline]
+    fn find(&self, at: u64) -> Option<(&Pinned, u64)> {
+        let last = self.last.load(Ordering::Relaxed);
+        self.within(last, at).or_else(|| {
+            let behind = self.pieces.partition_point(|piece| piece.start <= at);
+            let number = behind.checked_sub(1)?;
+            self.last.store(number, Ordering::Relaxed);
+            self.within(number, at)
+        })
+    }
+
+    /// [`Pages::find`], if it is the piece of this number.
+    #[inline]
+    fn within(&self, number: usize, at: u64) -> Option<(&Pinned, u64)> {
+        let piece = self.pieces.get(number)?;
+        let offset = at.checked_sub(piece.start)?;
+        (offset < piece.pinned.length()).then_some((&piece.pinned, offset))
+    }
+
     /// The piece that has the byte `at`, where that is in it, and how many bytes from there on are.
     #[inline]
     pub(crate) fn piece(&self, at: u64) -> Option<(&Pinned, u64, u64)> {
-        let behind = match self.pieces.len() {
-            1 => 1,
-            _ => self.pieces.partition_point(|piece| piece.start <= at),
-        };
-        let piece = self.pieces.get(behind.checked_sub(1)?)?;
-        let offset = at.checked_sub(piece.start)?;
-        let end = piece
-            .pinned
-            .length()
-            .min(self.length.checked_sub(piece.start)?);
-        let left = end.checked_sub(offset).filter(|left| *left != 0)?;
-        Some((&piece.pinned, offset, left))
+        let (pinned, offset) = self.find(at)?;
+        let left = pinned.length().checked_sub(offset)?;
+        Some((pinned, offset, left))
     }
 
-    /// Where a word is: in a mapping, at an offset. A word that is aligned does not reach beyond its page.
+    /// The mapping and the offset there of bytes that lie in one piece. Those aligned to their size do not reach beyond a
+    /// page.
     #[inline]
-    pub(crate) fn word(&self, at: u64, size: u64) -> Option<(&Mapping, u64)> {
-        let (pinned, offset, left) = self.piece(at)?;
-        if left < size {
-            return None;
-        }
+    pub(crate) fn place(&self, at: u64, size: u64) -> Option<(&Mapping, u64)> {
+        let (pinned, offset) = self.find(at)?;
         pinned.place(offset, size)
     }
 
     /// Copies bytes out; false if not all can be reached.
     #[must_use]
     #[inline]
-    pub(crate) fn read(&self, mut at: u64, mut into: &mut [u8]) -> bool {
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        match self.place(at, into.len() as u64) {
+            Some((mapping, offset)) => mapping.read(offset, into),
+            None => self.read_pieces(at, into),
+        }
+    }
+
+    /// [`Pages::read`] of what does not lie in one piece.
+    #[cold]
+    fn read_pieces(&self, mut at: u64, mut into: &mut [u8]) -> bool {
         while !into.is_empty() {
             let Some((pinned, offset, left)) = self.piece(at) else {
                 return false;
@@ -217,7 +254,16 @@ impl Pages {
     /// Copies bytes in; false if not all can be reached, and some may have been copied then.
     #[must_use]
     #[inline]
-    pub(crate) fn write(&self, mut at: u64, mut from: &[u8]) -> bool {
+    pub(crate) fn write(&self, at: u64, from: &[u8]) -> bool {
+        match self.place(at, from.len() as u64) {
+            Some((mapping, offset)) => mapping.write(offset, from),
+            None => self.write_pieces(at, from),
+        }
+    }
+
+    /// [`Pages::write`] of what does not lie in one piece.
+    #[cold]
+    fn write_pieces(&self, mut at: u64, mut from: &[u8]) -> bool {
         while !from.is_empty() {
             let Some((pinned, offset, left)) = self.piece(at) else {
                 return false;
@@ -236,7 +282,7 @@ impl Pages {
     /// Loads a word of 4 bytes, with acquire semantics.
     #[inline]
     pub(crate) fn load32(&self, at: u64) -> Option<u32> {
-        let (mapping, offset) = self.word(at, 4)?;
+        let (mapping, offset) = self.place(at, 4)?;
         mapping.load32(offset)
     }
 
@@ -244,14 +290,14 @@ impl Pages {
     #[inline]
     pub(crate) fn store32(&self, at: u64, value: u32) {
         let _ = self
-            .word(at, 4)
+            .place(at, 4)
             .is_some_and(|(mapping, offset)| mapping.store32(offset, value));
     }
 
     /// Loads a word of 8 bytes, with acquire semantics.
     #[inline]
     pub(crate) fn load64(&self, at: u64) -> Option<u64> {
-        let (mapping, offset) = self.word(at, 8)?;
+        let (mapping, offset) = self.place(at, 8)?;
         mapping.load(offset)
     }
 
@@ -259,7 +305,7 @@ impl Pages {
     #[inline]
     pub(crate) fn store64(&self, at: u64, value: u64) {
         let _ = self
-            .word(at, 8)
+            .place(at, 8)
             .is_some_and(|(mapping, offset)| mapping.store(offset, value));
     }
 }

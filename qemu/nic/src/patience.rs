@@ -30,7 +30,7 @@ pub(crate) struct Patience {
     not_before: u64,
     /// The pause after the next loss.
     pause: u64,
-    /// What was done since the last one.
+    /// The work done since the last one.
     done: Budget,
 }
 
@@ -103,7 +103,7 @@ mod tests {
             assert!(patience.rested(0, AWAY));
             patience.done(requests, bytes);
             assert!(!patience.rested(0, AWAY));
-            // What was done counts once, and the pause begins anew.
+            // The work counts once, and the pause begins anew.
             assert!(patience.rested(0, AWAY));
             assert!(patience.allows(AWAY + PAUSE));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What objects pin of a guest's memory, and how much that is.
+//! The memory of a guest that objects pin, and its amount.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub const MAX_BYTES: u64 = 1 << 40;
 /// The most pieces of what a guest's objects have pinned: memory of this process.
 pub(crate) const MAX_PIECES: u64 = 1 << 22;
 
-/// What is mapped of a guest's, given back or not: objects may pin ranges that were given back.
+/// The memory of a guest that is mapped, given back or not: objects may pin ranges that were given back.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     ranges: AtomicU64,
@@ -28,8 +28,8 @@ impl Usage {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether there is room for one more range of so many bytes.
-    pub(crate) fn has_room(&self, size: u64) -> bool {
+    /// Whether there is space for one more range of so many bytes.
+    pub(crate) fn fits(&self, size: u64) -> bool {
         self.ranges.load(Ordering::Relaxed) < MAX_RANGES as u64
             && self.bytes().saturating_add(size) <= MAX_BYTES
     }
@@ -140,6 +140,11 @@ impl Pinned {
             offset: self.offset.checked_add(offset)?,
             length: (length != 0).then_some(length)?,
         })
+    }
+
+    /// Leaves out what is behind the first `length` bytes.
+    pub(crate) fn truncate(&mut self, length: u64) {
+        self.length = self.length.min(length);
     }
 
     /// The mapping, and where bytes of these are in it; none if they are not all pinned, or were revoked.

@@ -23,7 +23,7 @@ pub const MAX_FILES: usize = 8;
 /// The most memory ranges of a client at a time.
 pub const MAX_RANGES: usize = 1024;
 
-/// What the server tells of itself in its answer to VERSION; the zero ends it.
+/// The server's capabilities in its answer to VERSION; the zero ends it.
 pub const CAPABILITIES: &str = concat!(
     r#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":65536,"#,
     r#""max_dma_maps":1024,"pgsizes":4096}}"#,
@@ -35,7 +35,7 @@ const TYPE_MASK: u32 = 0xf;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What the head of a message says.
+/// The fields of a message's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Chosen by the client; its reply has the same.
@@ -140,7 +140,7 @@ pub struct Range {
     pub size: u64,
 }
 
-/// What to do with the vectors of an interrupt.
+/// The work to do with the vectors of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vectors {
     /// Raise these, or with a count of 0 forget the files of all.
@@ -149,7 +149,7 @@ pub enum Vectors {
     Files,
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are those of the protocol.
 pub enum Request<'a> {
@@ -312,14 +312,14 @@ impl<'a> Request<'a> {
             _ => return None,
         };
         words.end()?;
-        // What a client has room for, its own structure at least.
-        let room = usize::try_from(argsz).ok()?;
+        // The size of the client's buffer, which holds its own structure at least.
+        let argsz = usize::try_from(argsz).ok()?;
         let needed = match command {
             // QEMU counts the kernel's structure, which is 8 bytes shorter than the message's.
             3 => 24,
             _ => body.len(),
         };
-        Some(if room < needed {
+        Some(if argsz < needed {
             Err(Errno::INVAL)
         } else {
             request

@@ -29,11 +29,11 @@ enum Bytes {
     Pages(Pages),
     /// All of the guest's memory by its own addresses, as it is mapped at each access.
     All(Arc<Memory>),
-    /// What a request has registered.
+    /// The memory that a request has registered.
     Fast(Fast),
 }
 
-/// Bytes in one piece: what they are part of, where they begin there, and how many.
+/// Bytes in one piece: the memory that they are part of, where they begin there, and how many.
 type Span<'a> = (Cow<'a, Pinned>, u64, u64);
 
 /// [`Region::span`] of pages.
@@ -56,7 +56,7 @@ impl Region {
         Self { bytes, writable }
     }
 
-    /// What requests register. They say what may be done with it.
+    /// Memory that requests register. They tell its rights.
     pub(crate) fn fast(fast: Fast) -> Self {
         let bytes = Bytes::Fast(fast);
         Self {
@@ -65,7 +65,7 @@ impl Region {
         }
     }
 
-    /// What kind of memory this is: bits of [`mr_flag`].
+    /// The kind of this memory: bits of [`mr_flag`].
     pub(crate) fn flags(&self) -> u32 {
         let writable = match self.writable {
             true => mr_flag::WRITABLE,
@@ -75,6 +75,16 @@ impl Region {
             Bytes::Pages(_) => writable,
             Bytes::All(_) => writable | mr_flag::ALL,
             Bytes::Fast(_) => writable | mr_flag::FAST,
+        }
+    }
+
+    /// The mapping and the offset there of bytes that lie in one piece, if they are of pages.
+    #[inline]
+    fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {
+        match &self.bytes {
+            Bytes::Pages(pages) => pages.place(at, length),
+            Bytes::Fast(fast) => fast.pages()?.place(at, length),
+            Bytes::All(_) => None,
         }
     }
 
@@ -120,6 +130,29 @@ impl Region {
         let (mapping, offset) = pinned.place(offset, 8).ok_or(Fault)?;
         f(mapping, offset).ok_or(Fault)
     }
+}
+
+/// Copies bytes that do not lie in one piece on either side.
+fn copy_pieces(
+    (from, from_offset): (&Region, u64),
+    (to, to_offset): (&Region, u64),
+    length: u64,
+) -> Result<(), Fault> {
+    let mut left = length;
+    let (mut from_offset, mut to_offset) = (from_offset, to_offset);
+    from_offset.checked_add(left).ok_or(Fault)?;
+    to_offset.checked_add(left).ok_or(Fault)?;
+    // Whether the two are the same memory does not matter: if they are not, any order does.
+    if to_offset > from_offset && to_offset.saturating_sub(from_offset) < left {
+        return copy_backwards((from, from_offset), (to, to_offset), left);
+    }
+    while left != 0 {
+        let count = copy_piece((from, from_offset), (to, to_offset), left, false)?;
+        from_offset = from_offset.saturating_add(count);
+        to_offset = to_offset.saturating_add(count);
+        left = left.saturating_sub(count);
+    }
+    Ok(())
 }
 
 /// Copies as many of the first bytes as lie in one piece on either side, at most `most`, unless it is only `asked` how
@@ -176,6 +209,9 @@ impl host::Region for Region {
         if !self.writable {
             return Err(Fault);
         }
+        if let Some((mapping, at)) = self.place(offset, from.len() as u64) {
+            return mapping.write(at, from).then_some(()).ok_or(Fault);
+        }
         while !from.is_empty() {
             let (pinned, at, count) = self.span(offset, from.len() as u64)?;
             let count = usize::try_from(count).map_err(|_| Fault)?;
@@ -200,21 +236,15 @@ impl host::Region for Region {
         if !to.writable {
             return Err(Fault);
         }
-        let mut left = length as u64;
-        let (mut from_offset, mut to_offset) = (from_offset, to_offset);
-        from_offset.checked_add(left).ok_or(Fault)?;
-        to_offset.checked_add(left).ok_or(Fault)?;
-        // Whether the two are the same memory does not matter: if they are not, any order does.
-        if to_offset > from_offset && to_offset.saturating_sub(from_offset) < left {
-            return copy_backwards((from, from_offset), (to, to_offset), left);
+        let bytes = length as u64;
+        if let Some((source, source_offset)) = from.place(from_offset, bytes) {
+            if let Some((target, target_offset)) = to.place(to_offset, bytes) {
+                return Mapping::copy(source, source_offset, target, target_offset, length)
+                    .then_some(())
+                    .ok_or(Fault);
+            }
         }
-        while left != 0 {
-            let count = copy_piece((from, from_offset), (to, to_offset), left, false)?;
-            from_offset = from_offset.saturating_add(count);
-            to_offset = to_offset.saturating_add(count);
-            left = left.saturating_sub(count);
-        }
-        Ok(())
+        copy_pieces((from, from_offset), (to, to_offset), bytes)
     }
 
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
@@ -225,6 +255,13 @@ impl host::Region for Region {
 
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         self.atomic(offset, |mapping, at| mapping.fetch_add(at, add))
+    }
+
+    fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        let stored = self.atomic(offset, |mapping, at| {
+            mapping.store_word(at, value).map(|()| value)
+        });
+        stored.map(|_| ())
     }
 
     fn renew(&mut self) -> Option<u64> {

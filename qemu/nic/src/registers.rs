@@ -5,8 +5,9 @@
 use crate::config::VECTORS;
 use crate::interface::{check, feature, register, status, MAGIC_VALUE, VERSION_VALUE};
 
-/// What the device can do.
-const FEATURES: u32 = feature::CHECK | feature::RAISE | feature::COMMANDS | feature::FAST;
+/// The features of the device.
+const FEATURES: u32 =
+    feature::CHECK | feature::RAISE | feature::COMMANDS | feature::FAST | feature::XRC;
 
 /// The second halves of registers of 8 bytes.
 const CHECK_ADDRESS_HIGH: usize = register::CHECK_ADDRESS + 4;
@@ -15,7 +16,7 @@ const CHECK_NONCE_HIGH: usize = register::CHECK_NONCE + 4;
 /// See [`CHECK_ADDRESS_HIGH`].
 const COMMAND_ADDRESS_HIGH: usize = register::COMMAND_ADDRESS + 4;
 
-/// What came of the memory check.
+/// The result of the memory check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checked {
     /// It has not run since the reset.
@@ -31,7 +32,7 @@ pub enum Checked {
     NoMaster = check::NO_MASTER as isize,
 }
 
-/// What a write to a register asks for.
+/// The effect of a write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing but the register.
@@ -42,7 +43,7 @@ pub enum Action {
     Check {
         /// The guest's address of two words.
         address: u64,
-        /// What the first word has to be.
+        /// The value that the first word must have.
         nonce: u64,
     },
     /// A vector is to be raised.
@@ -58,7 +59,7 @@ pub enum Action {
     Kick(u32),
 }
 
-/// What the registers keep.
+/// The state behind the registers.
 #[derive(Clone, Debug, Default)]
 pub struct Registers {
     mac: [u8; 6],
@@ -89,12 +90,12 @@ impl Registers {
         self.answered = tag;
     }
 
-    /// Keeps what came of the memory check.
+    /// Keeps the result of the memory check.
     pub fn set_checked(&mut self, checked: Checked) {
         self.checked = checked;
     }
 
-    /// Copies bytes out. What is no register reads as zero, and an access of another size as all ones.
+    /// Copies bytes out. Bytes that are no register read as zero, and an access of another size as all ones.
     pub fn read(&self, at: u64, into: &mut [u8]) {
         if !plain(at, into.len()) {
             into.fill(0xff);
@@ -200,7 +201,7 @@ mod tests {
         let registers = Registers::default();
         let mut bytes = [0; 8];
         registers.read(0, &mut bytes);
-        assert_eq!(&bytes, b"FRUL\x02\0\0\0");
+        assert_eq!(&bytes, b"FRUL\x03\0\0\0");
         assert_eq!(word(&registers, STATUS), 1);
         let registers = Registers::new([0x52, 0x54, 0, 1, 2, 0xff]);
         assert_eq!(word(&registers, MAC_LOW), 0x0100_5452);

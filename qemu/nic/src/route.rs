@@ -2,6 +2,7 @@
 
 //! Packets on their way out: the route of a queue pair's, and the frame that one is written into.
 
+use ferrule_engine::packet::ip::is_multicast;
 use ferrule_engine::{Fault, Host, Outgoing, Path, Sink, Unsent};
 use rustix::io::Errno;
 
@@ -41,7 +42,7 @@ impl Route {
             flow_label: path.flow_label,
         };
         let is_group = frame::is_group(&path.dmac);
-        if path.dmac == Mac::default() || is_group != headers::is_group(&path.dgid) {
+        if path.dmac == Mac::default() || is_group != is_multicast(&path.dgid) {
             return Err(Errno::INVAL);
         }
         let headers = Headers::new(&way, qpn, peer).ok_or(Errno::INVAL)?;
@@ -68,7 +69,7 @@ impl Route {
         wire: &Wire,
         packet: &mut impl Outgoing<'a, H>,
     ) -> Result<(), Unsent> {
-        if !wire.has_room(self.port, self.headers.destination()) {
+        if !wire.accepts(self.port, self.headers.destination()) {
             return Err(Unsent::Busy);
         }
         let length = packet.length();

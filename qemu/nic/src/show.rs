@@ -22,7 +22,7 @@ fn line_of(line: &str) -> Option<(String, String, f64)> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = series.split_once("{guest=\"")?;
     let name = name.strip_prefix("ferrule_")?;
-    // What is behind a guest's name is a label of ours, which has no quotes inside.
+    // The text behind a guest's name is a label of ours, which has no quotes inside.
     let (guest, rest) = match labels.split_once("\",") {
         Some((guest, rest)) => (guest, rest.strip_suffix("\"}")?),
         None => (labels.strip_suffix("\"}")?, ""),
@@ -34,7 +34,7 @@ fn line_of(line: &str) -> Option<(String, String, f64)> {
     Some((name, guest.to_owned(), value.parse().ok()?))
 }
 
-/// A table with a column for each guest. With the values of so many seconds before: what has been counted since, by the
+/// A table with a column for each guest. With the values of so many seconds before: the difference since then, by the
 /// second.
 pub fn table(now: &Values, before: Option<(&Values, f64)>) -> String {
     let guests: Vec<&String> = now

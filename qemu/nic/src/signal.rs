@@ -30,7 +30,7 @@ impl Signal {
 
     /// Asks for these vectors, as bits.
     pub(crate) fn raise(&self, vectors: u32) {
-        // Who finds others waiting need not wake the thread: it has not taken them yet.
+        // A caller that finds others waiting need not wake the thread: it has not taken them yet.
         if self.raised.fetch_or(vectors, Ordering::AcqRel) == 0 {
             let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
         }
@@ -38,7 +38,7 @@ impl Signal {
 
     /// Takes the vectors that are to be raised.
     pub(crate) fn take(&self) -> u32 {
-        // What is raised after this read is either taken below, or written after it, and wakes the thread.
+        // A vector that is raised after this read is either taken below, or written after it, and wakes the thread.
         let _ = rustix::io::read(&self.file, &mut [0; 8]);
         self.raised.swap(0, Ordering::AcqRel)
     }

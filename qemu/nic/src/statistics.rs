@@ -39,7 +39,7 @@ pub(crate) const BOUNDS: usize = 24;
 /// How many latencies were at most so long, and their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// One for each bound, and one for what is above all.
+    /// One for each bound, and one for longer times than all bounds.
     counts: [Number; BOUNDS + 1],
     sum: Number,
 }
@@ -60,7 +60,7 @@ impl Histogram {
         self.sum.add(latency);
     }
 
-    /// The counts, one for each bound and one for what is above.
+    /// The counts, one for each bound and one for longer times.
     pub(crate) fn counts(&self) -> [u64; BOUNDS + 1] {
         std::array::from_fn(|place| self.counts.get(place).map_or(0, Number::get))
     }

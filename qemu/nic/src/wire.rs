@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine and the thread of the switch share: the switch, and the packets that wait for the engine.
+//! The state that the engine and the thread of the switch share: the switch, and the packets that wait for the engine.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use ferrule_engine::Gid;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::capture::recorder::Recorder;
 use crate::frame::{Frame, Mac};
-use crate::roce::headers::Gid;
 use crate::roce::received::{Bad, Received};
 use crate::signal::Signal;
 use crate::switch::forward::Switch;
@@ -32,6 +33,8 @@ pub struct Wire {
     inbox: Mutex<Inbox>,
     /// Wakes the thread of the switch.
     pub(crate) signal: Signal,
+    /// Queue pairs reach those of the same process by packets, too.
+    wire_only: AtomicBool,
     ends: AtomicBool,
 }
 
@@ -46,6 +49,7 @@ impl Wire {
             switch: Mutex::new(switch),
             inbox: Mutex::default(),
             signal: Signal::new()?,
+            wire_only: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         })
     }
@@ -60,21 +64,44 @@ impl Wire {
         self.switch().source(port)
     }
 
+    /// The address of a guest's network device and function, if it has been told.
+    pub fn mac(&self, port: usize) -> Option<Mac> {
+        self.switch().mac(port)
+    }
+
+    /// From now on queue pairs are connected by packets even within this process, or not.
+    pub fn set_wire_only(&self, wire_only: bool) {
+        self.wire_only.store(wire_only, Ordering::Relaxed);
+    }
+
+    /// Whether queue pairs are connected by packets even within this process.
+    pub fn is_wire_only(&self) -> bool {
+        self.wire_only.load(Ordering::Relaxed)
+    }
+
+    /// Records each frame that the switch gets from now on, or no more.
+    pub fn set_recorder(&self, recorder: Option<Recorder>) {
+        self.switch().set_recorder(recorder);
+    }
+
     /// Sets the addresses of a guest's function.
     pub fn set_gids(&self, port: usize, gids: HashSet<Gid>) {
         self.switch().set_gids(port, gids);
     }
 
-    /// Whether a frame to this address finds room.
-    pub fn has_room(&self, from: usize, to: &Mac) -> bool {
-        self.switch().has_room(from, to)
+    /// Whether a frame to this address would be queued, and not lost.
+    pub fn accepts(&self, from: usize, to: &Mac) -> bool {
+        let inbox = || self.inbox.lock().packets.len() < WAITING;
+        self.switch().accepts(from, to, inbox)
     }
 
     /// Sends a frame of the engine's.
     pub fn send(&self, from: usize, frame: &Frame) {
         let packet = self.switch().send(from, frame);
+        if packet.is_none() {
+            self.signal.raise(1);
+        }
         self.deliver(packet);
-        self.signal.raise(1);
     }
 
     /// Takes frames that have come by a port's stream. Answers whether the engine is to look for packets, of which there
@@ -120,6 +147,11 @@ impl Wire {
         (counters.received, dropped)
     }
 
+    /// Frames that have come by a port since a capture runs, and of these those that it has lost.
+    pub(crate) fn recorded(&self, port: usize) -> (u64, u64) {
+        self.switch().recorded(port)
+    }
+
     /// How many frames were dropped that were to leave by a port.
     pub fn dropped_to(&self, port: usize) -> u64 {
         self.switch().counters(port).1
@@ -130,7 +162,7 @@ impl Wire {
         !self.inbox.lock().packets.is_empty()
     }
 
-    /// What became of packets for the engine that it has not got, if there were some.
+    /// A line about packets for the engine that it has not got, if there were some.
     pub fn losses(&self) -> Option<String> {
         let late = self.inbox.lock().dropped;
         let bad = *self.switch().bad();
@@ -156,8 +188,10 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
+    use ferrule_engine::packet::ip::mapped;
+
     use super::*;
-    use crate::roce::headers::{mapped, Headers, Way};
+    use crate::roce::headers::{Headers, Way};
 
     #[test]
     fn the_inbox_is_bounded() {

@@ -3,9 +3,9 @@
 //! The engine's thread: it does what the guests' threads leave, serves programs that ring without a kick, and fires
 //! timers.
 //!
-//! After work it looks for more for a short while, and meanwhile who rings need not kick; for less if others want its
-//! processor (`patience.rs`). Then it tells all contexts to
-//! kick and sleeps: until somebody wants it, or a timer is due, and for ever if there is none.
+//! After work it looks for more for a short while, in which a program that rings need not kick. The while is shorter if
+//! others want its processor (`patience.rs`). Then it tells all contexts to kick, and sleeps until somebody wakes it or a
+//! timer is due.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const PACKETS: usize = 64;
 /// The looks without work after which the thread reads the clock, and lets others run that want its processor.
 const TURNS: u32 = 32;
 
-/// How long events that find no room in their queue wait for the next try: at first, and at most, in nanoseconds.
+/// How long events that find no space in their queue wait for the next try: at first, and at most, in nanoseconds.
 const RETRY: u64 = 1_000_000;
 /// See [`RETRY`].
 const RETRY_MOST: u64 = 128_000_000;
@@ -72,7 +72,7 @@ fn work(device: &Device) {
     let mut retry = RETRY;
     while !state.ends {
         spin(&mut state);
-        // Nothing is left to do but what a timer or somebody else asks for.
+        // Nothing is left to do before a timer fires or somebody asks.
         let waiting = state.host.flush();
         state.host.signal();
         if state.wanted || state.ends || state.engine.has_work() || state.host.has_packets() {

@@ -6,6 +6,7 @@ use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use ferrule_nic::adapter::Adapter;
@@ -70,7 +71,7 @@ pub fn region_body(offset: u64, region: u32, data: &[u8], count: u32) -> Vec<u8>
     body
 }
 
-/// What came back: the reply's error and its body.
+/// The answer: the reply's error and its body.
 #[derive(Debug)]
 pub struct Answer {
     pub error: Option<u32>,
@@ -91,7 +92,8 @@ pub fn adapter() -> Adapter {
 /// The client's end, and the thread that serves it.
 pub struct Client {
     pub stream: UnixStream,
-    server: JoinHandle<(Adapter, Result<(), End>)>,
+    /// None if that is another process.
+    server: Option<JoinHandle<(Adapter, Result<(), End>)>>,
 }
 
 impl Client {
@@ -103,16 +105,32 @@ impl Client {
             adapter.disconnect();
             (adapter, end)
         });
-        Self { stream, server }
+        Self {
+            stream,
+            server: Some(server),
+        }
     }
 
     /// Connects, and agrees on a version.
     pub fn new(adapter: Adapter) -> Self {
-        let mut client = Self::silent(adapter);
+        Self::silent(adapter).greeted()
+    }
+
+    /// Connects to a process, and agrees on a version.
+    pub fn at(path: &Path) -> Self {
+        let client = Self {
+            stream: UnixStream::connect(path).unwrap(),
+            server: None,
+        };
+        client.greeted()
+    }
+
+    fn greeted(mut self) -> Self {
+        let client = &mut self;
         let answer = client.call(VERSION, b"\0\0\x01\0{\"capabilities\":{}}\0", &[]);
         assert_eq!(answer.error, None);
         assert_eq!(answer.body[..4], [0, 0, 1, 0]);
-        client
+        self
     }
 
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
@@ -199,6 +217,7 @@ impl Client {
     /// Leaves; returns the adapter, and how the connection has ended.
     pub fn leave(self) -> (Adapter, Result<(), End>) {
         drop(self.stream);
-        self.server.join().expect("the server has panicked")
+        let server = self.server.expect("the server is another process");
+        server.join().expect("the server has panicked")
     }
 }

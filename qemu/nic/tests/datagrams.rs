@@ -100,7 +100,7 @@ fn general_services_of_two_guests() {
     let got = q.cq.done();
     assert_eq!((got.qp_num.get(), got.src_qp.get()), (1, 1));
     assert_eq!(q.area.read(GRH as u64, 100), pattern(100, 1));
-    // What the slot says is judged: nobody has the address.
+    // The slot's address is judged: nobody has it.
     a.destination(&vector([9; 16]));
     one.send(&mut a, &send(3, &p).to(0, 1, 0x8001_0000));
     assert_eq!(p.cq.wait().status, 2);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events: of completions and of objects, by vectors, and what happens when their queues are full.
+//! Events: of completions and of objects, by vectors, and with full queues.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::interface::*;
@@ -42,6 +42,33 @@ fn completions_raise_their_vector() {
 }
 
 #[test]
+fn a_moderated_event_comes_by_itself() {
+    let (_worker, [mut guest]) = guests();
+    let mut events = guest.event_queue(3, 4).unwrap();
+    let mut p = program(&mut guest);
+    p.cq = guest.cq(512, 3);
+    let (mut a, mut b) = pair(&mut guest, &p);
+    let moderate = |cqn: u32, count: u16, period: u16| ModerateCq {
+        cqn: cqn.into(),
+        count: count.into(),
+        period: period.into(),
+    };
+    let number = p.cq.number;
+    let unknown = guest.command(opcode::MODERATE_CQ, &moderate(number + 1, 0, 0));
+    assert_eq!(unknown, Err(22), "EINVAL");
+    guest
+        .command(opcode::MODERATE_CQ, &moderate(number, 1000, 5000))
+        .unwrap();
+    p.cq.arm(1);
+    let begin = Instant::now();
+    message(&mut guest, &p, &mut a, &mut b);
+    p.cq.all(2);
+    let event = eventually("an event", || events.next());
+    assert_eq!(event, (event::COMPLETION, number, 0));
+    assert!(begin.elapsed() >= Duration::from_millis(5));
+}
+
+#[test]
 fn a_vector_is_raised_while_its_guest_does_nothing() {
     let (_worker, [mut one, mut two]) = guests();
     let mut events = two.event_queue(2, 64).unwrap();
@@ -59,7 +86,7 @@ fn a_vector_is_raised_while_its_guest_does_nothing() {
 }
 
 #[test]
-fn what_finds_no_room_comes_later() {
+fn events_that_find_the_queue_full_come_later() {
     let (_worker, [mut guest]) = guests();
     let mut events = guest.event_queue(1, 1).unwrap();
     let p = program(&mut guest);
@@ -91,7 +118,7 @@ fn what_finds_no_room_comes_later() {
     let mut expected: Vec<_> = pairs.iter().map(|(p, ..)| p.cq.number).collect();
     expected.sort_unstable();
     assert_eq!(found, expected);
-    // What waits of an object that goes is forgotten.
+    // Events that wait are forgotten with their object.
     for (p, a, b) in &mut pairs {
         p.cq.arm(2);
         message(&mut guest, p, a, b);

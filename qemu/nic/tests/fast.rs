@@ -22,7 +22,7 @@ const BIND_ERROR: u8 = 6;
 const LOCAL_OPERATION: u8 = 2;
 const REMOTE_ACCESS: u8 = 10;
 
-/// What a kernel user has: two queue pairs, a region for fast registration, and its list.
+/// A kernel user: two queue pairs, a region for fast registration, and its list.
 struct User {
     p: Program,
     a: Qp,
@@ -61,7 +61,7 @@ fn pair(guest: &mut Guest, p: &Program) -> (Qp, Qp) {
 }
 
 impl User {
-    /// Writes the list, and its end if there is room.
+    /// Writes the list, and its end if there is space.
     fn map(&self, extents: &[(u64, u64)]) {
         for (number, (address, length)) in extents.iter().chain(&[(0, 0)]).enumerate() {
             let entry = Extent {
@@ -138,7 +138,7 @@ fn a_region_is_registered_anew() {
         let key = user.key ^ round;
         user.map(&extents);
         assert_eq!(user.register(&mut guest, key, 10_000), 0);
-        // What the list says later does not matter.
+        // Later changes of the list do not matter.
         user.map(&[(pages[15], 4096)]);
         assert_eq!(user.status(&mut guest, &write.remote(0, key)), 0);
         assert_eq!(memory.read(9 * PAGE + 100, 1000), bytes[..1000]);
@@ -193,7 +193,7 @@ fn bytes_over_the_ends_of_ranges() {
     let mut read = vec![0; PAGE as usize + 1];
     assert!(bytes.read(0, &mut read));
     assert_eq!(read, data[PAGE as usize - 1..]);
-    // One of the ranges is given back: what was registered of it is reached no more, and not registered again.
+    // One of the ranges is given back: memory of it that was registered is reached no more, and not registered again.
     let unmap = unmap_body(0, at + 2 * PAGE, 2 * PAGE);
     assert_eq!(guest.client.call(DMA_UNMAP, &unmap, &[]).error, None);
     let status = user.status(&mut guest, &write.remote(0, user.key));
@@ -201,7 +201,7 @@ fn bytes_over_the_ends_of_ranges() {
     (user.a, user.b) = pair(&mut guest, &user.p);
     assert_eq!(user.status(&mut guest, &invalidate(user.key)), 0);
     user.refused(&mut guest, &[(at + PAGE + 1, 2 * PAGE)], 2 * PAGE);
-    // It counts no more, and what remains can be registered.
+    // It counts no more, and the other range can be registered.
     user.map(&[(at + PAGE, PAGE)]);
     assert_eq!(user.register(&mut guest, user.key, PAGE), 0);
 }
@@ -269,7 +269,7 @@ fn lists_that_make_no_sense() {
     user.map(&[(0, half), (0, half)]);
     assert_eq!(user.register(guest, user.key, 2 * half), 0);
     assert_eq!(user.status(guest, &invalidate(user.key)), 0);
-    // What is only to be read can be registered, and not written.
+    // Memory that is only to be read can be registered, and not written.
     user.map(&[(at, 8)]);
     assert_eq!(user.register(guest, user.key, 8), 0);
     let read = Wqe::new(3, wr_opcode::RDMA_READ).local(0, 8, user.p.key);

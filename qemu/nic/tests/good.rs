@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client finds that asks as QEMU does.
+//! The server as a client finds it that asks as QEMU does.
 
 use std::os::fd::AsFd;
 
@@ -9,6 +9,8 @@ use ferrule_nic::mapping::{sealed, Mapping};
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::client::*;
+use crate::running::{guest, Running};
+use crate::wire::Sockets;
 
 const PAGE: u64 = 4096;
 const COMMAND: u64 = 4;
@@ -175,7 +177,7 @@ fn reset_by_its_register_leaves_the_configuration_space() {
 
 #[test]
 fn versions() {
-    // What a client says, and what the server answers; QEMU says 0.0.
+    // The client's minor version, and the server's answer; QEMU says 0.0.
     for (minor, answered) in [(0, 0), (1, 1), (2, 1), (255, 1)] {
         let mut client = Client::silent(adapter());
         let answer = client.call(VERSION, &[0, 0, minor, 0], &[]);
@@ -193,4 +195,27 @@ fn requests_without_a_reply() {
     client.send(&message(4, 99, 16, 0x10, &[]), &[]);
     // The next reply is that of the next request.
     assert_eq!(client.read(0, 0, 4).unwrap(), b"FRUL");
+}
+
+/// A client need not wait for a reply before it sends the next request.
+#[test]
+fn files_come_with_their_message() {
+    let sockets = Sockets::new();
+    let path = sockets.path("guest");
+    let running = Running::new(&[guest(&path)], sockets.path("log"));
+    running.tells("waits for a client");
+    let mut client = Client::at(&path);
+    let file = sealed("guest", 2 * PAGE).unwrap();
+    assert_eq!(client.map(Some(&file), 0, 0, PAGE, 3), None);
+    running.stop();
+    client.send(&request(DMA_UNMAP, &unmap_body(0, 0, PAGE)), &[]);
+    client.send(
+        &request(DMA_MAP, &map_body(3, PAGE, 0, PAGE)),
+        &[file.as_fd()],
+    );
+    client.send(&request(RESET, &[]), &[]);
+    running.go_on();
+    for _ in 0..3 {
+        assert_eq!(client.receive().unwrap().1.error, None);
+    }
 }

@@ -2,9 +2,10 @@
 
 //! A guest whose driver is hostile, beside one whose transfers have to stay correct.
 //!
-//! The hostile driver sends commands that are random or nearly good, names memory that it does not have and objects of its
-//! neighbour, rings without a pause, has random requests in its queues, resets, takes memory back, and leaves in the middle
-//! of transfers. Nothing of that may reach the neighbour or what the driver has not registered, and the process lives.
+//! The hostile driver sends commands that are random or nearly good, names memory that it does not have and objects of
+//! its neighbour, rings without a pause, has random requests in its queues, resets, takes memory back, and leaves in
+//! the middle of transfers. Nothing of that may reach the neighbour or memory that the driver has not registered, and
+//! the process lives.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -23,7 +24,7 @@ use crate::driver::*;
 use crate::ends::{flood, is_still};
 use crate::neighbour::{Names, Neighbour};
 
-/// What a hostile driver does before it leaves.
+/// The number of deeds of a hostile driver before it leaves.
 const DEEDS: u32 = 60;
 
 /// How often the hostile driver comes: `FERRULE_HOSTILE_ROUNDS`, or so often as takes a few seconds.
@@ -87,7 +88,7 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// After a reset: what it had is gone.
+    /// After a reset: its objects are gone.
     fn again(&mut self) {
         self.guest.begin();
         self.p = program(&mut self.guest);

@@ -6,13 +6,16 @@
 #![allow(unreachable_pub)]
 #![allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
+mod bad_options;
 mod client;
 mod data;
 mod datagrams;
+mod death;
 mod driver;
 mod ends;
 mod events;
 mod fast;
+mod footprint;
 mod fuzz;
 mod good;
 mod hostile;
@@ -21,5 +24,7 @@ mod neighbour;
 mod objects;
 mod random;
 mod refused;
+mod running;
 mod seeing;
 mod wire;
+mod xrc;

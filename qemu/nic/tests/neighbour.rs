@@ -11,7 +11,7 @@ use crate::data::{pair, pattern, program, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 
-/// The neighbour's names, for whoever wants to guess them.
+/// The neighbour's names, for a driver that wants to guess them.
 #[derive(Clone, Copy)]
 pub struct Names {
     pub gid: [u8; 16],

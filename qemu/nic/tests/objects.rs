@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs can do with objects beside messages: windows, shared receive queues, other rings, other memory.
+//! Objects beside messages: windows, shared receive queues, other rings, other memory.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::interface::*;
@@ -106,6 +106,36 @@ fn a_shared_receive_queue() {
         eventually("the limit", || events.next()),
         (event::SRQ, srq, 15)
     );
+    // Another ring, with a request at the slot of its index.
+    let larger = guest.memory.alloc(64 * 64 + 128);
+    let list = guest.memory.list(&larger);
+    let resize = |depth: u32, reserved: u32| ResizeSrq {
+        number: srq.into(),
+        limit: NONE.into(),
+        ring: Ring {
+            offset: 0.into(),
+            depth: depth.into(),
+            stride: 64.into(),
+            reserved: 0.into(),
+        },
+        ctrl: 4096.into(),
+        reserved: reserved.into(),
+        area: list,
+    };
+    for (depth, reserved) in [(3, 0), (0, 0), (128, 0), (64, 1)] {
+        let refused = guest.command(opcode::RESIZE_SRQ, &resize(depth, reserved));
+        assert_eq!(refused, Err(INVAL), "{depth}, {reserved}");
+    }
+    receive_request(&larger, 4 * 64, 14, (4096, 100, p.key));
+    larger.store(4096, 5);
+    guest.command(opcode::RESIZE_SRQ, &resize(64, 0)).unwrap();
+    let info = SrqInfo::read_from_bytes(&guest.named(opcode::QUERY_SRQ, srq).unwrap()).unwrap();
+    assert_eq!(info.max_wr.get(), 64);
+    p.area.write(0, &pattern(100, 9));
+    guest.send(&mut a, &Wqe::new(1, wr_opcode::SEND).local(0, 100, p.key));
+    p.cq.all(2);
+    assert_eq!(p.area.read(4096, 100), pattern(100, 9));
+    assert_eq!((area.load(1024 + 64), larger.load(4096 + 64)), (4, 5));
     assert_eq!(guest.named(opcode::DESTROY_SRQ, srq), Err(16), "EBUSY");
     guest.named(opcode::DESTROY_QP, b.number).unwrap();
     guest.named(opcode::DESTROY_SRQ, srq).unwrap();
@@ -133,6 +163,11 @@ fn a_completion_queue_gets_other_rings() {
         depth: depth.into(),
         ring,
     };
+    let answer = guest.named(opcode::QUERY_CQ, p.cq.number).unwrap();
+    let info = CqInfo::read_from_bytes(&answer).unwrap();
+    assert_eq!((info.depth.get(), info.producer.get()), (256, 1800));
+    assert_eq!(info.overrun.get(), 0);
+    assert_eq!(guest.named(opcode::QUERY_CQ, NONE), Err(INVAL));
     let list = guest.memory.list(&p.cq.ring);
     for depth in [2, 512, 1 << 21, 1 << 31] {
         let refused = guest.command(opcode::RESIZE_CQ, &resize(depth, list));

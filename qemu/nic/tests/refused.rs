@@ -35,7 +35,7 @@ fn heads_that_make_no_sense() {
     };
     assert_eq!(try_one(|_| ()).map(|body| body.len()), Ok(64));
     assert_eq!(try_one(|head| head.opcode = 0.into()), Err(NOTSUPP));
-    assert_eq!(try_one(|head| head.opcode = 33.into()), Err(NOTSUPP));
+    assert_eq!(try_one(|head| head.opcode = 37.into()), Err(NOTSUPP));
     assert_eq!(try_one(|head| head.opcode = u16::MAX.into()), Err(NOTSUPP));
     assert_eq!(try_one(|head| head.version = 0.into()), Err(INVAL));
     assert_eq!(try_one(|head| head.version = 2.into()), Err(INVAL));
@@ -125,7 +125,7 @@ fn objects_of_another_guest() {
         }
     }
     assert_eq!(two.modify(qp.number, 1, |_| ()), Err(INVAL));
-    // What a queue pair is made of has to be the guest's own, piece by piece.
+    // Each part of a queue pair has to be the guest's own.
     let area = two.memory.alloc(QP_BYTES);
     let good = create_qp(
         &two,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is told of guests: each has counters of its own.
+//! The device tells of guests: each has counters of its own.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::control;
@@ -9,19 +9,15 @@ use ferrule_nic::interface::*;
 use ferrule_nic::show::{parse, Values};
 use ferrule_nic::worker::Worker;
 
+use crate::client::RESET;
 use crate::data::program;
 use crate::driver::queues::*;
 use crate::driver::*;
+use crate::running::{guest, Running};
+use crate::wire::Sockets;
 
 fn value(values: &Values, name: &str, guest: &str) -> f64 {
     values[name][guest]
-}
-
-/// A counter as the guest's driver reads it.
-fn counter(guest: &mut Guest, name: &str) -> u64 {
-    let place = COUNTERS.iter().position(|&other| other == name).unwrap();
-    let bytes = guest.command(opcode::QUERY_COUNTERS, &[0u8; 0]).unwrap();
-    u64::from_le_bytes(bytes[8 * place..][..8].try_into().unwrap())
 }
 
 #[test]
@@ -71,4 +67,36 @@ fn each_guest_has_its_own_counters() {
         let gone = parse(&control::text(&device, None, &["a".into()]));
         (value(&gone, "objects qp", "a") == 0.0).then_some(())
     });
+}
+
+/// A slot that loses its power, and a guest that starts again, are resets by the client.
+#[test]
+fn a_reset_under_a_driver_is_logged() {
+    let sockets = Sockets::new();
+    let path = sockets.path("guest");
+    let running = Running::new(&[guest(&path)], sockets.path("log"));
+    running.tells("waits for a client");
+    let mut one = Guest::at(&path, 0);
+    let told = || {
+        let lines = running.log();
+        lines.iter().filter(|line| line.contains("reset")).count()
+    };
+    let reset = |one: &mut Guest| {
+        assert_eq!(one.client.call(RESET, &[], &[]).error, None);
+    };
+    reset(&mut one);
+    assert_eq!(told(), 1);
+    // Nobody has it any more.
+    reset(&mut one);
+    assert_eq!(told(), 1);
+    // A driver lets go of it.
+    one.begin();
+    one.write(register::RESET, 1);
+    reset(&mut one);
+    assert_eq!(told(), 1);
+    // A client that leaves has a line of its own.
+    one.begin();
+    drop(one);
+    running.tells("its client has gone");
+    assert_eq!(told(), 1);
 }

@@ -71,7 +71,7 @@ pub trait Operations: Sized + Send + Sync + 'static {
         user: Option<UserCall<'_, Self::Driver>>,
     ) -> Result<Self>;
 
-    /// Gives a program's queue room for at least `cqe` entries, and says for how many. No other
+    /// Gives a program's queue space for at least `cqe` entries, and says for how many. No other
     /// call resizes the queue meanwhile. `user` brings no request: a call with one is refused before.
     ///
     /// # Errors
@@ -82,7 +82,17 @@ pub trait Operations: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Takes completions for a kernel user, in order, as many as there are and as there is room for.
+    /// Sets how long events wait for more completions: until there are `count`, or `period` microseconds have passed.
+    /// It may be called more than once at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the caller's answer.
+    fn moderate(_cq: &Cq<Self::Driver>, _count: u16, _period: u16) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Takes completions for a kernel user, in order, as many as there are and as there is space for.
     /// Any context, also with interrupts off and from a handler of the user's.
     ///
     /// # Errors
@@ -244,14 +254,8 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
 ) -> c_int {
     from_result(|| {
         let this = raw.cast::<Object<bindings::ib_cq, Arc<Notifier>, D::Cq>>();
-        let udata = if attrs.is_null() {
-            core::ptr::null_mut()
-        } else {
-            // SAFETY: By the requirements of this function.
-            unsafe { &raw mut (*attrs).__bindgen_anon_1.hdr.driver_udata }
-        };
         // SAFETY: By the requirements of this function.
-        let (attr, call) = unsafe { (&*attr, Call::new(udata)) };
+        let (attr, call) = unsafe { (&*attr, Call::of_attrs(attrs)) };
         // SAFETY: The gate is closed below, before the object leaves stage 2 downwards.
         let notifier = unsafe { Notifier::new(NonNull::new(raw).ok_or(EINVAL)?) }?;
         // SAFETY: The object is in stage 1 and not known to anybody.
@@ -294,10 +298,28 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
         let notifier = cq.notifier();
         let _resizing = notifier.resizing.lock();
         let cqe = D::Cq::resize(cq, cqe, user)?;
-        // SAFETY: The queue is alive. Others that write the number are kept out by the lock, and
-        // who reads it meanwhile finds the one or the other.
+        // SAFETY: The queue is alive. Others that write the number are kept out by the lock, and a reader meanwhile
+        // finds the one or the other.
         unsafe { (&raw mut (*raw).cqe).write_volatile(cqe as c_int) };
         call.finish()?;
+        Ok(0)
+    })
+}
+
+/// `modify_cq` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive.
+pub(crate) unsafe extern "C" fn modify_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+    count: u16,
+    period: u16,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let cq = unsafe { Cq::<D>::from_raw(raw) };
+        D::Cq::moderate(cq, count, period)?;
         Ok(0)
     })
 }
@@ -306,12 +328,12 @@ pub(crate) unsafe extern "C" fn resize_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// `raw` is a queue of a device of the driver `D`, alive, and there is room for `count` completions
-/// at `room`.
+/// `raw` is a queue of a device of the driver `D`, alive, and there is space for `count` completions
+/// at `wc`.
 pub(crate) unsafe extern "C" fn poll_callback<D: Driver>(
     raw: *mut bindings::ib_cq,
     count: c_int,
-    room: *mut bindings::ib_wc,
+    wc: *mut bindings::ib_wc,
 ) -> c_int {
     from_result(|| {
         // SAFETY: By the requirements of this function.
@@ -321,7 +343,7 @@ pub(crate) unsafe extern "C" fn poll_callback<D: Driver>(
             return Err(EOPNOTSUPP);
         }
         // SAFETY: By the requirements of this function.
-        unsafe { wc::poll(room, count, |completions| D::Cq::poll(cq, completions)) }
+        unsafe { wc::poll(wc, count, |completions| D::Cq::poll(cq, completions)) }
     })
 }
 

@@ -295,10 +295,76 @@ pub struct Attr {
     pub local_ca_ack_delay: u8,
     pub atomic_cap: AtomicCap,
     pub caps: Caps,
+    /// The most completions that an event may wait for; 0: events never wait.
+    pub max_cq_moderation_count: u16,
+    /// The most microseconds that an event may wait.
+    pub max_cq_moderation_period: u16,
     /// The bits of completions' timestamps.
     pub timestamp_mask: u64,
     /// The clock of completions' timestamps, in kHz.
     pub hca_core_clock: u64,
+    /// The bytes of device memory that may be allocated; 0 if there is none.
+    pub max_dm_size: u64,
+    /// Queue pairs for raw packets; 0 if there are none.
+    pub max_raw_ethy_qp: u32,
+    /// The device pages memory on demand, if this is not empty.
+    pub on_demand: OnDemand,
+}
+
+/// The operations that reach memory which is paged on demand: bits of `enum ib_odp_transport_cap_bits` for each
+/// service. No service has any if no memory is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnDemand {
+    /// All of a program's addresses may be registered at once.
+    pub implicit: bool,
+    /// Of reliable connections.
+    pub rc: OnDemandOperations,
+    /// Of unreliable connections.
+    pub uc: OnDemandOperations,
+    /// Of datagrams.
+    pub ud: OnDemandOperations,
+    /// Of reliable connections of XRC.
+    pub xrc: OnDemandOperations,
+}
+
+impl OnDemand {
+    /// No memory is paged on demand.
+    pub const NONE: Self = Self {
+        implicit: false,
+        rc: OnDemandOperations(0),
+        uc: OnDemandOperations(0),
+        ud: OnDemandOperations(0),
+        xrc: OnDemandOperations(0),
+    };
+}
+
+/// Operations that reach memory which is paged on demand: bits of `enum ib_odp_transport_cap_bits`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnDemandOperations(pub(crate) u32);
+
+impl OnDemandOperations {
+    /// The sender of a SEND.
+    pub const SEND: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND);
+    /// The receiver of a SEND, by a receive queue of its own.
+    pub const RECV: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV);
+    /// The receiver of a SEND, by a shared receive queue.
+    pub const SRQ_RECV: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV);
+    /// Both sides of a WRITE.
+    pub const WRITE: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE);
+    /// Both sides of a READ.
+    pub const READ: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ);
+    /// Both sides of a compare-and-swap or fetch-and-add.
+    pub const ATOMIC: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC);
+    /// The responder of a FLUSH.
+    pub const FLUSH: Self = Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_FLUSH);
+    /// The responder of an ATOMIC WRITE.
+    pub const ATOMIC_WRITE: Self =
+        Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC_WRITE);
+
+    /// These and `other`.
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// A set of abilities: `enum ib_device_cap_flags`.
@@ -330,12 +396,16 @@ caps! {
     SRQ_RESIZE = ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE;
     /// A receiver that is not ready says so.
     RNR_NAK = ib_device_cap_flags_IB_DEVICE_RC_RNR_NAK_GEN;
+    /// Queue pairs get frames by rules.
+    MANAGED_FLOW_STEERING = ib_device_cap_flags_IB_DEVICE_MANAGED_FLOW_STEERING;
     /// There are memory windows of type 1.
     MEM_WINDOW = ib_device_cap_flags_IB_DEVICE_MEM_WINDOW;
     /// There are memory windows of type 2B.
     MEM_WINDOW_TYPE_2B = ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B;
     /// There are the base memory management extensions.
     MEM_MGT_EXTENSIONS = ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+    /// There are extended reliable connections.
+    XRC = ib_device_cap_flags_IB_DEVICE_XRC;
     /// There are atomic writes.
     ATOMIC_WRITE = ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE;
     /// Writes can be flushed until all see them.

@@ -18,7 +18,10 @@ use net_ext::NetDevice;
 use crate::{
     ah,
     cq,
+    details,
     device,
+    dm,
+    flow,
     method,
     mr,
     mw,
@@ -30,11 +33,15 @@ use crate::{
     stats,
     ucontext,
     wr::RecvRequests,
+    xrcd,
     Ah,
     AhAttr,
     Device,
+    Dm,
     GidAttr,
+    Qp,
     Srq,
+    Ucontext,
     UserCall, //
 };
 
@@ -62,16 +69,15 @@ use crate::{
 ///     type Ah = rdma::Unsupported<Self>;
 ///     type Srq = rdma::Unsupported<Self>;
 ///     type Mw = rdma::Unsupported<Self>;
+///     type Dm = rdma::Unsupported<Self>;
+///     type Xrcd = rdma::Unsupported<Self>;
+///     type Flow = rdma::Unsupported<Self>;
 ///
 ///     fn query_device(_dev: &rdma::Device<Self>) -> Result<rdma::device::Attr> {
 ///         Ok(rdma::device::Attr { max_qp: 1024, max_qp_wr: 64, ..Default::default() })
 ///     }
 ///
-///     fn query_port(
-///         _dev: &rdma::Device<Self>,
-///         _netdev: &NetDevice,
-///         attr: &mut rdma::port::Attr,
-///     ) -> Result {
+///     fn query_port(_dev: &rdma::Device<Self>, attr: &mut rdma::port::Attr) -> Result {
 ///         attr.gid_tbl_len = 16;
 ///         attr.max_msg_sz = 1 << 20;
 ///         Ok(())
@@ -134,6 +140,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Tells what a port has sent and received, in process context; `None` if a device does not count it. Then there is
     /// no performance management agent.
     const PORT_COUNTERS: Option<fn(&Self::Data) -> pma::PortCounters> = None;
+    /// The functions that tell details of objects to `rdma resource show -dd`, if there are any.
+    const DETAILS: Option<details::Functions<Self>> = None;
 
     /// The driver's part of a device. It is dropped when the device goes and no verb runs any more.
     type Data: Send + Sync + 'static;
@@ -153,6 +161,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     type Srq: srq::Operations<Driver = Self>;
     /// Memory windows.
     type Mw: mw::Operations<Driver = Self>;
+    /// Device memory.
+    type Dm: dm::Operations<Driver = Self>;
+    /// Domains of extended reliable connections.
+    type Xrcd: xrcd::Operations<Driver = Self>;
+    /// Rules of flow steering.
+    type Flow: flow::Operations<Driver = Self>;
 
     /// Tells the limits and abilities of a device.
     ///
@@ -168,7 +182,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// Any error is the caller's answer.
-    fn query_port(dev: &Device<Self>, netdev: &NetDevice, attr: &mut port::Attr) -> Result;
+    fn query_port(dev: &Device<Self>, attr: &mut port::Attr) -> Result;
 
     /// Tells an entry of the P_Key table. If it is not implemented, there is the default P_Key only.
     ///
@@ -221,7 +235,13 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The network device's MTU has changed. The RTNL is held.
+    /// Whether a network device is to be that of the port, which has none. The RTNL is held, and the network device is
+    /// being registered or set up. Only asked for devices that belong to another device, such as a PCI function.
+    fn wants_netdev(_dev: &Device<Self>, _netdev: &NetDevice) -> bool {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// The network device's MTU has changed, or there is another network device. The RTNL is held.
     fn netdev_mtu_changed(_dev: &Device<Self>, _netdev: &NetDevice) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -261,7 +281,7 @@ impl<D: Driver<Srq = Self>> srq::Operations for Unsupported<D> {
         Err(EOPNOTSUPP)
     }
 
-    fn modify(srq: &Srq<D>, _attr: &srq::ModifyAttr) -> Result {
+    fn modify(srq: &Srq<D>, _attr: &srq::ModifyAttr, _user: Option<UserCall<'_, D>>) -> Result {
         match (**srq).0 {}
     }
 
@@ -284,6 +304,40 @@ impl<D: Driver<Mw = Self>> mw::Operations for Unsupported<D> {
         _kind: mw::Type,
         _user: Option<UserCall<'_, D>>,
     ) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
+}
+
+impl<D: Driver<Dm = Self>> dm::Operations for Unsupported<D> {
+    type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn alloc(_context: &Ucontext<D>, _length: u64, _log_align: u32) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
+
+    fn reg(dm: &Dm<D>, _new: &mut mr::New<'_, D>, _part: &dm::Part) -> Result<D::Mr> {
+        match (**dm).0 {}
+    }
+}
+
+impl<D: Driver<Xrcd = Self>> xrcd::Operations for Unsupported<D> {
+    type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn alloc(_new: &xrcd::New<'_, D>) -> Result<Self> {
+        Err(EOPNOTSUPP)
+    }
+}
+
+impl<D: Driver<Flow = Self>> flow::Operations for Unsupported<D> {
+    type Driver = D;
+
+    const SUPPORTED: bool = false;
+
+    fn create(_qp: &Qp<D>, _attr: &flow::Attr<'_>) -> Result<Self> {
         Err(EOPNOTSUPP)
     }
 }

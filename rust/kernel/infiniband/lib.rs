@@ -8,7 +8,7 @@
 //! - An object of the driver is a plain value. The verb that creates it returns the value, which is
 //!   put behind the core's own part in memory that the core allocates. The verb that destroys it is
 //!   the value's [`Drop`], which cannot fail.
-//! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
+//! - [`Device`], [`Ucontext`], [`Pd`], [`Mr`], [`Dm`], [`Cq`], [`Qp`] and [`Ah`] dereference to that value.
 //!   They are only lent, for the time of a verb: the core frees them as soon as their destroy verb
 //!   returns. The driver keeps longer-lived state in an [`Arc`](kernel::sync::Arc) of its own.
 //! - Kernel users post and poll by optional verbs ([`wr`], [`wc`]): only a driver that has all of them gets
@@ -23,9 +23,13 @@
 mod access;
 pub mod ah;
 pub mod cq;
+pub mod details;
 pub mod device;
+pub mod dm;
+pub mod dma_buf;
 mod driver;
 mod extent;
+pub mod flow;
 mod gate;
 pub mod gid;
 mod link;
@@ -39,6 +43,10 @@ pub mod mw;
 pub mod neighbours;
 mod object;
 mod ops;
+mod origin;
+mod page_requests;
+mod page_table;
+pub mod paging;
 pub mod pd;
 mod pin;
 pub mod pma;
@@ -56,6 +64,7 @@ mod unregistered;
 mod user_call;
 pub mod wc;
 pub mod wr;
+pub mod xrcd;
 
 pub(crate) use bindings_ext as bindings;
 
@@ -66,10 +75,12 @@ pub use ah::{
 };
 pub use cq::Cq;
 pub use device::Device;
+pub use dm::Dm;
 pub use driver::{
     Driver,
     Unsupported, //
 };
+pub use flow::Flow;
 pub use gid::{
     Gid,
     GidAttr,
@@ -84,10 +95,14 @@ pub use mr::Mr;
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::Qp;
-pub use registered::Registered;
+pub use registered::{
+    Handle,
+    Registered, //
+};
 pub use registration::Registration;
 pub use srq::Srq;
 pub use ucontext::Ucontext;
 pub use udata::Udata;
 pub use unregistered::UnregisteredDevice;
 pub use user_call::UserCall;
+pub use xrcd::Xrcd;

@@ -88,7 +88,7 @@ unsafe extern "C" fn newlink<D: Link>(
     netdev: *mut bindings::net_device,
 ) -> c_int {
     from_result(|| {
-        // The core lets several calls through at a time. Nobody takes the mutex who holds another lock
+        // The core lets several calls through at a time. The mutex comes before all other locks
         // that making a device takes, such as the RTNL: it is taken here alone, where the core holds
         // nothing but the list of link types, for reading.
         // SAFETY: The helper answers a mutex of this module that the compiler has initialised.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that a device reaches: bytes as the processor sees them, whoever they belong to.
+//! Memory that a device reaches: bytes as the processor sees them, of programs and of the kernel.
 //!
 //! For a device without a parent the core maps for the processor: DMA addresses are kernel addresses of the
 //! direct map (`ib_uses_virt_dma()`), which is there for all memory since `CONFIG_INFINIBAND_VIRT_DMA`
@@ -8,8 +8,8 @@
 //!
 //! # Whom to trust
 //!
-//! The memory of a program is pinned ([`Umem`](crate::umem::Umem)): whatever offset is named, what is reached are bytes
-//! of that program, or it is refused. So safe code may read and write it.
+//! The memory of a program is pinned ([`Umem`](crate::umem::Umem)): an access at any offset reaches bytes of that
+//! program, or is refused. So safe code may read and write it.
 //!
 //! The memory of a kernel user is all that has a kernel address
 //! ([`get_dma`](crate::mr::Operations::get_dma)), or pages that are the device's for some time
@@ -28,11 +28,18 @@
 //! engine behind a trait, is called by the one place that vouches for its checks of keys: a fault
 //! in those is a fault in memory safety, and its cause is there.
 //!
+//! The memory of a program that is paged on demand ([`Umem::on_demand`](crate::umem::Umem::on_demand)) is there
+//! while the program's pages are, and the driver accesses it as it has promised ([`Exclusive`](crate::paging::Exclusive)).
+//! An access to an absent page fails with `EFAULT`; some of the bytes may have been copied then.
+//!
 //! # Races
 //!
 //! A program, a peer, or a user's processor may write to the memory at any time. Bytes are copied
 //! by [`copy_racing`], and words are accessed by volatile or atomic operations: each byte or word
 //! may be read only once, and judged only after.
+
+mod on_demand;
+mod word;
 
 use core::{
     mem::MaybeUninit,
@@ -41,13 +48,7 @@ use core::{
 
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use kernel_ext::mm::copy_racing;
 use net_ext::skb::SkBuff;
@@ -56,26 +57,17 @@ use crate::{
     bindings,
     extent::Extent,
     mapped::Mapped,
-    pin::Pin, //
+    origin::Origin, //
 };
 
-/// The reason why the bytes are there.
-pub(crate) enum Origin {
-    /// They are pages of a program, pinned.
-    Pinned(Pin),
-    /// A kernel user's promise.
-    User,
-    /// A kernel user's promise, for what it maps from time to time.
-    Mapped(Arc<Mapped>),
-}
-
-/// Memory of a program, pinned; or, for kernel users, all of the kernel's, or what they have mapped.
+/// Memory of a program, pinned or paged on demand; or, for kernel users, all of the kernel's, or what they have mapped.
 ///
 /// # Invariants
 ///
 /// Extents follow each other by their offsets without gaps, none is empty, and together they have `len`
-/// bytes. If they are of `Origin::Pinned`, those bytes are there as long as this is, and may be read
-/// and, if `writable`, written by whatever may race.
+/// bytes, unless the memory is paged on demand, or only the parent of the device reaches it: then there are none. If they
+/// are a program's, those bytes are there as long as this is, and may be read and, if `writable`, written by whatever may
+/// race.
 pub struct Memory {
     extents: KVVec<Extent>,
     len: u64,
@@ -91,14 +83,13 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// The pages of a program, which are pinned: `len` bytes, that begin at `start` there.
+    /// Memory of a program: `len` bytes, that begin at `start` there, or in the buffer that it is of.
     ///
     /// # Safety
     ///
-    /// `extents` are as the type invariants say, of pages that `pin` pins, for writing if they are
-    /// `writable`.
-    pub(crate) unsafe fn pinned(
-        pin: Pin,
+    /// `extents` are as the type invariants say, of what `origin` keeps, for writing if they are `writable`.
+    pub(crate) unsafe fn of_program(
+        origin: Origin,
         start: u64,
         extents: KVVec<Extent>,
         len: u64,
@@ -110,7 +101,7 @@ impl Memory {
             len,
             writable,
             start,
-            origin: Origin::Pinned(pin),
+            origin,
         }
     }
 
@@ -189,7 +180,7 @@ impl Memory {
     /// `EINVAL` if it is not, and those of [`Umem::dma_pages`](crate::umem::Umem::dma_pages).
     pub(crate) fn dma_pages(&self) -> Result<impl ExactSizeIterator<Item = u64> + '_> {
         match &self.origin {
-            Origin::Pinned(pin) => pin.dma_pages(self.start, self.len),
+            Origin::Pinned(pin) | Origin::DmaBuf(pin) => pin.dma_pages(self.start, self.len),
             _ => Err(EINVAL),
         }
     }
@@ -200,7 +191,12 @@ impl Memory {
         self.len
     }
 
-    /// The address in the process that pinned it, or in the kernel.
+    /// Whether it is part of a process, which can have it pinned anew.
+    pub fn is_of_process(&self) -> bool {
+        matches!(self.origin, Origin::Pinned(_))
+    }
+
+    /// The address in the process that pinned it, or in the kernel; or the offset in a buffer.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -243,14 +239,24 @@ impl Memory {
     }
 
     /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at `offset`,
-    /// one after the other: so many bytes from the address on are in one extent.
+    /// one after the other: so many bytes from the address on are in one extent. `write` tells what for.
     #[inline]
-    fn for_each(&self, offset: u64, len: usize, mut piece: impl FnMut(*mut u8, usize)) -> Result {
+    fn for_each(
+        &self,
+        offset: u64,
+        len: usize,
+        write: bool,
+        mut piece: impl FnMut(*mut u8, usize),
+    ) -> Result {
         if let Some(addr) = self.in_one(offset, len as u64) {
             piece(addr, len);
             return Ok(());
         }
         self.check(offset, len as u64)?;
+        if let Some(pages) = self.on_demand() {
+            // SAFETY: By the requirements of the functions that access on-demand memory.
+            return unsafe { pages.for_each(offset, len, write, piece) };
+        }
         let mut left = len as u64;
         let mut offset = offset;
         let mut extents = self.extents.iter().skip(self.find(offset));
@@ -274,7 +280,8 @@ impl Memory {
     /// # Safety
     ///
     /// If the memory is a kernel user's, the user has opened these bytes to the device, and they are
-    /// read for somebody who has named them by a valid key (see the [module](self)).
+    /// read for somebody who has named them by a valid key. If it is paged on demand, nobody is in an `f` of its
+    /// [`Exclusive`](crate::paging::Exclusive) (see the [module](self)).
     #[inline]
     pub unsafe fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
         // SAFETY: `dst` is as long, and ours alone; the rest by the requirements of this function.
@@ -311,7 +318,7 @@ impl Memory {
     #[inline]
     unsafe fn read_raw(&self, offset: u64, to: *mut u8, len: usize) -> Result {
         let mut to = to;
-        self.for_each(offset, len, |from, len| {
+        self.for_each(offset, len, false, |from, len| {
             // SAFETY: The bytes of the piece are pinned, by the type invariants, or are there by the
             // requirements of this function, as are those at `to`: all pieces have `len` bytes together.
             unsafe { copy_racing(to, from, len) };
@@ -329,14 +336,15 @@ impl Memory {
     /// # Safety
     ///
     /// If the memory is a kernel user's, the user has opened these bytes to the device for writing, and
-    /// they are written for somebody who has named them by a valid key (see the [module](self)).
+    /// they are written for somebody who has named them by a valid key. If it is paged on demand, nobody is in
+    /// an `f` of its [`Exclusive`](crate::paging::Exclusive) (see the [module](self)).
     #[inline]
     pub unsafe fn write(&self, offset: u64, src: &[u8]) -> Result {
         if !self.writable {
             return Err(EACCES);
         }
         let mut from = src.as_ptr();
-        self.for_each(offset, src.len(), |to, len| {
+        self.for_each(offset, src.len(), true, |to, len| {
             // SAFETY: The bytes of the piece are pinned to be written to, by the type invariants and the
             // check, or may be written to by the requirements of this function. As many bytes of `src`
             // are left, to which nobody writes.
@@ -370,7 +378,7 @@ impl Memory {
         }
         let mut from = from;
         let mut result = Ok(());
-        self.for_each(offset, len, |to, len| {
+        self.for_each(offset, len, true, |to, len| {
             if result.is_ok() {
                 // SAFETY: The `len` bytes of the piece are pinned to be written to, by the type
                 // invariants and the check, or may be written to by the requirements of this function.
@@ -405,10 +413,26 @@ impl Memory {
             return Ok(());
         }
         dst.check(dst_off, len)?;
+        // SAFETY: By the requirements of this function.
+        let both = unsafe {
+            (
+                src.together(src_off, len, false),
+                dst.together(dst_off, len, true),
+            )
+        };
+        if let (Some(from), Some(to)) = both {
+            // SAFETY: Both have `len` bytes, and are there by the requirements of this function.
+            unsafe { copy_in_one(from, to, len as usize) };
+            return Ok(());
+        }
         let mut dst_off = dst_off;
-        src.for_each(src_off, usize::try_from(len)?, |from, len| {
+        let mut result = Ok(());
+        src.for_each(src_off, usize::try_from(len)?, false, |from, len| {
+            if result.is_err() {
+                return;
+            }
             let mut from = from;
-            let _ = dst.for_each(dst_off, len, |to, len| {
+            result = dst.for_each(dst_off, len, true, |to, len| {
                 // SAFETY: The bytes of both pieces are pinned, by the type invariants, or are there by
                 // the requirements of this function; those at `to` may be written to. The pieces at
                 // `to` have as many bytes together as the one at `from`.
@@ -416,66 +440,8 @@ impl Memory {
                 from = from.wrapping_add(len);
             });
             dst_off += len as u64;
-        })
-    }
-
-    /// The word at `offset`, for atomic operations.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Memory::write`], as long as the reference lives.
-    #[inline]
-    unsafe fn word(&self, offset: u64) -> Result<&Atomic<u64>> {
-        const WORD: u64 = size_of::<u64>() as u64;
-
-        if !self.writable {
-            return Err(EACCES);
-        }
-        self.check(offset, WORD)?;
-        let extent = self.extents.get(self.find(offset)).ok_or(EFAULT)?;
-        let skip = offset - extent.offset;
-        let word = extent.at(skip).cast::<u64>();
-        if !word.is_aligned() || extent.len - skip < WORD {
-            return Err(EFAULT);
-        }
-        // SAFETY: The word is aligned and inside of the extent, of which the bytes are pinned to be
-        // written to, by the type invariants, or may be by the requirements of this function. Other
-        // accesses by this type are such as may race, and so are a program's. Any bytes that they
-        // store are a valid value.
-        Ok(unsafe { Atomic::from_ptr(word) })
-    }
-
-    /// Adds to the word at `offset`, in CPU order, and returns what it was. A full barrier.
-    ///
-    /// # Errors
-    ///
-    /// `EACCES` if it may not be written to, `EFAULT` if the word is not inside or not aligned.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Memory::write`].
-    #[inline]
-    pub unsafe fn fetch_add_u64(&self, offset: u64, add: u64) -> Result<u64> {
-        // SAFETY: By the requirements of this function.
-        Ok(unsafe { self.word(offset) }?.fetch_add(add, Full))
-    }
-
-    /// Replaces the word at `offset`, in CPU order, by `new` if it is `old`, and returns what it was.
-    /// A full barrier.
-    ///
-    /// # Errors
-    ///
-    /// `EACCES` if it may not be written to, `EFAULT` if the word is not inside or not aligned.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Memory::write`].
-    #[inline]
-    pub unsafe fn cmpxchg_u64(&self, offset: u64, old: u64, new: u64) -> Result<u64> {
-        // SAFETY: By the requirements of this function.
-        match unsafe { self.word(offset) }?.cmpxchg(old, new, Full) {
-            Ok(was) | Err(was) => Ok(was),
-        }
+        })?;
+        result
     }
 }
 

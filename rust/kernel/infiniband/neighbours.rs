@@ -19,7 +19,7 @@ pub const RXE: u32 = bindings::rdma_driver_id_RDMA_DRIVER_RXE;
 /// of several, of any. Process context.
 pub fn find(net: &Namespace, driver: u32) -> Option<CString> {
     let mut name = [0; bindings::IB_DEVICE_NAME_MAX as usize];
-    // SAFETY: The namespace is valid, and there is room for a name, terminated.
+    // SAFETY: The namespace is valid, and there is space for a name, terminated.
     if !unsafe { bindings::ib_device_name_in_net(net.as_raw(), driver, name.as_mut_ptr()) } {
         return None;
     }

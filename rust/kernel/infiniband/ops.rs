@@ -8,7 +8,12 @@ use crate::{
     bindings,
     cq,
     cq::Operations as _,
+    details,
     device,
+    dm,
+    dm::Operations as _,
+    flow,
+    flow::Operations as _,
     mmap,
     module::this_module,
     mr,
@@ -17,6 +22,7 @@ use crate::{
     mw::Operations as _,
     object::Object,
     pd,
+    pd::Operations as _,
     pma,
     qp,
     qp::Operations as _,
@@ -25,6 +31,8 @@ use crate::{
     stats,
     ucontext,
     ucontext::Operations as _,
+    xrcd,
+    xrcd::Operations as _,
     Driver, //
 };
 
@@ -65,10 +73,20 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.process_mad = Some(pma::process_mad::<D>);
     }
 
+    if D::DETAILS.is_some() {
+        ops.fill_res_qp_entry = Some(details::qp::<D>);
+        ops.fill_res_cq_entry = Some(details::cq::<D>);
+        ops.fill_res_mr_entry = Some(details::mr::<D>);
+        ops.fill_res_srq_entry = Some(details::srq::<D>);
+    }
+
     ops.alloc_ucontext = Some(ucontext::alloc_callback::<D>);
     ops.dealloc_ucontext = Some(ucontext::dealloc_callback::<D>);
     // Without this, the device could not go before the last program has closed its file.
     ops.disassociate_ucontext = Some(ucontext::disassociate_callback::<D>);
+    if D::Ucontext::IMPORTABLE {
+        ops.query_ucontext = Some(ucontext::query_callback);
+    }
     if D::Ucontext::HAS_QUIESCE {
         ops.ufile_hw_cleanup = Some(ucontext::quiesce_callback::<D>);
     }
@@ -78,19 +96,37 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.alloc_pd = Some(pd::alloc_callback::<D>);
     ops.dealloc_pd = Some(pd::dealloc_callback::<D>);
 
+    if D::Pd::HAS_PREFETCH {
+        ops.advise_mr = Some(pd::advise_callback::<D>);
+    }
+
     ops.reg_user_mr = Some(mr::reg_user_callback::<D>);
     ops.dereg_mr = Some(mr::dereg_callback::<D>);
+    if D::Mr::HAS_REG_DMA_BUF {
+        ops.reg_user_mr_dmabuf = Some(mr::reg_dma_buf_callback::<D>);
+    }
     if D::Mr::HAS_REREG_USER {
         ops.rereg_user_mr = Some(mr::rereg_user_callback::<D>);
     }
 
     if D::Mr::HAS_GET_DMA {
-        ops.get_dma_mr = Some(mr::get_dma_callback::<D>);
+        ops.get_dma_mr = Some(mr::kernel_users::get_dma_callback::<D>);
     }
 
     if D::Mr::HAS_ALLOC && D::Mr::MAX_PAGES > 0 {
-        ops.alloc_mr = Some(mr::alloc_callback::<D>);
-        ops.map_mr_sg = Some(mr::map_callback::<D>);
+        ops.alloc_mr = Some(mr::kernel_users::alloc_callback::<D>);
+        ops.map_mr_sg = Some(mr::kernel_users::map_callback::<D>);
+    }
+
+    if D::Dm::SUPPORTED {
+        ops.alloc_dm = Some(dm::alloc_callback::<D>);
+        ops.dealloc_dm = Some(dm::dealloc_callback::<D>);
+        ops.reg_dm_mr = Some(dm::reg_callback::<D>);
+    }
+
+    if D::Flow::SUPPORTED {
+        ops.create_flow = Some(flow::create_callback::<D>);
+        ops.destroy_flow = Some(flow::destroy_callback::<D>);
     }
 
     // The write commands need the former even if there is the latter.
@@ -99,6 +135,9 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.destroy_cq = Some(cq::destroy_callback::<D>);
     if D::Cq::HAS_RESIZE {
         ops.resize_user_cq = Some(cq::resize_callback::<D>);
+    }
+    if D::Cq::HAS_MODERATE {
+        ops.modify_cq = Some(cq::modify_callback::<D>);
     }
 
     if D::Cq::HAS_POLL {
@@ -142,6 +181,10 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
         ops.alloc_mw = Some(mw::alloc_callback::<D>);
         ops.dealloc_mw = Some(mw::dealloc_callback::<D>);
     }
+    if D::Xrcd::SUPPORTED {
+        ops.alloc_xrcd = Some(xrcd::alloc_callback::<D>);
+        ops.dealloc_xrcd = Some(xrcd::dealloc_callback::<D>);
+    }
 
     ops.size_ib_ucontext =
         Object::<bindings::ib_ucontext, kernel::sync::Arc<mmap::Entries>, D::Ucontext>::SIZE;
@@ -151,6 +194,7 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.size_ib_srq = Object::<bindings::ib_srq, kernel::sync::Arc<srq::Notifier>, D::Srq>::SIZE;
     ops.size_ib_ah = Object::<bindings::ib_ah, (), D::Ah>::SIZE;
     ops.size_ib_mw = Object::<bindings::ib_mw, (), D::Mw>::SIZE;
+    ops.size_ib_xrcd = Object::<bindings::ib_xrcd, (), D::Xrcd>::SIZE;
 
     ops
 }

@@ -3,9 +3,13 @@
 //! Protection domains.
 
 use kernel::{
-    error::from_result,
+    error::{
+        from_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
     prelude::*, //
 };
+use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
     bindings,
@@ -13,6 +17,7 @@ use crate::{
         impl_object,
         Object, //
     },
+    paging::Purpose,
     udata::{
         no_udata,
         Call, //
@@ -36,6 +41,33 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Any error is the caller's answer.
     fn alloc(new: &New<'_, Self::Driver>, user: Option<UserCall<'_, Self::Driver>>)
         -> Result<Self>;
+
+    /// Brings memory in before it is used, of regions in this domain. Only called for a program.
+    ///
+    /// # Errors
+    ///
+    /// Any error is the program's answer. The manual page has `EFAULT` for a key that names no such region, or a range
+    /// that is not all inside or not all there.
+    fn prefetch(_pd: &Pd<Self::Driver>, _advice: Advice<'_>) -> Result {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+}
+
+/// A program's advice about memory: `ibv_advise_mr()`.
+pub struct Advice<'a> {
+    /// For what the memory is going to be used.
+    pub purpose: Purpose,
+    /// The memory is to be there when the call returns.
+    pub now: bool,
+    ranges: &'a [bindings::ib_sge],
+}
+
+impl Advice<'_> {
+    /// The memory: of each range the local key, the address, and the length in bytes.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
+        let of = |sge: &bindings::ib_sge| (sge.lkey, sge.addr, sge.length.into());
+        self.ranges.iter().map(of)
+    }
 }
 
 /// A protection domain: `struct ib_pd`.
@@ -108,6 +140,45 @@ pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
         let this = raw.cast::<Pd<D>>();
         // SAFETY: By the requirements of this function; `Pd` is transparent over `Object`.
         unsafe { Object::drop_data(&raw mut (*this).0) };
+        Ok(0)
+    })
+}
+
+/// `advise_mr` of `struct ib_device_ops`.
+///
+/// # Safety
+///
+/// `raw` is a domain of a device of the driver `D`, alive, and `sges` is a list of `count` entries.
+pub(crate) unsafe extern "C" fn advise_callback<D: Driver>(
+    raw: *mut bindings::ib_pd,
+    advice: bindings::ib_uverbs_advise_mr_advice,
+    flags: u32,
+    sges: *mut bindings::ib_sge,
+    count: u32,
+    _attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    from_result(|| {
+        let purpose = match advice {
+            bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH => {
+                Purpose::Read
+            }
+            bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE => {
+                Purpose::Write
+            }
+            bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => {
+                Purpose::Present
+            }
+            _ => return Err(EOPNOTSUPP),
+        };
+        let flush = bindings::ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
+        let advice = Advice {
+            purpose,
+            now: flags & flush != 0,
+            // SAFETY: By the requirements of this function; the core has copied the list, which is not empty.
+            ranges: unsafe { core::slice::from_raw_parts(sges, count as usize) },
+        };
+        // SAFETY: By the requirements of this function.
+        D::Pd::prefetch(unsafe { Pd::from_raw(raw) }, advice)?;
         Ok(0)
     })
 }

@@ -30,6 +30,10 @@ use kernel_ext::{
 
 use crate::{
     bindings,
+    dma_buf::{
+        self,
+        DmaBuf, //
+    },
     extent::Extent,
     gate::Gate,
     Access,
@@ -37,7 +41,7 @@ use crate::{
     Driver, //
 };
 
-/// Pages of a program, which stay pinned until this is dropped.
+/// Pages of a program, or of a buffer that it has, which stay pinned until this is dropped.
 ///
 /// # Invariants
 ///
@@ -85,6 +89,40 @@ impl Pin {
         })
     }
 
+    /// Pins a part of a buffer for the parent of the device. Nobody but that one reaches it by this: the pages are
+    /// the exporter's, and need not be any.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` without a parent; the exporter's.
+    pub(crate) fn of_dma_buf<D: Driver>(
+        dev: &Device<D>,
+        part: &dma_buf::Part,
+        access: Access,
+    ) -> Result<Self> {
+        let parent = dev.parent_users().ok_or(EOPNOTSUPP)?;
+        // Judges the part. Another file may have its number by now; the core compares the size of that one, too.
+        let _buf = DmaBuf::new(part, access)?;
+        // SAFETY: The device is valid, and has a parent.
+        let raw = from_err_ptr(unsafe {
+            bindings::ib_umem_dmabuf_get_pinned(
+                dev.as_raw(),
+                usize::try_from(part.offset)?,
+                usize::try_from(part.length)?,
+                part.fd,
+                access.bits() as c_int,
+            )
+        })?;
+        let raw = NonNull::new(raw).ok_or(EINVAL)?;
+        // INVARIANT: The function has returned the object that it has made, of which the other is the first part, and
+        // which refers to the device.
+        Ok(Pin {
+            raw: raw.cast(),
+            parent: Some(parent),
+            _device: dev.as_device().into(),
+        })
+    }
+
     /// Whether the pages were pinned to be written to.
     pub(crate) fn writable(&self) -> bool {
         // SAFETY: By the type invariants.
@@ -97,7 +135,7 @@ impl Pin {
         unsafe { &raw mut (*self.raw.as_ptr()).sgt_append.sgt }
     }
 
-    /// The pieces of the `len` bytes at `start` in the program, for which this was made: they follow each
+    /// The pieces of the `len` bytes at `start` in the program, for which [`Pin::new`] made this: they follow each
     /// other by their offsets without gaps, none is empty, and they have `len` bytes together.
     ///
     /// They are where the processor sees them, which has nothing to do with where a DMA device does.
@@ -136,8 +174,8 @@ impl Pin {
         Ok(extents)
     }
 
-    /// The addresses by which the parent of the device reaches the pages of the `len` bytes at `start`, for
-    /// which this was made, one for each [`DMA_PAGE`] bytes.
+    /// The addresses by which the parent of the device reaches the pages of the `len` bytes at `start`, in the program or
+    /// the buffer, for which this was made, one for each [`DMA_PAGE`] bytes.
     ///
     /// # Errors
     ///

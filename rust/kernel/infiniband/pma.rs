@@ -16,7 +16,7 @@ use crate::{
     Driver, //
 };
 
-/// What a port has sent and received since it was made.
+/// The counts of a port since it was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortCounters {
     /// Data in words of 4 bytes, headers among them, and packets.
@@ -31,7 +31,7 @@ pub struct PortCounters {
     pub multicast_xmit_packets: u64,
     /// Those of the packets received that came to a multicast group.
     pub multicast_rcv_packets: u64,
-    /// Packets received that are malformed, have a wrong CRC, or found no room.
+    /// Packets received that are malformed, have a wrong CRC, or found no space.
     pub rcv_errors: u64,
     /// Packets that were to be sent and got lost in the port.
     pub xmit_discards: u64,
@@ -64,7 +64,7 @@ const UNSUPPORTED_METHOD: u16 = 2 << 2;
 const UNSUPPORTED_ATTRIBUTE: u16 = 3 << 2;
 const INVALID_FIELD: u16 = 7 << 2;
 
-/// Writes to a datagram, which has room for all that is written here.
+/// Writes to a datagram, which has space for all that is written here.
 fn put(mad: &mut Mad, at: usize, bytes: &[u8]) {
     if let Some(place) = mad.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

@@ -35,7 +35,7 @@ impl Mtu {
         }
     }
 
-    /// The largest one for which a network device with this MTU has room beside the headers, or the
+    /// The largest one for which a network device with this MTU has space beside the headers, or the
     /// smallest one if even that does not fit.
     pub fn for_ethernet(mtu: u32) -> Self {
         let mtu = i32::try_from(mtu).unwrap_or(i32::MAX);

@@ -24,7 +24,8 @@ use crate::{
     Gid,
     Pd,
     Srq,
-    UserCall, //
+    UserCall,
+    Xrcd, //
 };
 
 mod attr;
@@ -67,7 +68,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Qp = Self>;
 
-    /// Makes a queue pair. `user` is none if the kernel asks. The number and the sizes must be set
+    /// Makes a queue pair. `user` is none if the kernel asks, which it does for targets of XRC, too: they belong to all
+    /// programs that open them. The number and the sizes must be set
     /// ([`New::set_qp_num`], [`New::set_cap`]).
     ///
     /// # Errors
@@ -223,6 +225,7 @@ impl<D: Driver> Qp<D> {
 /// A queue pair that is being made.
 pub struct New<'a, D: Driver> {
     qp: &'a Qp<D>,
+    xrcd: Option<&'a Xrcd<D>>,
     cap: &'a mut bindings::ib_qp_cap,
 }
 
@@ -250,6 +253,11 @@ impl<D: Driver> New<'_, D> {
     /// The shared receive queue.
     pub fn srq(&self) -> Option<&Srq<D>> {
         self.qp.srq()
+    }
+
+    /// The XRC domain, which targets of XRC have.
+    pub fn xrcd(&self) -> Option<&Xrcd<D>> {
+        self.xrcd
     }
 
     /// Sets the number.

@@ -30,7 +30,8 @@ use net_ext::{
         Notifier,
         Watch, //
     },
-    NetDevice, //
+    NetDevice,
+    Rtnl, //
 };
 
 use crate::{
@@ -82,6 +83,37 @@ impl<D: Driver> Known<D> {
     }
 }
 
+impl<D: Driver> Clone for Known<D> {
+    fn clone(&self) -> Self {
+        // INVARIANT: It is the same device, and there is another reference.
+        Known {
+            raw: self.raw,
+            _device: self._device.clone(),
+            _driver: PhantomData,
+        }
+    }
+}
+
+/// A handle to a device that was registered, and may not be any more.
+pub struct Handle<D: Driver>(Known<D>);
+
+impl<D: Driver> Handle<D> {
+    /// The device, which cannot go until the result is dropped. `None` if it has gone. Any context.
+    pub fn device(&self) -> Option<Held<D>> {
+        self.0.get()
+    }
+
+    /// Has the device unregistered, some time later, as dropping its [`Registered`] does at once. Any context.
+    pub fn unregister_later(&self) {
+        if let Some(device) = self.device() {
+            // SAFETY: The device is registered, and `device` keeps it so during the call. Should the work run
+            // after the device's `Registered` is dropped, it finds a device that is not registered any more, and
+            // calls no driver.
+            unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };
+        }
+    }
+}
+
 /// Follows the network devices for one device.
 pub(crate) struct Follow<D: Driver>(Known<D>);
 
@@ -95,18 +127,37 @@ impl<D: Driver> Follow<D> {
         }
     }
 
+    /// A network device has come, or was set up; perhaps it is the device's, which has none.
+    fn gain(device: &Device<D>, netdev: &NetDevice) {
+        if device.netdev().is_some() || !D::wants_netdev(device, netdev) {
+            return;
+        }
+        // SAFETY: Both devices are valid and registered, and the device has such a port, with port data: nothing is
+        // allocated, and this cannot fail.
+        unsafe { bindings::ib_device_set_netdev(device.as_raw(), netdev.as_raw(), PORT) };
+        if D::HAS_NETDEV_MTU_CHANGED {
+            D::netdev_mtu_changed(device, netdev);
+        }
+    }
+
     fn is_of(device: &Device<D>, netdev: &NetDevice) -> bool {
         (device.netdev()).is_some_and(|own| own.as_raw() == netdev.as_raw())
     }
 }
 
 impl<D: Driver> Watch<Devices> for Follow<D> {
+    /// Before the core, which looks for the RDMA devices of a network device, gives them their GIDs and tells of their ports.
+    const PRIORITY: c_int = 1;
+
     fn notify(&self, notice: DeviceNotice<'_>) {
         let Some(device) = self.0.get() else {
             return;
         };
         match notice.event {
             DeviceEvent::Unregister => Self::lose(&device, notice.device),
+            DeviceEvent::Register | DeviceEvent::Up if D::HAS_WANTS_NETDEV => {
+                Self::gain(&device, notice.device);
+            }
             DeviceEvent::ChangeMtu
                 if D::HAS_NETDEV_MTU_CHANGED && Self::is_of(&device, notice.device) =>
             {
@@ -117,7 +168,7 @@ impl<D: Driver> Watch<Devices> for Follow<D> {
     }
 }
 
-/// The registration of a device, or what will be one.
+/// The registration of a device, or of one that is not registered yet.
 ///
 /// # Invariants
 ///
@@ -140,8 +191,8 @@ impl<D: Driver> Registration<D> {
     ///
     /// # Safety
     ///
-    /// `raw` is a device of the driver `D`, and valid. `parent` is its parent, and will be in use by those only who
-    /// pass the gate `users`, or by verbs.
+    /// `raw` is a device of the driver `D`, and valid. `parent` is its parent. Its users are verbs, and callers
+    /// that have passed the gate `users`.
     pub(crate) unsafe fn new(
         raw: NonNull<bindings::ib_device>,
         parent: &device::Device<device::Bound>,
@@ -162,14 +213,14 @@ impl<D: Driver> Registration<D> {
 
 impl<D: Driver> Drop for Registration<D> {
     fn drop(&mut self) {
-        // Calls of it wait for each other, and what is not registered, not yet or not any more, is left
-        // alone. So this may come after the end of the link registration of the same driver, which
-        // unregisters all its devices (`ib_unregister_driver()`), or meanwhile.
+        // Calls of it wait for each other, and leave a device alone that is not registered, not yet or not any more. So
+        // this may come after the end of the link registration of the same driver, which unregisters all its devices
+        // (`ib_unregister_driver()`), or meanwhile.
         //
         // SAFETY: By the invariants of `Known`, the memory is there.
         unsafe { bindings::ib_unregister_device(self.device.raw.as_ptr()) };
-        // No verb runs any more, and all objects of the device are gone. What the driver has left of
-        // them must not use the parent.
+        // No verb runs any more, and all objects of the device are gone. Parts of them that the driver still holds must
+        // not use the parent.
         self.parent.close();
     }
 }
@@ -178,9 +229,8 @@ impl<D: Driver> Drop for Registration<D> {
 ///
 /// The device loses its network device when that goes, and the driver is told when its MTU changes.
 ///
-/// Unregistering the device ends the work of all users. Those in the kernel are waited for. The objects of
-/// programs are destroyed, and what the programs ask for afterwards fails with `EIO`. Then the driver's
-/// data are dropped.
+/// Unregistering the device ends the work of all users. Those in the kernel are waited for. The objects of programs are
+/// destroyed, and later calls of the programs fail with `EIO`. Then the driver's data are dropped.
 pub struct Registered<D: Driver>(pub(crate) Devres<Registration<D>>);
 
 impl<D: Driver> Registered<D> {
@@ -188,6 +238,27 @@ impl<D: Driver> Registered<D> {
     /// if it has gone: with its parent, or with the link registration of the driver. Any context.
     pub fn device(&self) -> Option<Held<D>> {
         self.0.try_access_with(|this| this.device.get())?
+    }
+
+    /// A handle to the device. `None` if it has gone. Any context.
+    pub fn handle(&self) -> Option<Handle<D>> {
+        self.0.try_access_with(|this| Handle(this.device.clone()))
+    }
+
+    /// Offers a network device to a device that has none, and has the core look for its GIDs. Process context, without
+    /// the RTNL.
+    pub fn offer_netdev(&self, netdev: &NetDevice) {
+        let Some(device) = self.device().filter(|_| D::HAS_WANTS_NETDEV) else {
+            return;
+        };
+        {
+            let _rtnl = Rtnl::lock();
+            if netdev.is_registered() {
+                Follow::gain(&device, netdev);
+            }
+        }
+        // SAFETY: The device is valid and registered, and has such a port.
+        unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
     }
 
     /// Gives the network device up if it has gone already.

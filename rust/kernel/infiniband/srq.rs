@@ -26,10 +26,13 @@ use crate::{
         self,
         RecvRequests, //
     },
+    xrcd::Operations as _,
+    Cq,
     Device,
     Driver,
     Pd,
-    UserCall, //
+    UserCall,
+    Xrcd, //
 };
 
 /// The sizes and the limit of a queue: `struct ib_srq_attr`.
@@ -64,7 +67,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// Makes a queue that holds at least what `attr` says; the limit has no meaning yet. `user` is
     /// none if the kernel asks. The sizes must be set ([`New::set_sizes`]).
     ///
-    /// Only basic queues are asked for, none of XRC or with tag matching.
+    /// Only basic queues are asked for, and those of XRC ([`New::xrc`]) if the driver has XRC domains; none with tag
+    /// matching.
     ///
     /// # Errors
     ///
@@ -75,12 +79,17 @@ pub trait Operations: Sized + Send + Sync + 'static {
         user: Option<UserCall<'_, Self::Driver>>,
     ) -> Result<Self>;
 
-    /// Changes size or limit. It may be called more than once at the same time.
+    /// Changes size or limit. It may be called more than once at the same time. `user` is none if the kernel asks.
+    /// A program has a request if the size changes, and no response.
     ///
     /// # Errors
     ///
     /// Any error is the caller's answer, and nothing has changed.
-    fn modify(srq: &Srq<Self::Driver>, attr: &ModifyAttr) -> Result;
+    fn modify(
+        srq: &Srq<Self::Driver>,
+        attr: &ModifyAttr,
+        user: Option<UserCall<'_, Self::Driver>>,
+    ) -> Result;
 
     /// Tells the sizes and the limit.
     ///
@@ -127,6 +136,14 @@ impl<D: Driver> Srq<D> {
     }
 }
 
+/// The parts that a queue of XRC has beside those of a basic one.
+pub struct Xrc<'a, D: Driver> {
+    /// The domain.
+    pub domain: &'a Xrcd<D>,
+    /// The completion queue of its requests.
+    pub cq: &'a Cq<D>,
+}
+
 /// A queue that is being made.
 pub struct New<'a, D: Driver> {
     srq: &'a Srq<D>,
@@ -142,6 +159,31 @@ impl<D: Driver> New<'_, D> {
     /// The protection domain of the queue.
     pub fn pd(&self) -> &Pd<D> {
         self.srq.pd()
+    }
+
+    /// Its domain and completion queue, if it is one of XRC. Its number must be set then ([`New::set_number`]).
+    pub fn xrc(&self) -> Option<Xrc<'_, D>> {
+        let raw = self.srq.as_raw();
+        // SAFETY: The type does not change. A queue of XRC has both objects, which are the device's and outlive it.
+        unsafe {
+            ((*raw).srq_type == bindings::ib_srq_type_IB_SRQT_XRC).then(|| Xrc {
+                domain: Xrcd::from_raw((*raw).ext.__bindgen_anon_1.xrc.as_ref().xrcd),
+                cq: Cq::from_raw((*raw).ext.cq),
+            })
+        }
+    }
+
+    /// Sets the number of a queue of XRC, 24 bits, by which peers name it.
+    pub fn set_number(&mut self, number: u32) {
+        // SAFETY: Nobody but this call knows of the queue, and no type of queue has another member there.
+        unsafe {
+            (*self.srq.as_raw())
+                .ext
+                .__bindgen_anon_1
+                .xrc
+                .as_mut()
+                .srq_num = number
+        };
     }
 
     /// Tells the sizes that there are.
@@ -240,8 +282,10 @@ pub(crate) unsafe extern "C" fn create_callback<D: Driver>(
         let this = raw.cast::<Object<bindings::ib_srq, Arc<Notifier>, D::Srq>>();
         // SAFETY: By the requirements of this function.
         let (attr, call) = unsafe { (&mut *attr, Call::new(udata)) };
-        if attr.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
-            return Err(EOPNOTSUPP);
+        match attr.srq_type {
+            bindings::ib_srq_type_IB_SRQT_BASIC => (),
+            bindings::ib_srq_type_IB_SRQT_XRC if D::Xrcd::SUPPORTED => (),
+            _ => return Err(EOPNOTSUPP),
         }
         let asked = Attr {
             max_wr: attr.attr.max_wr,
@@ -285,9 +329,12 @@ pub(crate) unsafe extern "C" fn modify_callback<D: Driver>(
     const LIMIT: bindings::ib_srq_attr_mask = bindings::ib_srq_attr_mask_IB_SRQ_LIMIT;
 
     from_result(|| {
-        // The driver has nothing to read, and must not change anything for a request that is refused.
         // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
+        let call = unsafe { Call::new(udata) };
+        // Otherwise the driver has nothing to read, and must not change anything for a request that is refused.
+        if mask & MAX_WR == 0 {
+            call.refuse_request()?;
+        }
         // SAFETY: By the requirements of this function.
         let (srq, attr) = unsafe { (Srq::<D>::from_raw(raw), &*attr) };
         if mask & !(MAX_WR | LIMIT) != 0 {
@@ -299,7 +346,10 @@ pub(crate) unsafe extern "C" fn modify_callback<D: Driver>(
                 max_wr: (mask & MAX_WR != 0).then_some(attr.max_wr),
                 limit: (mask & LIMIT != 0).then_some(attr.srq_limit),
             },
+            // SAFETY: `D` is the driver of the device.
+            unsafe { call.user() },
         )?;
+        call.finish()?;
         Ok(0)
     })
 }

@@ -16,7 +16,7 @@ use crate::{
     Driver, //
 };
 
-/// For how many milliseconds the core takes what it has read for what is.
+/// For so many milliseconds the core answers with the counters that it has read.
 const LIFESPAN: c_ulong = bindings::RDMA_HW_STATS_DEFAULT_LIFESPAN as c_ulong;
 
 /// A counter: `struct rdma_stat_desc`.

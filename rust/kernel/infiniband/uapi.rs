@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the core reads of a driver's methods: a tree of pointers.
+//! A driver's methods in the form that the core reads: a tree of pointers.
 //!
 //! The methods and all below them are constant, and lie in the module ([`Definition`](crate::method::Definition)). The object
 //! that has them lies in each device.

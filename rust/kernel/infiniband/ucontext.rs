@@ -38,6 +38,10 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// The driver.
     type Driver: Driver<Ucontext = Self>;
 
+    /// Whether programs may import an open file of another one (`ibv_import_device`). The driver has a
+    /// [method](crate::method::Method) by which its provider learns what it needs for that.
+    const IMPORTABLE: bool = false;
+
     /// Opens a context.
     ///
     /// # Errors
@@ -75,7 +79,7 @@ impl<D: Driver> Ucontext<D> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory, or no room in the context's table.
+    /// `ENOMEM` if there is no memory, or no space in the context's table.
     pub fn map(&self, area: Arc<SharedArea>, protection: Protection) -> Result<Entry> {
         // SAFETY: The reference is not null.
         let raw = unsafe { NonNull::new_unchecked(self.as_raw()) };
@@ -97,7 +101,7 @@ impl<D: Driver> New<'_, D> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if there is no memory, or no room in the context's table.
+    /// `ENOMEM` if there is no memory, or no space in the context's table.
     pub fn map(&self, area: Arc<SharedArea>, protection: Protection) -> Result<Entry> {
         self.0.map(area, protection)
     }
@@ -142,6 +146,19 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
             }
         }
     })
+}
+
+/// `query_ucontext` of `struct ib_device_ops`: the core has told what it knows, and the driver has methods of its own
+/// for the rest.
+///
+/// # Safety
+///
+/// None: the arguments are not used.
+pub(crate) unsafe extern "C" fn query_callback(
+    _raw: *mut bindings::ib_ucontext,
+    _attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    0
 }
 
 /// `dealloc_ucontext` of `struct ib_device_ops`.

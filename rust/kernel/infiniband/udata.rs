@@ -44,6 +44,22 @@ impl Call {
         }
     }
 
+    /// The call that `attrs` belong to; null is a call from inside of the kernel.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Call::new`], with the `ib_udata` that is part of `attrs`.
+    pub(crate) unsafe fn of_attrs(attrs: *mut bindings::uverbs_attr_bundle) -> Self {
+        let raw = if attrs.is_null() {
+            core::ptr::null_mut()
+        } else {
+            // SAFETY: By the requirements of this function, `attrs` is valid.
+            unsafe { &raw mut (*attrs).__bindgen_anon_1.hdr.driver_udata }
+        };
+        // SAFETY: By the requirements of this function.
+        unsafe { Self::new(raw) }
+    }
+
     /// The program's side of the call. Only for calls that have one.
     pub(crate) fn udata(&self) -> Udata<'_> {
         Udata { call: self }
@@ -89,7 +105,7 @@ pub(crate) unsafe fn no_udata(raw: *mut bindings::ib_udata) -> Result {
     to_result(unsafe { bindings::ib_no_udata_io(raw) })
 }
 
-/// The request of a program in a call, and room for the driver's response.
+/// The request of a program in a call, and space for the driver's response.
 #[derive(Clone, Copy)]
 pub struct Udata<'a> {
     call: &'a Call,

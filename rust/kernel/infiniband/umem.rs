@@ -1,28 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of programs: pinned pages, as the processor sees them.
+//! Memory of programs: pinned pages, parts of areas that programs may map, and buffers of other drivers.
 //!
 //! Pages that are no memory, or not for the kernel to read, are never pinned.
 
-use kernel::prelude::*;
-use kernel_ext::dma::DMA_PAGE;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use kernel_ext::{
+    dma::DMA_PAGE,
+    mm::SharedArea, //
+};
 
 use crate::{
+    dma_buf::{
+        self,
+        VmappedBuf, //
+    },
+    extent::Extent,
     memory::Memory,
+    origin::Origin,
+    paging::{
+        Exclusive,
+        OnDemand,
+        Opened, //
+    },
     pin::Pin,
     Access,
     Device,
     Driver, //
 };
 
-/// Memory of a program, pinned.
+/// Memory of a program, which stays where it is, unless it is paged on demand.
 ///
 /// The program, and any peer that it lets in, may write to it at any time: each byte may be read
 /// only once, and judged only after.
 ///
 /// # Invariants
 ///
-/// The memory is pinned.
+/// The memory is a program's.
 pub struct Umem(Memory);
 
 impl Umem {
@@ -49,7 +66,98 @@ impl Umem {
         //
         // SAFETY: These are the extents of the pages, which were pinned to be written to if they say so.
         Ok(Umem(unsafe {
-            Memory::pinned(pin, start, extents, length, writable)
+            Memory::of_program(Origin::Pinned(pin), start, extents, length, writable)
+        }))
+    }
+
+    /// `length` bytes at `start` in the address space of the calling process, of which no page is pinned: each is brought in
+    /// when it is used. From 0 on, `u64::MAX` bytes stand for all addresses.
+    ///
+    /// It is accessed as a [`Memory`] alone: here all accesses fail with `EFAULT`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a length of 0, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
+    /// addresses; `EOPNOTSUPP` if the module has no [`Queue`](crate::paging::Queue); `ENOMEM`.
+    pub fn on_demand(
+        start: u64,
+        length: u64,
+        access: Access,
+        exclusive: Arc<dyn Exclusive>,
+    ) -> Result<Self> {
+        let opened = Opened(OnDemand::new(start, length, exclusive)?);
+        let origin = Origin::OnDemand(opened);
+        // INVARIANT: It is a program's.
+        //
+        // SAFETY: There are no extents, since the memory is paged on demand.
+        Ok(Umem(unsafe {
+            Memory::of_program(origin, start, KVVec::new(), length, access.writes())
+        }))
+    }
+
+    /// # Errors
+    ///
+    /// `EFAULT` if it is paged on demand.
+    #[inline]
+    fn pinned(&self) -> Result<&Memory> {
+        match self.0.on_demand() {
+            None => Ok(&self.0),
+            Some(_) => Err(EFAULT),
+        }
+    }
+
+    /// The `length` bytes at `offset` of an area.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the bytes are not all inside, `ENOMEM`.
+    pub fn of_area(area: Arc<SharedArea>, offset: u64, length: u64) -> Result<Self> {
+        let extent = Extent {
+            offset: 0,
+            addr: area.at(usize::try_from(offset)?, usize::try_from(length)?)?,
+            len: length,
+        };
+        let mut extents = KVVec::new();
+        if length != 0 {
+            extents.push(extent, GFP_KERNEL_ACCOUNT)?;
+        }
+        // INVARIANT: Programs may map areas, and nothing else of the kernel lies in them.
+        //
+        // SAFETY: An extent lies in the area, which lives as long as the origin, and whose bytes are accessed by
+        // whatever may race.
+        Ok(Umem(unsafe {
+            Memory::of_program(Origin::Area { _area: area }, 0, extents, length, true)
+        }))
+    }
+
+    /// A part of a buffer of another driver, which the program has as a file. No limit of the program's is charged
+    /// with it: the exporter has given it the memory.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` if there is no such file; `EINVAL` if it is no buffer, if the part is empty, or not all inside; `EACCES`
+    /// if it would be written to, but the file is not for writing; `EOPNOTSUPP` if the device cannot reach it; `ENOMEM`;
+    /// the exporter's.
+    pub fn of_dma_buf<D: Driver>(
+        dev: &Device<D>,
+        part: &dma_buf::Part,
+        access: Access,
+    ) -> Result<Self> {
+        let mut extents = KVVec::new();
+        let origin = if dev.parent_users().is_some() {
+            Origin::DmaBuf(Pin::of_dma_buf(dev, part, access)?)
+        } else {
+            let (buf, extent) = VmappedBuf::new(part, access)?;
+            // From here on, an error unmaps it.
+            let origin = Origin::Vmapped { _buf: buf };
+            extents.push(extent, GFP_KERNEL_ACCOUNT)?;
+            origin
+        };
+        // INVARIANT: The program may reach the buffer by its file, and nothing else of the kernel lies in it.
+        //
+        // SAFETY: The extent, if there is one, is mapped as long as the origin lives, for writing if that is asked for.
+        Ok(Umem(unsafe {
+            Memory::of_program(origin, part.offset, extents, part.length, access.writes())
         }))
     }
 
@@ -87,8 +195,8 @@ impl Umem {
     /// `EFAULT` if they are not all inside; then nothing is read.
     #[inline]
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result {
-        // SAFETY: By the type invariants, the memory is no kernel user's.
-        unsafe { self.0.read(offset, dst) }
+        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on demand.
+        unsafe { self.pinned()?.read(offset, dst) }
     }
 
     /// Writes bytes at `offset`.
@@ -99,8 +207,8 @@ impl Umem {
     /// written.
     #[inline]
     pub fn write(&self, offset: u64, src: &[u8]) -> Result {
-        // SAFETY: By the type invariants, the memory is no kernel user's.
-        unsafe { self.0.write(offset, src) }
+        // SAFETY: By the type invariants, the memory is no kernel user's, and it is not paged on demand.
+        unsafe { self.pinned()?.write(offset, src) }
     }
 
     /// Copies `len` bytes from one memory to another, or inside of one. If they overlap, each
@@ -112,8 +220,8 @@ impl Umem {
     /// then nothing is copied.
     #[inline]
     pub fn copy(dst: &Umem, dst_off: u64, src: &Umem, src_off: u64, len: u64) -> Result {
-        // SAFETY: By the type invariants, neither memory is a kernel user's.
-        unsafe { Memory::copy(&dst.0, dst_off, &src.0, src_off, len) }
+        // SAFETY: By the type invariants, neither memory is a kernel user's, and none is paged on demand.
+        unsafe { Memory::copy(dst.pinned()?, dst_off, src.pinned()?, src_off, len) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     qp::Notifier, //
 };
 
-/// Which operation a completion is of: `enum ib_wc_opcode`.
+/// The operation that a completion is of: `enum ib_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the C enumeration")]
 pub enum CompletionOpcode {
@@ -79,25 +79,25 @@ pub struct Completion {
     pub sl: u8,
 }
 
-/// Room for completions, which are filled in one after the other.
+/// Space for completions, which are filled in one after the other.
 ///
 /// # Invariants
 ///
-/// `count` is at most the length of `room`, of which so many are initialised.
+/// `count` is at most the length of `entries`, of which so many are initialised.
 pub struct Completions<'a> {
-    room: &'a mut [MaybeUninit<bindings::ib_wc>],
+    entries: &'a mut [MaybeUninit<bindings::ib_wc>],
     count: usize,
 }
 
 impl Completions<'_> {
-    /// Whether there is no more room.
+    /// Whether there is no more space.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.count == self.room.len()
+        self.count == self.entries.len()
     }
 
     /// Adds a completion of the queue pair whose way to its owner is `qp`. If the pair has gone, or
-    /// if there is no room, it is dropped.
+    /// if there is no space, it is dropped.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ impl Completions<'_> {
     /// there (`struct ib_cqe`), and free it.
     pub unsafe fn push(&mut self, qp: &Notifier, completion: &Completion) {
         qp.with_raw(|qp| {
-            let Some(slot) = self.room.get_mut(self.count) else {
+            let Some(slot) = self.entries.get_mut(self.count) else {
                 return;
             };
             let mut wc = bindings::ib_wc {
@@ -149,13 +149,13 @@ impl Completions<'_> {
     }
 }
 
-/// Runs `poll` with room for completions, and answers how many were filled in.
+/// Runs `poll` with space for completions, and answers how many were filled in.
 ///
 /// # Safety
 ///
-/// There is room for `count` completions at `room`.
+/// There is space for `count` completions at `entries`.
 pub(crate) unsafe fn poll(
-    room: *mut bindings::ib_wc,
+    entries: *mut bindings::ib_wc,
     count: c_int,
     poll: impl FnOnce(&mut Completions<'_>) -> Result,
 ) -> Result<c_int> {
@@ -166,7 +166,7 @@ pub(crate) unsafe fn poll(
     // INVARIANT: None is initialised.
     let mut completions = Completions {
         // SAFETY: By the requirements of this function.
-        room: unsafe { core::slice::from_raw_parts_mut(room.cast(), count) },
+        entries: unsafe { core::slice::from_raw_parts_mut(entries.cast(), count) },
         count: 0,
     };
     poll(&mut completions)?;

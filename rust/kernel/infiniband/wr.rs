@@ -87,6 +87,12 @@ pub enum Operation {
     },
     /// RDMA READ.
     Read { remote_addr: u64, rkey: u32 },
+    /// RDMA READ that invalidates a local key when its data have come.
+    ReadWithInv {
+        remote_addr: u64,
+        rkey: u32,
+        local: u32,
+    },
     /// Compare and swap.
     CompareSwap {
         remote_addr: u64,
@@ -168,6 +174,11 @@ impl<'a, D: Driver> SendRequest<'a, D> {
             bindings::ib_wr_opcode_IB_WR_RDMA_READ => Operation::Read {
                 remote_addr: rdma().remote_addr,
                 rkey: rdma().rkey,
+            },
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV => Operation::ReadWithInv {
+                remote_addr: rdma().remote_addr,
+                rkey: rdma().rkey,
+                local: key,
             },
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => Operation::CompareSwap {
                 remote_addr: atomic().remote_addr,

@@ -100,8 +100,8 @@ pub trait Gone: Send + Sync + 'static {
     /// One or several packets are gone since the last time. `charged` tells the packets that are
     /// left.
     ///
-    /// Any context, also with interrupts off and with locks of the network taken, which whoever sends may
-    /// want: nothing is sent from here.
+    /// Any context, also with interrupts off and with locks of the network taken. It must not send: sending
+    /// may take the same locks.
     fn gone(&self, charged: &Charged);
 }
 

@@ -37,7 +37,7 @@ const ARPHRD_ETHER: u16 = 1;
 /// The length of an Ethernet address.
 pub const ETH_ALEN: usize = 6;
 
-/// The room for a name, with the end of it: `IFNAMSIZ`.
+/// The space for a name, with the end of it: `IFNAMSIZ`.
 const NAME_LEN: usize = bindings::IFNAMSIZ as usize;
 
 /// The name that a network device had.
@@ -113,7 +113,7 @@ impl NetDevice {
     /// The name as it is now, for messages: it may change at any time.
     pub fn name(&self) -> Name {
         let mut name = [0; NAME_LEN];
-        // SAFETY: `self` is valid by the type invariants, and there is room for so many bytes.
+        // SAFETY: `self` is valid by the type invariants, and there is space for so many bytes.
         unsafe { bindings::netdev_copy_name(self.as_raw(), name.as_mut_ptr(), name.len()) };
         Name(name)
     }

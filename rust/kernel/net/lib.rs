@@ -9,6 +9,7 @@
 //! | groups of receivers | [`NetDevice::join_multicast`], and the lock for it, [`Rtnl`] |
 //! | packets | [`skb`], and the headers of IP and UDP in [`ip`] |
 //! | receiving: a UDP port in a namespace | [`udp`] |
+//! | Ethernet frames as they are | [`frame`] |
 //! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`] |
 //!
 //! A driver receives in softirq context and may send from there, too. Each method says in which
@@ -21,6 +22,7 @@
 pub mod account;
 mod batch;
 mod device;
+pub mod frame;
 pub mod ip;
 mod namespace;
 pub mod notifier;

@@ -233,6 +233,9 @@ impl Chain for Ipv6Addresses {
 
 /// The watcher.
 pub trait Watch<C: Chain>: Send + Sync + 'static {
+    /// Those with a higher number are told before others; the kernel's own mostly have 0.
+    const PRIORITY: c_int = 0;
+
     /// Something has happened. The context is that of the chain.
     fn notify(&self, notice: C::Notice<'_>);
 }
@@ -292,6 +295,7 @@ impl<C: Chain, W: Watch<C>> Notifier<C, W> {
                 unsafe {
                     slot.write_bytes(0, 1);
                     (*slot).notifier_call = Some(Self::call);
+                    (*slot).priority = W::PRIORITY;
                     C::register(slot)
                 }
             }),

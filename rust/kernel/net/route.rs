@@ -83,7 +83,7 @@ impl Route {
     ///
     /// # Errors
     ///
-    /// What the stack finds, among others:
+    /// The errors of the stack, among others:
     /// - `ENETUNREACH`, `EHOSTUNREACH`, `EACCES`: there is no way;
     /// - `EINVAL`, `EADDRNOTAVAIL`: the source is no address of this namespace;
     /// - `ENODEV`: there is no such device, or it is down;
@@ -178,8 +178,8 @@ impl Route {
     /// packet by itself: no filter, no queueing discipline but the one that devices begin with, no
     /// tunnel. Any context.
     ///
-    /// One that goes another way is delivered, too, but who changes its headers changes those of the
-    /// first packet alone.
+    /// One that goes another way is delivered, too, but a filter that changes its headers changes those of the first
+    /// packet alone.
     pub fn cuts_lists(&self) -> bool {
         // SAFETY: By the type invariants.
         unsafe { bindings::dst_cuts_lists(self.dst.as_ptr(), self.ipv6) }

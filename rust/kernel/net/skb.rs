@@ -2,10 +2,9 @@
 
 //! Packets: `struct sk_buff`.
 //!
-//! A packet is one of two things here. A [`NewSkBuff`] is being made: its bytes are in one piece,
-//! belong to nobody else, and may be written. An [`OwnedSkBuff`] has come from the stack: its first
-//! bytes are in one piece, what follows may be in pages, and all of it may be shared with others who
-//! read it, so it is read-only.
+//! A packet is one of two things here. A [`NewSkBuff`] is being made: its bytes are in one piece, belong to nobody
+//! else, and may be written. An [`OwnedSkBuff`] has come from the stack: its first bytes are in one piece, the others
+//! may be in pages, and all of it may be shared with other readers, so it is read-only.
 //!
 //! Pages are not only shared with readers. If a packet has come from a program on the same machine,
 //! its pages may be those of a file which are written to while the packet travels. So no reference
@@ -142,6 +141,12 @@ impl SkBuff {
         }
     }
 
+    /// The mark, which is the owner's.
+    pub fn mark(&self) -> u32 {
+        // SAFETY: `self` is valid by the type invariants.
+        unsafe { bindings::skb_mark(self.as_raw()) }
+    }
+
     /// Copies bytes from `offset` on out of the packet, from wherever they are. Any context.
     ///
     /// # Errors
@@ -242,6 +247,12 @@ impl OwnedSkBuff {
     /// Gives the buffer up, to C code.
     pub fn into_raw(self) -> NonNull<bindings::sk_buff> {
         ManuallyDrop::new(self).0.cast()
+    }
+
+    /// Sets the mark.
+    pub fn set_mark(&mut self, mark: u32) {
+        // SAFETY: By the type invariants, the `sk_buff` is ours alone.
+        unsafe { bindings::skb_set_mark(self.as_raw(), mark) };
     }
 
     /// Another buffer of the same bytes, which are not copied. Any context; allocates.

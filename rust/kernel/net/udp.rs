@@ -330,10 +330,10 @@ impl<R: Receive> Drop for UdpSocket<R> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants, the socket is ours, and nobody else releases it.
         //
-        // `udp_tunnel_sock_release` does not wait for receivers. One that still runs may send from the
-        // socket, whose last reference the release gives up: RCU keeps its memory, but a packet must not be
-        // charged to it any more. So receivers end first. Whoever had seen the user data is gone then, and
-        // the reference that it stood for is ours again.
+        // `udp_tunnel_sock_release` does not wait for receivers. One that still runs may send from the socket, whose
+        // last reference the release gives up: RCU keeps its memory, but a packet must not be charged to it any more.
+        // So receivers end first. All that had seen the user data are gone then, and the reference that it stood for is
+        // ours again.
         unsafe {
             bindings::udp_sock_stop(self.sk.as_ptr());
             bindings::udp_tunnel_sock_release(self.sk.as_ptr());

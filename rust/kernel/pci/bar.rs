@@ -121,7 +121,7 @@ impl Bar {
     /// As for [`Bar::read32`].
     #[inline]
     pub fn write32(&self, offset: usize, value: u32) -> Result {
-        // SAFETY: As for `read32`.
+        // SAFETY: The register is inside of the mapping, by its invariants, and aligned.
         self.with(offset, |register| unsafe {
             bindings::writel(value, register)
         })

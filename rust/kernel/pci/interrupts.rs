@@ -19,14 +19,14 @@ use kernel::{
 use super::as_raw;
 use crate::bindings;
 
-/// What is called when a vector fires.
+/// The handler of a function's vectors.
 pub trait Handler: Send + Sync + 'static {
     /// The vector of this index has fired. Interrupts are off. Calls for one vector follow each other,
     /// those for several may be at the same time.
     fn handle(&self, vector: u32);
 }
 
-/// What C code has of a vector's handler.
+/// A vector's handler in the form that C code gets.
 #[repr(C)]
 struct Line<H> {
     /// C code finds this at the start.

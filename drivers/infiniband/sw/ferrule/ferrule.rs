@@ -27,7 +27,10 @@ struct Module {
     _functions: kernel_ext::pci::Registration<nic::Probed>,
     #[pin]
     _registration: rdma::Registration<verbs::Ferrule<soft::Soft>>,
-    /// Dropped after the devices, which use it.
+    /// Dropped after the devices, which use it, and before the rest: it waits for faults under way, and such a fault may
+    /// keep the last reference to a device.
+    _paging: rdma::paging::Queue,
+    /// Likewise dropped after the devices.
     _ports: soft::net::ports::Service,
     /// Likewise.
     _debugfs: soft::debugfs::Root,
@@ -39,6 +42,8 @@ impl kernel::InPlaceModule for Module {
             // SAFETY: A module is loaded once, and this is what is called then.
             _debugfs: unsafe { soft::debugfs::Root::new() },
             _ports: soft::net::ports::Service::start()?,
+            // SAFETY: Likewise. It is dropped after the devices.
+            _paging: unsafe { rdma::paging::Queue::start()? },
             _registration <- rdma::Registration::new(),
                     _functions <- kernel_ext::pci::Registration::new(module),
         })

@@ -13,7 +13,7 @@ use crate::interface::{CreateAh, Multicast};
 pub(super) fn create_ah(guest: &mut Guest, asked: &CreateAh) -> Answer {
     zero(asked.reserved.get())?;
     let pd = guest.pd(asked.pd.get())?;
-    guest.ahs.room()?;
+    guest.ahs.check_limit()?;
     let resolved = guest
         .device
         .command(|_, host| host.resolve(guest.port, &asked.to, (0, 0)));

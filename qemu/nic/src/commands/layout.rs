@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::interface::Number;
 
-/// What a command answers.
+/// The answer of a command.
 pub(super) type Answer = Result<Vec<u8>, Errno>;
 
 /// Operands of a kind, which has one size.

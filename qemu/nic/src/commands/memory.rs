@@ -43,7 +43,10 @@ fn pinned(guest: &Guest, asked: &RegMr) -> Result<Memory<Nic>, Errno> {
     };
     let length = asked.length.get();
     let part = (asked.offset.get().into(), length);
-    let pages = Pages::new(&guest.memory, &asked.memory, part, access)?;
+    let pages = match part {
+        (0, 0) if is_none(&asked.memory) => Pages::none(),
+        _ => Pages::new(&guest.memory, &asked.memory, part, access)?,
+    };
     Ok(Memory {
         iova: asked.iova.get(),
         length,
@@ -79,7 +82,7 @@ fn is_none(list: &PageList) -> bool {
 }
 
 pub(super) fn reg_mr(guest: &mut Guest, asked: &RegMr) -> Answer {
-    guest.mrs.room()?;
+    guest.mrs.check_limit()?;
     let is_fast = asked.flags.get() & mr_flag::FAST != 0;
     let init = MrInit {
         pd: guest.pd(asked.pd.get())?,
@@ -115,7 +118,7 @@ pub(super) fn rereg_mr(guest: &Guest, asked: &ReregMr) -> Answer {
         access: has(rereg::ACCESS).then(|| Rights(to.access.get())),
         memory,
     };
-    // The memory of before is dropped after the engine was left.
+    // The old memory is dropped after the engine was left.
     let done = guest
         .device
         .command(|engine, _| engine.rereg_mr(key, &mut change));
@@ -157,7 +160,7 @@ pub(super) fn dereg_mr(guest: &mut Guest, key: u32) -> Answer {
 }
 
 pub(super) fn alloc_mw(guest: &mut Guest, asked: &AllocMw) -> Answer {
-    guest.mws.room()?;
+    guest.mws.check_limit()?;
     let kind = match asked.kind.get() {
         1 => MwType::Type1,
         2 => MwType::Type2,

@@ -4,7 +4,7 @@
 
 use ferrule_engine::{
     abi, Access, Attributes, Capabilities, ContextId, Engine, Modify, Mtu, Qp, QpId, QpInit,
-    QpType, QpUser, State, GSI,
+    QpType, QpUser, State, GSI, NO_CQ,
 };
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -41,6 +41,18 @@ fn destinations(asked: &CreateQp, pages: &Pages) -> Result<(u32, u32), Errno> {
     fits.then_some((offset, depth)).ok_or(Errno::INVAL)
 }
 
+/// The service of a number.
+fn service(number: u32) -> Result<QpType, Errno> {
+    Ok(match number {
+        qp_type::RC => QpType::Rc,
+        qp_type::UC => QpType::Uc,
+        qp_type::UD => QpType::Ud,
+        qp_type::XRC_INI => QpType::XrcIni,
+        qp_type::XRC_TGT => QpType::XrcTgt,
+        _ => return Err(Errno::INVAL),
+    })
+}
+
 pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
     let flags = asked.flags.get();
     if flags & !(qp_flag::SQ_SIG_ALL | qp_flag::GSI | qp_flag::PRIVILEGED) != 0
@@ -48,10 +60,23 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
     {
         return Err(Errno::INVAL);
     }
-    guest.qps.room()?;
+    guest.qps.check_limit()?;
     let srq = match asked.srq.get() {
         NONE => None,
         number => Some(guest.srqs.own(number)?),
+    };
+    let qp_type = service(asked.qp_type.get())?;
+    // Each service has those that it needs, and the engine refuses others.
+    let cq = |number: u32| match number {
+        NONE => Ok(NO_CQ),
+        number => guest.cqs.own(number),
+    };
+    let (send_cq, recv_cq) = (cq(asked.send_cq.get())?, cq(asked.recv_cq.get())?);
+    let pd = match qp_type {
+        QpType::XrcTgt => guest.xrcd(asked.pd.get())?,
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcIni | QpType::RawPacket => {
+            guest.pd(asked.pd.get())?
+        }
     };
     let pages = buffer(guest, &asked.area)?;
     let destinations = destinations(asked, &pages)?;
@@ -62,16 +87,11 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
             privileged: flags & qp_flag::PRIVILEGED != 0,
         },
         vport: guest.vport,
-        pd: guest.pd(asked.pd.get())?,
-        qp_type: match asked.qp_type.get() {
-            qp_type::RC => QpType::Rc,
-            qp_type::UC => QpType::Uc,
-            qp_type::UD => QpType::Ud,
-            _ => return Err(Errno::INVAL),
-        },
+        pd,
+        qp_type,
         gsi: flags & qp_flag::GSI != 0,
-        send_cq: guest.cqs.own(asked.send_cq.get())?,
-        recv_cq: guest.cqs.own(asked.recv_cq.get())?,
+        send_cq,
+        recv_cq,
         srq,
         cap: Capabilities {
             max_send_wr: asked.cap.max_send_wr.get(),
@@ -92,10 +112,6 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
         .device
         .add(qp.map_err(errno_of)?, Engine::add_qp, told)?;
     guest.qps.add(id.qpn());
-    let port = guest.port;
-    guest
-        .device
-        .command(|_, host| host.set_owner(id.number, port));
     if id.qpn() == GSI {
         guest.gsi = Some(id.number);
     }
@@ -107,7 +123,7 @@ pub(super) fn create_qp(guest: &mut Guest, asked: &CreateQp) -> Answer {
     }))
 }
 
-/// What a guest asks to change, without the path.
+/// The changes that a guest asks for, without the path.
 fn modify(attributes: &QpAttributes) -> Result<Modify, Errno> {
     let a = attributes;
     let given = a.mask.get();
@@ -170,8 +186,8 @@ pub(super) fn modify_qp(guest: &Guest, asked: &ModifyQp) -> Answer {
             let qp_type = engine.query_qp(qpn).map_err(errno_of)?.qp_type;
             change.path = Some(path);
             route = match qp_type {
-                QpType::Rc => way.map(Route::with_ecn),
-                QpType::Uc | QpType::Ud => way,
+                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => way.map(Route::with_ecn),
+                QpType::Uc | QpType::Ud | QpType::RawPacket => way,
             };
         }
         engine
@@ -226,6 +242,10 @@ pub(super) fn query_qp(guest: &Guest, number: u32) -> Answer {
             QpType::Rc => qp_type::RC,
             QpType::Uc => qp_type::UC,
             QpType::Ud => qp_type::UD,
+            QpType::XrcIni => qp_type::XRC_INI,
+            QpType::XrcTgt => qp_type::XRC_TGT,
+            // No guest can make one.
+            QpType::RawPacket => return Err(Errno::INVAL),
         }
         .into(),
         flags: (signal | gsi).into(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Commands about the port: what it has, its addresses, its event queues, its contexts.
+//! Commands about the port: its attributes, its addresses, its event queues, its contexts.
 
 use ferrule_engine::{Context, ContextId, Engine, Mtu, MAX_MCAST_QP_ATTACH, MAX_RD_ATOMIC};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use crate::device::clock;
 use crate::events::EventQueue;
 use crate::guest::Guest;
 use crate::host::Nic;
-use crate::interface::{CreateEq, DeviceInfo, OpenContext, SetGid, COUNTERS};
+use crate::interface::{CreateEq, DeviceInfo, OpenContext, SetGid, COUNTERS, MULTICAST_COUNTERS};
 use crate::pages::area;
 
 /// The most pages of a memory region.
@@ -43,7 +43,7 @@ pub(super) fn query_counters(guest: &Guest) -> Answer {
     let c = guest
         .device
         .command(|engine, _| engine.counters_of(guest.vport));
-    let values: [u64; COUNTERS.len()] = [
+    let values: [u64; COUNTERS.len() + MULTICAST_COUNTERS] = [
         c.requests,
         c.request_errors,
         c.responder_errors,
@@ -59,6 +59,30 @@ pub(super) fn query_counters(guest: &Guest) -> Answer {
         c.probes,
         c.dropped,
         c.stray_doorbells,
+        c.packets_sent,
+        c.bytes_sent,
+        c.packets_received,
+        c.bytes_received,
+        c.local_packets,
+        c.local_bytes,
+        c.send_waits,
+        c.malformed_short,
+        c.malformed_version,
+        c.malformed_opcode,
+        c.malformed_length,
+        c.icrc_errors,
+        c.pkey_errors,
+        c.unknown_queue_pairs,
+        c.misdirected,
+        c.duplicates,
+        c.naks_sent,
+        c.naks_received,
+        c.congestion_marks,
+        c.congestion_notifications,
+        c.congestion_notifications_handled,
+        c.congestion_notifications_sent,
+        c.multicast_sent,
+        c.multicast_received,
     ];
     Ok(answer(&values.map(U64::new)))
 }
@@ -109,7 +133,7 @@ pub(super) fn set_mtu(guest: &Guest, mtu: u32) -> Answer {
 }
 
 pub(super) fn open_context(guest: &mut Guest, asked: &OpenContext) -> Answer {
-    guest.contexts.room()?;
+    guest.contexts.check_limit()?;
     let doorbell = area(&guest.memory, &asked.doorbell, DB_AREA_SIZE)?;
     let status = area(&guest.memory, &asked.status, DB_AREA_SIZE)?;
     let context =

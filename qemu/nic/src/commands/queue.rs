@@ -5,14 +5,19 @@
 use std::sync::Arc;
 
 use ferrule_engine::abi;
-use ferrule_engine::{Cq, CqInit, CqResize, Engine, RingLayout, Srq, SrqInit};
+use ferrule_engine::{
+    Cq, CqInit, CqResize, Engine, Moderation, RingLayout, Srq, SrqInit, SrqResize, XrcSrq,
+};
 use rustix::io::Errno;
 
 use super::layout::{answer, errno_of, name, zero, Answer, NOTHING};
 use crate::area::{Queue, Ring, CQE_SIZE};
 use crate::guest::{Guest, CQ_EVENTS};
 use crate::host::{Handle, Nic};
-use crate::interface::{self, event, CreateCq, CreateSrq, PageList, ResizeCq, SetSrqLimit, NONE};
+use crate::interface::{
+    self, event, CreateCq, CreateSrq, CreateXrcSrq, ModerateCq, PageList, ResizeCq, ResizeSrq,
+    SetSrqLimit, NONE,
+};
 use crate::pages::{area, Pages, PAGE};
 
 /// The most bytes of a slot: the head and the longest list, rounded up as the driver does it.
@@ -59,7 +64,7 @@ pub(super) fn layout(ring: &interface::Ring) -> Result<RingLayout, Errno> {
 }
 
 pub(super) fn create_cq(guest: &mut Guest, asked: &CreateCq) -> Answer {
-    guest.cqs.room()?;
+    guest.cqs.check_limit()?;
     let (depth, eq) = (asked.depth.get(), asked.eq.get());
     if eq != NONE {
         let known = guest
@@ -90,11 +95,36 @@ pub(super) fn resize_cq(guest: &Guest, asked: &ResizeCq) -> Answer {
     let depth = asked.depth.get();
     let ring = Ring::new(slots(guest, &asked.ring, depth)?, Arc::clone(ctrl));
     let mut resize = CqResize { depth, ring };
-    // The ring of before is dropped after the engine was left.
+    // The old ring is dropped after the engine was left.
     let base = guest
         .device
         .command(|engine, _| engine.resize_cq(cqn, &mut resize));
     Ok(answer(&name(base.map_err(errno_of)?)))
+}
+
+pub(super) fn query_cq(guest: &Guest, cqn: u32) -> Answer {
+    let cqn = guest.cqs.own(cqn)?;
+    let info = guest.device.command(|engine, _| engine.query_cq(cqn));
+    let info = info.map_err(errno_of)?;
+    Ok(answer(&interface::CqInfo {
+        depth: info.depth.into(),
+        producer: info.producer.into(),
+        consumer: info.consumer.into(),
+        overrun: u32::from(info.overrun).into(),
+    }))
+}
+
+pub(super) fn moderate_cq(guest: &Guest, asked: &ModerateCq) -> Answer {
+    let cqn = guest.cqs.own(asked.cqn.get())?;
+    let moderation = Moderation {
+        count: asked.count.get(),
+        period: asked.period.get(),
+    };
+    let done = guest
+        .device
+        .command(|engine, host| engine.moderate_cq(host, cqn, moderation));
+    done.map_err(errno_of)?;
+    NOTHING
 }
 
 pub(super) fn destroy_cq(guest: &mut Guest, cqn: u32) -> Answer {
@@ -107,12 +137,21 @@ pub(super) fn destroy_cq(guest: &mut Guest, cqn: u32) -> Answer {
     NOTHING
 }
 
-pub(super) fn create_srq(guest: &mut Guest, asked: &CreateSrq) -> Answer {
+pub(super) fn create_xrc_srq(guest: &mut Guest, asked: &CreateXrcSrq) -> Answer {
+    let xrc = XrcSrq {
+        domain: guest.xrcd(asked.xrcd.get())?,
+        cq: guest.cqs.own(asked.cq.get())?,
+    };
+    create_srq(guest, &asked.srq, Some(xrc))
+}
+
+pub(super) fn create_srq(guest: &mut Guest, asked: &CreateSrq, xrc: Option<XrcSrq>) -> Answer {
     zero(asked.reserved.get())?;
-    guest.srqs.room()?;
+    guest.srqs.check_limit()?;
     let handle = Handle::new(guest.port, NONE);
     let srq = Srq::<Nic>::new(SrqInit {
         pd: guest.pd(asked.pd.get())?,
+        xrc,
         max_sge: asked.max_sge.get(),
         ring: layout(&asked.ring)?,
         ctrl: asked.ctrl.get(),
@@ -131,6 +170,24 @@ pub(super) fn set_srq_limit(guest: &Guest, asked: &SetSrqLimit) -> Answer {
     let done = guest
         .device
         .command(|engine, host| engine.set_srq_limit(host, number, asked.limit.get()));
+    done.map_err(errno_of)?;
+    NOTHING
+}
+
+pub(super) fn resize_srq(guest: &Guest, asked: &ResizeSrq) -> Answer {
+    zero(asked.reserved.get())?;
+    let number = guest.srqs.own(asked.number.get())?;
+    let limit = asked.limit.get();
+    // The old buffer is dropped after the engine was left.
+    let mut resize = SrqResize::<Nic> {
+        ring: layout(&asked.ring)?,
+        ctrl: asked.ctrl.get(),
+        queue: Queue::new(buffer(guest, &asked.area)?, guest.port, (0, 0)),
+        limit: (limit != NONE).then_some(limit),
+    };
+    let done = guest
+        .device
+        .command(|engine, host| engine.resize_srq(host, number, &mut resize));
     done.map_err(errno_of)?;
     NOTHING
 }

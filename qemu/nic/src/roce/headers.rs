@@ -2,43 +2,21 @@
 
 //! The headers of packets that are sent: those that soft's sockets make (`soft/net/path.rs`), and that of Ethernet.
 
-use super::checksum::Sum;
-use super::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PORT, UDP, UDP_LEN};
-use crate::frame::{Mac, HEADER};
+use ferrule_engine::packet::ip::{ipv4, IpHeader, IPV4_LEN, IPV6_LEN, UDP_LEN};
+use ferrule_engine::packet::PORT;
+use ferrule_engine::Gid;
 
-/// An address of a port: that of IPv6, or of IPv4, mapped (IBA volume 1, A17.4.5.1).
-pub type Gid = [u8; 16];
+use super::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use crate::frame::{Mac, HEADER};
 
 /// The hop limit for those who have named none.
 const HOP_LIMIT: u8 = 64;
-
-/// "Don't fragment", as it stands in the header.
-const DONT_FRAGMENT: u8 = 0x40;
 
 /// The bits of a flow label.
 const FLOW_LABEL: u32 = 0xf_ffff;
 
 /// The most bytes that headers take.
 pub const MOST: usize = HEADER + IPV6_LEN + UDP_LEN;
-
-/// The IPv4 address that a GID stands for.
-pub fn ipv4(gid: &Gid) -> Option<[u8; 4]> {
-    match *gid {
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
-        _ => None,
-    }
-}
-
-/// The GID of an IPv4 address.
-pub const fn mapped([a, b, c, d]: [u8; 4]) -> Gid {
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
-}
-
-/// Whether a GID is that of a group of IPv6, or of IPv4.
-pub fn is_group(gid: &Gid) -> bool {
-    let v4 = ipv4(gid).map(|[first, ..]| (0xe0..=0xef).contains(&first));
-    gid.first() == Some(&0xff) || v4 == Some(true)
-}
 
 /// The port to send from, by the flow label, or by the queue pairs' numbers where there is none, so that the network can
 /// spread connections (IBA volume 1, A17.9.3). All of Linux's drivers compute it in this way.
@@ -138,22 +116,23 @@ impl Headers {
     /// Writes the headers of a packet of `length` bytes behind `to`, which is empty. `None` if they are too many.
     pub fn write(&self, length: usize, to: &mut Vec<u8>) -> Option<Places> {
         let udp = u16::try_from(length.checked_add(UDP_LEN)?).ok()?;
+        udp.checked_add(IPV4_LEN as u16)?;
+        let header = IpHeader {
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            flow_label: self.flow_label,
+            payload: udp,
+        };
         to.extend(self.destination);
         to.extend(self.source);
         match &self.ends {
             Ends::V4(source, target) => {
-                let header = self.ipv4_header(udp, source, target)?;
                 to.extend(ETHERTYPE_IPV4.to_be_bytes());
-                to.extend(header);
+                to.extend(header.v4(*source, *target));
             }
             Ends::V6(source, target) => {
-                let class = u32::from(self.traffic_class).wrapping_shl(20);
                 to.extend(ETHERTYPE_IPV6.to_be_bytes());
-                to.extend((0x6000_0000 | class | self.flow_label).to_be_bytes());
-                to.extend(udp.to_be_bytes());
-                to.extend([UDP, self.hop_limit]);
-                to.extend(source);
-                to.extend(target);
+                to.extend(header.v6(source, target));
             }
         }
         let begin = to.len();
@@ -167,47 +146,15 @@ impl Headers {
             packet: to.len(),
         })
     }
-
-    /// The identification is 0, since a datagram that is not fragmented needs none (RFC 6864).
-    fn ipv4_header(&self, udp: u16, source: &[u8; 4], target: &[u8; 4]) -> Option<[u8; IPV4_LEN]> {
-        let total = udp.checked_add(IPV4_LEN as u16)?;
-        let [total_high, total_low] = total.to_be_bytes();
-        let [s0, s1, s2, s3] = *source;
-        let [t0, t1, t2, t3] = *target;
-        let header = |sum: u16| {
-            let [sum_high, sum_low] = sum.to_be_bytes();
-            [
-                0x45,
-                self.traffic_class,
-                total_high,
-                total_low,
-                0,
-                0,
-                DONT_FRAGMENT,
-                0,
-                self.hop_limit,
-                UDP,
-                sum_high,
-                sum_low,
-                s0,
-                s1,
-                s2,
-                s3,
-                t0,
-                t1,
-                t2,
-                t3,
-            ]
-        };
-        Some(header(Sum::default().with(&header(0)).end()))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ferrule_engine::packet::ip::mapped;
+
     use super::*;
 
-    /// What `rdma_get_udp_sport()` of Linux answers.
+    /// The answers of Linux's `rdma_get_udp_sport()`.
     #[test]
     fn ports() {
         assert_eq!(source_port(0x12345, 0, 0), 0xc000 | 0x2341);

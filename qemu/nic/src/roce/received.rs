@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets of RoCEv2 out of frames. Whatever a peer may have written into one, it is judged before use.
+//! Packets of RoCEv2 out of frames. Each is judged before use: a peer may have written anything.
 
-use super::checksum::Sum;
-use super::headers::{mapped, Gid};
-use super::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_LEN, IPV6_LEN, PORT, UDP, UDP_LEN};
+use ferrule_engine::packet::checksum::Sum;
+use ferrule_engine::packet::ip::{mapped, IPV4_LEN, IPV6_LEN, UDP, UDP_LEN};
+use ferrule_engine::packet::{icrc, PORT};
+use ferrule_engine::Gid;
+
+use super::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use crate::frame::{Frame, HEADER};
-
-/// Bytes of the invariant CRC, with which each packet ends.
-pub const ICRC_LEN: usize = 4;
 
 /// More bytes than any packet has: 4096 of payload, and less than 100 of headers and CRC.
 const LONGEST: usize = 4096 + 100;
@@ -54,7 +54,7 @@ impl Bad {
 pub struct Layout {
     /// Bytes of the IP header.
     ip: usize,
-    /// Where the packet ends; what follows pads the frame.
+    /// Where the packet ends; bytes behind it pad the frame.
     end: usize,
 }
 
@@ -124,7 +124,7 @@ fn parse_ipv6(ip: &[u8]) -> Option<(Gid, Result<Layout, Bad>)> {
 /// Judges what follows an IP header that tells of so many bytes of payload. `addresses` is the sum of both.
 fn judge(udp: &[u8], ip: usize, payload: usize, addresses: Sum) -> Result<Layout, Bad> {
     let datagram = udp.get(..payload).ok_or(Bad::Length)?;
-    if !(UDP_LEN.saturating_add(ICRC_LEN)..=LONGEST).contains(&payload) {
+    if !(UDP_LEN.saturating_add(icrc::LENGTH)..=LONGEST).contains(&payload) {
         return Err(Bad::Length);
     }
     // Linux takes a datagram that is shorter than its packet. The invariant CRC would then not be at the end of either.
@@ -162,7 +162,7 @@ impl Received {
         }
     }
 
-    /// Whose it is. A packet to a group is for all, whatever the port.
+    /// The port that it is for. A packet to a group is for all, whatever the port.
     pub fn port(&self) -> usize {
         self.port
     }
@@ -186,7 +186,7 @@ impl Received {
     }
 
     fn icrc_at(&self) -> usize {
-        self.layout.end.saturating_sub(ICRC_LEN)
+        self.layout.end.saturating_sub(icrc::LENGTH)
     }
 
     /// From the base transport header on, without the invariant CRC.
@@ -196,7 +196,7 @@ impl Received {
     }
 
     /// The invariant CRC.
-    pub fn icrc(&self) -> [u8; ICRC_LEN] {
+    pub fn icrc(&self) -> [u8; icrc::LENGTH] {
         let bytes = self.part(self.icrc_at(), self.layout.end).first_chunk();
         bytes.copied().unwrap_or_default()
     }
@@ -239,7 +239,7 @@ mod tests {
         bytes[24..26].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// What comes of a frame of IPv4 after a change.
+    /// The verdict on a frame of IPv4 after a change.
     fn judged(change: impl FnOnce(&mut Vec<u8>)) -> Option<Result<Layout, Bad>> {
         let mut bytes = frame(false, 20);
         change(&mut bytes);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever bytes come, what is taken for a packet lies in the frame.
+        /// For any bytes: a part that is taken for a packet lies in the frame.
         #[test]
         fn parts_lie_in_the_frame(
             v6 in any::<bool>(),

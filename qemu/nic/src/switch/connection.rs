@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A stream to a peer, which neither reading nor writing waits for.
+//! A connection to a peer: a stream, or a TAP device. Neither reading nor writing waits.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::{read, Errno};
+use rustix::io::{read, write, Errno};
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendFlags};
 
 use super::stream::{BadLength, Input, Output};
 
-/// Who takes nothing for so long has stopped reading.
+/// A peer that takes nothing for so long has stopped reading.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Frames that are read from a device before others have their turn.
+const BATCH: usize = 64;
 
 /// Why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +23,8 @@ pub enum End {
     Closed,
     /// The peer's stream makes no sense.
     Length(BadLength),
-    /// The socket has failed.
-    Socket(Errno),
+    /// The socket or device has failed.
+    File(Errno),
 }
 
 impl std::fmt::Display for End {
@@ -29,16 +32,25 @@ impl std::fmt::Display for End {
         match self {
             End::Closed => write!(f, "its peer has closed it"),
             End::Length(length) => write!(f, "its peer has announced {length}"),
-            End::Socket(errno) => write!(f, "{errno}"),
+            End::File(errno) => write!(f, "{errno}"),
         }
     }
 }
 
-/// A stream.
+/// How frames are told apart.
+#[derive(Debug)]
+enum Framing {
+    /// A stream of bytes, with the length in front of each frame.
+    Stream(Input),
+    /// A device: each read and each write is one frame.
+    Device,
+}
+
+/// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    pub(super) stream: OwnedFd,
-    input: Input,
+    pub(super) file: OwnedFd,
+    framing: Framing,
     pub(super) output: Output,
     /// When the peer last took something, or had nothing to take.
     moved: Instant,
@@ -48,31 +60,49 @@ pub struct Connection {
 
 impl Connection {
     /// A stream that does not block.
-    pub fn new(stream: OwnedFd, now: Instant) -> Self {
+    pub fn stream(file: OwnedFd, now: Instant) -> Self {
+        Self::new(file, Framing::Stream(Input::default()), now)
+    }
+
+    /// A TAP device that does not block.
+    pub fn device(file: OwnedFd, now: Instant) -> Self {
+        Self::new(file, Framing::Device, now)
+    }
+
+    fn new(file: OwnedFd, framing: Framing, now: Instant) -> Self {
         Self {
-            stream,
-            input: Input::default(),
+            file,
+            framing,
             output: Output::default(),
             moved: now,
             stalled: false,
         }
     }
 
-    /// Reads once, into `scratch`, and hands over the bytes of each frame that is complete.
+    /// Reads what there is, up to a limit, into `scratch`, and hands over the bytes of each frame that is complete.
     ///
     /// # Errors
     ///
     /// The connection has ended.
-    pub fn read(&mut self, scratch: &mut [u8], each: impl FnMut(Vec<u8>)) -> Result<(), End> {
-        match read(&self.stream, &mut *scratch) {
-            Ok(0) => Err(End::Closed),
-            Ok(count) => {
-                let bytes = scratch.get(..count).unwrap_or_default();
-                self.input.push(bytes, each).map_err(End::Length)
+    pub fn read(&mut self, scratch: &mut [u8], mut each: impl FnMut(Vec<u8>)) -> Result<(), End> {
+        let reads = match self.framing {
+            Framing::Stream(_) => 1,
+            Framing::Device => BATCH,
+        };
+        for _ in 0..reads {
+            let count = match read(&self.file, &mut *scratch) {
+                Ok(0) => return Err(End::Closed),
+                Ok(count) => count,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(errno) => return Err(End::File(errno)),
+            };
+            let bytes = scratch.get(..count).unwrap_or_default();
+            match &mut self.framing {
+                Framing::Stream(input) => input.push(bytes, &mut each).map_err(End::Length)?,
+                Framing::Device => each(bytes.to_vec()),
             }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(errno) => Err(End::Socket(errno)),
         }
+        Ok(())
     }
 
     /// Writes what the peer takes.
@@ -85,12 +115,12 @@ impl Connection {
             self.moved = now;
             return Ok(());
         }
-        let mut none = SendAncillaryBuffer::default();
-        let slices = self.output.slices();
-        match sendmsg(&self.stream, &slices, &mut none, SendFlags::NOSIGNAL) {
-            Ok(count) => {
-                drop(slices);
-                self.output.advance(count);
+        let done = match self.framing {
+            Framing::Stream(_) => self.send(),
+            Framing::Device => self.write_frames(),
+        };
+        match done {
+            Ok(()) => {
                 self.moved = now;
                 self.stalled = false;
                 Ok(())
@@ -99,8 +129,28 @@ impl Connection {
                 self.stalled |= self.patience().is_some_and(|until| until <= now);
                 Ok(())
             }
-            Err(errno) => Err(End::Socket(errno)),
+            Err(errno) => Err(End::File(errno)),
         }
+    }
+
+    fn send(&mut self) -> Result<(), Errno> {
+        let mut none = SendAncillaryBuffer::default();
+        let slices = self.output.slices();
+        let count = sendmsg(&self.file, &slices, &mut none, SendFlags::NOSIGNAL)?;
+        drop(slices);
+        self.output.advance(count);
+        Ok(())
+    }
+
+    fn write_frames(&mut self) -> Result<(), Errno> {
+        while let Some(frame) = self.output.front() {
+            match write(&self.file, frame.bytes()) {
+                // The interface is down, as a cable may be; or the kernel takes no such frame.
+                Ok(_) | Err(Errno::IO | Errno::INVAL) => self.output.pop(),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 
     /// When the peer will count as one that has stopped reading, if something waits for it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The stream of a port: who listens, who connects, and when once more.
+//! An endpoint of a port: a stream, to a peer that connects or is connected to, once more when it has ended; or a TAP
+//! device.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -10,6 +11,7 @@ use tracing::{info, warn};
 
 use super::address::{accept, Address};
 use super::connection::{Connection, End};
+use super::tap;
 use crate::log::Lines;
 
 /// How long a try to connect is put off after one that failed: at first, and at most.
@@ -23,19 +25,28 @@ enum Role {
     /// They connect, one after the other.
     Listens(OwnedFd),
     /// This process connects.
-    Connects { wait: Duration, next: Instant },
+    Connects {
+        address: Address,
+        wait: Duration,
+        next: Instant,
+    },
+    /// There is one from the beginning, and never another: a device.
+    Comes,
 }
 
-/// The stream of a port.
+/// The endpoint of a port.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The port of the switch.
     pub port: usize,
-    address: Address,
+    /// For the log.
+    name: String,
     role: Role,
     pub(super) connection: Option<Connection>,
     /// The peer has sent something. Until then, one that was connected to may not be there.
     talks: bool,
+    /// It has been told that nobody is there.
+    told: bool,
     lines: Lines,
 }
 
@@ -47,30 +58,41 @@ impl Endpoint {
     /// Those of [`Address::listen`].
     pub fn listen(port: usize, address: &Address) -> io::Result<Self> {
         let role = Role::Listens(address.listen()?);
-        Ok(Self::new(port, address, role))
+        Ok(Self::new(port, address.to_string(), role))
     }
 
     /// A stream that is connected to a peer, now or later, and again when it has ended.
     pub fn connect(port: usize, address: &Address, now: Instant) -> Self {
         let role = Role::Connects {
+            address: address.clone(),
             wait: FIRST,
             next: now,
         };
-        Self::new(port, address, role)
+        Self::new(port, address.to_string(), role)
     }
 
-    fn new(port: usize, address: &Address, role: Role) -> Self {
+    /// A TAP device that is open.
+    pub fn device(port: usize, name: &tap::Name, file: OwnedFd, now: Instant) -> Self {
+        Self {
+            connection: Some(Connection::device(file, now)),
+            talks: true,
+            ..Self::new(port, name.to_string(), Role::Comes)
+        }
+    }
+
+    fn new(port: usize, name: String, role: Role) -> Self {
         Self {
             port,
-            address: address.clone(),
+            name,
             role,
             connection: None,
             talks: false,
+            told: false,
             lines: Lines::default(),
         }
     }
 
-    /// Listens without a peer: what to wait at.
+    /// Listens without a peer: the descriptor to wait at.
     pub(super) fn listener(&self) -> Option<&OwnedFd> {
         match &self.role {
             Role::Listens(listener) if self.connection.is_none() => Some(listener),
@@ -91,20 +113,29 @@ impl Endpoint {
         let stream = match &mut self.role {
             Role::Listens(listener) => accept(listener),
             Role::Connects { next, .. } if now < *next => return false,
-            Role::Connects { wait, next } => {
+            Role::Connects {
+                address,
+                wait,
+                next,
+            } => {
                 *next = now.checked_add(*wait).unwrap_or(now);
                 *wait = wait.saturating_mul(2).min(LAST);
-                self.address.connect()
+                address.connect()
             }
+            Role::Comes => return false,
         };
         match stream {
             Ok(stream) => {
-                self.connection = Some(Connection::new(stream, now));
+                self.connection = Some(Connection::stream(stream, now));
                 true
             }
             Err(error) => {
-                if matches!(self.role, Role::Listens(_)) && error.kind() != ErrorKind::WouldBlock {
-                    self.warn(&format!("nobody can connect: {error}"));
+                match self.role {
+                    Role::Listens(_) if error.kind() != ErrorKind::WouldBlock => {
+                        self.warn(&format!("nobody can connect: {error}"));
+                    }
+                    Role::Connects { .. } => self.note_silence(&error.to_string()),
+                    _ => (),
                 }
                 false
             }
@@ -115,6 +146,7 @@ impl Endpoint {
     pub(super) fn confirm(&mut self) {
         if !std::mem::replace(&mut self.talks, true) {
             self.note("a peer is there");
+            self.told = false;
         }
         if let Role::Connects { wait, .. } = &mut self.role {
             *wait = FIRST;
@@ -126,24 +158,40 @@ impl Endpoint {
         self.connection = None;
         let was_there = std::mem::take(&mut self.talks);
         match end {
-            // There was nobody to connect to, which is told by what does not work.
-            End::Closed | End::Socket(_) if !was_there => (),
+            // There was nobody to connect to.
+            End::Closed | End::File(_) if !was_there => {
+                if matches!(self.role, Role::Connects { .. }) {
+                    self.note_silence(&end.to_string());
+                }
+            }
+            End::File(_) if matches!(self.role, Role::Comes) => {
+                self.warn(&format!("the device is gone: {told}"));
+            }
             End::Closed => self.note(&format!("its peer has gone: {told}")),
             _ => self.warn(&format!("the connection is closed, {end}: {told}")),
+        }
+    }
+
+    /// Writes a line to the log, once, if nobody is there to connect to.
+    fn note_silence(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.warn(&format!(
+                "no peer answers, {why}: it is tried again until one does"
+            ));
         }
     }
 
     /// Writes a line to the log, unless there were many.
     pub(super) fn note(&mut self, what: &str) {
         if self.lines.take() {
-            info!("{}: {what}", self.address);
+            info!("{}: {what}", self.name);
         }
     }
 
     /// Likewise, of what a person should look at.
     pub(super) fn warn(&mut self, what: &str) {
         if self.lines.take() {
-            warn!("{}: {what}", self.address);
+            warn!("{}: {what}", self.name);
         }
     }
 }

@@ -2,41 +2,23 @@
 
 //! The switch: which frame goes to which port. Nothing here does I/O.
 //!
-//! Each guest has a port, of the guest's own number, and the links have those behind. What is sent to a guest is for the
-//! engine, if it is a packet of RoCEv2 to an address of the guest's function, and for its network device if not. A packet to
-//! a group is for the engine and for all network devices.
+//! Each guest has a port, of the guest's own number, and the links have those behind. A frame to a guest is for the
+//! engine, if it is a packet of RoCEv2 to an address of the guest's function, and for its network device if not. A
+//! packet to a group is for the engine and for all network devices.
 
 use std::collections::HashSet;
 use std::time::Instant;
 
+use ferrule_engine::packet::ip::is_multicast;
+use ferrule_engine::Gid;
+
+use super::counters::Counters;
 use super::queue::Queue;
 use super::stream::Output;
 use super::table::Table;
+use crate::capture::recorder::Recorder;
 use crate::frame::{is_group, Frame, Mac};
-use crate::roce::headers::{self, Gid};
 use crate::roce::received::{parse, Bad, Received};
-
-/// What became of the frames of a port's peer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames that have come.
-    pub received: u64,
-    /// Of these, too short ones.
-    pub short: u64,
-    /// Of these, those from an address that is not the peer's.
-    pub spoofed: u64,
-}
-
-impl std::fmt::Display for Counters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            received,
-            short,
-            spoofed,
-        } = self;
-        write!(f, "{received} frames from it, {short} too short and {spoofed} from an address that is not its own")
-    }
-}
 
 /// Where a frame comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +62,8 @@ pub struct Switch {
     table: Table,
     /// Packets for the engine that were dropped, by [`Bad::ALL`].
     bad: [u64; Bad::ALL.len()],
+    /// Where each frame is recorded that comes, while a capture runs.
+    recorder: Option<Recorder>,
 }
 
 impl Switch {
@@ -122,8 +106,8 @@ impl Switch {
         }
     }
 
-    /// The peer at a port's stream has stopped reading, or reads again. What waits for one that has stopped is dropped, so
-    /// that nobody waits for it.
+    /// The peer at a port's stream has stopped reading, or reads again. Frames that wait for a peer that has stopped
+    /// are dropped, so that nobody waits for it.
     pub fn set_stalled(&mut self, port: usize, stalled: bool) {
         if let Some(port) = self.ports.get_mut(port) {
             port.stalled = stalled;
@@ -133,7 +117,23 @@ impl Switch {
         }
     }
 
-    /// What became of frames: of a port's peer, and how many were dropped that were to go there.
+    /// The address of a guest's network device and function, if it has been told.
+    pub fn mac(&self, port: usize) -> Option<Mac> {
+        self.ports.get(port)?.mac
+    }
+
+    /// Records each frame that comes from now on, or no more.
+    pub fn set_recorder(&mut self, recorder: Option<Recorder>) {
+        self.recorder = recorder;
+    }
+
+    /// Frames that have come by a port since a capture runs, and of these those that it has lost.
+    pub fn recorded(&self, port: usize) -> (u64, u64) {
+        let recorder = self.recorder.as_ref();
+        recorder.map_or((0, 0), |recorder| recorder.counts(port))
+    }
+
+    /// Counters of frames: those from a port's peer, and the number that was dropped on the way there.
     pub fn counters(&self, port: usize) -> (Counters, u64) {
         let port = self.ports.get(port);
         port.map_or_else(Default::default, |port| {
@@ -155,6 +155,9 @@ impl Switch {
             counters.short = counters.short.saturating_add(1);
             return None;
         };
+        if let Some(recorder) = &self.recorder {
+            recorder.record(from, &frame);
+        }
         if self.table.learn(frame.source(), from, now).is_err() {
             counters.spoofed = counters.spoofed.saturating_add(1);
             return None;
@@ -162,16 +165,24 @@ impl Switch {
         self.forward(from, &frame, Origin::Stream)
     }
 
-    /// Whether a frame of the engine's to this address finds room. One that goes to several ports always does, but
-    /// it may get lost at some.
-    pub fn has_room(&self, from: usize, to: &Mac) -> bool {
-        let target = self.table.port(to).filter(|&target| target != from);
-        let port = target.and_then(|target| self.ports.get(target));
-        port.is_none_or(|port| !port.up || port.stalled || port.queue.has_room())
+    /// Whether the queue of the port for this address takes a frame of the engine's. A frame for several ports is
+    /// always accepted, and may get lost at some. `inbox`: whether the engine's inbox takes a packet.
+    pub fn accepts(&self, from: usize, to: &Mac, inbox: impl FnOnce() -> bool) -> bool {
+        let Some(target) = self.table.port(to) else {
+            return true;
+        };
+        self.ports.get(target).is_none_or(|port| {
+            let stream = target == from || !port.up || port.stalled || !port.queue.is_full();
+            stream && (port.gids.is_empty() || inbox())
+        })
     }
 
-    /// Takes a frame of the engine's, for the guest of this port. Answers the packet, if it is one for another guest.
+    /// Takes a frame of the engine's, for the guest of this port. Answers the packet, if it is one for a guest of this
+    /// process.
     pub fn send(&mut self, from: usize, frame: &Frame) -> Option<Received> {
+        if let Some(recorder) = &self.recorder {
+            recorder.record(from, frame);
+        }
         self.forward(from, frame, Origin::Engine)
     }
 
@@ -181,7 +192,7 @@ impl Switch {
             self.flood(from, frame);
             // The members that the sender has in this process had it without a packet.
             return match origin {
-                Origin::Stream => self.packet(frame, 0, |_, gid| headers::is_group(gid)),
+                Origin::Stream => self.packet(frame, 0, |_, gid| is_multicast(gid)),
                 Origin::Engine => None,
             };
         }
@@ -190,7 +201,11 @@ impl Switch {
             return None;
         };
         if target == from {
-            return None;
+            // The guest's network device has it already; its function may have a packet for itself.
+            return match origin {
+                Origin::Stream => None,
+                Origin::Engine => self.packet(frame, from, |port, gid| port.gids.contains(gid)),
+            };
         }
         if self.ports.get(target)?.gids.is_empty() {
             self.ports.get_mut(target)?.push(frame);
@@ -259,11 +274,12 @@ impl Switch {
 
 #[cfg(test)]
 mod tests {
+    use ferrule_engine::packet::ip::mapped;
     use proptest::prelude::*;
 
     use super::super::queue::FRAMES;
     use super::*;
-    use crate::roce::headers::{mapped, Headers, Way};
+    use crate::roce::headers::{Headers, Way};
 
     const BROADCAST: Mac = [0xff; 6];
 
@@ -305,7 +321,7 @@ mod tests {
         switch
     }
 
-    /// What has come out of each port.
+    /// The frames that have come out of each port.
     fn out(switch: &mut Switch) -> Vec<Vec<Vec<u8>>> {
         let port = |port: usize| {
             let mut frames = Vec::new();
@@ -399,22 +415,22 @@ mod tests {
     }
 
     #[test]
-    fn room_is_that_of_the_port_it_leaves_by() {
+    fn a_frame_is_accepted_by_the_port_that_it_leaves_by() {
         let now = Instant::now();
         let mut switch = switch();
         switch.input(3, bytes(mac(0), mac(9), &[]), now);
         let frame = Frame::new(bytes(mac(9), mac(0), &[])).unwrap();
         for _ in 0..FRAMES {
-            assert!(switch.has_room(0, &mac(9)));
+            assert!(switch.accepts(0, &mac(9), || false));
             switch.send(0, &frame);
         }
-        assert!(!switch.has_room(0, &mac(9)));
-        assert!(switch.has_room(0, &mac(8)));
+        assert!(!switch.accepts(0, &mac(9), || true));
+        assert!(switch.accepts(0, &mac(8), || false));
         switch.send(0, &frame);
         assert_eq!(switch.counters(3).1, 1);
         // Nobody waits for a peer that has stopped reading, or for none.
         switch.set_stalled(3, true);
-        assert!(switch.has_room(0, &mac(9)));
+        assert!(switch.accepts(0, &mac(9), || false));
         assert_eq!(switch.counters(3).1, 1 + FRAMES as u64);
         switch.send(0, &frame);
         assert!(!switch.waits(3));
@@ -422,7 +438,7 @@ mod tests {
         switch.send(0, &frame);
         assert!(switch.waits(3));
         switch.set_up(3, false);
-        assert!(switch.has_room(0, &mac(9)) && !switch.waits(3));
+        assert!(switch.accepts(0, &mac(9), || false) && !switch.waits(3));
     }
 
     #[test]
@@ -441,7 +457,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: what goes out of a port is what came in by another, unchanged, and once.
+        /// For any frames: one that goes out of a port has come in by another, unchanged, and once.
         #[test]
         fn frames_are_those_that_came(
             frames in prop::collection::vec((0usize..4, prop::collection::vec(0u8..4, 12..20)), 1..100),

@@ -2,9 +2,9 @@
 
 //! The thread that serves the streams of all ports.
 //!
-//! One thread, since what it does for a frame is short and never waits: sockets do not block, a peer that has much to say
-//! is read a piece at a time, and what a peer does not take waits in a bounded queue of its own. A thread for each port would
-//! hand each frame from one to another, and need two for each port, one of which waits in a write.
+//! One thread, since what it does for a frame is short and never waits: sockets do not block, a peer that has much to
+//! say is read a piece at a time, and frames that a peer does not take wait in a bounded queue of its own. A thread for
+//! each port would hand each frame from one to another, and need two for each port, one of which waits in a write.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -61,6 +61,10 @@ impl Drop for Poll {
 
 fn serve(wire: &Wire, mut endpoints: Vec<Endpoint>, arrived: &dyn Fn()) {
     let mut scratch = vec![0; PIECE];
+    // A device is there from the beginning.
+    for endpoint in endpoints.iter().filter(|one| one.connection.is_some()) {
+        wire.switch().set_up(endpoint.port, true);
+    }
     while !wire.ends() {
         let ready = wait(wire, &endpoints);
         wire.signal.take();
@@ -68,7 +72,7 @@ fn serve(wire: &Wire, mut endpoints: Vec<Endpoint>, arrived: &dyn Fn()) {
             let done = read(wire, endpoint, ready, &mut scratch, arrived);
             close_after(done, wire, endpoint);
         }
-        // What has been read may be for any of them.
+        // The frames that were read may be for any of them.
         for endpoint in &mut endpoints {
             let done = write(wire, endpoint);
             close_after(done, wire, endpoint);
@@ -101,7 +105,7 @@ fn wait(wire: &Wire, endpoints: &[Endpoint]) -> Vec<PollFlags> {
     }
 }
 
-/// What an endpoint waits for, and until when.
+/// The events that an endpoint waits for, and until when.
 fn interest(endpoint: &Endpoint) -> (Option<BorrowedFd<'_>>, PollFlags, Option<Instant>) {
     match &endpoint.connection {
         Some(connection) => {
@@ -109,7 +113,7 @@ fn interest(endpoint: &Endpoint) -> (Option<BorrowedFd<'_>>, PollFlags, Option<I
                 true => PollFlags::empty(),
                 false => PollFlags::OUT,
             };
-            let socket = Some(connection.stream.as_fd());
+            let socket = Some(connection.file.as_fd());
             (socket, PollFlags::IN | output, connection.patience())
         }
         None => match endpoint.listener() {
@@ -171,7 +175,7 @@ fn write(wire: &Wire, endpoint: &mut Endpoint) -> Result<(), End> {
     wire.switch().take(endpoint.port, &mut connection.output);
     let before = connection.stalled;
     connection.write(Instant::now())?;
-    // Whatever else waits is written when the peer can take it.
+    // Other frames that wait are written when the peer can take them.
     wire.switch().take(endpoint.port, &mut connection.output);
     let stalled = connection.stalled;
     if stalled != before {

@@ -12,7 +12,7 @@ pub const FRAMES: usize = 4096;
 /// Bytes that may wait: some windows of reliable connections.
 pub const BYTES: usize = 4 << 20;
 
-/// A bounded queue. What finds no room is dropped and counted.
+/// A bounded queue. A frame that does not fit is dropped and counted.
 #[derive(Debug, Default)]
 pub struct Queue {
     frames: VecDeque<Frame>,
@@ -21,14 +21,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Whether one more frame finds room.
-    pub fn has_room(&self) -> bool {
-        self.frames.len() < FRAMES && self.bytes < BYTES
+    /// Whether one more frame would be dropped.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() >= FRAMES || self.bytes >= BYTES
     }
 
     /// Adds a frame, or drops it.
     pub fn push(&mut self, frame: Frame) {
-        if !self.has_room() {
+        if self.is_full() {
             return self.drop_one();
         }
         self.bytes = self.bytes.saturating_add(frame.bytes().len());
@@ -77,7 +77,7 @@ mod tests {
             queue.push(frame(14, 1));
         }
         queue.push(frame(14, 2));
-        assert!(!queue.has_room());
+        assert!(queue.is_full());
         assert_eq!(queue.dropped(), 1);
         for _ in 0..FRAMES {
             assert_eq!(queue.pop(), Some(frame(14, 1)));
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(queue.pop(), None);
 
         // By bytes: the last that begins within the limit still fits.
-        while queue.has_room() {
+        while !queue.is_full() {
             queue.push(frame(60_000, 3));
         }
         assert_eq!(queue.bytes, BYTES.next_multiple_of(60_000));

@@ -21,7 +21,7 @@ impl std::fmt::Display for BadLength {
     }
 }
 
-/// What is being read.
+/// The frame that is being read.
 #[derive(Debug, Default)]
 pub struct Input {
     head: Vec<u8>,
@@ -101,6 +101,16 @@ impl Output {
     pub fn push(&mut self, frame: Frame) {
         let length = u32::try_from(frame.bytes().len()).unwrap_or(0);
         self.frames.push_back((frame, length.to_be_bytes()));
+    }
+
+    /// The first frame.
+    pub fn front(&self) -> Option<&Frame> {
+        self.frames.front().map(|(frame, _)| frame)
+    }
+
+    /// Takes the first frame away, which has gone as a whole.
+    pub fn pop(&mut self) {
+        self.frames.pop_front();
     }
 
     /// All bytes that are to be written.

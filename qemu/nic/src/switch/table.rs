@@ -13,10 +13,10 @@ use crate::frame::{is_group, Mac};
 /// An address that was not seen for so long is forgotten (IEEE 802.1Q, 8.8.3).
 pub const AGE: Duration = Duration::from_secs(300);
 
-/// Addresses that a port may have. What is sent to others behind it is flooded.
+/// Addresses that a port may have. Frames to others behind it are flooded.
 pub const SHARE: usize = 256;
 
-/// How often the table is searched for what is too old: each search looks at all of it.
+/// How often the table is searched for old entries: each search looks at all of it.
 const SWEEP: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

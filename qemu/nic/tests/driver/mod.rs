@@ -2,10 +2,12 @@
 
 //! A guest with a driver: memory in a file that the function shares, commands, and events.
 
+mod event_queue;
 pub mod queues;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,7 +65,7 @@ pub struct Area {
     pages: Vec<u64>,
 }
 
-/// What a page of canaries is full of.
+/// The byte that fills a page of canaries.
 const CANARY: u8 = 0xc5;
 
 impl Memory {
@@ -196,14 +198,18 @@ impl Area {
 
     pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
+        self.read_to(offset, &mut bytes);
+        bytes
+    }
+
+    pub fn read_to(&self, offset: u64, bytes: &mut [u8]) {
         let mut done = 0;
-        while done < length {
+        while done < bytes.len() {
             let at = offset + done as u64;
-            let count = (PAGE - at % PAGE).min((length - done) as u64) as usize;
+            let count = (PAGE - at % PAGE).min((bytes.len() - done) as u64) as usize;
             assert!(self.bytes.read(self.at(at), &mut bytes[done..done + count]));
             done += count;
         }
-        bytes
     }
 
     pub fn load(&self, offset: u64) -> u32 {
@@ -244,7 +250,15 @@ impl Guest {
 
     /// As [`Guest::new`], of an adapter that is there.
     pub fn with(adapter: Adapter, port: usize) -> Self {
-        let mut client = Client::new(adapter);
+        Self::of(Client::new(adapter), port)
+    }
+
+    /// As [`Guest::new`], at the socket of a process.
+    pub fn at(path: &Path, port: usize) -> Self {
+        Self::of(Client::at(path), port)
+    }
+
+    fn of(mut client: Client, port: usize) -> Self {
         let memory = Memory::new();
         let half = MEMORY / 2;
         assert_eq!(client.map(Some(&memory.file), 0, 0, half, 3), None);
@@ -270,7 +284,7 @@ impl Guest {
         guest
     }
 
-    /// What a driver does first, also after a reset.
+    /// The first steps of a driver, also after a reset.
     pub fn begin(&mut self) {
         assert_eq!(self.client.write(7, 4, &[6, 0]), None);
         let page = self.memory.page();
@@ -413,30 +427,13 @@ impl Guest {
         }
     }
 
-    pub fn event_queue(&mut self, vector: u32, depth: u32) -> Result<EventQueue, u32> {
-        let ctrl = (u64::from(depth) * 16).next_multiple_of(64);
-        let area = self.memory.alloc(ctrl + 64);
-        let create = CreateEq {
-            vector: vector.into(),
-            depth: depth.into(),
-            area: self.memory.list(&area),
-        };
-        self.command(opcode::CREATE_EQ, &create)?;
-        Ok(EventQueue {
-            area,
-            depth,
-            ctrl,
-            consumer: 0,
-        })
-    }
-
     /// Registers memory, with all rights.
     pub fn register(&mut self, pd: u32, area: &Area, access: u32) -> u32 {
         let reg = self.region(pd, area, access);
         self.create(opcode::REG_MR, &reg).unwrap()
     }
 
-    /// What registers all of an area, whose first byte has the address [`IOVA`].
+    /// The command's operands to register all of an area, whose first byte has the address [`IOVA`].
     pub fn region(&self, pd: u32, area: &Area, access: u32) -> RegMr {
         RegMr {
             pd: pd.into(),
@@ -462,35 +459,4 @@ pub struct Context {
     pub number: u32,
     pub doorbell: Area,
     pub status: Area,
-}
-
-/// An event queue as a driver has it.
-pub struct EventQueue {
-    pub area: Area,
-    depth: u32,
-    ctrl: u64,
-    consumer: u32,
-}
-
-impl EventQueue {
-    /// The next event: kind, number and code.
-    pub fn next(&mut self) -> Option<(u32, u32, u32)> {
-        let at = u64::from(self.consumer & (self.depth - 1)) * 16;
-        let phase = u32::from(self.consumer & self.depth == 0);
-        if self.area.load(at + 12) != phase {
-            return None;
-        }
-        self.consumer = self.consumer.wrapping_add(1);
-        let event = (
-            self.area.load(at),
-            self.area.load(at + 4),
-            self.area.load(at + 8),
-        );
-        Some(event)
-    }
-
-    /// Tells the device what was read.
-    pub fn consumed(&self) {
-        self.area.store(self.ctrl, self.consumer);
-    }
 }

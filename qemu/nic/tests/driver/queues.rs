@@ -67,7 +67,8 @@ impl Cq {
             return None;
         }
         self.consumer = self.consumer.wrapping_add(1);
-        let cqe = abi::Cqe::read_from_bytes(&self.ring.read(at, 64)).unwrap();
+        let mut cqe = abi::Cqe::new_zeroed();
+        self.ring.read_to(at, cqe.as_mut_bytes());
         self.ctrl.store(0, self.consumer);
         Some(cqe)
     }
@@ -110,7 +111,7 @@ pub struct Qp {
     rq_producer: u32,
 }
 
-/// What makes a queue pair of a type, with rings in `area`.
+/// The command's operands to make a queue pair of a type, with rings in `area`.
 pub fn create_qp(
     guest: &Guest,
     kind: u32,
@@ -358,10 +359,12 @@ impl Qp {
             extra,
         };
         let at = u64::from(self.sq_producer % DEPTH) * u64::from(STRIDE);
-        self.area.write(at, head.as_bytes());
+        let mut slot = [0; STRIDE as usize];
+        slot[..48].copy_from_slice(head.as_bytes());
         if let Some(local) = wqe.local {
-            self.area.write(at + 48, sge(local).as_bytes());
+            slot[48..].copy_from_slice(sge(local).as_bytes());
         }
+        self.area.write(at, &slot);
         self.sq_producer = self.sq_producer.wrapping_add(1);
         self.area.store(self.ctrl, self.sq_producer);
     }
@@ -390,4 +393,14 @@ pub fn receive_request(area: &Area, at: u64, id: u64, local: (u64, u32, u32)) {
     };
     area.write(at, head.as_bytes());
     area.write(at + 16, sge(local).as_bytes());
+}
+
+/// A counter as the guest's driver reads it.
+pub fn counter(guest: &mut Guest, name: &str) -> u64 {
+    let place = COUNTERS
+        .iter()
+        .position(|other| other.to_str() == Ok(name))
+        .unwrap();
+    let bytes = guest.command(opcode::QUERY_COUNTERS, &[0u8; 0]).unwrap();
+    u64::from_le_bytes(bytes[8 * place..][..8].try_into().unwrap())
 }

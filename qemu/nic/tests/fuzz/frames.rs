@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the peers of a switch may send, as told by a string of bytes, and what has to hold whatever that is.
+//! The peers of a switch send frames, as told by a string of bytes, and the same rules hold whatever these are.
 //!
 //! The string is a row of pieces: a byte that tells the port, one for the length, and so many bytes of that port's stream.
 //! No socket is involved: the switch takes frames, and their stream is a state machine of its own.
@@ -8,9 +8,10 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use ferrule_engine::packet::icrc;
+use ferrule_engine::packet::ip::mapped;
 use ferrule_nic::frame::{Frame, Mac, HEADER, MOST};
-use ferrule_nic::roce::headers::mapped;
-use ferrule_nic::roce::received::{Received, ICRC_LEN};
+use ferrule_nic::roce::received::Received;
 use ferrule_nic::switch::forward::Switch;
 use ferrule_nic::switch::stream::{Input, Output};
 
@@ -35,7 +36,7 @@ fn switch() -> Switch {
     switch
 }
 
-/// What has come out of a port.
+/// The frames that have come out of a port.
 fn out(switch: &mut Switch, port: usize) -> Vec<Vec<u8>> {
     let (mut input, mut found) = (Input::default(), Vec::new());
     while switch.waits(port) {
@@ -58,7 +59,7 @@ fn judge(packet: &Received, frame: &[u8]) {
     ]
     .concat();
     assert!(matches!(packet.ip().len(), 20 | 40));
-    assert!(packet.udp().len() == 8 && parts.len() >= 28 + ICRC_LEN);
+    assert!(packet.udp().len() == 8 && parts.len() >= 28 + icrc::LENGTH);
     assert_eq!(&parts, &frame[HEADER..HEADER + parts.len()]);
     assert!(parts.len() < 4300);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client may send, as told by a string of bytes, and what has to hold whatever that is.
+//! A client sends messages, as told by a string of bytes, and the same rules hold whatever these are.
 //!
 //! `tests/random.rs` runs this with random bytes, and `fuzz/` lets a fuzzer look for bytes that reach
 //! further. No socket is involved: [`Session`] takes bytes and files.
@@ -96,7 +96,7 @@ pub fn run(script: &[u8]) -> u32 {
     assert_eq!(device.objects(), Default::default());
     let mut bytes = [0; 8];
     adapter.read(0, 0, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"FRUL\x02\0\0\0");
+    assert_eq!(&bytes, b"FRUL\x03\0\0\0");
     adapter.read(7, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [0xf4, 0x1a, 0xf1, 0x10, 0, 0, 0x10, 0]);
     status
@@ -200,8 +200,8 @@ fn poke(register: usize, value: u32) -> Vec<u8> {
     line(10, 0, &body.concat())
 }
 
-/// What comes first: memory at its own offsets, bus master, the memory check by the nonce 0, and a page list of pages 1
-/// to 14, without page 8.
+/// The first messages: memory at its own offsets, bus master, the memory check by the nonce 0, and a page list of pages
+/// 1 to 14, without page 8.
 fn begin() -> Vec<u8> {
     let words =
         |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_ne_bytes()).collect() };
@@ -263,7 +263,20 @@ pub fn commands() -> Vec<Vec<u8>> {
             opcode::CREATE_SRQ,
             &with(&[0, 1], &[&sq[..], &[2048, 0], &pages(1)].concat()),
         ),
+        [
+            command(
+                opcode::CREATE_SRQ,
+                &with(&[0, 1], &[&sq[..], &[2048, 0], &pages(1)].concat()),
+            ),
+            command(
+                opcode::RESIZE_SRQ,
+                &with(&[0, none], &[&sq[..], &[2048, 0], &pages(1)].concat()),
+            ),
+        ]
+        .concat(),
         command(opcode::RESIZE_CQ, &with(&[0, 32], &pages(1))),
+        command(opcode::MODERATE_CQ, &words(&[0, 0x0010_0010])),
+        command(opcode::QUERY_CQ, &words(&[0, 0])),
         [qp(1, 0), command(opcode::QUERY_QP, &words(&[2, 0]))].concat(),
         qp(3, 3),
         [

@@ -5,7 +5,7 @@
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::interface::*;
 
-use super::{gid, gid4, linked, process, to, At, Peer, Process, Sockets};
+use super::{gid, gid4, linked, process, to, wire_only, At, Peer, Process, Sockets};
 use crate::data::{pattern, program, Program};
 use crate::datagrams::{datagram_qp, handle, GRH, QKEY};
 use crate::driver::queues::*;
@@ -22,8 +22,14 @@ struct Side<'a> {
 }
 
 /// Guest 1 of the first process and guest 3 of the second, connected by addresses that `address` tells.
-fn connected<'a>(
-    [one, two]: &'a mut [Process; 2],
+fn connected([one, two]: &mut [Process; 2], address: fn(u8) -> [u8; 16]) -> (Side<'_>, Side<'_>) {
+    sides(&mut one.guests[0], &mut two.guests[0], address)
+}
+
+/// Guests 1 and 3, connected.
+fn sides<'a>(
+    one: &'a mut Guest,
+    two: &'a mut Guest,
     address: fn(u8) -> [u8; 16],
 ) -> (Side<'a>, Side<'a>) {
     let side = |guest: &'a mut Guest, number| {
@@ -32,7 +38,7 @@ fn connected<'a>(
         let qp = guest.qp(qp_type::RC, &p.context, p.pd, &p.cq);
         Side { guest, p, qp }
     };
-    let (a, b) = (side(&mut one.guests[0], 1), side(&mut two.guests[0], 3));
+    let (a, b) = (side(one, 1), side(two, 3));
     let numbers = (a.qp.number, b.qp.number);
     a.guest
         .connect_to(&a.qp, numbers.1, to(3, address(3)))
@@ -100,6 +106,29 @@ fn operations_over_a_link() {
     }
 }
 
+#[test]
+fn packets_in_the_place_of_copies() {
+    let mut process = wire_only(&[At::Guest(1, None), At::Guest(3, None)]);
+    let [one, two] = &mut process.guests[..] else {
+        panic!("there are two guests");
+    };
+    let (mut a, mut b) = sides(one, two, gid);
+    operations(&mut a, &mut b);
+    operations(&mut b, &mut a);
+    for name in ["pkts", "bytes"] {
+        let [sent, received] = ["sent", "rcvd"].map(|way| {
+            let name = format!("{way}_{name}");
+            [&mut a, &mut b].map(|side| counter(side.guest, &name))
+        });
+        assert_eq!(sent, [received[1], received[0]]);
+        // The data of two messages and of what was read.
+        let least = if name == "pkts" { 60 } else { 300_000 };
+        assert!(sent.iter().all(|&sent| sent > least), "{sent:?} {name}");
+        let local = format!("local_{name}");
+        assert_eq!(counter(a.guest, &local) + counter(b.guest, &local), 0);
+    }
+}
+
 /// Carries frames between two links, and loses one in so many.
 fn relay(from: &Sockets, loss: u32) {
     let [one, two] = ["one", "two"].map(|name| Peer::new(&from.path(name)));
@@ -138,12 +167,7 @@ fn what_is_lost_is_sent_again() {
     }
     let mut retries = 0;
     for side in [&mut a, &mut b] {
-        let counters = side
-            .guest
-            .command(opcode::QUERY_COUNTERS, &[0u8; 0])
-            .unwrap();
-        let at = 8 * COUNTERS.iter().position(|name| *name == "retries").unwrap();
-        retries += u64::from_le_bytes(counters[at..at + 8].try_into().unwrap());
+        retries += counter(side.guest, "retries");
     }
     assert_ne!(retries, 0, "nothing was lost");
 }

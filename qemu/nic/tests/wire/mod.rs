@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch, with processes of its own: their guests, what is at the guests' network devices, and links.
+//! The switch, with processes of its own: their guests, the peers at the guests' network devices, and links.
 
+mod capture;
 mod link;
 mod multicast;
 mod program;
@@ -80,7 +81,7 @@ pub fn to(guest: u8, gid: [u8; 16]) -> AddressVector {
     }
 }
 
-/// What is at a port of a switch.
+/// The peer at a port of a switch.
 pub enum At {
     /// The function of a guest that has this number, and its network device.
     Guest(u8, Option<Address>),
@@ -135,6 +136,13 @@ pub fn process(ports: &[At]) -> Process {
         _poll: poll,
         _worker: worker,
     }
+}
+
+/// The same, whose queue pairs reach each other by packets alone.
+pub fn wire_only(ports: &[At]) -> Process {
+    let process = process(ports);
+    process.wire.set_wire_only(true);
+    process
 }
 
 /// Two processes with a link between them: guests 1 and 2 in one, 3 and 4 in the other.

@@ -2,38 +2,9 @@
 
 //! The program itself, twice, by its options.
 
-use std::process::{Child, Command, Stdio};
-
 use super::{frame, mac, Peer, Sockets};
 use crate::driver::eventually;
-
-/// A running program, which is ended with this.
-struct Program(Child);
-
-impl Program {
-    fn new(options: &[String]) -> Self {
-        let program = env!("CARGO_BIN_EXE_ferrule-nic");
-        let child = Command::new(program)
-            .args(options)
-            .stderr(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    /// Ends it as a user does.
-    fn end(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::running::{run, Running};
 
 #[test]
 fn two_programs_with_a_link() {
@@ -47,7 +18,7 @@ fn two_programs_with_a_link() {
             format!("--guest={guest},mac=02:00:00:00:01:{last:02x},net={net}"),
             format!("--link={link}={}", path("link")),
         ];
-        Program::new(&options)
+        Running::new(&options, sockets.path(&format!("log{number}")))
     };
     let programs = [start(1, "listen"), start(2, "connect")];
     let [mut one, mut two] = ["n1", "n2"].map(|name| Peer::new(&sockets.path(name)));
@@ -58,7 +29,7 @@ fn two_programs_with_a_link() {
         assert!(one.send(&hello));
         (two.receive()? == hello).then_some(())
     });
-    programs.into_iter().for_each(Program::end);
+    programs.into_iter().for_each(Running::end);
     for name in ["g1", "n1", "g2", "n2", "link"] {
         assert!(!sockets.path(name).exists(), "{name}");
     }
@@ -72,16 +43,8 @@ fn refused_options() {
         &["--guest=g", "--link=listen=192.0.2.1:7"],
     ] {
         let options: Vec<_> = options.iter().map(|&option| option.to_owned()).collect();
-        let mut program = Program::new(&options);
-        assert_eq!(program.0.wait().unwrap().code(), Some(2));
+        assert_eq!(run(&options).0, Some(2));
     }
-    let sockets = Sockets::new();
-    let guest = |name: &str| {
-        let path = sockets.path(name);
-        format!("--guest={},mac=02:00:00:00:00:01", path.display())
-    };
-    let mut twice = Program::new(&[guest("a"), guest("b")]);
-    assert_eq!(twice.0.wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -92,13 +55,15 @@ fn it_tells_what_it_has_counted() {
         format!("--guest={}", path("g")),
         format!("--control={}", path("c")),
     ];
-    let program = Program::new(&options);
+    let program = Running::new(&options, sockets.path("log"));
     let stats = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-nic"));
-        command.arg("stats").arg(path("c")).args(more);
-        let output = command.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        output.status.success().then_some(text)
+        let control = path("c");
+        let command = ["stats", control.as_str()]
+            .into_iter()
+            .chain(more.iter().copied());
+        let command: Vec<_> = command.map(str::to_owned).collect();
+        let (status, text, _) = run(&command);
+        (status == Some(0)).then_some(text)
     };
     let table = eventually("a table", || stats(&[]));
     assert!(table.lines().next().unwrap().ends_with(&path("g")));
@@ -108,4 +73,24 @@ fn it_tells_what_it_has_counted() {
     assert!(text.contains("ferrule_latency_seconds_bucket{guest="));
     program.end();
     assert!(stats(&[]).is_none() && !sockets.path("c").exists());
+}
+
+#[test]
+fn it_tells_how_it_is_used() {
+    let help = |option: &str| {
+        let (status, text, log) = run(&[option.to_owned()]);
+        assert_eq!((status, log.as_str()), (Some(0), ""));
+        text
+    };
+    let (short, long) = (help("-h"), help("--help"));
+    let options = ["guest", "link", "tap", "wire-only", "capture", "control"];
+    for text in [&short, &long] {
+        for option in options {
+            assert!(text.contains(&format!("--{option}")), "{option}");
+        }
+        assert!(text.contains("vfio-user-pci"));
+    }
+    for part in ["Signals:", "Exit status:", "Examples:"] {
+        assert!(long.contains(part) && !short.contains(part), "{part}");
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Frames between guests' network devices, and what hostile peers do.
+//! Frames between guests' network devices, and hostile peers.
 
 use ferrule_nic::frame::MOST;
 use ferrule_nic::switch::address::Address;

@@ -15,7 +15,8 @@ use net_ext::NetDevice;
 use super::{
     AtomicCap,
     Attr,
-    Device, //
+    Device,
+    OnDemand, //
 };
 use crate::{
     bindings,
@@ -84,8 +85,25 @@ impl Attr {
             AtomicCap::Hca => bindings::ib_atomic_cap_IB_ATOMIC_HCA,
             AtomicCap::Glob => bindings::ib_atomic_cap_IB_ATOMIC_GLOB,
         };
+        raw.cq_caps.max_cq_moderation_count = self.max_cq_moderation_count;
+        raw.cq_caps.max_cq_moderation_period = self.max_cq_moderation_period;
         raw.timestamp_mask = self.timestamp_mask;
         raw.hca_core_clock = self.hca_core_clock;
+        raw.max_dm_size = self.max_dm_size;
+        raw.max_raw_ethy_qp = int(self.max_raw_ethy_qp);
+        if self.on_demand != OnDemand::NONE {
+            raw.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING);
+            let caps = &mut raw.odp_caps;
+            caps.general_caps = bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT.into();
+            if self.on_demand.implicit {
+                caps.general_caps |=
+                    u64::from(bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT_IMPLICIT);
+            }
+            caps.per_transport_caps.rc_odp_caps = self.on_demand.rc.0;
+            caps.per_transport_caps.uc_odp_caps = self.on_demand.uc.0;
+            caps.per_transport_caps.ud_odp_caps = self.on_demand.ud.0;
+            caps.per_transport_caps.xrc_odp_caps = self.on_demand.xrc.0;
+        }
     }
 }
 
@@ -115,7 +133,7 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
 /// The speed of a lane and the number of lanes, coded as `enum ib_port_speed` and `ib_port_width`.
 ///
 /// The RTNL must not be held.
-fn speed<D: Driver>(dev: &Device<D>, netdev: &NetDevice) -> Result<(u16, u8)> {
+fn speed<D: Driver>(dev: &Device<D>, netdev: Option<&NetDevice>) -> Result<(u16, u8)> {
     // 10 Gb/s, as `ib_get_eth_speed` codes them: that is the speed of Linux's virtual network devices, veth and
     // tun, which are as fast as a processor copies, too. For a device that does not know its speed, the function
     // takes the slowest there is, which programs that choose by speed avoid, and may say so in the log.
@@ -123,7 +141,7 @@ fn speed<D: Driver>(dev: &Device<D>, netdev: &NetDevice) -> Result<(u16, u8)> {
     let mut width = bindings::ib_port_width_IB_WIDTH_1X as u8;
     // SAFETY: Both devices are valid.
     unsafe {
-        if bindings::netdev_knows_speed(netdev.as_raw()) {
+        if netdev.is_some_and(|netdev| bindings::netdev_knows_speed(netdev.as_raw())) {
             to_result(bindings::ib_get_eth_speed(
                 dev.as_raw(),
                 PORT,
@@ -140,11 +158,12 @@ fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
     if port != PORT {
         return Err(EINVAL);
     }
-    let netdev = dev.netdev().ok_or(ENODEV)?;
-    let (active_speed, active_width) = speed(dev, &netdev)?;
+    let netdev = dev.netdev();
+    let (active_speed, active_width) = speed(dev, netdev.as_deref())?;
     // SAFETY: The network device is valid.
-    let active = unsafe { bindings::ib_get_curr_port_state(netdev.as_raw()) }
-        == bindings::ib_port_state_IB_PORT_ACTIVE;
+    let active = netdev.as_ref().is_some_and(|netdev| unsafe {
+        bindings::ib_get_curr_port_state(netdev.as_raw()) == bindings::ib_port_state_IB_PORT_ACTIVE
+    });
 
     let mut attr = port::Attr {
         state: if active {
@@ -154,13 +173,15 @@ fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
         },
         phys_state: if active {
             port::PhysState::LinkUp
-        } else if netdev.is_up() {
+        } else if netdev.as_ref().is_some_and(|netdev| netdev.is_up()) {
             port::PhysState::Polling
         } else {
             port::PhysState::Disabled
         },
         max_mtu: port::Mtu::B4096,
-        active_mtu: port::Mtu::for_ethernet(netdev.mtu()),
+        active_mtu: netdev.as_ref().map_or(port::Mtu::B1024, |netdev| {
+            port::Mtu::for_ethernet(netdev.mtu())
+        }),
         gid_tbl_len: 0,
         pkey_tbl_len: 1,
         // Ethernet has no virtual lanes; the code for the one that every port has is the lowest.
@@ -173,7 +194,7 @@ fn port_attr<D: Driver>(dev: &Device<D>, port: u32) -> Result<port::Attr> {
         port_cap_flags: bindings::ib_port_capability_mask_bits_IB_PORT_CM_SUP,
         ip_gids: true,
     };
-    D::query_port(dev, &netdev, &mut attr)?;
+    D::query_port(dev, &mut attr)?;
     Ok(attr)
 }
 
@@ -277,7 +298,7 @@ impl fmt::Write for Text<'_> {
 ///
 /// # Safety
 ///
-/// `dev` is a device of the driver `D`, and `text` has room for [`FW_VERSION_LEN`] bytes.
+/// `dev` is a device of the driver `D`, and `text` has space for [`FW_VERSION_LEN`] bytes.
 pub(crate) unsafe extern "C" fn get_dev_fw_str<D: Driver>(
     dev: *mut bindings::ib_device,
     text: *mut c_char,

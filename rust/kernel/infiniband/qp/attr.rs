@@ -267,7 +267,7 @@ impl ModifyAttr<'_> {
 
     /// # Errors
     ///
-    /// `EINVAL` if an attribute has a value that there is not.
+    /// `EINVAL` if an attribute has an unknown value.
     ///
     /// # Safety
     ///

@@ -34,7 +34,8 @@ use crate::{
     },
     wr,
     Driver,
-    Gid, //
+    Gid,
+    Xrcd, //
 };
 
 /// `create_qp` of `struct ib_device_ops`.
@@ -75,6 +76,10 @@ pub(crate) unsafe extern "C" fn create<D: Driver>(
         let mut new = New::<D> {
             // SAFETY: The object is in stage 2, which is all that `New` uses.
             qp: unsafe { Qp::from_raw(raw) },
+            xrcd: (!attr.xrcd.is_null()).then(|| {
+                // SAFETY: A domain that is named is one of the device, alive, and outlives the pair.
+                unsafe { Xrcd::from_raw(attr.xrcd) }
+            }),
             cap: &mut attr.cap,
         };
         // SAFETY: `D` is the driver of the device.

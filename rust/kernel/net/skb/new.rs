@@ -18,7 +18,7 @@ use crate::bindings;
 
 /// A packet in the making.
 ///
-/// There is room in front for headers, which are written last, and behind for the payload.
+/// There is space in front for headers, which are written last, and behind for the payload.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ use crate::bindings;
 pub struct NewSkBuff(OwnedSkBuff);
 
 impl NewSkBuff {
-    /// Allocates room for `headroom` bytes in front and `capacity` behind. Any context.
+    /// Allocates space for `headroom` bytes in front and `capacity` behind. Any context.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl NewSkBuff {
             .ok_or(ENOMEM)?;
         // SAFETY: The function has no preconditions.
         let skb = NonNull::new(unsafe { bindings::alloc_skb(size) }).ok_or(ENOMEM)?;
-        // SAFETY: The buffer is empty, and was allocated with as much room.
+        // SAFETY: The buffer is empty, and was allocated with as much space.
         unsafe { bindings::skb_reserve(skb.as_ptr(), headroom as c_int) };
         // INVARIANT: A new buffer belongs to its maker, is in one piece, and has no bytes.
         //
@@ -62,14 +62,14 @@ impl NewSkBuff {
         Ok(NewSkBuff(unsafe { OwnedSkBuff::from_raw(skb) }))
     }
 
-    /// The room that is left in front.
+    /// The space that is left in front.
     #[inline]
     pub fn headroom(&self) -> usize {
         // SAFETY: By the type invariants, the buffer is valid.
         unsafe { bindings::skb_headroom(self.as_raw()) as usize }
     }
 
-    /// The room that is left behind the bytes.
+    /// The space that is left behind the bytes.
     #[inline]
     fn tailroom(&self) -> usize {
         // SAFETY: By the type invariants, the buffer is valid.
@@ -80,7 +80,7 @@ impl NewSkBuff {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many; none is added then.
+    /// `ENOSPC` if there is no space for as many; none is added then.
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.append_with(bytes.len(), |to| to.append(bytes))
     }
@@ -89,7 +89,7 @@ impl NewSkBuff {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many. An error of `fill`; then none was added.
+    /// `ENOSPC` if there is no space for as many. An error of `fill`; then none was added.
     #[inline]
     pub fn append_with<E: From<Error>>(
         &mut self,
@@ -101,19 +101,19 @@ impl NewSkBuff {
         }
         let skb = self.as_raw();
         // SAFETY: By the type invariants, the buffer is valid and has no pages, so all its bytes are from `data`
-        // on, and behind them is the room that was just asked for. It is ours alone, and lent together with
+        // on, and behind them is the space that was just asked for. It is ours alone, and lent together with
         // `self`. Bytes that nobody has written are `MaybeUninit`.
-        let room = unsafe {
+        let spare = unsafe {
             let tail = (*skb).data.add((*skb).len as usize);
             core::slice::from_raw_parts_mut(tail.cast(), len)
         };
         // INVARIANT: Of no bytes, each was written.
-        let mut appender = Appender { room, filled: 0 };
+        let mut appender = Appender { spare, filled: 0 };
         fill(&mut appender)?;
         let filled = appender.filled;
         // INVARIANT: By the invariants of `Appender`, these bytes were written.
         //
-        // SAFETY: By the type invariants, the buffer is valid, and there is room for `len` bytes, of which
+        // SAFETY: By the type invariants, the buffer is valid, and there is space for `len` bytes, of which
         // these are some.
         unsafe { bindings::skb_put(self.as_raw(), filled as u32) };
         Ok(())
@@ -123,7 +123,7 @@ impl NewSkBuff {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many; none is added then.
+    /// `ENOSPC` if there is no space for as many; none is added then.
     #[inline]
     pub fn prepend(&mut self, bytes: &[u8]) -> Result {
         if bytes.len() > self.headroom() {
@@ -132,7 +132,7 @@ impl NewSkBuff {
         // INVARIANT: The bytes that are added are written at once.
         //
         // SAFETY: By the type invariants, the buffer is valid, and belongs to us alone, so that it overlaps
-        // with nothing that is borrowed. There is room for as many bytes in front, which begin where the
+        // with nothing that is borrowed. There is space for as many bytes in front, which begin where the
         // function says.
         unsafe {
             let to = bindings::skb_push(self.as_raw(), bytes.len() as u32).cast::<u8>();
@@ -146,9 +146,9 @@ impl NewSkBuff {
 ///
 /// # Invariants
 ///
-/// The first `filled` bytes of `room` were written. There are as many at least.
+/// The first `filled` bytes of `spare` were written. There are as many at least.
 pub struct Appender<'a> {
-    room: &'a mut [MaybeUninit<u8>],
+    spare: &'a mut [MaybeUninit<u8>],
     filled: usize,
 }
 
@@ -157,7 +157,7 @@ impl Appender<'_> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many; none is added then.
+    /// `ENOSPC` if there is no space for as many; none is added then.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.append_by(bytes.len(), |to| {
@@ -176,7 +176,7 @@ impl Appender<'_> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room for as many, `EINVAL` if `fill` answers other bytes; an error of `fill`.
+    /// `ENOSPC` if there is no space for as many, `EINVAL` if `fill` answers other bytes; an error of `fill`.
     /// None is added then.
     #[inline]
     pub fn append_by<E: From<Error>>(
@@ -185,9 +185,9 @@ impl Appender<'_> {
         fill: impl for<'b> FnOnce(&'b mut [MaybeUninit<u8>]) -> core::result::Result<&'b mut [u8], E>,
     ) -> core::result::Result<(), E> {
         let end = self.filled.checked_add(len).ok_or(ENOSPC)?;
-        let room = self.room.get_mut(self.filled..end).ok_or(ENOSPC)?;
-        let begin = room.as_ptr().cast::<u8>();
-        let written = fill(room)?;
+        let dst = self.spare.get_mut(self.filled..end).ok_or(ENOSPC)?;
+        let begin = dst.as_ptr().cast::<u8>();
+        let written = fill(dst)?;
         if written.as_ptr() != begin || written.len() != len {
             return Err(EINVAL.into());
         }
@@ -202,7 +202,7 @@ impl Appender<'_> {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariants, so many bytes are there and were written; they are borrowed with
         // `self`.
-        unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), self.filled) }
+        unsafe { core::slice::from_raw_parts(self.spare.as_ptr().cast(), self.filled) }
     }
 }
 

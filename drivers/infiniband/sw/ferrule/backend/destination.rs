@@ -16,13 +16,13 @@ pub(crate) trait Destination: Clone + Send + Sync + 'static {
     /// Bytes for each slot of the send queue in the area of the queue pair, if the device reads it there.
     const SIZE: u32;
 
-    /// What keeps those of a queue pair.
+    /// The destinations of a queue pair.
     type Slots: Slots<Self>;
 }
 
 /// The destinations of a queue pair's send requests: one a slot.
 pub(crate) trait Slots<D>: Sized + Send {
-    /// None yet, for `depth` slots. At `offset` in the area is room for [`Destination::SIZE`] bytes each.
+    /// None yet, for `depth` slots. At `offset` in the area is space for [`Destination::SIZE`] bytes each.
     fn new(area: &Arc<SharedArea>, offset: u32, depth: u32) -> Result<Self>;
 
     /// Keeps that of a slot. Any context.

@@ -11,6 +11,7 @@
 //! The driver's README tells what a backend owes beyond the signatures.
 
 pub(crate) mod destination;
+pub(crate) mod numbers;
 pub(crate) mod object;
 pub(crate) mod polling;
 pub(crate) mod posting;
@@ -18,8 +19,11 @@ pub(crate) mod ring;
 pub(crate) mod srq_posting;
 
 use ferrule_engine::{
+    steering::rule::Rule,
     Access,
     ContextId,
+    CqInfo,
+    Moderation,
     Modify,
     Mtu,
     MwType,
@@ -31,9 +35,19 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    mm::SharedArea, //
+};
 use net_ext::NetDevice;
 use rdma::{
     cq,
+    device::OnDemand,
+    mr::UserRegion,
+    paging::{
+        self,
+        Purpose, //
+    },
     pma::PortCounters,
     stats::Counter,
     umem::Umem,
@@ -43,6 +57,7 @@ use rdma::{
 
 use self::{
     destination::Destination,
+    numbers::Numbers,
     object::{
         AddressVector,
         Limits,
@@ -50,7 +65,8 @@ use self::{
         MrInfo,
         NewQp,
         QpInit,
-        SrqInit, //
+        SrqInit,
+        SrqResize, //
     },
     ring::{
         CqRing,
@@ -65,18 +81,27 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The counters of a port, in the order of [`Backend::read_counters`].
     const COUNTERS: &'static [Counter];
 
-    /// Tells what the port has sent and received; `None` if nobody can tell it of this device alone. The bytes on the wire
-    /// are those from the IP header to the invariant CRC, and local traffic counts as what it copied.
+    /// Tells what the port has sent and received; `None` if nobody can tell it of this device alone. The bytes on the
+    /// wire are those from the IP header to the invariant CRC, and local traffic counts the bytes that were copied.
     const PORT_COUNTERS: Option<fn(&Self) -> PortCounters> = None;
 
     /// The pages that a kernel user may register at once by a request; 0 if there is no fast registration.
     const MAX_FAST_REG_PAGES: u32;
+
+    /// Whether there are raw packet queue pairs, to which frames of the network device are steered.
+    const HAS_FRAMES: bool = false;
+    /// The operations that reach memory which is paged on demand. Without any, [`Commands::page_on_demand`] and
+    /// [`Commands::on_demand`] are not called.
+    const ON_DEMAND: OnDemand = OnDemand::NONE;
 
     /// Its command channel.
     type Commands: Commands<Destination = Self::Destination>;
 
     /// The way of a kernel user's datagrams to their receiver.
     type Destination: Destination;
+
+    /// A rule by which frames are steered, as long as there is this.
+    type Flow: Send + Sync + 'static;
 
     /// The handle for objects.
     fn commands(&self) -> Self::Commands;
@@ -89,6 +114,11 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 
     /// The device has another name.
     fn renamed(&self, name: &CStr);
+
+    /// Whether a network device is to be that of the port, which has none. The RTNL is held.
+    fn wants_netdev(&self, _netdev: &NetDevice) -> bool {
+        false
+    }
 
     /// The path MTU of the port has changed. The RTNL is held.
     fn set_port_mtu(&self, mtu: Mtu);
@@ -120,7 +150,7 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for attributes that there are not, and
+    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for unknown attributes, and
     /// those of [`Backend::add_ah`].
     fn modify_qp(
         &self,
@@ -129,6 +159,15 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
         change: &Modify,
         to: Option<&AddressVector<'_>>,
     ) -> Result;
+
+    /// Steers frames of the network device to a raw packet queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many rules; `EOPNOTSUPP` if there are none at all; the network device's own.
+    fn steer(&self, _rule: Rule, _qpn: u32) -> Result<Self::Flow> {
+        Err(EOPNOTSUPP)
+    }
 
     /// Attaches a datagram queue pair to a multicast group, of which the network device becomes a member if packets come
     /// by it.
@@ -177,6 +216,11 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Closes a user context, which has no queue pairs any more.
     fn remove_context(&self, id: ContextId);
 
+    /// Whether the device is gone without having ended its users' work, which polling does then. Any context.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Serves a context that has rung while the engine was asleep, and returns after a bounded time.
     fn kick(&self, id: ContextId) -> Result;
 
@@ -186,6 +230,9 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Gives the number of a protection domain back.
     fn remove_pd(&self, id: u32);
 
+    /// The numbers of XRC domains.
+    fn xrcds(&self) -> &Numbers;
+
     /// Destroys an address handle of [`Backend::add_ah`].
     fn remove_ah(&self, number: u32);
 
@@ -193,11 +240,48 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// remote one.
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32>;
 
+    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Umem::on_demand`].
+    fn page_on_demand(&self, _region: &UserRegion) -> Result<Umem> {
+        Err(EOPNOTSUPP)
+    }
+
+    /// The memory of an on-demand region of the protection domain, and the offset of `addr` in it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if there is no such region, if it may not be written to but `purpose` is that, or if `length` bytes at `addr` are not
+    /// all inside; `EINVAL` if it is not paged on demand.
+    fn on_demand(
+        &self,
+        _pd: u32,
+        _key: u32,
+        _addr: u64,
+        _length: u64,
+        _purpose: Purpose,
+    ) -> Result<(Arc<paging::OnDemand>, u64)> {
+        Err(EOPNOTSUPP)
+    }
+
+    /// Registers bytes of device memory, which begin at address 0 for their user: `length` of them, which may be 0, at
+    /// `offset` of the area. All are inside.
+    fn add_dm_mr(
+        &self,
+        pd: u32,
+        access: Access,
+        area: Arc<SharedArea>,
+        offset: u64,
+        length: u64,
+    ) -> Result<u32>;
+
     /// Registers all memory for a kernel user, by its own addresses.
     fn add_dma_mr(&self, pd: u32, access: Access, memory: Memory) -> Result<u32>;
 
-    /// Makes a region for what a kernel user maps to it, up to `max_pages` pages, and its requests register, and returns
-    /// the first of its keys. Not called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
+    /// Makes a region for fast registration: a kernel user maps memory to it, up to `max_pages` pages, and its requests
+    /// register that. Returns the first of its keys. Not called if [`Backend::MAX_FAST_REG_PAGES`] is 0.
     fn add_fast_mr(&self, pd: u32, memory: Memory, max_pages: u32) -> Result<u32>;
 
     /// A kernel user has mapped memory to a region of [`Commands::add_fast_mr`], by DMA addresses of the device's parent:
@@ -249,18 +333,35 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// `EINVAL` if more completions are unread than the ring has slots.
     fn resize_cq(&self, cqn: u32, depth: u32, ring: CqRing) -> Result<u32>;
 
+    /// The size and the indices of a completion queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such queue.
+    fn query_cq(&self, cqn: u32) -> Result<CqInfo>;
+
+    /// Sets how long the events of a completion queue wait for more completions.
+    fn moderate_cq(&self, cqn: u32, moderation: Moderation) -> Result;
+
     /// Destroys a completion queue, which no queue pair uses any more.
     fn remove_cq(&self, cqn: u32);
 
-    /// Makes a shared receive queue.
+    /// Makes a shared receive queue, and returns its number, of 24 bits.
     fn add_srq(&self, init: SrqInit) -> Result<u32>;
 
     /// Sets the number of requests below which a shared receive queue tells, once.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no room for so many.
+    /// `EINVAL` if there is no space for so many.
     fn set_srq_limit(&self, number: u32, limit: u32) -> Result;
+
+    /// Lets a shared receive queue go on with another ring, whose slots are as large as those that it has.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if more requests wait than the ring has slots, or the limit is larger. Nothing has changed then.
+    fn resize_srq(&self, number: u32, resize: SrqResize) -> Result;
 
     /// The sizes and the limit of a shared receive queue.
     ///

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What objects are made of, and what there is to tell of them, as far as no crate below has a type for it.
+//! The parameters of objects, and their events, as far as no crate below has a type for them.
 
 use ferrule_engine::{
     Access,
     ContextId,
     QpId,
     QpType,
-    RingLayout, //
+    RingLayout,
+    XrcSrq, //
 };
 use kernel::sync::Arc;
 use kernel_ext::mm::SharedArea;
@@ -57,11 +58,14 @@ pub(crate) struct AddressVector<'a> {
 pub(crate) struct QpInit<D: Destination> {
     /// The context whose doorbells ring it; none for a kernel user's, which [`Commands::ring`](super::Commands::ring) rings.
     pub(crate) context: Option<ContextId>,
+    /// The protection domain; of a target of XRC, the XRC domain.
     pub(crate) pd: u32,
     pub(crate) qp_type: QpType,
     /// It is the port's queue pair for general services; then the service is UD.
     pub(crate) gsi: bool,
+    /// Or [`NO_CQ`](ferrule_engine::NO_CQ), of a target of XRC.
     pub(crate) send_cq: u32,
+    /// Likewise, of either side of XRC.
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<u32>,
     /// Every send request completes with a completion.
@@ -82,9 +86,22 @@ pub(crate) struct NewQp {
     pub(crate) doorbell: u32,
 }
 
+/// The ring that a shared receive queue is to go on with.
+pub(crate) struct SrqResize {
+    pub(crate) ring: RingLayout,
+    /// The offset of the control words, in bytes.
+    pub(crate) ctrl: u32,
+    /// The memory of the ring, with the producer index and the requests that wait, at the places of their indices.
+    pub(crate) area: Arc<SharedArea>,
+    /// The limit that it is to have; none: the one that it has.
+    pub(crate) limit: Option<u32>,
+}
+
 /// A shared receive queue to be made.
 pub(crate) struct SrqInit {
     pub(crate) pd: u32,
+    /// The XRC domain and the completion queue of an XRC queue.
+    pub(crate) xrc: Option<XrcSrq>,
     /// Scatter entries of a request.
     pub(crate) max_sge: u32,
     pub(crate) ring: RingLayout,
@@ -96,7 +113,7 @@ pub(crate) struct SrqInit {
     pub(crate) notifier: Arc<srq::Notifier>,
 }
 
-/// What of a memory region is to be changed.
+/// The changes of a memory region. `None` leaves a part as it is.
 pub(crate) struct MrChange {
     pub(crate) pd: Option<u32>,
     pub(crate) access: Option<Access>,
@@ -109,6 +126,8 @@ pub(crate) struct MrInfo {
     pub(crate) region: UserRegion,
     /// The pages were pinned to be written to.
     pub(crate) writable: bool,
+    /// They are part of a process, at the address of the region; else the address says nothing.
+    pub(crate) is_of_process: bool,
     /// Memory windows are bound to it.
     pub(crate) has_windows: bool,
 }

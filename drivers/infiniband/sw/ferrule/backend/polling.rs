@@ -10,6 +10,7 @@ use ferrule_engine::{
     },
     cqe_phase, //
     fast,
+    Status,
 };
 use kernel::{
     prelude::*,
@@ -51,6 +52,14 @@ const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
 const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
+/// A queue pair of which the sends, the receives or both complete to a queue.
+struct Completes<D: Destination> {
+    generation: u32,
+    sends: bool,
+    receives: bool,
+    posting: Arc<Posting<D>>,
+}
+
 /// The consumer's state.
 struct Consumer<D: Destination> {
     index: u32,
@@ -58,8 +67,10 @@ struct Consumer<D: Destination> {
     armed: u32,
     /// It was armed for whatever completes next, after so many events.
     any_after: Option<u32>,
-    /// The queue pairs that complete here by number, each with its generation.
-    listed: RBTree<u32, (u32, Arc<Posting<D>>)>,
+    /// The device is gone, and all that it has written is read: the ring is not read any more.
+    is_flushing: bool,
+    /// The queue pairs that complete here, by number.
+    listed: RBTree<u32, Completes<D>>,
 }
 
 /// The ring of a completion queue, for those who poll.
@@ -82,6 +93,7 @@ impl<D: Destination> Polling<D> {
             index: 0,
             armed: 0,
             any_after: None,
+            is_flushing: false,
             listed: RBTree::new(),
         };
         let polling = Arc::pin_init(
@@ -104,10 +116,13 @@ impl<D: Destination> Polling<D> {
         (found & abi::CQE_PHASE == cqe_phase(index, self.depth)).then_some(slot)
     }
 
-    /// Takes completions as long as there is room. Those of queue pairs that have gone are dropped.
-    /// Any context.
-    pub(crate) fn poll(&self, completions: &mut Completions<'_>) -> Result {
+    /// Takes completions as long as there is space. Those of queue pairs that have gone are dropped. If the device
+    /// `is_gone`, the requests that it has not completed end with flush errors. Any context.
+    pub(crate) fn poll(&self, completions: &mut Completions<'_>, is_gone: bool) -> Result {
         self.consumer.with(|consumer| {
+            if consumer.is_flushing {
+                return flush(consumer, completions);
+            }
             let before = consumer.index;
             while !completions.is_full() {
                 let Some(slot) = self.valid(consumer.index) else {
@@ -119,12 +134,13 @@ impl<D: Destination> Polling<D> {
                 let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
                     continue;
                 };
-                let Some((generation, posting)) = consumer.listed.get(&cqe.qp_num.get()) else {
+                let Some(listed) = consumer.listed.get(&cqe.qp_num.get()) else {
                     continue;
                 };
-                if *generation != cqe.qp_gen.get() {
+                if listed.generation != cqe.qp_gen.get() {
                     continue;
                 }
+                let posting = &listed.posting;
                 let is_receive = cqe.opcode & wc_opcode::RECV != 0;
                 posting.completed(is_receive, cqe.queue_index.get());
                 // SAFETY: The queue pair is the one that the engine means, by number and generation, and
@@ -136,12 +152,16 @@ impl<D: Destination> Polling<D> {
             if consumer.index != before {
                 self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
             }
+            if is_gone && !completions.is_full() {
+                consumer.is_flushing = true;
+                flush(consumer, completions)?;
+            }
             Ok(())
         })
     }
 
-    /// Arms the queue, and says whether there are completions already. Any context.
-    pub(crate) fn arm(&self, solicited: bool) -> Result<bool> {
+    /// Arms the queue, and says whether there are completions already, or will be since the device `is_gone`. Any context.
+    pub(crate) fn arm(&self, solicited: bool, is_gone: bool) -> Result<bool> {
         self.consumer.with(|consumer| {
             let told = self.notifier.told();
             // A queue that is armed for any completion stays so if it is armed for a solicited one
@@ -158,13 +178,18 @@ impl<D: Destination> Polling<D> {
             }
             // Either the engine sees that the queue is armed, or this sees what it has completed.
             smp_mb();
-            Ok(self.valid(consumer.index).is_some())
+            let is_unflushed = is_gone
+                && (consumer.listed.values()).any(|listed| {
+                    listed.sends && listed.posting.unflushed(false).is_some()
+                        || listed.receives && listed.posting.unflushed(true).is_some()
+                });
+            Ok(is_unflushed || !consumer.is_flushing && self.valid(consumer.index).is_some())
         })
     }
 
     /// Lists a queue pair whose completions come here.
-    fn list(&self, qpn: u32, generation: u32, posting: &Arc<Posting<D>>) -> Result {
-        let node = RBTreeNode::new(qpn, (generation, posting.clone()), GFP_KERNEL)?;
+    fn list(&self, qpn: u32, completes: Completes<D>) -> Result {
+        let node = RBTreeNode::new(qpn, completes, GFP_KERNEL)?;
         let before = self.consumer.with(|consumer| consumer.listed.insert(node));
         drop(before);
         Ok(())
@@ -196,6 +221,14 @@ impl<D: Destination> Listed<D> {
         generation: u32,
         posting: Arc<Posting<D>>,
     ) -> Result<Self> {
+        let is_one = Arc::ptr_eq(&send, &recv);
+        let completes = |sends, receives| Completes {
+            generation,
+            sends,
+            receives,
+            posting: posting.clone(),
+        };
+        let (first, second) = (completes(true, is_one), completes(false, true));
         // If one of them fails, dropping this takes it off the other.
         let listed = Listed {
             send,
@@ -203,9 +236,9 @@ impl<D: Destination> Listed<D> {
             qpn,
             posting,
         };
-        listed.send.list(qpn, generation, &listed.posting)?;
-        if !Arc::ptr_eq(&listed.send, &listed.recv) {
-            listed.recv.list(qpn, generation, &listed.posting)?;
+        listed.send.list(qpn, first)?;
+        if !is_one {
+            listed.recv.list(qpn, second)?;
         }
         Ok(listed)
     }
@@ -216,6 +249,42 @@ impl<D: Destination> Drop for Listed<D> {
         self.send.unlist(self.qpn);
         self.recv.unlist(self.qpn);
     }
+}
+
+/// Ends requests that the device had not completed when it went, as long as there is space: as in state ERR, in the
+/// order of each queue.
+fn flush<D: Destination>(consumer: &Consumer<D>, completions: &mut Completions<'_>) -> Result {
+    for listed in consumer.listed.values() {
+        let queues = [
+            (listed.sends, CompletionOpcode::Send),
+            (listed.receives, CompletionOpcode::Recv),
+        ];
+        for (_, opcode) in queues.into_iter().filter(|&(completes, _)| completes) {
+            while !completions.is_full() {
+                let is_receive = opcode == CompletionOpcode::Recv;
+                let Some(wr_id) = listed.posting.flush_next(is_receive)? else {
+                    break;
+                };
+                let completion = Completion {
+                    wr_id,
+                    status: Status::Flushed as u32,
+                    opcode,
+                    vendor_err: 0,
+                    byte_len: 0,
+                    extra: Extra::Nothing,
+                    src_qp: 0,
+                    grh: false,
+                    pkey_index: 0,
+                    sl: 0,
+                };
+                // SAFETY: The queue pair completes to this queue, and the request is in its ring, where only
+                // `posting` writes the number. None of the completions in the ring of this queue was of it or of
+                // a later request, and that ring is not read any more. `flush_next` names it once.
+                unsafe { completions.push(&listed.posting.notifier, &completion) };
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A completion as the core has it.

@@ -63,6 +63,8 @@ use super::{
 const SQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, sq_producer);
 const RQ_PRODUCER: usize = core::mem::offset_of!(abi::QpCtrl, rq_producer);
 const RQ_DOORBELL: usize = core::mem::offset_of!(abi::QpCtrl, rq_doorbell);
+const SEND_WR_ID: usize = core::mem::offset_of!(abi::SendWqe, wr_id);
+const RECV_WR_ID: usize = core::mem::offset_of!(abi::RecvWqe, wr_id);
 
 /// How far a ring has been filled.
 #[derive(Default)]
@@ -85,7 +87,7 @@ impl Filled {
     }
 }
 
-/// What posters to the send queue share, under its lock.
+/// State that posters to the send queue share, under its lock.
 struct Sender<D: Destination> {
     filled: Filled,
     /// The destination of each slot's datagram; none for other services.
@@ -143,7 +145,7 @@ impl<D: Destination> Posting<D> {
     /// # Errors
     ///
     /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for what does not fit
-    /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an operation that there is not.
+    /// a slot or has no destination, or before RTS, `EOPNOTSUPP` for an unknown operation.
     pub(crate) fn post_send<'a, V: Driver>(
         &self,
         mut requests: impl Iterator<Item = SendRequest<'a, V>>,
@@ -209,8 +211,8 @@ impl<D: Destination> Posting<D> {
         let body = at + size_of::<abi::SendWqe>();
         if request.is_inline() {
             let mut bytes = [0; abi::MAX_INLINE];
-            let room = bytes.get_mut(..cap.max_inline as usize).ok_or(EINVAL)?;
-            let length = request.inline(room)?;
+            let buffer = bytes.get_mut(..cap.max_inline as usize).ok_or(EINVAL)?;
+            let length = request.inline(buffer)?;
             head.inline_len = (length as u32).into();
             let data = bytes.get(..length).ok_or(EINVAL)?;
             self.area.write_bytes(body, data)?;
@@ -262,6 +264,39 @@ impl<D: Destination> Posting<D> {
         if producer.wrapping_sub(index) <= producer.wrapping_sub(before) {
             free.store(index, Release);
         }
+    }
+
+    /// The index of the oldest request of which no completion has told.
+    pub(super) fn unflushed(&self, is_receive: bool) -> Option<u32> {
+        let (index, producer) = if is_receive {
+            // The ring stays empty beside a shared receive queue, whatever completions say.
+            if self.rings.rq.depth == 0 {
+                return None;
+            }
+            let producer = self.receiver.with(|receiver| receiver.producer);
+            (self.rq_free.load(Acquire), producer)
+        } else {
+            let producer = self.sender.with(|sender| sender.filled.producer);
+            (self.sq_free.load(Acquire), producer)
+        };
+        (index != producer).then_some(index)
+    }
+
+    /// Frees the oldest request of which no completion has told, and never will, and answers its number. The caller keeps
+    /// others from polling.
+    pub(super) fn flush_next(&self, is_receive: bool) -> Result<Option<u64>> {
+        let Some(index) = self.unflushed(is_receive) else {
+            return Ok(None);
+        };
+        let QpRings { sq, rq, .. } = &self.rings;
+        let (slot, free) = if is_receive {
+            (rq.slot(index) as usize + RECV_WR_ID, &self.rq_free)
+        } else {
+            (sq.slot(index) as usize + SEND_WR_ID, &self.sq_free)
+        };
+        let wr_id = self.area.load_u64(slot)?;
+        free.store(index.wrapping_add(1), Release);
+        Ok(Some(wr_id))
     }
 
     /// The owner of the queue pair has moved it to a state. In RESET its rings are empty.
@@ -322,7 +357,7 @@ fn put_sges(area: &SharedArea, at: usize, sges: &[Sge], most: u32) -> Result<u16
     Ok(sges.len() as u16)
 }
 
-/// The head of a send request's slot, but for what tells of its data.
+/// The head of a send request's slot, without the fields about its data.
 fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
     let mut head = abi::SendWqe {
         wr_id: request.wr_id().into(),
@@ -369,6 +404,14 @@ fn send_head<D: Driver>(request: &SendRequest<'_, D>) -> Result<abi::SendWqe> {
         Operation::Read { remote_addr, rkey } => {
             remote(remote_addr, rkey);
             (wr_opcode::RDMA_READ, [0; 4])
+        }
+        Operation::ReadWithInv {
+            remote_addr,
+            rkey,
+            local,
+        } => {
+            remote(remote_addr, rkey);
+            (fast::WR_READ_WITH_INV, local.to_le_bytes())
         }
         Operation::CompareSwap {
             remote_addr,

@@ -63,7 +63,7 @@ impl SrqPosting {
     /// # Errors
     ///
     /// Of the first request that was not posted (`bad_wr`): `ENOMEM` if the queue is full, `EINVAL` for more entries than
-    /// it has room for.
+    /// it has space for.
     pub(crate) fn post<'a>(&self, mut requests: impl Iterator<Item = RecvRequest<'a>>) -> Result {
         self.producer.with(|producer| {
             let before = *producer;

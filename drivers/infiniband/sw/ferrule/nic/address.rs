@@ -19,6 +19,9 @@ use crate::backend::{
     object, //
 };
 
+/// The bits of a flow label (IBA volume 1, 8.3.5). UCX sets the others, too.
+const FLOW_LABEL: u32 = 0xf_ffff;
+
 impl From<&object::AddressVector<'_>> for AddressVector {
     fn from(to: &object::AddressVector<'_>) -> Self {
         let attr = to.attr;
@@ -27,7 +30,7 @@ impl From<&object::AddressVector<'_>> for AddressVector {
             dmac: attr.dmac,
             sgid_index: attr.sgid_index,
             hop_limit: attr.hop_limit,
-            flow_label: attr.flow_label.into(),
+            flow_label: (attr.flow_label & FLOW_LABEL).into(),
             traffic_class: attr.traffic_class,
             sl: attr.sl,
             static_rate: attr.static_rate,

@@ -13,6 +13,7 @@ use ferrule_engine::{
     State, //
 };
 use kernel::prelude::*;
+use kernel_ext::error::code::EOPNOTSUPP;
 use zerocopy::FromZeros;
 
 use super::{
@@ -71,11 +72,11 @@ pub(super) fn change(change: &Modify) -> QpAttributes {
     attributes
 }
 
-/// What the device has told of a queue pair.
+/// The device's answer about a queue pair.
 ///
 /// # Errors
 ///
-/// `EIO` for what is no value of an attribute.
+/// `EIO` if an attribute has a value that it cannot have.
 pub(super) fn info(info: &interface::QpInfo) -> Result<QpInfo> {
     let told = &info.attributes;
     let state = State::try_from(told.state.get()).map_err(|_| EIO)?;
@@ -89,6 +90,8 @@ pub(super) fn info(info: &interface::QpInfo) -> Result<QpInfo> {
             qp_type::RC => QpType::Rc,
             qp_type::UC => QpType::Uc,
             qp_type::UD => QpType::Ud,
+            qp_type::XRC_INI => QpType::XrcIni,
+            qp_type::XRC_TGT => QpType::XrcTgt,
             _ => return Err(EIO),
         },
         cap: Capabilities {
@@ -123,10 +126,17 @@ pub(super) fn info(info: &interface::QpInfo) -> Result<QpInfo> {
 }
 
 /// A transport service.
-pub(super) fn service(service: QpType) -> u32 {
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for one that the device does not have.
+pub(super) fn service(service: QpType) -> Result<u32> {
     match service {
-        QpType::Rc => qp_type::RC,
-        QpType::Uc => qp_type::UC,
-        QpType::Ud => qp_type::UD,
+        QpType::Rc => Ok(qp_type::RC),
+        QpType::Uc => Ok(qp_type::UC),
+        QpType::Ud => Ok(qp_type::UD),
+        QpType::XrcIni => Ok(qp_type::XRC_INI),
+        QpType::XrcTgt => Ok(qp_type::XRC_TGT),
+        QpType::RawPacket => Err(EOPNOTSUPP),
     }
 }

@@ -28,12 +28,15 @@ use super::{
         register,
         AllocMw,
         CommandHeader,
+        CqInfo,
         CreateAh,
         CreateCq,
         CreateEq,
         CreateQp,
         CreateSrq,
+        CreateXrcSrq,
         DeviceInfo,
+        ModerateCq,
         ModifyQp,
         MrInfo,
         Multicast,
@@ -44,12 +47,14 @@ use super::{
         RegMr,
         ReregMr,
         ResizeCq,
+        ResizeSrq,
         ResponseHeader,
         SetGid,
         SetSrqLimit,
         SrqInfo,
         COMMAND_AREA_SIZE,
         COUNTERS,
+        MULTICAST_COUNTERS,
         RESPONSE_OFFSET, //
     },
     registers::Registers, //
@@ -84,7 +89,7 @@ macro_rules! commands {
 
 commands! {
     QueryDevice = QUERY_DEVICE, () => DeviceInfo;
-    QueryCounters = QUERY_COUNTERS, () => [U64; COUNTERS.len()];
+    QueryCounters = QUERY_COUNTERS, () => [U64; COUNTERS.len() + MULTICAST_COUNTERS];
     AddEq = CREATE_EQ, CreateEq => ();
     ChangeGid = SET_GID, SetGid => ();
     SetMtu = SET_MTU, Number => ();
@@ -103,9 +108,13 @@ commands! {
     RemoveMw = DEALLOC_MW, Number => ();
     AddCq = CREATE_CQ, CreateCq => Number;
     ChangeCq = RESIZE_CQ, ResizeCq => Number;
+    QueryCq = QUERY_CQ, Number => CqInfo;
+    HoldCqEvents = MODERATE_CQ, ModerateCq => ();
     RemoveCq = DESTROY_CQ, Number => ();
     AddSrq = CREATE_SRQ, CreateSrq => Number;
+    AddXrcSrq = CREATE_XRC_SRQ, CreateXrcSrq => Number;
     ChangeSrq = SET_SRQ_LIMIT, SetSrqLimit => ();
+    ReplaceSrq = RESIZE_SRQ, ResizeSrq => ();
     QuerySrq = QUERY_SRQ, Number => SrqInfo;
     RemoveSrq = DESTROY_SRQ, Number => ();
     AddQp = CREATE_QP, CreateQp => QpCreated;
@@ -129,7 +138,7 @@ impl From<u32> for Number {
 #[pin_data(PinnedDrop)]
 pub(super) struct Channel {
     pub(super) registers: Registers,
-    page: DmaArea,
+    pub(super) page: DmaArea,
     /// The tag of the last command; held while one is executed.
     #[pin]
     tag: Mutex<u32>,
@@ -160,7 +169,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// `EIO` if the function has been taken away, or answers what it must not; those of the device.
+    /// `EIO` if the function is gone, or answers what it must not; those of the device.
     pub(super) fn execute<C: Command>(&self, operands: &C::Operands) -> Result<C::Answer> {
         let mut tag = self.tag.lock();
         if self.registers.are_gone() {
@@ -181,6 +190,8 @@ impl Channel {
         area.write_bytes(size_of::<CommandHeader>(), bytes)?;
         self.registers.write(register::COMMAND, tag);
         if self.registers.read(register::COMMAND)? != tag {
+            // Somebody may have reset the function, which then has no command area.
+            self.registers.look();
             return Err(EIO);
         }
         let mut header = [0; size_of::<ResponseHeader>()];
@@ -207,6 +218,6 @@ impl Channel {
 #[pinned_drop]
 impl PinnedDrop for Channel {
     fn drop(self: Pin<&mut Self>) {
-        self.registers.reset();
+        let _ = self.registers.reset();
     }
 }

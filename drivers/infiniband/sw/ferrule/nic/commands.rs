@@ -2,11 +2,14 @@
 
 //! The handle by which objects use the function: each method is a command.
 //!
-//! What an object is made of stays mapped until the device has answered that it is destroyed.
+//! The memory of an object stays mapped until the device has answered that the object is destroyed.
 
 use ferrule_engine::{
+    abi::dead,
     Access,
     ContextId,
+    CqInfo,
+    Moderation,
     MwType,
     QpId,
     QpInfo,
@@ -17,6 +20,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use kernel_ext::{
+    dma::DmaArea,
+    mm::SharedArea, //
+};
 use rdma::{
     cq,
     mr::UserRegion,
@@ -26,10 +33,7 @@ use rdma::{
 
 use super::{
     address::Destination,
-    area::{
-        self,
-        Listed, //
-    },
+    area,
     attributes,
     command,
     events::{
@@ -45,33 +49,38 @@ use super::{
     function::{
         Context,
         Function,
-        Region, //
+        Region,
+        DEAD, //
     },
     interface::{
         mr_flag,
         qp_flag,
-        rereg,
         AllocMw,
         Capabilities,
         CreateCq,
         CreateQp,
         CreateSrq,
+        CreateXrcSrq,
+        ModerateCq,
         RegMr,
-        ReregMr,
         ResizeCq,
+        ResizeSrq,
         Ring,
         SetSrqLimit,
         NONE, //
     },
-    table::Room, //
+    regions,
+    table::Reservation, //
 };
 use crate::backend::{
+    numbers::Numbers,
     object::{
         MrChange,
         MrInfo,
         NewQp,
         QpInit,
-        SrqInit, //
+        SrqInit,
+        SrqResize, //
     },
     ring::{
         CqRing,
@@ -101,53 +110,30 @@ fn ring(layout: &RingLayout) -> Ring {
     }
 }
 
-/// Pages of a program, that begin at `iova` for it, as a command has them; and the list of the pages, which the command
-/// names.
-fn region(
-    function: &Function,
-    pd: u32,
-    access: Access,
-    iova: u64,
-    pages: &Umem,
-) -> Result<(RegMr, Listed)> {
-    let list = Listed::new(function.device(), pages.dma_pages()?)?;
-    let flags = if pages.writable() {
-        mr_flag::WRITABLE
-    } else {
-        0
-    };
-    let operands = RegMr {
-        pd: pd.into(),
-        access: access.0.into(),
-        iova: iova.into(),
-        length: pages.len().into(),
-        offset: pages.page_offset().into(),
-        flags: flags.into(),
-        memory: list.operand(),
-    };
-    Ok((operands, list))
-}
-
 impl Commands for Arc<Function> {
     type Destination = Destination;
 
     fn add_context(&self, doorbells: Doorbells) -> Result<ContextId> {
-        let room = Room::new()?;
+        let reservation = Reservation::new()?;
         let (number, mapped) = self.open_context(&doorbells)?;
         let context = Context {
             doorbells,
             _mapped: mapped,
         };
-        self.contexts.insert(room, number, context);
+        self.contexts.insert(reservation, number, context);
         Ok(ContextId::from_number(number))
     }
 
     fn quiesce_context(&self, id: ContextId) {
         let _ = self.execute::<command::QuiesceContext>(&id.number().into());
-        // If the function has been taken away, nobody else says so.
+        // Of a function that is gone nobody else says so.
+        let value = if self.is_gone() {
+            dead::DEAD_UNFLUSHED
+        } else {
+            dead::DEAD
+        };
         self.contexts.with(id.number(), |context| {
-            let dead = core::mem::offset_of!(ferrule_engine::abi::Status, dead);
-            let _ = context.doorbells.status.store_u32(dead, 1);
+            let _ = context.doorbells.status.store_u32(DEAD, value);
         });
     }
 
@@ -156,8 +142,12 @@ impl Commands for Arc<Function> {
             .release(self.contexts.take(id.number()));
     }
 
+    fn is_gone(&self) -> bool {
+        Function::is_gone(self)
+    }
+
     fn kick(&self, id: ContextId) -> Result {
-        if self.is_gone() {
+        if Function::is_gone(self) {
             return Err(EIO);
         }
         Function::kick(self, id.number());
@@ -172,16 +162,36 @@ impl Commands for Arc<Function> {
         self.destroy::<command::RemovePd>(id).release(());
     }
 
+    fn xrcds(&self) -> &Numbers {
+        &self.xrcds
+    }
+
     fn remove_ah(&self, number: u32) {
         self.destroy::<command::RemoveAh>(number).release(());
     }
 
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32> {
-        let room = Room::new()?;
-        let (operands, _list) = region(self, pd, access, iova, &pages)?;
+        let reservation = Reservation::new()?;
+        let (operands, _list) = regions::region(self, pd, access, iova, &pages)?;
         let key = self.execute::<command::AddMr>(&operands)?.number.get();
         let region = Region::Pinned(pages.into());
-        self.regions.insert(room, key, region);
+        self.regions.insert(reservation, key, region);
+        Ok(key)
+    }
+
+    fn add_dm_mr(
+        &self,
+        pd: u32,
+        access: Access,
+        area: Arc<SharedArea>,
+        offset: u64,
+        length: u64,
+    ) -> Result<u32> {
+        let reservation = Reservation::new()?;
+        let area = DmaArea::new(self.device(), area)?;
+        let (operands, _list) = regions::of_area(self, pd, access, &area, offset, length)?;
+        let key = self.execute::<command::AddMr>(&operands)?.number.get();
+        self.regions.insert(reservation, key, Region::Area(area));
         Ok(key)
     }
 
@@ -201,31 +211,31 @@ impl Commands for Arc<Function> {
 
     /// The device reads what is mapped from a list.
     fn add_fast_mr(&self, pd: u32, _memory: Memory, max_pages: u32) -> Result<u32> {
-        let room = Room::new()?;
+        let reservation = Reservation::new()?;
         let (list, pages) = List::new(self.device(), max_pages)?;
         let added = self.execute::<command::AddMr>(&list.region(pd, &pages))?;
         let key = added.number.get();
-        self.regions.insert(room, key, Region::Fast(list));
+        self.regions.insert(reservation, key, Region::Fast(list));
         Ok(key)
     }
 
     fn map_fast_mr(&self, key: u32, extents: impl Iterator<Item = (u64, u64)>) -> Result {
         let list = self.regions.with(key, |region| match region {
             Region::Fast(list) => Some(list.memory()),
-            Region::Pinned(_) => None,
+            Region::Pinned(_) | Region::Area(_) => None,
         });
         fast::fill(&list.flatten().ok_or(EINVAL)?, extents)
     }
 
     fn query_mr(&self, key: u32) -> Result<MrInfo> {
         let info = self.execute::<command::QueryMr>(&key.into())?;
-        let start = self
+        let (start, is_of_process) = self
             .regions
             .with(key, |region| match region {
-                Region::Pinned(memory) => memory.start(),
-                Region::Fast(_) => 0,
+                Region::Pinned(memory) => (memory.start(), memory.is_of_process()),
+                Region::Fast(_) | Region::Area(_) => (0, false),
             })
-            .unwrap_or(0);
+            .unwrap_or((0, false));
         Ok(MrInfo {
             region: UserRegion {
                 start,
@@ -234,51 +244,13 @@ impl Commands for Arc<Function> {
                 access: rdma::Access::from_bits(info.access.get()),
             },
             writable: info.flags.get() & mr_flag::WRITABLE != 0,
+            is_of_process,
             has_windows: info.has_windows.get() != 0,
         })
     }
 
     fn rereg_mr(&self, key: u32, change: MrChange) -> Result {
-        let mut mask = 0;
-        if change.pd.is_some() {
-            mask |= rereg::PD;
-        }
-        if change.access.is_some() {
-            mask |= rereg::ACCESS;
-        }
-        let (pd, access) = (
-            change.pd.unwrap_or(0),
-            change.access.unwrap_or(Access::NONE),
-        );
-        let mut operands = ReregMr {
-            key: key.into(),
-            mask: mask.into(),
-            change: RegMr {
-                pd: pd.into(),
-                access: access.0.into(),
-                iova: 0.into(),
-                length: 0.into(),
-                offset: 0.into(),
-                flags: 0.into(),
-                memory: area::no_pages(),
-            },
-        };
-        let Some((iova, pages)) = change.memory else {
-            self.execute::<command::ChangeMr>(&operands)?;
-            return Ok(());
-        };
-        let (memory, _list) = region(self, pd, access, iova, &pages)?;
-        operands.mask = (mask | rereg::MEMORY).into();
-        operands.change = memory;
-        self.execute::<command::ChangeMr>(&operands)?;
-        let mut memory = Some(Region::Pinned(pages.into()));
-        // The pages of before are unpinned without the lock.
-        let _before = self.regions.with(key, |region| {
-            memory
-                .take()
-                .map(|memory| core::mem::replace(region, memory))
-        });
-        Ok(())
+        regions::change(self, key, change)
     }
 
     fn remove_mr(&self, key: u32) {
@@ -309,7 +281,7 @@ impl Commands for Arc<Function> {
         vector: u32,
         notifier: Arc<cq::Notifier>,
     ) -> Result<u32> {
-        let room = Room::new()?;
+        let reservation = Reservation::new()?;
         let vector = self.completion_eq(vector);
         let (slots, slots_list) = area::map(self.device(), ring.slots)?;
         let (ctrl, ctrl_list) = area::map(self.device(), ring.ctrl)?;
@@ -324,9 +296,10 @@ impl Commands for Arc<Function> {
             notifier,
             vector,
             ring: slots,
-            _ctrl: ctrl,
+            ctrl,
+            told: 0,
         };
-        self.events.cqs.insert(room, cqn, cq);
+        self.events.cqs.insert(reservation, cqn, cq);
         Ok(cqn)
     }
 
@@ -338,12 +311,31 @@ impl Commands for Arc<Function> {
             ring: list.operand(),
         })?;
         let mut ring = Some(ring);
-        // The ring of before is unmapped without the lock.
+        // The old ring is unmapped without the lock.
         let _before = self.events.cqs.with(cqn, |cq| {
             ring.take()
                 .map(|ring| core::mem::replace(&mut cq.ring, ring))
         });
         Ok(base.number.get())
+    }
+
+    fn query_cq(&self, cqn: u32) -> Result<CqInfo> {
+        let info = self.execute::<command::QueryCq>(&cqn.into())?;
+        Ok(CqInfo {
+            depth: info.depth.get(),
+            producer: info.producer.get(),
+            consumer: info.consumer.get(),
+            overrun: info.overrun.get() != 0,
+        })
+    }
+
+    fn moderate_cq(&self, cqn: u32, moderation: Moderation) -> Result {
+        self.execute::<command::HoldCqEvents>(&ModerateCq {
+            cqn: cqn.into(),
+            count: moderation.count.into(),
+            period: moderation.period.into(),
+        })?;
+        Ok(())
     }
 
     fn remove_cq(&self, cqn: u32) {
@@ -359,22 +351,30 @@ impl Commands for Arc<Function> {
     }
 
     fn add_srq(&self, init: SrqInit) -> Result<u32> {
-        let room = Room::new()?;
+        let reservation = Reservation::new()?;
         let (area, list) = area::map(self.device(), init.area)?;
-        let added = self.execute::<command::AddSrq>(&CreateSrq {
+        let srq = CreateSrq {
             pd: init.pd.into(),
             max_sge: init.max_sge.into(),
             ring: ring(&init.ring),
             ctrl: init.ctrl.into(),
             reserved: 0.into(),
             area: list.operand(),
-        })?;
+        };
+        let added = match init.xrc {
+            None => self.execute::<command::AddSrq>(&srq)?,
+            Some(xrc) => self.execute::<command::AddXrcSrq>(&CreateXrcSrq {
+                srq,
+                xrcd: xrc.domain.into(),
+                cq: xrc.cq.into(),
+            })?,
+        };
         let number = added.number.get();
         let srq = Srq {
             notifier: init.notifier,
-            _area: area,
+            area,
         };
-        self.events.srqs.insert(room, number, srq);
+        self.events.srqs.insert(reservation, number, srq);
         Ok(number)
     }
 
@@ -383,6 +383,25 @@ impl Commands for Arc<Function> {
             number: number.into(),
             limit: limit.into(),
         })?;
+        Ok(())
+    }
+
+    fn resize_srq(&self, number: u32, resize: SrqResize) -> Result {
+        let (area, list) = area::map(self.device(), resize.area)?;
+        self.execute::<command::ReplaceSrq>(&ResizeSrq {
+            number: number.into(),
+            limit: resize.limit.unwrap_or(NONE).into(),
+            ring: ring(&resize.ring),
+            ctrl: resize.ctrl.into(),
+            reserved: 0.into(),
+            area: list.operand(),
+        })?;
+        let mut area = Some(area);
+        // The old ring is unmapped without the lock.
+        let _before = self.events.srqs.with(number, |srq| {
+            area.take()
+                .map(|area| core::mem::replace(&mut srq.area, area))
+        });
         Ok(())
     }
 
@@ -403,7 +422,7 @@ impl Commands for Arc<Function> {
     }
 
     fn add_qp(&self, init: QpInit<Destination>) -> Result<NewQp> {
-        let room = Room::new()?;
+        let reservation = Reservation::new()?;
         let QpRings {
             sq,
             rq,
@@ -424,11 +443,12 @@ impl Commands for Arc<Function> {
         let context = init
             .context
             .map_or(self.context, |context| context.number());
+        let service = attributes::service(init.qp_type)?;
         let (area, list) = area::map(self.device(), init.area)?;
         let made = self.execute::<command::AddQp>(&CreateQp {
             context: context.into(),
             pd: init.pd.into(),
-            qp_type: attributes::service(init.qp_type).into(),
+            qp_type: service.into(),
             flags: flags.into(),
             send_cq: init.send_cq.into(),
             recv_cq: init.recv_cq.into(),
@@ -450,9 +470,10 @@ impl Commands for Arc<Function> {
         let number = made.number.get();
         let qp = Qp {
             notifier: init.notifier,
+            has_srq: init.srq.is_some(),
             _area: area,
         };
-        self.events.qps.insert(room, number, qp);
+        self.events.qps.insert(reservation, number, qp);
         Ok(NewQp {
             id: QpId {
                 number,

@@ -2,17 +2,25 @@
 
 //! A device of the function, as the verbs know it.
 
+use core::convert::Infallible;
+
 use ferrule_engine::{
     Modify,
     Mtu,
-    QpType, //
+    QpType,
+    State, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use net_ext::NetDevice;
+use net_ext::{
+    Namespace,
+    NetDevice, //
+};
 use rdma::{
+    device::is_taken,
+    pma::PortCounters,
     stats::Counter,
     Gid, //
 };
@@ -34,37 +42,34 @@ use super::{
         SetGid, //
     }, //
 };
-use crate::backend::{
-    object::{
-        AddressVector,
-        Limits, //
+use crate::{
+    backend::{
+        object::{
+            AddressVector,
+            Limits, //
+        },
+        Backend, //
     },
-    Backend, //
+    verbs::Ferrule, //
 };
 
 /// The data of the `ib_device`.
 pub(crate) struct Nic {
     pub(super) function: Arc<Function>,
+    /// The address of the network device that the function belongs to.
+    pub(super) mac: [u8; 6],
 }
 
 /// The counters, by the names of [`interface::COUNTERS`].
-const COUNTERS: &[Counter; interface::COUNTERS.len()] = &[
-    Counter::new(c"send_requests"),
-    Counter::new(c"send_errors"),
-    Counter::new(c"responder_errors"),
-    Counter::new(c"flushed_requests"),
-    Counter::new(c"rcvd_messages"),
-    Counter::new(c"message_bytes"),
-    Counter::new(c"completions"),
-    Counter::new(c"completion_overruns"),
-    Counter::new(c"receiver_not_ready"),
-    Counter::new(c"sequence_errors"),
-    Counter::new(c"retries"),
-    Counter::new(c"unanswered"),
-    Counter::new(c"probes"),
-    Counter::new(c"dropped"),
-    Counter::new(c"stray_doorbells"),
-];
+const COUNTERS: &[Counter; interface::COUNTERS.len()] = &{
+    let mut counters = [const { Counter::new(c"") }; interface::COUNTERS.len()];
+    let mut place = 0;
+    while place < counters.len() {
+        counters[place] = Counter::new(interface::COUNTERS[place]);
+        place += 1;
+    }
+    counters
+};
 
 fn multicast(qpn: u32, group: &Gid) -> Multicast {
     Multicast {
@@ -74,12 +79,45 @@ fn multicast(qpn: u32, group: &Gid) -> Multicast {
     }
 }
 
+impl Nic {
+    /// Tells what the port has sent and received; nothing of a function that has been taken away. Process context.
+    fn port_counters(&self) -> PortCounters {
+        let Ok(now) = self.function.execute::<command::QueryCounters>(&()) else {
+            return PortCounters::default();
+        };
+        let count = |name: &CStr| {
+            let mut named = interface::COUNTERS.iter().zip(&now);
+            let found = named.find(|(other, _)| **other == name);
+            found.map_or(0, |(_, count)| count.get())
+        };
+        let [.., multicast_sent, multicast_received] = now;
+        let malformed = count(c"malformed_short")
+            .wrapping_add(count(c"malformed_version"))
+            .wrapping_add(count(c"malformed_opcode"))
+            .wrapping_add(count(c"malformed_length"));
+        let local = (count(c"local_bytes"), count(c"local_pkts"));
+        PortCounters {
+            xmit_data: count(c"sent_bytes").wrapping_add(local.0) / 4,
+            rcv_data: count(c"rcvd_bytes").wrapping_add(local.0) / 4,
+            xmit_packets: count(c"sent_pkts").wrapping_add(local.1),
+            rcv_packets: count(c"rcvd_pkts").wrapping_add(local.1),
+            multicast_xmit_packets: multicast_sent.get(),
+            multicast_rcv_packets: multicast_received.get(),
+            rcv_errors: malformed.wrapping_add(count(c"icrc_errors")),
+            // The switch counts the frames that it drops, for all of its ports.
+            xmit_discards: 0,
+        }
+    }
+}
+
 impl Backend for Nic {
     const COUNTERS: &'static [Counter] = COUNTERS;
+    const PORT_COUNTERS: Option<fn(&Self) -> PortCounters> = Some(Nic::port_counters);
     const MAX_FAST_REG_PAGES: u32 = interface::MAX_EXTENTS;
 
     type Commands = Arc<Function>;
     type Destination = Destination;
+    type Flow = Infallible;
 
     fn commands(&self) -> Arc<Function> {
         self.function.clone()
@@ -113,6 +151,25 @@ impl Backend for Nic {
 
     /// The device has no name.
     fn renamed(&self, _name: &CStr) {}
+
+    fn wants_netdev(&self, netdev: &NetDevice) -> bool {
+        if netdev.address() != self.mac
+            || !netdev.is_ethernet()
+            || netdev.is_vlan()
+            || (netdev.namespace()).is_none_or(|net| *net != *Namespace::init())
+        {
+            return false;
+        }
+        if is_taken::<Ferrule<Nic>>(netdev) {
+            dev_err!(
+                self.function.device(),
+                "{}: has a ferrule device already\n",
+                netdev.name()
+            );
+            return false;
+        }
+        true
+    }
 
     fn set_port_mtu(&self, mtu: Mtu) {
         // A function that has been taken away has no port.
@@ -155,13 +212,21 @@ impl Backend for Nic {
         if to.is_some() {
             attributes.mask = (attributes.mask.get() | qp_mask::AV).into();
         }
-        self.function.execute::<command::ChangeQp>(&ModifyQp {
+        let done = self.function.execute::<command::ChangeQp>(&ModifyQp {
             number: qpn.into(),
             reserved: 0.into(),
             attributes,
             to: to.map_or(NO_ADDRESS, interface::AddressVector::from),
-        })?;
-        Ok(())
+        });
+        // Polling ends the work of a function that is gone, and kernel users wait for that end.
+        match change.state {
+            Some(State::Err) if done.is_err() && self.function.is_gone() => {
+                self.function.tell_last_wqe(qpn);
+                Ok(())
+            }
+            Some(State::Reset) if done.is_err() && self.function.is_gone() => Ok(()),
+            _ => done,
+        }
     }
 
     /// Packets do not come by the network device.
@@ -172,8 +237,13 @@ impl Backend for Nic {
     }
 
     fn detach_mcast(&self, qpn: u32, group: &Gid, _netdev: Option<&NetDevice>) -> Result {
-        self.function
-            .execute::<command::DetachMcast>(&multicast(qpn, group))?;
-        Ok(())
+        let done = self
+            .function
+            .execute::<command::DetachMcast>(&multicast(qpn, group));
+        // A function that is gone has no groups. The core would keep the queue pair for an error.
+        if done.is_err() && self.function.is_gone() {
+            return Ok(());
+        }
+        done
     }
 }

@@ -6,7 +6,11 @@
 //! the events that are no completions.
 
 use ferrule_engine::{
-    abi::CQE_PHASE,
+    abi::{
+        CqCtrl,
+        CQE_PHASE,
+        CQ_ARM_SN_SHIFT, //
+    },
     cqe_phase, //
 };
 use kernel::{
@@ -50,6 +54,7 @@ const ENTRY: usize = size_of::<Eqe>();
 const CTRL: usize = (DEPTH as usize * ENTRY).next_multiple_of(64);
 const CONSUMER: usize = CTRL + core::mem::offset_of!(EqCtrl, consumer);
 const PHASE: usize = core::mem::offset_of!(Eqe, phase);
+const ARM: usize = core::mem::offset_of!(CqCtrl, arm);
 
 /// The vector of the events that are no completions.
 pub(super) const ASYNC: u32 = 0;
@@ -58,8 +63,8 @@ pub(super) const ASYNC: u32 = 0;
 #[pin_data]
 struct Eq {
     area: DmaArea,
-    /// The entries before this free-running index have been read. Events are told under the lock: whoever has taken it
-    /// knows that no event of before is being told any more.
+    /// The entries before this free-running index have been read. Events are told under the lock: a caller that has
+    /// taken it knows that no earlier event is being told any more.
     #[pin]
     consumer: SpinLockIrq<u32>,
 }
@@ -104,26 +109,40 @@ impl Eq {
     }
 }
 
-/// What the driver keeps of a completion queue.
+/// The driver's part of a completion queue.
 pub(super) struct Cq {
     pub(super) notifier: Arc<cq::Notifier>,
     /// Of its completions.
     pub(super) vector: u32,
     /// The device writes and reads here until the queue is destroyed.
     pub(super) ring: DmaArea,
-    pub(super) _ctrl: DmaArea,
+    pub(super) ctrl: DmaArea,
+    /// The number that it was armed with when its owner was told last.
+    pub(super) told: u32,
 }
 
-/// What the driver keeps of a queue pair.
+impl Cq {
+    /// Whether the queue has been armed since its owner was last told. The owner counts as told by this.
+    fn take_arming(&mut self) -> bool {
+        let word = self.ctrl.area().load_u32(ARM).unwrap_or(0);
+        let number = word >> CQ_ARM_SN_SHIFT;
+        core::mem::replace(&mut self.told, number) != number
+    }
+}
+
+/// The driver's part of a queue pair.
 pub(super) struct Qp {
     pub(super) notifier: Arc<qp::Notifier>,
+    /// It takes its receive requests from a shared queue.
+    pub(super) has_srq: bool,
     pub(super) _area: DmaArea,
 }
 
-/// What the driver keeps of a shared receive queue.
+/// The driver's part of a shared receive queue.
 pub(super) struct Srq {
     pub(super) notifier: Arc<srq::Notifier>,
-    pub(super) _area: DmaArea,
+    /// The device writes and reads here until the queue is destroyed.
+    pub(super) area: DmaArea,
 }
 
 /// The event queues, and the objects that have events.
@@ -178,12 +197,33 @@ impl Events {
         }
     }
 
+    /// Tells the owners of all completion queues that are armed that there are completions: the function is gone, and
+    /// polling ends their work. Any context.
+    pub(super) fn tell_armed(&self) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let found = self
+                .cqs
+                .first_from(from, |cq| cq.take_arming().then(|| cq.notifier.clone()));
+            let Some((cqn, notifier)) = found else {
+                break;
+            };
+            if let Some(notifier) = notifier {
+                notifier.complete();
+            }
+            next = cqn.checked_add(1);
+        }
+    }
+
     /// Tells an event to its object. That of an object which has just been destroyed is dropped.
     fn tell(&self, entry: &Eqe) {
         let (number, code) = (entry.number.get(), entry.code.get());
         match entry.kind.get() {
             event::COMPLETION => {
-                let notifier = self.cqs.with(number, |cq| cq.notifier.clone());
+                let notifier = self.cqs.with(number, |cq| {
+                    cq.take_arming();
+                    cq.notifier.clone()
+                });
                 if let Some(notifier) = notifier {
                     notifier.complete();
                 }

@@ -36,7 +36,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// An empty list with room for so many extents, and how a command names it.
+    /// An empty list with space for so many extents, and how a command names it.
     pub(super) fn new(device: &Device<Bound>, entries: u32) -> Result<(Self, Listed)> {
         let entries = entries as usize;
         let area = new_area(entries * size_of::<Extent>())?;
@@ -67,7 +67,7 @@ impl List {
 ///
 /// # Errors
 ///
-/// `EINVAL` if it has no room for so many.
+/// `EINVAL` if it has no space for so many.
 pub(super) fn fill(
     (area, entries): &(Arc<SharedArea>, usize),
     extents: impl Iterator<Item = (u64, u64)>,

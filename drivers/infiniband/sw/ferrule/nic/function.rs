@@ -2,6 +2,7 @@
 
 //! The function: what all objects of its device share.
 
+use ferrule_engine::abi;
 use kernel::{
     device::{
         Bound,
@@ -16,8 +17,18 @@ use kernel::{
         UniqueArc, //
     },
 };
-use kernel_ext::dma::DmaArea;
-use rdma::Memory;
+use kernel_ext::{
+    dma::DmaArea,
+    time::{
+        monotonic_ns,
+        TimerCallback,
+        WithTimer, //
+    }, //
+};
+use rdma::{
+    qp,
+    Memory, //
+};
 
 use super::{
     area,
@@ -42,7 +53,13 @@ use super::{
     registers::Registers,
     table::Table, //
 };
-use crate::backend::ring::Doorbells;
+use crate::backend::{
+    numbers::Numbers,
+    ring::Doorbells, //
+};
+
+/// Where the word `dead` of a status area is.
+pub(super) const DEAD: usize = core::mem::offset_of!(abi::Status, dead);
 
 /// The device of the driver model.
 ///
@@ -51,32 +68,45 @@ use crate::backend::ring::Doorbells;
 /// It is bound to this driver as long as somebody can reach this.
 struct Parent(ARef<Device>);
 
-/// What the driver keeps of a context.
+/// The driver's part of a context.
 pub(super) struct Context {
     pub(super) doorbells: Doorbells,
     pub(super) _mapped: [DmaArea; 2],
 }
 
-/// What the driver keeps of a memory region.
+/// The driver's part of a memory region.
 pub(super) enum Region {
     /// Pages of a program, pinned, and mapped for the device.
     Pinned(Memory),
+    /// An area, mapped for the device, of which the region is a part.
+    Area(#[allow(dead_code, reason = "it is kept, so that it stays mapped")] DmaArea),
     /// The list of one for fast registration.
     Fast(List),
 }
 
+/// Tells kernel users, outside of their calls, that there are completions to poll though the function is gone.
+struct Waker(Arc<Events>);
+
+impl TimerCallback for Waker {
+    fn expired(this: &WithTimer<Self>) {
+        this.0.tell_armed();
+    }
+}
+
 /// The function.
-#[pin_data]
+#[pin_data(PinnedDrop)]
 pub(crate) struct Function {
-    /// Dropped first: that resets the function, and then it uses none of the memory that it was given.
     channel: Pin<KBox<Channel>>,
     pub(super) events: Arc<Events>,
     pub(super) info: DeviceInfo,
     /// The context of kernel users' queue pairs.
     pub(super) context: u32,
+    /// The numbers of XRC domains, which the device leaves to the driver.
+    pub(super) xrcds: Numbers,
     #[pin]
     bell: Bell,
-    _mapped: [DmaArea; 2],
+    mapped: [DmaArea; 2],
+    waker: Pin<KBox<WithTimer<Waker>>>,
     #[pin]
     pub(super) contexts: Table<Context>,
     #[pin]
@@ -112,6 +142,8 @@ impl Function {
         }
         let info = channel.execute::<command::QueryDevice>(&())?;
         let doorbells = Doorbells::new()?;
+        let waker = KBox::pin_init(WithTimer::new(Waker(events.clone())), GFP_KERNEL)?;
+        let xrcds = Numbers::new()?;
         let (context, mapped) = open_context(&channel, device, &doorbells)?;
         // Nothing fails from here on: the function knows the memory of its context.
         let function = place.pin_init_with(pin_init!(Function {
@@ -119,8 +151,10 @@ impl Function {
             events,
             info,
             context,
+            xrcds,
             bell <- Bell::new(doorbells),
-            _mapped: mapped,
+            mapped,
+            waker,
             contexts <- Table::new(c"Function::contexts", static_lock_class!()),
             regions <- Table::new(c"Function::regions", static_lock_class!()),
             // INVARIANT: By the requirements of this function.
@@ -153,17 +187,63 @@ impl Function {
         C: Command<Operands = Number, Answer = ()>,
     {
         match self.execute::<C>(&number.into()) {
-            Err(error) if !self.is_gone() => {
+            Ok(()) => Destroyed::Free,
+            Err(_) if self.is_gone() => {
+                if self.channel.registers.use_no_memory() {
+                    Destroyed::Free
+                } else {
+                    Destroyed::InUse
+                }
+            }
+            Err(error) => {
                 pr_warn_once!("an object could not be destroyed: {:?}\n", error);
                 Destroyed::InUse
             }
-            _ => Destroyed::Free,
         }
     }
 
-    /// Whether the function has been found to be taken away. Any context.
+    /// Whether the function has been found to be gone. Any context.
     pub(super) fn is_gone(&self) -> bool {
         self.channel.registers.are_gone()
+    }
+
+    /// Looks whether the function is there, and answers that. Any context.
+    pub(super) fn look(&self) -> bool {
+        self.channel.registers.look()
+    }
+
+    /// Ends the work of all users of a function that is gone: from now on polling ends it, with flush errors. Any context.
+    pub(super) fn fail(&self) {
+        let why = if self.channel.registers.use_no_memory() {
+            "it has been reset by others, or did not answer"
+        } else {
+            "it does not answer"
+        };
+        dev_err!(self.device(), "{why}: its device goes\n");
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let found = self
+                .contexts
+                .first_from(from, |context| context.doorbells.status.clone());
+            let Some((number, status)) = found else {
+                break;
+            };
+            let _ = status.store_u32(DEAD, abi::dead::DEAD_UNFLUSHED);
+            next = number.checked_add(1);
+        }
+        self.events.tell_armed();
+    }
+
+    /// Tells the owner of a queue pair that it has taken its last request from a shared receive queue, if it takes them
+    /// from one, as the device would when it moves to state ERR.
+    pub(super) fn tell_last_wqe(&self, qpn: u32) {
+        let notifier = self
+            .events
+            .qps
+            .with(qpn, |qp| qp.has_srq.then(|| qp.notifier.clone()));
+        if let Some(Some(notifier)) = notifier {
+            notifier.event(qp::Event::LastWqeReached);
+        }
     }
 
     /// Has the device serve a context that has rung while it slept. Any context.
@@ -173,7 +253,10 @@ impl Function {
 
     /// Rings a doorbell of the driver's own context. Any context.
     pub(super) fn ring(&self, doorbell: u32) {
-        if self.bell.ring(doorbell) == Ok(true) {
+        if self.is_gone() {
+            // The user may hold locks that its handlers take.
+            self.waker.arm_at(monotonic_ns());
+        } else if self.bell.ring(doorbell) == Ok(true) {
             self.kick(self.context);
         }
     }
@@ -184,7 +267,26 @@ impl Function {
     }
 }
 
-/// What has become of an object that was to be destroyed.
+#[pinned_drop]
+impl PinnedDrop for Function {
+    fn drop(self: Pin<&mut Self>) {
+        if self.channel.registers.reset() {
+            return;
+        }
+        // Nobody knows whether the process lives, and writes to the memory that it was given.
+        let [doorbells, status] = &self.mapped;
+        for area in [doorbells, status, &self.channel.page] {
+            core::mem::forget(area.area().clone());
+        }
+        core::mem::forget(self.events.clone());
+        dev_err!(
+            self.device(),
+            "it does not answer a reset: the memory that it was given stays in use\n"
+        );
+    }
+}
+
+/// The fate of an object that was to be destroyed.
 #[must_use]
 pub(super) enum Destroyed {
     /// The device does not use it any more.

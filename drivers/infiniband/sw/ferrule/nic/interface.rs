@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface of the PCI function: what its driver and the device share. Documentation/nic.md is its datasheet.
+//! The interface of the PCI function: all that its driver and the device share. Documentation/nic.md is its datasheet.
 //!
-//! The driver and `ferrule-nic` compile this same file. All values are little-endian. A reserved field is zero, and whoever
-//! reads another value there refuses the command.
+//! The driver and `ferrule-nic` compile this same file. All values are little-endian. A reserved field is zero; the
+//! device refuses a command with another value there.
+
+use core::ffi::CStr;
 
 use zerocopy::byteorder::little_endian::{
     U16,
@@ -52,7 +54,7 @@ pub mod register {
     pub const CHECK_ADDRESS: usize = 0x20;
     /// Both: the nonce of the memory check, in two halves.
     pub const CHECK_NONCE: usize = 0x28;
-    /// Both: a write of any value runs the memory check; reads as what came of it.
+    /// Both: a write of any value runs the memory check; a read gives its result.
     pub const CHECK: usize = 0x30;
     /// Write: raises the MSI-X vector of this number, for tests of a driver.
     pub const RAISE: usize = 0x34;
@@ -69,7 +71,7 @@ pub mod register {
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FRUL");
 
 /// The version of the registers and of the commands.
-pub const VERSION_VALUE: u32 = 2;
+pub const VERSION_VALUE: u32 = 3;
 
 /// Bits of [`register::FEATURES`].
 pub mod feature {
@@ -81,6 +83,8 @@ pub mod feature {
     pub const COMMANDS: u32 = 1 << 2;
     /// Fast registration: [`mr_flag::FAST`](super::mr_flag::FAST).
     pub const FAST: u32 = 1 << 3;
+    /// Extended reliable connections.
+    pub const XRC: u32 = 1 << 4;
 }
 
 /// Bits of [`register::STATUS`].
@@ -119,11 +123,11 @@ pub const RESPONSE_OFFSET: usize = COMMAND_AREA_SIZE / 2;
 /// No object, where one may be named.
 pub const NONE: u32 = u32::MAX;
 
-/// What a command does: the values of [`CommandHeader::opcode`]. Behind the name stand its operands, and what it answers.
+/// The commands: the values of [`CommandHeader::opcode`]. Behind each name stand its operands, and its answer.
 pub mod opcode {
     /// No operands; [`DeviceInfo`](super::DeviceInfo).
     pub const QUERY_DEVICE: u16 = 1;
-    /// No operands; [`COUNTERS`](super::COUNTERS) values of 64 bits.
+    /// No operands; [`COUNTERS`](super::COUNTERS) and [`MULTICAST_COUNTERS`](super::MULTICAST_COUNTERS) values of 64 bits.
     pub const QUERY_COUNTERS: u16 = 2;
     /// [`CreateEq`](super::CreateEq); nothing.
     pub const CREATE_EQ: u16 = 3;
@@ -185,6 +189,14 @@ pub mod opcode {
     pub const ATTACH_MCAST: u16 = 31;
     /// [`Multicast`](super::Multicast); nothing.
     pub const DETACH_MCAST: u16 = 32;
+    /// [`ResizeSrq`](super::ResizeSrq); nothing.
+    pub const RESIZE_SRQ: u16 = 33;
+    /// [`ModerateCq`](super::ModerateCq); nothing.
+    pub const MODERATE_CQ: u16 = 34;
+    /// [`Number`](super::Number); [`CqInfo`](super::CqInfo).
+    pub const QUERY_CQ: u16 = 35;
+    /// [`CreateXrcSrq`](super::CreateXrcSrq); [`Number`](super::Number).
+    pub const CREATE_XRC_SRQ: u16 = 36;
 }
 
 macro_rules! layouts {
@@ -214,7 +226,7 @@ layouts! {
         reserved: U32,
     }
 
-    /// The head of a response. What the command answers follows, if the status is 0.
+    /// The head of a response. The command's answer follows, if the status is 0.
     ResponseHeader, 16, {
         /// The command's tag.
         tag: U32,
@@ -285,13 +297,13 @@ layouts! {
         kind: U32,
         /// The object's number.
         number: U32,
-        /// What has happened to it: of `enum ib_event_type`; 0 for a completion.
+        /// The event: of `enum ib_event_type`; 0 for a completion.
         code: U32,
         /// As that of completions, and written last: 1 in the first lap over the queue, 0 in the second.
         phase: U32,
     }
 
-    /// What the driver writes of an event queue.
+    /// The part of an event queue that the driver writes.
     EqCtrl, 64, {
         /// Entries before this free-running index have been read.
         consumer: U32,
@@ -391,6 +403,26 @@ layouts! {
         ring: PageList,
     }
 
+    CqInfo, 16, {
+        /// Slots.
+        depth: U32,
+        /// Completions written so far.
+        producer: U32,
+        /// The consumer's index, as last read.
+        consumer: U32,
+        /// Not 0: a completion was lost for want of a slot.
+        overrun: U32,
+    }
+
+    /// How long the events of a completion queue wait for more completions.
+    ModerateCq, 8, {
+        cqn: U32,
+        /// Completions; with 0 or 1 no event waits.
+        count: U16,
+        /// Microseconds; with 0 no event waits.
+        period: U16,
+    }
+
     /// A ring of requests in an area.
     Ring, 16, {
         /// The first slot, in bytes from the start of the area.
@@ -413,9 +445,30 @@ layouts! {
         area: PageList,
     }
 
+    /// A shared receive queue of extended reliable connections. Its number has 24 bits.
+    CreateXrcSrq, 56, {
+        srq: CreateSrq,
+        /// The XRC domain: a number of the driver's own choice, below 65536.
+        xrcd: U32,
+        /// The completion queue of its requests.
+        cq: U32,
+    }
+
     SetSrqLimit, 8, {
         number: U32,
         limit: U32,
+    }
+
+    /// The area has the producer index and the requests that wait, at the places of their indices.
+    ResizeSrq, 48, {
+        number: U32,
+        /// The limit that it is to have; [`NONE`]: the one that it has.
+        limit: U32,
+        ring: Ring,
+        /// The control words, in bytes from the start of the area.
+        ctrl: U32,
+        reserved: U32,
+        area: PageList,
     }
 
     SrqInfo, 16, {
@@ -425,7 +478,7 @@ layouts! {
         reserved: U32,
     }
 
-    /// What a queue pair can hold.
+    /// The capacities of a queue pair.
     Capabilities, 20, {
         max_send_wr: U32,
         max_recv_wr: U32,
@@ -436,12 +489,15 @@ layouts! {
 
     CreateQp, 120, {
         context: U32,
+        /// Of a target of XRC, the XRC domain.
         pd: U32,
         /// Of [`qp_type`].
         qp_type: U32,
         /// Bits of [`qp_flag`].
         flags: U32,
+        /// [`NONE`] for a target of XRC.
         send_cq: U32,
+        /// [`NONE`] for either side of XRC.
         recv_cq: U32,
         /// Or [`NONE`].
         srq: U32,
@@ -485,7 +541,7 @@ layouts! {
         max_dest_rd_atomic: U32,
         min_rnr_timer: U32,
         dest_qpn: U32,
-        /// What is valid: of `enum ib_qp_attr_mask`. An answer has all.
+        /// The attributes that are valid: of `enum ib_qp_attr_mask`. An answer has all.
         mask: U32,
     }
 
@@ -520,7 +576,7 @@ layouts! {
     }
 }
 
-/// What an event is about: the values of [`Eqe::kind`].
+/// The objects of events: the values of [`Eqe::kind`].
 pub mod event {
     /// A completion queue that was armed has new completions: at most once for each arm.
     pub const COMPLETION: u32 = 1;
@@ -610,6 +666,10 @@ pub mod qp_type {
     pub const UC: u32 = 2;
     /// Unreliable datagram.
     pub const UD: u32 = 3;
+    /// The side of an extended reliable connection that sends requests.
+    pub const XRC_INI: u32 = 4;
+    /// The side that takes them.
+    pub const XRC_TGT: u32 = 5;
 }
 
 /// Bits of [`CreateQp::flags`] and [`QpInfo::flags`].
@@ -623,20 +683,45 @@ pub mod qp_flag {
 }
 
 /// The counters of [`opcode::QUERY_COUNTERS`], in the order in which they are answered, by their names in `rdma statistic`.
-pub const COUNTERS: [&str; 15] = [
-    "send_requests",
-    "send_errors",
-    "responder_errors",
-    "flushed_requests",
-    "rcvd_messages",
-    "message_bytes",
-    "completions",
-    "completion_overruns",
-    "receiver_not_ready",
-    "sequence_errors",
-    "retries",
-    "unanswered",
-    "probes",
-    "dropped",
-    "stray_doorbells",
+pub const COUNTERS: [&CStr; 37] = [
+    c"send_requests",
+    c"send_errors",
+    c"responder_errors",
+    c"flushed_requests",
+    c"rcvd_messages",
+    c"message_bytes",
+    c"completions",
+    c"completion_overruns",
+    c"receiver_not_ready",
+    c"sequence_errors",
+    c"retries",
+    c"unanswered",
+    c"probes",
+    c"dropped",
+    c"stray_doorbells",
+    c"sent_pkts",
+    c"sent_bytes",
+    c"rcvd_pkts",
+    c"rcvd_bytes",
+    c"local_pkts",
+    c"local_bytes",
+    c"send_waits",
+    c"malformed_short",
+    c"malformed_version",
+    c"malformed_opcode",
+    c"malformed_length",
+    c"icrc_errors",
+    c"pkey_errors",
+    c"unknown_queue_pairs",
+    c"misdirected",
+    c"duplicate_request",
+    c"naks_sent",
+    c"naks_received",
+    c"rcvd_ecn_marked",
+    c"rcvd_cnps",
+    c"handled_cnps",
+    c"sent_cnps",
 ];
+
+/// Values of [`opcode::QUERY_COUNTERS`] behind those: packets sent to a multicast group, and received from one.
+pub const MULTICAST_COUNTERS: usize = 2;

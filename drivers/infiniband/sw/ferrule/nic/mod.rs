@@ -24,8 +24,10 @@ mod function;
 )]
 mod interface;
 mod probe;
+mod regions;
 mod registers;
 mod table;
+mod watch;
 
 use self::device::Nic;
 

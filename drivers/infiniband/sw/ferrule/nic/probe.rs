@@ -5,14 +5,16 @@
 use kernel::{
     cpu::nr_cpu_ids,
     device::Bound,
-    error::code::EPROBE_DEFER,
+    fmt,
     pci,
-    prelude::*,
-    sync::Arc, //
+    prelude::*, //
 };
-use kernel_ext::pci::{
-    Driver,
-    Interrupts, //
+use kernel_ext::{
+    pci::{
+        Driver,
+        Interrupts, //
+    },
+    time::WithTimer, //
 };
 use net_ext::{
     Namespace,
@@ -31,6 +33,7 @@ use super::{
         register, //
     },
     registers::Registers,
+    watch::Watch,
     Nic, //
 };
 use crate::{
@@ -46,6 +49,7 @@ use crate::{
 pub(crate) struct Probed {
     /// Dropped first: the core, programs and kernel users do not use the function any more then.
     _device: Registered<Ferrule<Nic>>,
+    _watch: Pin<KBox<WithTimer<Watch>>>,
     /// Dropped last: an event queue is in memory as long as its interrupt may come.
     _interrupts: Interrupts<Events>,
 }
@@ -70,14 +74,22 @@ impl Driver for Probed {
             );
             return Err(ENODEV);
         };
-        let netdev = NetDevice::by_address(Namespace::init(), mac).ok_or(EPROBE_DEFER)?;
-        if is_taken::<Ferrule<Nic>>(&netdev) {
-            dev_err!(
+        let netdev = NetDevice::by_address(Namespace::init(), mac);
+        match &netdev {
+            None => dev_info!(
                 function,
-                "{}: has a ferrule device already\n",
-                netdev.name()
-            );
-            return Err(EEXIST);
+                "no network device has its address {}: its port is down until one comes\n",
+                Mac(mac)
+            ),
+            Some(netdev) if is_taken::<Ferrule<Nic>>(netdev) => {
+                dev_err!(
+                    function,
+                    "{}: has a ferrule device already\n",
+                    netdev.name()
+                );
+                return Err(EEXIST);
+            }
+            Some(_) => (),
         }
         // One for the events that are no completions, and one a processor.
         let wanted = registers.read(register::VECTORS)?.min(1 + nr_cpu_ids());
@@ -91,10 +103,18 @@ impl Driver for Probed {
         // SAFETY: The device that is registered below is the only user, and has gone before the function is
         // unbound: `Registered` is dropped then, and no verb runs afterwards.
         let shared = unsafe { Function::new(function, registers, events) }?;
-        let device = register(function, shared, &netdev, interrupts.count())?;
+        let nic = Nic {
+            function: shared,
+            mac,
+        };
+        let device = register(function, nic, netdev.as_deref(), interrupts.count())?;
+        let watch = Watch::new(device.handle().ok_or(ENODEV)?);
+        let watch = KBox::pin_init(WithTimer::new(watch), GFP_KERNEL)?;
+        Watch::start(&watch);
         Ok(KBox::pin(
             Probed {
                 _device: device,
+                _watch: watch,
                 _interrupts: interrupts,
             },
             GFP_KERNEL,
@@ -105,15 +125,34 @@ impl Driver for Probed {
 /// Makes the device of a function.
 fn register(
     function: &pci::Device<Bound>,
-    shared: Arc<Function>,
-    netdev: &NetDevice,
+    nic: Nic,
+    netdev: Option<&NetDevice>,
     vectors: u32,
 ) -> Result<Registered<Ferrule<Nic>>> {
-    let nic = Nic { function: shared };
-    nic.set_port_mtu(port_mtu(netdev));
-    let net = netdev.namespace().ok_or(ENODEV)?;
+    let mac = nic.mac;
+    if let Some(netdev) = netdev {
+        nic.set_port_mtu(port_mtu(netdev));
+    }
+    let net = Namespace::init().try_hold().ok_or(ENODEV)?;
     // That of the other events has no completions, unless it is the only one.
     let vectors = (vectors - 1).max(1);
-    new_device(net, netdev, vectors, Ok::<_, Error>(nic))?
-        .register_on(function.as_ref(), c"ferrule%d")
+    let device = new_device(net, mac, netdev, vectors, Ok::<_, Error>(nic))?
+        .register_on(function.as_ref(), c"ferrule%d")?;
+    // One that came before the device was known was offered to nobody.
+    if netdev.is_none() {
+        if let Some(netdev) = NetDevice::by_address(Namespace::init(), mac) {
+            device.offer_netdev(&netdev);
+        }
+    }
+    Ok(device)
+}
+
+/// An address, for people.
+pub(super) struct Mac(pub(super) [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
 }

@@ -29,14 +29,16 @@ const BAR_LEN: usize = 0x50;
 /// Reads of a function that has been taken away. No register that is read here has this value.
 const ABSENT: u32 = u32::MAX;
 
-/// What a function must be able to do.
-const NEEDED: u32 = feature::CHECK | feature::COMMANDS | feature::FAST;
+/// The features that the driver needs of a function.
+const NEEDED: u32 = feature::CHECK | feature::COMMANDS | feature::FAST | feature::XRC;
 
 /// The registers. Each access traps.
 pub(super) struct Registers {
     bar: Bar,
-    /// The function has been taken away.
+    /// The function has lost the state that the driver gave it, or does not answer. It stays so.
     gone: Atomic<bool>,
+    /// A reset has been answered since: the function has no objects, and uses no memory.
+    is_reset: Atomic<bool>,
 }
 
 impl Registers {
@@ -49,6 +51,7 @@ impl Registers {
         let registers = Registers {
             bar: Bar::map(function, BAR, BAR_LEN, c"ferrule")?,
             gone: Atomic::new(false),
+            is_reset: Atomic::new(false),
         };
         let magic = registers.read(register::MAGIC)?;
         let version = registers.read(register::VERSION)?;
@@ -100,16 +103,44 @@ impl Registers {
         self.write(register + size_of::<u32>(), (value >> 32) as u32);
     }
 
-    /// Resets all but the configuration space: afterwards the function has no objects, and uses no memory.
-    pub(super) fn reset(&self) {
+    /// Resets all but the configuration space, and answers whether the function has done so: then it has no objects,
+    /// and uses no memory. Any context.
+    pub(super) fn reset(&self) -> bool {
         self.write(register::RESET, 1);
-        // An answer comes after the write before it has been done.
-        let _ = self.read(register::STATUS);
+        // An answer comes after the write before it has been done. Where there is no function, some machines read zero.
+        let done = self
+            .read(register::STATUS)
+            .is_ok_and(|status| status & (status::READY | status::CHECKED) == status::READY);
+        if done && self.are_gone() {
+            self.is_reset.store(true, Relaxed);
+        }
+        done
     }
 
-    /// Whether the function has been found to be taken away. Any context.
+    /// Whether the function still has the state that the driver gave it. Reads a register. Any context.
+    ///
+    /// Whoever resets it takes away that the memory was found to be shared, which the driver has seen before anybody
+    /// could use the function.
+    pub(super) fn look(&self) -> bool {
+        if let Ok(status) = self.read(register::STATUS) {
+            if status & status::CHECKED == 0 {
+                self.gone.store(true, Relaxed);
+            }
+        }
+        !self.are_gone()
+    }
+
+    /// Whether the function has been found to be gone: taken away, reset by others, or silent. Any context.
     pub(super) fn are_gone(&self) -> bool {
         self.gone.load(Relaxed)
+    }
+
+    /// Whether a function that is gone is known to use no memory. Any context.
+    ///
+    /// Reads of all ones do not tell: QEMU answers so as well for a process that lives and is late. Only a reset that
+    /// is answered does.
+    pub(super) fn use_no_memory(&self) -> bool {
+        self.is_reset.load(Relaxed) || self.reset()
     }
 
     /// The MAC address of the network device that the function belongs to, if it has one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver keeps of objects, by the numbers that the device gave them.
+//! The driver's parts of objects, by the numbers that the device gave them.
 
 use kernel::{
     prelude::*,
@@ -21,15 +21,15 @@ pub(super) struct Table<T> {
     values: SpinLockIrq<RBTree<u32, T>>,
 }
 
-/// Room for a value. It is taken before the device is asked for a number, so that nothing can fail after.
-pub(super) struct Room<T>(RBTreeNodeReservation<u32, T>);
+/// Memory for a value. It is taken before the device is asked for a number, so that nothing can fail after.
+pub(super) struct Reservation<T>(RBTreeNodeReservation<u32, T>);
 
 /// A value that was taken out. It is dropped without the lock.
 pub(super) struct Taken<T>(#[allow(dead_code, reason = "to be dropped")] RBTreeNode<u32, T>);
 
-impl<T> Room<T> {
+impl<T> Reservation<T> {
     pub(super) fn new() -> Result<Self> {
-        Ok(Room(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
+        Ok(Reservation(RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?))
     }
 }
 
@@ -42,8 +42,13 @@ impl<T> Table<T> {
     }
 
     /// Keeps a value.
-    pub(super) fn insert(&self, room: Room<T>, number: u32, value: T) -> Option<Taken<T>> {
-        let node = room.0.into_node(number, value);
+    pub(super) fn insert(
+        &self,
+        reservation: Reservation<T>,
+        number: u32,
+        value: T,
+    ) -> Option<Taken<T>> {
+        let node = reservation.0.into_node(number, value);
         self.values.with(|values| values.insert(node)).map(Taken)
     }
 
@@ -52,6 +57,19 @@ impl<T> Table<T> {
         self.values
             .with(|values| values.remove_node(&number))
             .map(Taken)
+    }
+
+    /// Lends the first value from a number on to `visit`, which must not sleep, and answers its number, too.
+    pub(super) fn first_from<R>(
+        &self,
+        number: u32,
+        visit: impl FnOnce(&mut T) -> R,
+    ) -> Option<(u32, R)> {
+        self.values.with(|values| {
+            let mut cursor = values.cursor_lower_bound_mut(&number)?;
+            let (&number, value) = cursor.current_mut();
+            Some((number, visit(value)))
+        })
     }
 
     /// Lends a value to `visit`, which must not sleep.

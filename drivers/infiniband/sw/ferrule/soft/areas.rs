@@ -168,8 +168,7 @@ impl host::Doorbells for Doorbells {
     }
 
     fn set_dead(&self) {
-        let _ = self
-            .status
-            .store_u32(core::mem::offset_of!(abi::Status, dead), 1);
+        let dead = core::mem::offset_of!(abi::Status, dead);
+        let _ = self.status.store_u32(dead, abi::dead::DEAD);
     }
 }

@@ -30,7 +30,7 @@ use super::{
     shard::Shard, //
 };
 
-/// The engine of a device, and all that callers share who are not the owner of its shard.
+/// The engine of a device, and the state that callers share without owning its shard.
 #[pin_data]
 pub(crate) struct Core {
     #[pin]
@@ -47,14 +47,18 @@ pub(crate) struct Core {
     pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
-    /// Queue pairs of the kernel's own users that have new requests, or room again for packets.
+    /// Queue pairs of the kernel's own users that have new requests, or space again for packets.
     pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
     /// Packets that have come and wait for the owner of the shard.
     #[pin]
     pub(super) inbox: Inbox,
-    /// Packets for which the inbox had no room, and packets that are not RoCEv2 at all.
+    /// Frames that are steered to raw packet queue pairs, which wait as well. They have a place of their own, so that they
+    /// take none from packets.
+    #[pin]
+    pub(super) frames: Inbox,
+    /// Packets for which the inbox had no space, and packets that are not RoCEv2 at all.
     pub(super) inbox_full: Atomic<u64>,
     pub(super) not_rocev2: Atomic<u64>,
     /// Packets that were lost on the way to the network device.
@@ -101,11 +105,18 @@ impl Core {
             doorbells: PendingSet::new()?,
             kicked: PendingSet::new()?,
             inbox <- Inbox::new(),
+            frames <- Inbox::new(),
             inbox_full: Atomic::new(0),
             not_rocev2: Atomic::new(0),
             lost: Atomic::new(0),
             lists: Atomic::new(0),
         })
+    }
+
+    /// Whether packets or frames wait at the moment.
+    #[inline]
+    pub(super) fn has_arrivals(&self) -> bool {
+        !self.inbox.is_empty() || !self.frames.is_empty()
     }
 
     /// Wakes the worker, unless somebody has done so already. Any context.

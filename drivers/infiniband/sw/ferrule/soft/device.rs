@@ -4,6 +4,7 @@
 
 use ferrule_engine::{
     abi,
+    steering::rule::Rule,
     Ah,
     Engine,
     Group,
@@ -34,6 +35,10 @@ use kernel_ext::{
 };
 use net_ext::NetDevice;
 use rdma::{
+    device::{
+        OnDemand,
+        OnDemandOperations, //
+    },
     pma::PortCounters,
     stats::Counter,
     Gid, //
@@ -43,6 +48,10 @@ use super::{
     debugfs::Directory,
     destination::Destination,
     net::{
+        frames::{
+            Flow,
+            Frames, //
+        },
         multicast,
         path::UdpPath,
         ports::Membership,
@@ -54,13 +63,13 @@ use super::{
     policy,
     shared::{
         errno,
-        Shared,
-        MAX_PD, //
+        Shared, //
     },
     statistics,
     worker, //
 };
 use crate::backend::{
+    numbers,
     object::{
         AddressVector,
         Limits, //
@@ -69,12 +78,27 @@ use crate::backend::{
     Linked, //
 };
 
+/// Both sides of a SEND.
+const MESSAGES: OnDemandOperations = OnDemandOperations::SEND
+    .or(OnDemandOperations::RECV)
+    .or(OnDemandOperations::SRQ_RECV);
+
+/// All of reliable connections.
+const RELIABLE: OnDemandOperations = MESSAGES
+    .or(OnDemandOperations::WRITE)
+    .or(OnDemandOperations::READ)
+    .or(OnDemandOperations::ATOMIC)
+    .or(OnDemandOperations::FLUSH)
+    .or(OnDemandOperations::ATOMIC_WRITE);
+
 /// A device's engine with the thread that helps it: the data of the `ib_device`.
 #[pin_data]
 pub(crate) struct Soft {
     shared: Shared,
     /// The limit that the queue pairs share for packets on their way.
     limit: Arc<Limit>,
+    /// The network device's, for raw packet queue pairs.
+    frames: Arc<Frames>,
     /// Ended first when the device goes: then nothing comes from the wire any more.
     wire: Membership,
     /// Stopped after that; nothing is left for it to do then.
@@ -133,7 +157,7 @@ impl Soft {
     /// # Errors
     ///
     /// Those of [`Sender::new`].
-    fn enable_sending(&self, qpn: u32) -> Result {
+    fn enable_sending(&self, qpn: u32, qp_type: QpType) -> Result {
         let core = &self.shared.core;
         let has_sender = policy::command(core, |engine, _| {
             engine.queue_mut(qpn).map(|queue| queue.has_sender())
@@ -141,7 +165,9 @@ impl Soft {
         if has_sender.map_err(errno)? {
             return Ok(());
         }
-        let mut sender = Some(Sender::new(self.wire.ports(), self.limit.clone(), qpn)?);
+        let frames = (qp_type == QpType::RawPacket).then(|| self.frames.clone());
+        let limit = self.limit.clone();
+        let mut sender = Some(Sender::new(self.wire.ports(), limit, qpn, frames)?);
         // An account that another caller has set meanwhile is dropped without the shard.
         policy::command(core, |engine, _| {
             let queue = engine.queue_mut(qpn)?;
@@ -180,9 +206,19 @@ impl Backend for Soft {
         Some(|soft| soft.shared.port_counters());
     /// Requests to block devices have no more as a rule.
     const MAX_FAST_REG_PAGES: u32 = 512;
+    const HAS_FRAMES: bool = true;
+    /// All that programs can ask for. A datagram that comes by the wire when the memory for it is absent is dropped.
+    const ON_DEMAND: OnDemand = OnDemand {
+        implicit: true,
+        rc: RELIABLE,
+        uc: MESSAGES.or(OnDemandOperations::WRITE),
+        ud: MESSAGES,
+        xrc: RELIABLE,
+    };
 
     type Commands = Shared;
     type Destination = Destination;
+    type Flow = Flow;
 
     fn commands(&self) -> Shared {
         self.shared.clone()
@@ -194,7 +230,7 @@ impl Backend for Soft {
             max_qp: abi::MAX_QP - 2,
             max_cq: MAX_CQ,
             max_srq: MAX_SRQ,
-            max_pd: MAX_PD,
+            max_pd: numbers::LIMIT,
             // No key and no handle has the index 0.
             max_mr: MAX_MR - 1,
             max_mw: MAX_MW,
@@ -246,8 +282,8 @@ impl Backend for Soft {
                 let destination = self.resolve(to, || {
                     let route = self.route(to, qpn, change.dest_qpn.unwrap_or(0))?;
                     Ok(match qp_type {
-                        QpType::Rc => route.with_ecn(),
-                        QpType::Uc | QpType::Ud => route,
+                        QpType::Rc | QpType::XrcIni | QpType::XrcTgt => route.with_ecn(),
+                        QpType::Uc | QpType::Ud | QpType::RawPacket => route,
                     })
                 })?;
                 let (path, route) = destination.into_parts();
@@ -255,9 +291,11 @@ impl Backend for Soft {
             }
             None => (None, None),
         };
-        // A datagram queue pair gets its account in INIT, because each datagram brings its own route.
-        if route.is_some() || qp_type == QpType::Ud && change.state == Some(State::Init) {
-            self.enable_sending(qpn)?;
+        // A datagram queue pair gets its account in INIT, because each datagram brings its own route; and one for frames,
+        // which have none.
+        let has_paths = matches!(qp_type, QpType::Rc | QpType::Uc);
+        if route.is_some() || !has_paths && change.state == Some(State::Init) {
+            self.enable_sending(qpn, qp_type)?;
         }
         // Afterwards `route` is the old one, dropped after the shard is left.
         policy::command(&self.shared.core, |engine, host| {
@@ -271,6 +309,10 @@ impl Backend for Soft {
         multicast::join(netdev, group).inspect_err(|_| {
             let _ = self.leave_mcast(qpn, group);
         })
+    }
+
+    fn steer(&self, rule: Rule, qpn: u32) -> Result<Flow> {
+        self.frames.steer(rule, qpn)
     }
 
     fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result {
@@ -291,12 +333,14 @@ impl Linked for Soft {
         let shared = Shared::new()?;
         shared.set_port_mtu(mtu);
         let wire = Membership::new(netdev, shared.core.clone())?;
+        let frames = Frames::new(netdev, shared.core.clone())?;
         let worker = worker::spawn(name, shared.core.clone())?;
         let directory = Directory::new(name, shared.clone())?;
 
         Ok(try_pin_init!(Self {
             directory <- directory,
             limit: Limit::new(shared.core.clone())?,
+            frames,
             _worker: worker,
             wire,
             shared,

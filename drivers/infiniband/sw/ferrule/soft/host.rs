@@ -50,7 +50,8 @@ use super::{
         gso::Pending,
         path::UdpPath,
         received::Received,
-        reorder::ReorderBuffer, //
+        reorder::ReorderBuffer,
+        sender::Sender, //
     },
 };
 use crate::{
@@ -79,6 +80,31 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// A packet is about to be sent, in this burst or the next.
+    #[inline]
+    fn begin_one(&mut self) {
+        if self.sent % BURST == 0 {
+            self.pending.flush();
+            self.burst = None;
+            self.burst = Some(Batch::new());
+        }
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// The engine's answer for a packet that was sent, or was not.
+    #[inline]
+    fn end_one(&mut self, sent: Result<(), Failed>) -> Result<(), Unsent> {
+        match sent {
+            Ok(()) => Ok(()),
+            Err(Failed::Fault) => Err(Unsent::Fault),
+            Err(Failed::Network(ENOBUFS | ENOMEM)) => Err(Unsent::Busy),
+            Err(Failed::Network(_)) => {
+                self.lost = self.lost.wrapping_add(1);
+                Ok(())
+            }
+        }
+    }
+
     /// Lets all that was sent leave, and answers how many packets were lost on the way to the network
     /// device, and how many lists of them have left.
     #[inline]
@@ -164,30 +190,43 @@ impl Host for Kernel {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
         };
-        if !sender.has_room(packet.kind()) {
+        if !sender.has_write_space(packet.kind()) {
             return Err(Unsent::Full);
         }
-        if self.sent % BURST == 0 {
-            self.pending.flush();
-            self.burst = None;
-            self.burst = Some(Batch::new());
-        }
-        self.sent = self.sent.wrapping_add(1);
+        self.begin_one();
         let length = packet.length();
         let sent = path.send(&mut self.pending, sender, length, |ip, udp, to| {
             packet
                 .write(ip, udp, &mut Body::new(to))
                 .map_err(Failed::from)
         });
-        match sent {
-            Ok(()) => Ok(()),
-            Err(Failed::Fault) => Err(Unsent::Fault),
-            Err(Failed::Network(ENOBUFS | ENOMEM)) => Err(Unsent::Busy),
-            Err(Failed::Network(_)) => {
-                self.lost = self.lost.wrapping_add(1);
-                Ok(())
-            }
+        self.end_one(sent)
+    }
+
+    fn frame_limit(&mut self, queue: &Buffer) -> u32 {
+        let frames = queue.sender.as_ref().and_then(Sender::frames);
+        frames.map_or(0, |frames| frames.limit())
+    }
+
+    /// As [`Host::transmit`].
+    fn transmit_frame<'a>(&mut self, frame: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+        let sender = frame.queue().sender.as_ref();
+        let Some((sender, frames)) = sender.and_then(|sender| Some((sender, sender.frames()?)))
+        else {
+            self.lost = self.lost.wrapping_add(1);
+            return Ok(());
+        };
+        if !sender.has_write_space(frame.kind()) {
+            return Err(Unsent::Full);
         }
+        self.begin_one();
+        let sent = frames.send(sender.charged(), frame.length(), |to| {
+            frame
+                .write(&[], &[], &mut Body::new(to))
+                .map_err(Failed::from)
+        });
+        sender.sent();
+        self.end_one(sent)
     }
 
     fn destination(

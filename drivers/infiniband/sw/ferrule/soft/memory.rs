@@ -5,27 +5,39 @@
 use core::mem::MaybeUninit;
 
 use ferrule_engine::host::{
+    Asker,
     Fault,
+    Presence,
     Region, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use net_ext::skb::SkBuff;
 use rdma::{
+    paging::{
+        self,
+        OnDemand, //
+    },
     umem::Umem,
     Memory, //
 };
 
-/// The memory of a region: pinned pages of a program, or memory of a kernel user.
+/// The memory of a region: pages of a program, pinned or paged on demand, or memory of a kernel user.
 ///
 /// # Invariants
 ///
-/// If the memory is a kernel user's, only the engine reaches it, by what a valid key names
-/// ([`Registered::of_user`]).
+/// - If the memory is a kernel user's, only the engine reaches it, by what a valid key names
+///   ([`Registered::of_user`]).
+/// - If it is paged on demand, its bytes are accessed by the engine of the device whose shard is in its
+///   [`Exclusive`](super::paging::Paging), so by the owner of the shard.
 pub(crate) struct Registered(Memory);
 
 impl From<Umem> for Registered {
     fn from(umem: Umem) -> Self {
-        // INVARIANT: It is a program's.
+        // INVARIANT: It is a program's. On-demand memory is made by `Shared::page_on_demand`, for the device that it is
+        // then registered with. No other type makes accesses, and no other caller than the engine calls its methods.
         Registered(umem.into())
     }
 }
@@ -35,8 +47,8 @@ impl Registered {
     /// that is not meant for it. The engine is safe code, and so is the trait by which it reaches
     /// the memory; but with such memory a fault in its checks (`memory/key.rs`,
     /// `memory/memory_window.rs`, `memory/bind.rs`, `memory/fast.rs`), or in the files that name
-    /// offsets after them (`memory/sgl.rs`, `operation/atomic.rs`), is a fault in the safety of the
-    /// kernel's memory.
+    /// offsets after them (`memory/sgl.rs`, `operation/atomic.rs`, `operation/atomic_write.rs`), is a fault
+    /// in the safety of the kernel's memory.
     ///
     /// # Safety
     ///
@@ -56,6 +68,16 @@ impl Registered {
         self.0.start()
     }
 
+    /// Whether it is part of a process.
+    pub(super) fn is_of_process(&self) -> bool {
+        self.0.is_of_process()
+    }
+
+    /// The pages, if it is paged on demand.
+    pub(super) fn on_demand(&self) -> Option<&Arc<OnDemand>> {
+        self.0.on_demand()
+    }
+
     /// How many bytes there are.
     pub(super) fn len(&self) -> u64 {
         self.0.len()
@@ -73,7 +95,7 @@ impl Registered {
         offset: u64,
         to: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8]> {
-        // SAFETY: By the type invariants, what is named was opened by the user.
+        // SAFETY: By the type invariants, the user opened the bytes that are named.
         unsafe { self.0.read_to(offset, to) }
     }
 
@@ -86,7 +108,7 @@ impl Registered {
         from: usize,
         length: usize,
     ) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the user, to whom the packet is.
+        // SAFETY: By the type invariants, the user, to whom the packet is, opened the bytes that are named.
         unsafe { self.0.write_packet(offset, packet, from, length) }.map_err(|_| Fault)
     }
 }
@@ -94,7 +116,7 @@ impl Registered {
 impl Region for Registered {
     #[inline]
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        // SAFETY: By the type invariants, the user opened the bytes that are named for writing.
         unsafe { self.0.write(offset, from) }.map_err(|_| Fault)
     }
 
@@ -106,21 +128,37 @@ impl Region for Registered {
         to_offset: u64,
         length: usize,
     ) -> Result<(), Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the users, at `to` for writing.
+        // SAFETY: By the type invariants, the users opened the bytes that are named, at `to` for writing.
         unsafe { Memory::copy(&to.0, to_offset, &from.0, from_offset, length as u64) }
             .map_err(|_| Fault)
     }
 
     #[inline]
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        // SAFETY: By the type invariants, the user opened the bytes that are named for writing.
         unsafe { self.0.cmpxchg_u64(offset, compare, swap) }.map_err(|_| Fault)
     }
 
     #[inline]
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
-        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        // SAFETY: By the type invariants, the user opened the bytes that are named for writing.
         unsafe { self.0.fetch_add_u64(offset, add) }.map_err(|_| Fault)
+    }
+
+    #[inline]
+    fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        // SAFETY: By the type invariants, what is named was opened by the user for writing.
+        unsafe { self.0.store_u64(offset, value) }.map_err(|_| Fault)
+    }
+
+    #[cold]
+    fn page_in(&self, offset: u64, length: u64, write: bool, asker: Asker) -> Presence {
+        // SAFETY: By the type invariants, the engine asks, and so the owner of its shard.
+        match unsafe { self.0.page_in(offset, length, write, asker.0) } {
+            paging::Presence::Present => Presence::Present,
+            paging::Presence::Coming => Presence::Coming,
+            paging::Presence::Gone => Presence::Gone,
+        }
     }
 
     #[inline]

@@ -13,6 +13,7 @@ mod host;
 mod memory;
 pub(crate) mod net;
 mod offers;
+mod paging;
 mod pending;
 mod policy;
 mod report;

@@ -115,7 +115,7 @@ fn turn(
         requests: outcome.used.requests + taken.requests,
         bytes: outcome.used.bytes + taken.bytes,
     };
-    outcome.more |= !core.inbox.is_empty() || owner.has_notes();
+    outcome.more |= core.has_arrivals() || owner.has_notes();
     // A caller that is told of more work sees to it, and to the timer then: a deadline that is due
     // already would only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
@@ -125,8 +125,9 @@ fn turn(
         let at = monotonic_ns().saturating_add(wait);
         core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
         // `ring` moves the timer to now, and this may just have moved it back. The timer's own lock
-        // orders the two: a queue pair that was added before the timer's last move is seen here.
-        outcome.more |= !core.doorbells.is_empty();
+        // orders the two: a queue pair that was added before the timer's last move is seen here. So it is with frames that
+        // are to be taken later.
+        outcome.more |= !core.doorbells.is_empty() || !core.frames.is_empty();
     }
     (outcome, owner.leave())
 }
@@ -158,7 +159,7 @@ pub(super) fn take_in(
         requests: (2 * part - for_doorbells - for_kicked) / Budget::LOOKS,
         bytes: 0,
     };
-    if core.inbox.is_empty() {
+    if !core.has_arrivals() {
         return used;
     }
     let most = Budget {
@@ -174,6 +175,15 @@ pub(super) fn take_in(
         if let Some(rx) = packet.rx_packet() {
             engine.receive(host, &rx);
         }
+    }
+    while !most.less(used).is_spent() {
+        let Some(frame) = core.frames.pop() else {
+            break;
+        };
+        let length = frame.frame_length();
+        used.requests += 1;
+        used.bytes += u64::from(length);
+        engine.receive_frame(host, frame.steered_to(), &frame, length);
     }
     used
 }
@@ -251,7 +261,7 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     }
 }
 
-/// A queue pair of a kernel user has new requests, or one that waits for room may send again. Any context.
+/// A queue pair of a kernel user has new requests, or one that waits for space may send again. Any context.
 ///
 /// The engine does not run here: the user may hold locks that its handlers of events take, the network those
 /// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
@@ -316,13 +326,24 @@ impl Device for WithTimer<Core> {
         if !self.inbox.push(packet) {
             self.inbox_full.fetch_add(1, Relaxed);
         }
-        // Entering comes after the packet was added, so whoever owns the shard meanwhile finds it.
+        // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
         if serve(self, RECEIVE, None) {
             self.wake_worker();
         }
     }
 
-    fn has_room(&self, qpn: u32) {
+    fn receive_frame(&self, frame: OwnedSkBuff, qpn: u32, later: bool) {
+        if !self.frames.push(Received::frame(frame, qpn)) {
+            self.inbox_full.fetch_add(1, Relaxed);
+        }
+        if later {
+            self.arm_at(monotonic_ns());
+        } else if serve(self, RECEIVE, None) {
+            self.wake_worker();
+        }
+    }
+
+    fn write_space(&self, qpn: u32) {
         ring(self, qpn);
     }
 }

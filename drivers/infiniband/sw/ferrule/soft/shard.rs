@@ -82,7 +82,7 @@ impl<T> Shard<T> {
     }
 
     /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and
-    /// leaves a message. The owner who takes the message sees what was noted.
+    /// leaves a message. The owner that takes the message sees the note.
     ///
     /// The new owner has taken the messages that were left, and is about to run the engine for all
     /// of them. Callable from any context.
@@ -191,7 +191,7 @@ impl<'a, T> Owner<'a, T> {
 
     /// Gives the shard up and says whether a message is waiting.
     ///
-    /// A caller that hears `true` must see to it that the engine runs again: nobody else will.
+    /// A caller that hears `true` must make sure that the engine runs again: nobody else will.
     #[must_use]
     #[inline]
     pub(crate) fn leave(mut self) -> bool {
@@ -232,7 +232,8 @@ impl<T> Deref for Owner<'_, T> {
 
 impl<T> DerefMut for Owner<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: As for `deref`; and `self` is borrowed mutably, so no other reference exists.
+        // SAFETY: By the type invariants of `Shard`, this is the only owner, and the mutable borrow of
+        // `self` keeps every other reference away while this one lives.
         unsafe { &mut *self.shard.state.get() }
     }
 }

@@ -9,11 +9,13 @@ use ferrule_engine::{
     Access,
     ContextId,
     Cq,
+    CqInfo,
     CqInit,
     CqResize,
     Engine,
     Error as Refusal,
     Memory,
+    Moderation,
     Mr,
     MrInit,
     Mtu,
@@ -29,21 +31,22 @@ use ferrule_engine::{
 };
 use kernel::{
     error::Error,
-    id_pool::IdPool,
-    new_mutex, pr_warn_once,
+    pr_warn_once,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Arc, //
 };
 use kernel_ext::{
     boxed::boxed,
+    mm::SharedArea,
     time::WithTimer, //
 };
 use rdma::{
     cq,
     mr::UserRegion,
+    paging::{
+        OnDemand,
+        Purpose, //
+    },
     umem::Umem, //
 };
 
@@ -53,15 +56,18 @@ use super::{
     destination::Destination,
     host::Kernel,
     memory::Registered,
+    paging::Paging,
     policy, //
 };
 use crate::backend::{
+    numbers::Numbers,
     object::{
         MrChange,
         MrInfo,
         NewQp,
         QpInit,
-        SrqInit, //
+        SrqInit,
+        SrqResize, //
     },
     ring::{
         CqRing,
@@ -71,15 +77,14 @@ use crate::backend::{
     Commands, //
 };
 
-/// Protection domains of a device.
-pub(super) const MAX_PD: u32 = 65536;
-
 /// A handle to a device's engine, which lives as long as there is one.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(super) core: Arc<WithTimer<Core>>,
-    /// The numbers given to protection domains.
-    pds: Arc<Mutex<IdPool>>,
+    /// The numbers of protection domains.
+    pds: Numbers,
+    /// The numbers of XRC domains.
+    xrcds: Numbers,
 }
 
 /// The error number of a refusal.
@@ -103,16 +108,16 @@ impl Shared {
     ///
     /// `ENOMEM`.
     pub(super) fn new() -> Result<Self> {
-        let pds = IdPool::with_capacity(MAX_PD as usize, GFP_KERNEL)?;
         Ok(Shared {
             core: Arc::pin_init(WithTimer::new(Core::new()), GFP_KERNEL)?,
-            pds: Arc::pin_init(new_mutex!(pds, "Shared::pds"), GFP_KERNEL)?,
+            pds: Numbers::new()?,
+            xrcds: Numbers::new()?,
         })
     }
 
-    /// Hands an object to the engine with `add`, and the engine's table the room that it asks for.
+    /// Hands an object to the engine with `add`, and the engine's table the space that it asks for.
     ///
-    /// The room is allocated while the shard is left, since that may sleep for long.
+    /// The space is allocated while the shard is left, since that may sleep for long.
     pub(super) fn add<T, I>(
         &self,
         object: T,
@@ -193,13 +198,15 @@ impl Commands for Shared {
     }
 
     fn add_pd(&self) -> Result<u32> {
-        let mut pds = self.pds.lock();
-        let id = pds.find_unused_id(0).ok_or(ENOMEM)?;
-        Ok(id.acquire() as u32)
+        self.pds.take()
     }
 
     fn remove_pd(&self, id: u32) {
-        self.pds.lock().release_id(id as usize);
+        self.pds.give_back(id);
+    }
+
+    fn xrcds(&self) -> &Numbers {
+        &self.xrcds
     }
 
     fn remove_ah(&self, number: u32) {
@@ -213,6 +220,44 @@ impl Commands for Shared {
             memory: memory(iova, pages.into()),
         };
         self.add(Mr::new(init), Engine::add_mr)
+    }
+
+    fn page_on_demand(&self, region: &UserRegion) -> Result<Umem> {
+        let paging = Arc::new(Paging(self.core.clone()), GFP_KERNEL_ACCOUNT)?;
+        Umem::on_demand(region.start, region.length, region.access, paging)
+    }
+
+    fn on_demand(
+        &self,
+        pd: u32,
+        key: u32,
+        addr: u64,
+        length: u64,
+        purpose: Purpose,
+    ) -> Result<(Arc<OnDemand>, u64)> {
+        policy::command(&self.core, |engine, _| {
+            let mr = engine.query_mr(key).map_err(|_| EFAULT)?;
+            let memory = &mr.init().memory;
+            let offset = addr.checked_sub(memory.iova).ok_or(EFAULT)?;
+            let end = offset.checked_add(length).ok_or(EFAULT)?;
+            let may_be_used = purpose != Purpose::Write || memory.region.writable();
+            if mr.init().pd != pd || end > memory.length || !may_be_used {
+                return Err(EFAULT);
+            }
+            let pages = memory.region.on_demand().ok_or(EINVAL)?;
+            Ok((pages.clone(), offset))
+        })
+    }
+
+    fn add_dm_mr(
+        &self,
+        pd: u32,
+        access: Access,
+        area: Arc<SharedArea>,
+        offset: u64,
+        length: u64,
+    ) -> Result<u32> {
+        self.add_mr(pd, access, 0, Umem::of_area(area, offset, length)?)
     }
 
     fn add_dma_mr(&self, pd: u32, access: Access, memory: rdma::Memory) -> Result<u32> {
@@ -263,6 +308,7 @@ impl Commands for Shared {
                     access: rdma::Access::from_bits(mr.init().access.0),
                 },
                 writable: memory.region.writable(),
+                is_of_process: memory.region.is_of_process(),
                 has_windows: mr.has_windows(),
             })
         })
@@ -311,8 +357,19 @@ impl Commands for Shared {
 
     fn resize_cq(&self, cqn: u32, depth: u32, ring: CqRing) -> Result<u32> {
         let mut resize = CqResize { depth, ring };
-        // `resize` has the ring of before afterwards, and is dropped without the shard.
+        // `resize` has the old ring afterwards, and is dropped without the shard.
         policy::command(&self.core, |engine, _| engine.resize_cq(cqn, &mut resize)).map_err(errno)
+    }
+
+    fn query_cq(&self, cqn: u32) -> Result<CqInfo> {
+        policy::command(&self.core, |engine, _| engine.query_cq(cqn)).map_err(errno)
+    }
+
+    fn moderate_cq(&self, cqn: u32, moderation: Moderation) -> Result {
+        policy::command(&self.core, |engine, host| {
+            engine.moderate_cq(host, cqn, moderation)
+        })
+        .map_err(errno)
     }
 
     fn remove_cq(&self, cqn: u32) {
@@ -322,6 +379,7 @@ impl Commands for Shared {
     fn add_srq(&self, init: SrqInit) -> Result<u32> {
         let srq = Srq::<Kernel>::new(ferrule_engine::SrqInit {
             pd: init.pd,
+            xrc: init.xrc,
             max_sge: init.max_sge,
             ring: init.ring,
             ctrl: init.ctrl,
@@ -335,6 +393,20 @@ impl Commands for Shared {
     fn set_srq_limit(&self, number: u32, limit: u32) -> Result {
         policy::command(&self.core, |engine, host| {
             engine.set_srq_limit(host, number, limit)
+        })
+        .map_err(errno)
+    }
+
+    fn resize_srq(&self, number: u32, resize: SrqResize) -> Result {
+        let mut resize = ferrule_engine::SrqResize::<Kernel> {
+            ring: resize.ring,
+            ctrl: resize.ctrl,
+            queue: Buffer::new(resize.area, None),
+            limit: resize.limit,
+        };
+        // `resize` has the old ring afterwards, and is dropped without the shard.
+        policy::command(&self.core, |engine, host| {
+            engine.resize_srq(host, number, &mut resize)
         })
         .map_err(errno)
     }

@@ -114,6 +114,117 @@ TRACE_EVENT(ferrule_round_trip,
 		  __entry->in_flight, __entry->mode)
 );
 
+/*
+ * Packets by their base transport header: the queue pair that they are for, the
+ * opcode and the packet sequence number, as they are on the wire.
+ */
+
+/* A packet was handed to the network. length: bytes of payload. */
+TRACE_EVENT(ferrule_packet_sent,
+	TP_PROTO(u32 qpn, u32 dest_qpn, u32 opcode, u32 psn, u32 length),
+	TP_ARGS(qpn, dest_qpn, opcode, psn, length),
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, dest_qpn)
+		__field(u32, opcode)
+		__field(u32, psn)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->qpn = qpn;
+		__entry->dest_qpn = dest_qpn;
+		__entry->opcode = opcode;
+		__entry->psn = psn;
+		__entry->length = length;
+	),
+	TP_printk("qpn=0x%06x dest_qpn=0x%06x opcode=0x%02x psn=%u length=%u",
+		  __entry->qpn, __entry->dest_qpn, __entry->opcode, __entry->psn,
+		  __entry->length)
+);
+
+/* A sound packet has come. length: bytes from its IP header on. */
+TRACE_EVENT(ferrule_packet_received,
+	TP_PROTO(u32 dest_qpn, u32 opcode, u32 psn, u32 length),
+	TP_ARGS(dest_qpn, opcode, psn, length),
+	TP_STRUCT__entry(
+		__field(u32, dest_qpn)
+		__field(u32, opcode)
+		__field(u32, psn)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->dest_qpn = dest_qpn;
+		__entry->opcode = opcode;
+		__entry->psn = psn;
+		__entry->length = length;
+	),
+	TP_printk("dest_qpn=0x%06x opcode=0x%02x psn=%u length=%u",
+		  __entry->dest_qpn, __entry->opcode, __entry->psn,
+		  __entry->length)
+);
+
+/* A packet was dropped. The reasons are those of the engine's DropReason. */
+TRACE_EVENT(ferrule_packet_dropped,
+	TP_PROTO(u32 dest_qpn, u32 opcode, u32 psn, u32 reason),
+	TP_ARGS(dest_qpn, opcode, psn, reason),
+	TP_STRUCT__entry(
+		__field(u32, dest_qpn)
+		__field(u32, opcode)
+		__field(u32, psn)
+		__field(u32, reason)
+	),
+	TP_fast_assign(
+		__entry->dest_qpn = dest_qpn;
+		__entry->opcode = opcode;
+		__entry->psn = psn;
+		__entry->reason = reason;
+	),
+	TP_printk("dest_qpn=0x%06x opcode=0x%02x psn=%u reason=%s",
+		  __entry->dest_qpn, __entry->opcode, __entry->psn,
+		  __print_symbolic(__entry->reason,
+			{ 0, "short" },
+			{ 1, "version" },
+			{ 2, "opcode" },
+			{ 3, "length" },
+			{ 4, "icrc" },
+			{ 5, "pkey" },
+			{ 6, "unknown_queue_pair" },
+			{ 7, "misdirected" },
+			{ 8, "not_ready" },
+			{ 9, "duplicate" },
+			{ 10, "syndrome" },
+			{ 11, "unexpected" },
+			{ 12, "out_of_sequence" },
+			{ 13, "qkey" },
+			{ 14, "no_receive" },
+			{ 15, "too_long" },
+			{ 16, "refused" },
+			{ 17, "absent" }))
+);
+
+/* A requester sends packets again. The reasons are the engine's RetryReason. */
+TRACE_EVENT(ferrule_retry,
+	TP_PROTO(u32 qpn, u32 psn, u32 reason),
+	TP_ARGS(qpn, psn, reason),
+	TP_STRUCT__entry(
+		__field(u32, qpn)
+		__field(u32, psn)
+		__field(u32, reason)
+	),
+	TP_fast_assign(
+		__entry->qpn = qpn;
+		__entry->psn = psn;
+		__entry->reason = reason;
+	),
+	TP_printk("qpn=0x%06x psn=%u reason=%s", __entry->qpn, __entry->psn,
+		  __print_symbolic(__entry->reason,
+			{ 0, "timeout" },
+			{ 1, "sequence_nak" },
+			{ 2, "implied_nak" },
+			{ 3, "rnr_nak" },
+			{ 4, "probe" }))
+);
+
 #endif /* FERRULE_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

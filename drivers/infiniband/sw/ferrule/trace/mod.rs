@@ -17,6 +17,14 @@ kernel_ext::declare_trace! {
         safe fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
         /// Congestion control has taken a round trip into account.
         safe fn ferrule_round_trip(qpn: u32, rtt: u64, min_rtt: u64, cwnd: u32, in_flight: u32, mode: u32);
+        /// A packet was handed to the network.
+        safe fn ferrule_packet_sent(qpn: u32, dest_qpn: u32, opcode: u32, psn: u32, length: u32);
+        /// A sound packet has come.
+        safe fn ferrule_packet_received(dest_qpn: u32, opcode: u32, psn: u32, length: u32);
+        /// A packet was dropped.
+        safe fn ferrule_packet_dropped(dest_qpn: u32, opcode: u32, psn: u32, reason: u32);
+        /// A requester sends packets again.
+        safe fn ferrule_retry(qpn: u32, psn: u32, reason: u32);
     }
 }
 
@@ -30,6 +38,7 @@ pub(crate) fn step(step: &Trace) {
             wr_id,
             opcode,
             length,
+            ..
         } => ferrule_request(qpn, wr_id, opcode.into(), length),
         Trace::Completion {
             qpn,
@@ -38,6 +47,7 @@ pub(crate) fn step(step: &Trace) {
             status,
             opcode,
             length,
+            ..
         } => ferrule_completion(qpn, cqn, wr_id, status as u32, opcode.into(), length),
         Trace::State { qpn, from, to } => ferrule_qp_state(qpn, from as u32, to as u32),
         Trace::RoundTrip {
@@ -48,5 +58,22 @@ pub(crate) fn step(step: &Trace) {
             in_flight,
             mode,
         } => ferrule_round_trip(qpn, rtt, min_rtt, cwnd, in_flight, mode.into()),
+        Trace::PacketSent { qpn, bth, length } => {
+            ferrule_packet_sent(
+                qpn,
+                bth.dest_qp.get(),
+                bth.opcode.into(),
+                bth.psn.get(),
+                length,
+            );
+        }
+        Trace::PacketReceived { bth, length } => {
+            ferrule_packet_received(bth.dest_qp.get(), bth.opcode.into(), bth.psn.get(), length);
+        }
+        Trace::PacketDropped { bth, reason } => {
+            let (opcode, psn) = (bth.opcode.into(), bth.psn.get());
+            ferrule_packet_dropped(bth.dest_qp.get(), opcode, psn, reason as u32);
+        }
+        Trace::Retry { qpn, psn, reason } => ferrule_retry(qpn, psn, reason as u32),
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The replies of the command channel, as `ferrule-abi.h` defines them.
+//! The requests and replies of the command channel, as `ferrule-abi.h` defines them.
 //!
 //! They travel through uverbs, which has them in host order. The mapped layouts are the engine's
 //! (`ferrule_engine::abi`).
 
 use zerocopy_derive::{
+    FromBytes,
     Immutable,
     IntoBytes, //
 };
@@ -19,6 +20,30 @@ pub(crate) const ABI_VERSION: u32 = 1;
 /// `FERRULE_METHOD_KICK`.
 pub(crate) const METHOD_KICK: u16 = 1 << 12;
 
+/// `FERRULE_METHOD_IMPORT`.
+pub(crate) const METHOD_IMPORT: u16 = METHOD_KICK + 1;
+
+/// `FERRULE_METHOD_UNIMPORT`.
+pub(crate) const METHOD_UNIMPORT: u16 = METHOD_KICK + 2;
+
+/// `FERRULE_METHOD_KICK_IMPORTED`.
+pub(crate) const METHOD_KICK_IMPORTED: u16 = METHOD_KICK + 3;
+
+/// `FERRULE_ATTR_DOORBELLS`.
+pub(crate) const ATTR_DOORBELLS: u16 = 1 << 12;
+
+/// `FERRULE_ATTR_IMPORT`.
+pub(crate) const ATTR_IMPORT: u16 = ATTR_DOORBELLS + 1;
+
+/// `FERRULE_METHOD_QUERY_DM`.
+pub(crate) const METHOD_QUERY_DM: u16 = METHOD_KICK + 4;
+
+/// `FERRULE_ATTR_DM`.
+pub(crate) const ATTR_DM: u16 = ATTR_DOORBELLS + 2;
+
+/// `FERRULE_ATTR_DM_PLACE`.
+pub(crate) const ATTR_DM_PLACE: u16 = ATTR_DOORBELLS + 3;
+
 /// `struct ferrule_alloc_ucontext_resp`.
 #[derive(Default, Immutable, IntoBytes)]
 #[repr(C)]
@@ -26,7 +51,7 @@ pub(crate) struct AllocUcontextResp {
     pub(crate) db_offset: u64,
     pub(crate) status_offset: u64,
     pub(crate) max_inline: u32,
-    pub(crate) reserved: u32,
+    pub(crate) import: u32,
 }
 
 /// `struct ferrule_create_cq_resp`.
@@ -49,6 +74,14 @@ pub(crate) struct ResizeCqResp {
     pub(crate) ring_size: u32,
     pub(crate) depth: u32,
     pub(crate) base: u32,
+    pub(crate) reserved: u32,
+}
+
+/// `struct ferrule_create_qp_cmd`.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(crate) struct CreateQpCmd {
+    pub(crate) import: u32,
     pub(crate) reserved: u32,
 }
 
@@ -82,10 +115,36 @@ pub(crate) struct CreateSrqResp {
     pub(crate) reserved: u32,
 }
 
+/// `struct ferrule_modify_srq_cmd`.
+#[derive(FromBytes)]
+#[repr(C)]
+pub(crate) struct ModifySrqCmd {
+    pub(crate) resp: u64,
+}
+
+/// `struct ferrule_resize_srq_resp`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct ResizeSrqResp {
+    pub(crate) buf_offset: u64,
+    pub(crate) buf_size: u32,
+    pub(crate) ring_offset: u32,
+    pub(crate) depth: u32,
+    pub(crate) ctrl_offset: u32,
+}
+
 /// `struct ferrule_create_ah_resp`.
 #[derive(Default, Immutable, IntoBytes)]
 #[repr(C)]
 pub(crate) struct CreateAhResp {
     pub(crate) ah: u32,
     pub(crate) reserved: u32,
+}
+
+/// `struct ferrule_dm_place`.
+#[derive(Default, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct DmPlace {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
 }

@@ -2,7 +2,10 @@
 
 //! Completion queues.
 
-use ferrule_engine::abi;
+use ferrule_engine::{
+    abi,
+    Moderation, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -90,6 +93,11 @@ impl<B: Backend> Cq<B> {
     /// The number of the completion queue.
     pub(super) fn cqn(&self) -> u32 {
         self.cqn
+    }
+
+    /// The command channel of its device.
+    pub(super) fn commands(&self) -> &B::Commands {
+        &self.commands
     }
 
     /// Makes a queue for a kernel user.
@@ -191,12 +199,17 @@ impl<B: Backend> cq::Operations for Cq<B> {
         Ok(depth)
     }
 
+    fn moderate(cq: &rdma::Cq<Ferrule<B>>, count: u16, period: u16) -> Result {
+        cq.commands
+            .moderate_cq(cq.cqn, Moderation { count, period })
+    }
+
     fn poll(cq: &rdma::Cq<Ferrule<B>>, completions: &mut Completions<'_>) -> Result {
-        cq.polling()?.poll(completions)
+        cq.polling()?.poll(completions, cq.commands.is_gone())
     }
 
     fn req_notify(cq: &rdma::Cq<Ferrule<B>>, solicited: bool) -> Result<bool> {
-        cq.polling()?.arm(solicited)
+        cq.polling()?.arm(solicited, cq.commands.is_gone())
     }
 }
 

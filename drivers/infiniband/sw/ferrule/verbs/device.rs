@@ -14,7 +14,10 @@ use rdma::{
     Device, //
 };
 
-use super::Ferrule;
+use super::{
+    dm,
+    Ferrule, //
+};
 use crate::backend::Backend;
 
 /// The longest message that the port promises. The engine takes 2 GiB, the most that IBA volume 1, 9.7.2, has; but
@@ -35,11 +38,18 @@ pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
         | Caps::CURR_QP_STATE_MOD
         | Caps::PORT_ACTIVE_EVENT
         | Caps::SYS_IMAGE_GUID
+        | Caps::SRQ_RESIZE
         | Caps::UD_AV_PORT_ENFORCE
         | Caps::MEM_WINDOW
-        | Caps::MEM_WINDOW_TYPE_2B;
+        | Caps::MEM_WINDOW_TYPE_2B
+        | Caps::XRC
+        | Caps::ATOMIC_WRITE
+        | Caps::FLUSH_GLOBAL;
     if B::MAX_FAST_REG_PAGES > 0 {
         caps = caps | Caps::MEM_MGT_EXTENSIONS;
+    }
+    if B::HAS_FRAMES {
+        caps = caps | Caps::MANAGED_FLOW_STEERING;
     }
     Ok(Attr {
         fw_ver: crate::VERSION,
@@ -72,8 +82,13 @@ pub(super) fn query<B: Backend>(dev: &Device<Ferrule<B>>) -> Result<Attr> {
         // Atomic operations are the processor's own.
         atomic_cap: AtomicCap::Glob,
         caps,
+        max_cq_moderation_count: u16::MAX,
+        max_cq_moderation_period: u16::MAX,
         timestamp_mask: u64::MAX,
         hca_core_clock: 1_000_000,
+        max_dm_size: dm::MAX_SIZE,
+        max_raw_ethy_qp: if B::HAS_FRAMES { limits.max_qp } else { 0 },
+        on_demand: B::ON_DEMAND,
         ..Default::default()
     })
 }

@@ -19,12 +19,12 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Lays the rings out for at least the sizes that were asked for. With a shared receive queue
-    /// there is no receive ring, whatever was asked for. `destination`: the bytes for each slot's, if
+    /// Lays the rings out for at least the sizes that were asked for. `receives`: there is a receive
+    /// ring; else its sizes do not count. `destination`: the bytes for each slot's, if
     /// requests have one of their own.
-    pub(super) fn new(asked: &qp::Cap, shared: bool, destination: Option<u32>) -> Result<Self> {
+    pub(super) fn new(asked: &qp::Cap, receives: bool, destination: Option<u32>) -> Result<Self> {
         let mut asked = *asked;
-        if shared {
+        if !receives {
             (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
         }
         if asked.max_send_wr > abi::MAX_QP_DEPTH
@@ -44,13 +44,13 @@ impl Layout {
             receive_ring(sq.depth * sq.stride, asked.max_recv_wr, asked.max_recv_sge);
         let ctrl = rq.offset + rq.depth * rq.stride;
 
-        // Room that is left by the rounding up is granted.
+        // Space that is left by the rounding up is granted.
         let send_body = sq.stride - send_head;
         let cap = Capabilities {
             max_send_wr: sq.depth,
             max_recv_wr: rq.depth,
             max_send_sge: (send_body / sge).min(abi::MAX_SGE as u32),
-            max_recv_sge: if shared { 0 } else { max_recv_sge },
+            max_recv_sge: if receives { max_recv_sge } else { 0 },
             max_inline: send_body.min(abi::MAX_INLINE as u32),
         };
         let end = ctrl + size_of::<abi::QpCtrl>() as u32;
@@ -81,7 +81,7 @@ fn ring(offset: u32, depth: u32, slot: u32) -> RingLayout {
 }
 
 /// A ring of at least `depth` receive requests with at least `max_sge` entries each, and the
-/// entries that there is room for.
+/// entries that there is space for.
 pub(super) fn receive_ring(offset: u32, depth: u32, max_sge: u32) -> (RingLayout, u32) {
     let sge = size_of::<abi::Sge>() as u32;
     let head = size_of::<abi::RecvWqe>() as u32;

@@ -10,7 +10,10 @@ mod address;
 mod ah;
 mod context;
 mod cq;
+mod details;
 mod device;
+mod dm;
+mod flow;
 mod layout;
 mod mr;
 pub(crate) mod mtu;
@@ -18,6 +21,7 @@ mod mw;
 mod pd;
 mod qp;
 mod srq;
+mod xrcd;
 
 use core::marker::PhantomData;
 
@@ -55,10 +59,16 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     const ID: u32 = abi::DRIVER_ID;
     const NAME: &'static CStr = c"ferrule";
     const ABI_VERSION: u32 = abi::ABI_VERSION;
-    const METHODS: &'static [&'static method::Definition<Self>] =
-        &[&method::Definition::of::<context::Kick<B>>()];
+    const METHODS: &'static [&'static method::Definition<Self>] = &[
+        &method::Definition::of::<context::Kick<B>>(),
+        &method::Definition::of::<context::Import<B>>(),
+        &method::Definition::of::<context::Unimport<B>>(),
+        &method::Definition::of::<context::KickImported<B>>(),
+        &method::Definition::of::<dm::Query<B>>(),
+    ];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
     const PORT_COUNTERS: Option<fn(&B) -> PortCounters> = B::PORT_COUNTERS;
+    const DETAILS: Option<rdma::details::Functions<Self>> = Some(details::functions());
 
     type Data = B;
     type Ucontext = context::Context<B>;
@@ -69,12 +79,15 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     type Ah = ah::Ah<B>;
     type Srq = srq::Srq<B>;
     type Mw = mw::Mw<B>;
+    type Dm = dm::Dm<B>;
+    type Xrcd = xrcd::Xrcd<B>;
+    type Flow = flow::Flow<B>;
 
     fn query_device(dev: &Device<Self>) -> Result<rdma::device::Attr> {
         device::query(dev)
     }
 
-    fn query_port(_dev: &Device<Self>, _netdev: &NetDevice, attr: &mut port::Attr) -> Result {
+    fn query_port(_dev: &Device<Self>, attr: &mut port::Attr) -> Result {
         device::query_port(attr);
         Ok(())
     }
@@ -107,6 +120,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         dev.renamed(name);
     }
 
+    fn wants_netdev(dev: &Device<Self>, netdev: &NetDevice) -> bool {
+        dev.wants_netdev(netdev)
+    }
+
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
         dev.set_port_mtu(mtu::port_mtu(netdev));
     }
@@ -134,10 +151,10 @@ impl<B: Linked> rdma::Link for Ferrule<B> {
         }
         let net = netdev.namespace().ok_or(ENODEV)?;
         let backend = B::new(name, netdev, mtu::port_mtu(netdev))?;
-        new_device(net, netdev, nr_cpu_ids(), backend)?
+        new_device(net, netdev.address(), Some(netdev), nr_cpu_ids(), backend)?
             .register(offered, name)
             .map_err(|error| {
-                // The core says that its table is full when what it means is this.
+                // The core answers so for a name that is taken, as for a full table.
                 if error == ENFILE {
                     pr_err!("{}: there is an RDMA device of this name\n", name);
                     EEXIST
@@ -148,22 +165,26 @@ impl<B: Linked> rdma::Link for Ferrule<B> {
     }
 }
 
-/// Makes a device with so many completion vectors, that is not registered yet.
+/// Makes a device with so many completion vectors, that is not registered yet. Its GUID comes from the address of its
+/// network device, which may have yet to come.
 ///
 /// By itself, since it takes kilobytes of stack, which users in the kernel need when they set
 /// themselves up: that is done inside of registering.
 #[inline(never)]
 pub(crate) fn new_device<B: Backend>(
     net: HeldNamespace,
-    netdev: &NetDevice,
+    address: [u8; 6],
+    netdev: Option<&NetDevice>,
     vectors: u32,
     backend: impl PinInit<B, Error>,
 ) -> Result<UnregisteredDevice<Ferrule<B>>> {
     let info = rdma::device::Info {
-        node_guid: eui64_from_mac(netdev.address()),
+        node_guid: eui64_from_mac(address),
         num_comp_vectors: vectors,
     };
     let mut dev = UnregisteredDevice::new(net, info, backend)?;
-    dev.set_netdev(netdev)?;
+    if let Some(netdev) = netdev {
+        dev.set_netdev(netdev)?;
+    }
     Ok(dev)
 }

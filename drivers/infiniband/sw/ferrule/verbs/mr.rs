@@ -6,6 +6,8 @@
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
+    device::OnDemand,
+    dma_buf,
     mr,
     umem::Umem,
     Access,
@@ -22,13 +24,24 @@ use crate::{
     verbs::Ferrule, //
 };
 
-/// The rights that a region may be registered with.
-const OFFERED: Access = Access::LOCAL_WRITE
+/// The rights that any region may be registered with.
+pub(super) const OFFERED: Access = Access::LOCAL_WRITE
     .or(Access::REMOTE_WRITE)
     .or(Access::REMOTE_READ)
     .or(Access::REMOTE_ATOMIC)
+    .or(Access::FLUSH_GLOBAL)
     .or(Access::MW_BIND)
+    .or(Access::ZERO_BASED)
     .or(Access::OPTIONAL);
+
+/// The rights that a region of a program may be registered with.
+fn offered<B: Backend>() -> Access {
+    if B::ON_DEMAND == OnDemand::NONE {
+        OFFERED
+    } else {
+        OFFERED.or(Access::ON_DEMAND).or(Access::HUGETLB)
+    }
+}
 
 /// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
 /// way any more when [`Commands::remove_mr`] returns.
@@ -37,12 +50,42 @@ pub(crate) struct Mr<B: Backend> {
     key: u32,
 }
 
-/// Pins pages for what is wanted of them.
-fn pin<B: Backend>(dev: &Device<Ferrule<B>>, region: &mr::UserRegion) -> Result<Umem> {
-    Umem::pin(dev, region.start, region.length, region.access)
+impl<B: Backend> Mr<B> {
+    /// A region that the backend has, by its key.
+    pub(super) fn new(commands: B::Commands, key: u32) -> Self {
+        Mr { commands, key }
+    }
+
+    /// The key by which the engine knows the region.
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The command channel of its device.
+    pub(super) fn commands(&self) -> &B::Commands {
+        &self.commands
+    }
 }
 
-fn engine_access(access: Access) -> ferrule_engine::Access {
+/// The pages of a region, which are pinned for what is wanted of them, or paged on demand.
+fn pages<B: Backend>(dev: &Device<Ferrule<B>>, region: &mr::UserRegion) -> Result<Umem> {
+    if region.access.contains(Access::ON_DEMAND) {
+        dev.commands().page_on_demand(region)
+    } else {
+        Umem::pin(dev, region.start, region.length, region.access)
+    }
+}
+
+/// The address by which requests name the first byte of a region: 0 if its addresses are offsets, and else `iova`.
+fn first_byte(access: Access, iova: u64) -> u64 {
+    if access.contains(Access::ZERO_BASED) {
+        0
+    } else {
+        iova
+    }
+}
+
+pub(super) fn engine_access(access: Access) -> ferrule_engine::Access {
     ferrule_engine::Access(access.bits())
 }
 
@@ -57,18 +100,39 @@ impl<B: Backend> mr::Operations for Mr<B> {
         region: &mr::UserRegion,
         _user: UserCall<'_, Ferrule<B>>,
     ) -> Result<Self> {
-        if !OFFERED.contains(region.access) {
+        if !offered::<B>().contains(region.access) {
             return Err(EOPNOTSUPP);
         }
         let commands = new.device().commands();
         let key = commands.add_mr(
             new.pd().id(),
             engine_access(region.access),
-            region.iova,
-            pin(new.device(), region)?,
+            first_byte(region.access, region.iova),
+            pages(new.device(), region)?,
         )?;
         new.set_keys(key, key);
-        Ok(Mr { commands, key })
+        Ok(Mr::new(commands, key))
+    }
+
+    fn reg_dma_buf(
+        new: &mut mr::New<'_, Ferrule<B>>,
+        part: &dma_buf::Part,
+        iova: u64,
+        access: Access,
+    ) -> Result<Self> {
+        if !OFFERED.contains(access) {
+            return Err(EOPNOTSUPP);
+        }
+        let memory = Umem::of_dma_buf(new.device(), part, access)?;
+        let commands = new.device().commands();
+        let key = commands.add_mr(
+            new.pd().id(),
+            engine_access(access),
+            first_byte(access, iova),
+            memory,
+        )?;
+        new.set_keys(key, key);
+        Ok(Mr::new(commands, key))
     }
 
     fn get_dma(
@@ -76,20 +140,20 @@ impl<B: Backend> mr::Operations for Mr<B> {
         memory: rdma::Memory,
         access: Access,
     ) -> Result<Self> {
-        if !OFFERED.contains(access) {
+        if !OFFERED.without(Access::ZERO_BASED).contains(access) {
             return Err(EOPNOTSUPP);
         }
         let commands = new.device().commands();
         let key = commands.add_dma_mr(new.pd().id(), engine_access(access), memory)?;
         new.set_keys(key, key);
-        Ok(Mr { commands, key })
+        Ok(Mr::new(commands, key))
     }
 
     fn alloc(new: &mut mr::New<'_, Ferrule<B>>, memory: rdma::Memory) -> Result<Self> {
         let commands = new.device().commands();
         let key = commands.add_fast_mr(new.pd().id(), memory, new.max_pages())?;
         new.set_keys(key, key);
-        Ok(Mr { commands, key })
+        Ok(Mr::new(commands, key))
     }
 
     fn mapped(mr: &rdma::Mr<Ferrule<B>>, extents: impl Iterator<Item = (u64, u64)>) -> Result {
@@ -99,12 +163,21 @@ impl<B: Backend> mr::Operations for Mr<B> {
     fn rereg_user(mr: &rdma::Mr<Ferrule<B>>, change: &mr::Change<'_, Ferrule<B>>) -> Result {
         if change
             .access
-            .is_some_and(|access| !OFFERED.contains(access))
+            .is_some_and(|access| !offered::<B>().contains(access))
         {
             return Err(EOPNOTSUPP);
         }
         let now = mr.commands.query_mr(mr.key)?;
         let access = change.access.unwrap_or(now.region.access);
+        let is_zero_based = access.contains(Access::ZERO_BASED);
+        let changes_base = is_zero_based != now.region.access.contains(Access::ZERO_BASED);
+        let was_paged = now.region.access.contains(Access::ON_DEMAND);
+        let changes_paging = access.contains(Access::ON_DEMAND) != was_paged;
+        // Buffers of other drivers and device memory are no part of a process.
+        let pins_anew = (access.writes() && !now.writable) || changes_base || changes_paging;
+        if change.memory.is_none() && pins_anew && !now.is_of_process {
+            return Err(EOPNOTSUPP);
+        }
         let region = match change.memory {
             Some((start, length, iova)) => Some(mr::UserRegion {
                 start,
@@ -112,15 +185,21 @@ impl<B: Backend> mr::Operations for Mr<B> {
                 iova,
                 access,
             }),
-            // Pages that were pinned to be read only are pinned anew.
-            None if access.writes() && !now.writable => Some(mr::UserRegion {
+            // Pages that were pinned to be read only are pinned anew. So are those of a region whose addresses become
+            // others: pointers, where they were offsets; and those that are to be pinned, or paged on demand from now on.
+            None if pins_anew => Some(mr::UserRegion {
                 access,
+                iova: if changes_base {
+                    now.region.start
+                } else {
+                    now.region.iova
+                },
                 ..now.region
             }),
             None => None,
         };
         let memory = match &region {
-            Some(region) => Some((region.iova, pin(mr.device(), region)?)),
+            Some(region) => Some((first_byte(access, region.iova), pages(mr.device(), region)?)),
             None => None,
         };
         mr.commands.rereg_mr(
@@ -136,10 +215,11 @@ impl<B: Backend> mr::Operations for Mr<B> {
     /// Not while memory windows are bound to it. One that is bound while
     /// the region goes opens nothing afterwards.
     fn may_dereg(mr: &rdma::Mr<Ferrule<B>>) -> Result {
-        if mr.commands.query_mr(mr.key)?.has_windows {
-            return Err(EBUSY);
+        // A device that does not answer is gone, and with it the windows; the core has to get rid of the region.
+        match mr.commands.query_mr(mr.key) {
+            Ok(info) if info.has_windows => Err(EBUSY),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

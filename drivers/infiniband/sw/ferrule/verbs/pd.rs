@@ -3,8 +3,13 @@
 //! Protection domains: a number that keys and queue pairs have in common.
 
 use kernel::prelude::*;
+use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
-    pd,
+    device::OnDemand,
+    pd::{
+        self,
+        Advice, //
+    },
     UserCall, //
 };
 
@@ -40,6 +45,24 @@ impl<B: Backend> pd::Operations for Pd<B> {
         let commands = new.device().commands();
         let id = commands.add_pd()?;
         Ok(Pd { commands, id })
+    }
+
+    fn prefetch(pd: &rdma::Pd<Ferrule<B>>, advice: Advice<'_>) -> Result {
+        if B::ON_DEMAND == OnDemand::NONE {
+            return Err(EOPNOTSUPP);
+        }
+        let commands = &pd.commands;
+        // A key that is wrong is told before anything is brought in.
+        for now in [false, true] {
+            for (key, addr, length) in advice.ranges() {
+                let (pages, offset) =
+                    commands.on_demand(pd.id, key, addr, length, advice.purpose)?;
+                if now {
+                    pages.prefetch(offset, length, advice.purpose, advice.now)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

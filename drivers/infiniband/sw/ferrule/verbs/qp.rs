@@ -3,9 +3,11 @@
 //! Queue pairs.
 
 use ferrule_engine::{
+    Capabilities,
     Modify,
     QpType,
-    State, //
+    State,
+    NO_CQ, //
 };
 use kernel::{
     prelude::*,
@@ -39,13 +41,20 @@ use crate::{
             Polling, //
         },
         posting::Posting,
-        ring::new_area,
+        ring::{
+            new_area,
+            QpRings, //
+        },
         Backend,
         Commands, //
     },
     verbs::{
-        abi::CreateQpResp,
+        abi::{
+            CreateQpCmd,
+            CreateQpResp, //
+        },
         address::address_vector,
+        context::Doorbells,
         layout::Layout,
         mtu::{
             engine_mtu,
@@ -61,21 +70,25 @@ pub(crate) struct Qp<B: Backend> {
     commands: B::Commands,
     qpn: u32,
     doorbell: u32,
-    producer: Producer<B::Destination>,
+    producer: Producer<B>,
 }
 
 /// The side that fills the rings.
-enum Producer<D: Destination> {
+enum Producer<B: Backend> {
     Program {
         /// The buffer that it has mapped.
         buffer: Entry,
+        /// The doorbells that ring it.
+        _doorbells: Arc<Doorbells<B>>,
     },
-    Kernel(Listed<D>),
+    Kernel(Listed<B::Destination>),
+    /// A target of XRC has no rings.
+    None,
 }
 
 /// For whom a queue pair is being made.
 enum Side<'a, B: Backend> {
-    Program(UserCall<'a, Ferrule<B>>, Entry),
+    Program(UserCall<'a, Ferrule<B>>, Arc<Doorbells<B>>, Entry),
     Kernel(
         Arc<Posting<B::Destination>>,
         [Arc<Polling<B::Destination>>; 2],
@@ -83,11 +96,53 @@ enum Side<'a, B: Backend> {
 }
 
 impl<B: Backend> Qp<B> {
+    /// The number by which the engine knows the queue pair.
+    pub(super) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// The command channel of its device.
+    pub(super) fn commands(&self) -> &B::Commands {
+        &self.commands
+    }
+
+    /// Makes a target of XRC, which has no queue, and belongs to no program.
+    fn create_target(new: &mut qp::New<'_, Ferrule<B>>) -> Result<Self> {
+        let xrcd = new.xrcd().ok_or(EINVAL)?.id();
+        let Layout { rings, size } = Layout::new(&qp::Cap::default(), false, None)?;
+        let commands = new.device().commands();
+        let NewQp { id, doorbell } = commands.add_qp(QpInit {
+            context: None,
+            pd: xrcd,
+            qp_type: QpType::XrcTgt,
+            gsi: false,
+            send_cq: NO_CQ,
+            recv_cq: NO_CQ,
+            srq: None,
+            sq_sig_all: false,
+            rings: QpRings {
+                cap: Capabilities::default(),
+                ..rings
+            },
+            area: new_area(size)?,
+            posting: None,
+            notifier: new.notifier(),
+        })?;
+        new.set_qp_num(id.number);
+        new.set_cap(qp::Cap::default());
+        Ok(Qp {
+            commands,
+            qpn: id.number,
+            doorbell,
+            producer: Producer::None,
+        })
+    }
+
     /// The rings of a kernel user.
     fn posting(&self) -> Result<&Posting<B::Destination>> {
         match &self.producer {
             Producer::Kernel(listed) => Ok(&listed.posting),
-            Producer::Program { .. } => Err(EOPNOTSUPP),
+            Producer::Program { .. } | Producer::None => Err(EOPNOTSUPP),
         }
     }
 }
@@ -106,30 +161,48 @@ impl<B: Backend> qp::Operations for Qp<B> {
         if gsi && user.is_some() || attr.create_flags != 0 {
             return Err(EOPNOTSUPP);
         }
+        match qp_type {
+            QpType::XrcTgt => return Self::create_target(new),
+            // No kernel user names a shared receive queue, or sends frames.
+            QpType::XrcIni | QpType::RawPacket if user.is_none() => return Err(EOPNOTSUPP),
+            QpType::XrcIni | QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => (),
+        }
+        let has_receives = qp_type != QpType::XrcIni;
         let pd = new.pd().ok_or(EINVAL)?.id();
         let send_cq = new.send_cq().ok_or(EINVAL)?;
-        let recv_cq = new.recv_cq().ok_or(EINVAL)?;
+        let recv_cq = match has_receives {
+            true => Some(new.recv_cq().ok_or(EINVAL)?),
+            false => None,
+        };
         let srq = new.srq().map(|srq| srq.number());
 
         let has_destinations = user.is_none() && qp_type == QpType::Ud;
         let destination = has_destinations.then_some(B::Destination::SIZE);
-        let Layout { rings, size } = Layout::new(&attr.cap, srq.is_some(), destination)?;
+        let has_ring = has_receives && srq.is_none();
+        let Layout { rings, size } = Layout::new(&attr.cap, has_ring, destination)?;
         let buffer = new_area(size)?;
         let commands = new.device().commands();
         let notifier = new.notifier();
         let side = match user {
             Some(user) => {
+                // Of a program that knows of no import, there is no request.
+                let CreateQpCmd { import, reserved } = user.copy_in(0)?;
+                if reserved != 0 {
+                    return Err(EINVAL);
+                }
+                let doorbells = user.ucontext().doorbells(import)?;
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
-                Side::Program(user, entry)
+                Side::Program(user, doorbells, entry)
             }
             None => {
                 let posting = Posting::new(buffer.clone(), rings, notifier.clone())?;
+                let recv_cq = recv_cq.ok_or(EINVAL)?;
                 let polling = [send_cq.polling()?.clone(), recv_cq.polling()?.clone()];
                 Side::Kernel(posting, polling)
             }
         };
         let (context, posting) = match &side {
-            Side::Program(user, _) => (Some(user.ucontext().id()), None),
+            Side::Program(_, doorbells, _) => (Some(doorbells.id()), None),
             Side::Kernel(posting, _) => (None, Some(posting.clone())),
         };
         let NewQp { id, doorbell } = commands.add_qp(QpInit {
@@ -138,7 +211,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
             qp_type,
             gsi,
             send_cq: send_cq.cqn(),
-            recv_cq: recv_cq.cqn(),
+            recv_cq: recv_cq.map_or(NO_CQ, |cq| cq.cqn()),
             srq,
             sq_sig_all: attr.sq_sig_all,
             rings,
@@ -155,7 +228,13 @@ impl<B: Backend> qp::Operations for Qp<B> {
             max_inline_data: rings.cap.max_inline,
         });
         let (user, producer) = match side {
-            Side::Program(user, buffer) => (Some(user), Producer::Program { buffer }),
+            Side::Program(user, doorbells, buffer) => {
+                let producer = Producer::Program {
+                    buffer,
+                    _doorbells: doorbells,
+                };
+                (Some(user), producer)
+            }
             Side::Kernel(posting, polling) => {
                 let listed = Listed::new(polling, id.number, id.generation, posting)
                     .inspect_err(|_| commands.remove_qp(id.number))?;
@@ -168,7 +247,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
             doorbell,
             producer,
         };
-        if let (Some(user), Producer::Program { buffer }) = (user, &qp.producer) {
+        if let (Some(user), Producer::Program { buffer, .. }) = (user, &qp.producer) {
             user.respond(&CreateQpResp {
                 buf_offset: buffer.offset(),
                 buf_size: buffer.len() as u32,
@@ -328,6 +407,9 @@ fn engine_type(qp_type: qp::Type) -> Result<QpType> {
         qp::Type::Rc => Ok(QpType::Rc),
         qp::Type::Uc => Ok(QpType::Uc),
         qp::Type::Ud | qp::Type::Gsi => Ok(QpType::Ud),
+        qp::Type::XrcIni => Ok(QpType::XrcIni),
+        qp::Type::XrcTgt => Ok(QpType::XrcTgt),
+        qp::Type::RawPacket => Ok(QpType::RawPacket),
         _ => Err(EOPNOTSUPP),
     }
 }

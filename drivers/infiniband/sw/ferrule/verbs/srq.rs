@@ -2,9 +2,26 @@
 
 //! Shared receive queues.
 
-use ferrule_engine::abi;
-use kernel::prelude::*;
-use kernel_ext::error::code::EOPNOTSUPP;
+use core::mem::offset_of;
+
+use ferrule_engine::{
+    abi,
+    RingLayout,
+    XrcSrq, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::Mutex,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    mm::SharedArea, //
+};
 use rdma::{
     mmap::{
         Entry,
@@ -14,17 +31,25 @@ use rdma::{
     wr::RecvRequests,
     UserCall, //
 };
+use zerocopy::IntoBytes;
 
 use crate::{
     backend::{
-        object::SrqInit,
+        object::{
+            SrqInit,
+            SrqResize, //
+        },
         ring::new_area,
         srq_posting::SrqPosting,
         Backend,
         Commands, //
     },
     verbs::{
-        abi::CreateSrqResp,
+        abi::{
+            CreateSrqResp,
+            ModifySrqCmd,
+            ResizeSrqResp, //
+        },
         layout::receive_ring,
         Ferrule, //
     },
@@ -39,17 +64,102 @@ pub(crate) struct Srq<B: Backend> {
 
 /// The side that fills the ring.
 enum Producer {
-    Program {
-        /// The buffer that it has mapped.
-        _buffer: Entry,
-    },
+    /// The ring is another one when the queue is resized.
+    Program(Pin<KBox<Mutex<Mapped>>>),
     Kernel(Pin<KBox<SrqPosting>>),
+}
+
+/// The ring in the buffer that a program has mapped.
+struct Mapped {
+    buffer: Entry,
+    ring: RingLayout,
+}
+
+/// The offset of the control words in the buffer of a ring, in bytes.
+fn ctrl(ring: &RingLayout) -> u32 {
+    ring.depth * ring.stride
+}
+
+/// Bytes of the buffer of a ring.
+fn size(ring: &RingLayout) -> usize {
+    ctrl(ring) as usize + size_of::<abi::SrqCtrl>()
+}
+
+/// Copies the requests that may wait from the old buffer to the new one, and the producer index.
+///
+/// A program that posts meanwhile, or that has stored another index than it has posted up to, gets other requests than
+/// it meant.
+fn carry_over(
+    from: &SharedArea,
+    before: &RingLayout,
+    to: &SharedArea,
+    ring: &RingLayout,
+) -> Result {
+    const PRODUCER: usize = offset_of!(abi::SrqCtrl, producer);
+    let producer = from.load_u32_acquire(ctrl(before) as usize + PRODUCER)?;
+    for back in 1..=before.depth.min(ring.depth) {
+        let index = producer.wrapping_sub(back);
+        let (at, source) = (ring.slot(index) as usize, before.slot(index) as usize);
+        to.copy_from(at, from, source, ring.stride as usize)?;
+    }
+    to.store_u32_release(ctrl(ring) as usize + PRODUCER, producer)
 }
 
 impl<B: Backend> Srq<B> {
     /// The number by which the engine knows the queue.
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The command channel of its device.
+    pub(super) fn commands(&self) -> &B::Commands {
+        &self.commands
+    }
+
+    /// Gives the queue another ring. A kernel user's keeps the one that it has: none of them asks.
+    fn resize(
+        &self,
+        max_wr: u32,
+        limit: Option<u32>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
+    ) -> Result {
+        let (Producer::Program(mapped), Some(user)) = (&self.producer, user) else {
+            return Err(EOPNOTSUPP);
+        };
+        let ModifySrqCmd { resp } = user.copy_in(size_of::<ModifySrqCmd>())?;
+        if !(1..=abi::MAX_QP_DEPTH).contains(&max_wr) {
+            return Err(EINVAL);
+        }
+        let mut mapped = mapped.lock();
+        let ring = RingLayout {
+            depth: max_wr.next_power_of_two(),
+            ..mapped.ring
+        };
+        let area = new_area(size(&ring))?;
+        carry_over(mapped.buffer.area(), &mapped.ring, &area, &ring)?;
+        let buffer = user.ucontext().map(area.clone(), Protection::ReadWrite)?;
+        let answer = ResizeSrqResp {
+            buf_offset: buffer.offset(),
+            buf_size: buffer.len() as u32,
+            ring_offset: ring.offset,
+            depth: ring.depth,
+            ctrl_offset: ctrl(&ring),
+        };
+        // The core has no response for this verb, so the program tells where it wants one.
+        UserSlice::new(UserPtr::from_addr(resp as usize), size_of_val(&answer))
+            .writer()
+            .write_slice(answer.as_bytes())?;
+        self.commands.resize_srq(
+            self.number,
+            SrqResize {
+                ring,
+                ctrl: ctrl(&ring),
+                area,
+                limit,
+            },
+        )?;
+        *mapped = Mapped { buffer, ring };
+        Ok(())
     }
 }
 
@@ -61,14 +171,19 @@ impl<B: Backend> srq::Operations for Srq<B> {
         attr: &srq::Attr,
         user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
-        if attr.max_wr == 0 || attr.max_wr > abi::MAX_QP_DEPTH || attr.max_sge > abi::MAX_SGE as u32
-        {
+        if !(1..=abi::MAX_QP_DEPTH).contains(&attr.max_wr) || attr.max_sge > abi::MAX_SGE as u32 {
             return Err(EINVAL);
         }
+        let xrc = new.xrc().map(|xrc| XrcSrq {
+            domain: xrc.domain.id(),
+            cq: xrc.cq.cqn(),
+        });
+        if xrc.is_some() && user.is_none() {
+            return Err(EOPNOTSUPP);
+        }
         let (ring, max_sge) = receive_ring(0, attr.max_wr, attr.max_sge);
-        let ctrl = ring.depth * ring.stride;
-        let size = ctrl as usize + size_of::<abi::SrqCtrl>();
-        let buffer = new_area(size)?;
+        let ctrl = ctrl(&ring);
+        let buffer = new_area(size(&ring))?;
         let (producer, answer) = match user {
             Some(user) => {
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
@@ -81,7 +196,13 @@ impl<B: Backend> srq::Operations for Srq<B> {
                     ctrl_offset: ctrl,
                     ..Default::default()
                 };
-                (Producer::Program { _buffer: entry }, Some((user, answer)))
+                let mapped = Mapped {
+                    buffer: entry,
+                    ring,
+                };
+                let mapped = new_mutex!(mapped, "Srq::producer");
+                let mapped = KBox::pin_init(mapped, GFP_KERNEL_ACCOUNT)?;
+                (Producer::Program(mapped), Some((user, answer)))
             }
             None => {
                 let posting = SrqPosting::new(buffer.clone(), ring, max_sge, ctrl)?;
@@ -92,6 +213,7 @@ impl<B: Backend> srq::Operations for Srq<B> {
         let commands = new.device().commands();
         let number = commands.add_srq(SrqInit {
             pd: new.pd().id(),
+            xrc,
             max_sge,
             ring,
             ctrl,
@@ -103,6 +225,9 @@ impl<B: Backend> srq::Operations for Srq<B> {
             number,
             producer,
         };
+        if xrc.is_some() {
+            new.set_number(number);
+        }
         new.set_sizes(ring.depth, max_sge);
         if let Some((user, answer)) = answer {
             user.respond(&answer)?;
@@ -110,14 +235,15 @@ impl<B: Backend> srq::Operations for Srq<B> {
         Ok(srq)
     }
 
-    fn modify(srq: &rdma::Srq<Ferrule<B>>, attr: &srq::ModifyAttr) -> Result {
-        // The device does not say that it can resize (IBV_DEVICE_SRQ_RESIZE).
-        if attr.max_wr.is_some() {
-            return Err(EOPNOTSUPP);
-        }
-        match attr.limit {
-            Some(limit) => srq.commands.set_srq_limit(srq.number, limit),
-            None => Ok(()),
+    fn modify(
+        srq: &rdma::Srq<Ferrule<B>>,
+        attr: &srq::ModifyAttr,
+        user: Option<UserCall<'_, Ferrule<B>>>,
+    ) -> Result {
+        match (attr.max_wr, attr.limit) {
+            (Some(max_wr), limit) => srq.resize(max_wr, limit, user),
+            (None, Some(limit)) => srq.commands.set_srq_limit(srq.number, limit),
+            (None, None) => Ok(()),
         }
     }
 
@@ -133,7 +259,7 @@ impl<B: Backend> srq::Operations for Srq<B> {
     fn post_recv(srq: &rdma::Srq<Ferrule<B>>, requests: &mut RecvRequests<'_>) -> Result {
         match &srq.producer {
             Producer::Kernel(posting) => posting.post(requests),
-            Producer::Program { .. } => Err(EOPNOTSUPP),
+            Producer::Program(_) => Err(EOPNOTSUPP),
         }
     }
 }

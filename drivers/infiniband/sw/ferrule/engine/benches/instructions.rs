@@ -5,8 +5,8 @@
 //! usage: instructions LINE COUNT
 //!        instructions --list
 //!
-//! Does the operation LINE as often as told, and checks that each has completed. Under callgrind, the difference
-//! of two counts is what the operation takes, both ends of it, with the provider's part and the simulated host
+//! Does the operation LINE as often as told, and checks that each has completed. Under callgrind, which counts within the
+//! engine alone, the difference of two counts is what the operation takes, both ends of it, with the simulated host
 //! (`tests/bench/instructions` does this). A clock would tell more about the machine than about the engine.
 
 #![allow(missing_docs)]
@@ -33,7 +33,7 @@ enum Verb {
 
 use Verb::{Read, Send, Write};
 
-/// Who runs the engine.
+/// The caller that runs the engine.
 #[derive(Clone, Copy)]
 enum Way {
     /// The program, by a kick: both ends are on one device.
@@ -86,26 +86,38 @@ const LINES: [Line; 17] = [
 ];
 
 impl Line {
-    /// Posts the requests of a list, of which only the last is signalled.
-    fn post(&self, ends: &[End; 2], memory: &[TestMr; 2]) {
-        for request in 1..=self.list {
-            if let Send = self.verb {
-                ends[1].qp.post_recv(0, &[memory[1].sge(0, self.length)]);
-            }
+    /// Writes the requests into all slots of the queues. Of each list only the last is signalled.
+    fn fill(&self, ends: &[End; 2], memory: &[TestMr; 2]) {
+        for end in ends {
+            end.qp.queue.reads.borrow_mut().clear();
+        }
+        for index in 0..DEPTH {
             let sges = [memory[0].sge(0, self.length)];
             let wr = match self.verb {
                 Write => Wr::write(0, &sges, memory[1].remote(0)),
                 Send => Wr::send(0, &sges),
                 Read => Wr::read(0, &sges, memory[1].remote(0)),
             };
-            let signalled = if request == self.list {
+            let signalled = if (index + 1) % self.list == 0 {
                 wr.flags
             } else {
                 wr.flags & !SIGNALED
             };
-            ends[0].qp.put_send(&wr.with_flags(signalled));
+            ends[0].qp.fill_send(index, &wr.with_flags(signalled));
+            ends[1].qp.post_recv(0, &[memory[1].sge(0, self.length)]);
         }
-        ends[0].qp.ring();
+        ends[1].qp.set_rq_producer(0);
+    }
+
+    /// Posts the requests of a list, whose slots are written.
+    fn post(&self, ends: &[End; 2]) {
+        if let Send = self.verb {
+            let [_, End { qp, .. }] = ends;
+            qp.set_rq_producer(qp.rq_producer.get().wrapping_add(self.list));
+        }
+        let [End { qp, .. }, _] = ends;
+        qp.set_sq_producer(qp.sq_producer.get().wrapping_add(self.list));
+        qp.ring();
     }
 
     /// Whether the list has ended. Each receive has then, too.
@@ -125,6 +137,7 @@ impl Line {
 
     fn local(&self, count: u32) {
         let mut world = World::new();
+        world.host.is_quiet = true;
         let spec = QpSpec {
             depth: DEPTH,
             ..QpSpec::default()
@@ -132,12 +145,13 @@ impl Line {
         let (a, b) = world.pair_with(&spec);
         let memory = [(); 2].map(|()| world.mr(self.length as usize));
         let ends = [a, b];
+        self.fill(&ends, &memory);
         if let Kicked = self.way {
             world.run();
             assert!(world.try_sleep());
         }
         for _ in 0..count {
-            self.post(&ends, &memory);
+            self.post(&ends);
             match self.way {
                 Kicked => world
                     .engine
@@ -145,7 +159,6 @@ impl Line {
                 _ => world.engine.run(&mut world.host, PLENTY, None),
             };
             assert!(self.ended(&ends));
-            world.host.traces.clear();
         }
     }
 
@@ -153,6 +166,7 @@ impl Line {
         let mut link = Link::new(1, Faults::default(), false);
         let ends = [0, 1].map(|i| {
             let world = &mut link.worlds[i];
+            world.host.is_quiet = true;
             let cq = world.cq(256);
             let spec = QpSpec {
                 depth: DEPTH,
@@ -166,15 +180,15 @@ impl Line {
             modify.max_dest_rd_atomic = modify.max_dest_rd_atomic.map(|_| 16);
         });
         let memory = [0, 1].map(|i| link.worlds[i].mr(self.length as usize));
+        self.fill(&ends, &memory);
         for _ in 0..count {
-            self.post(&ends, &memory);
+            self.post(&ends);
             while !self.ended(&ends) {
                 let mut moved = false;
                 for from in [0, 1] {
                     let packets = link.sent(from);
                     moved |= !packets.is_empty();
                     link.give(1 - from, &packets);
-                    link.worlds[from].host.traces.clear();
                     link.wait(US);
                 }
                 if !moved {

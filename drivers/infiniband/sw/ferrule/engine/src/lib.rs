@@ -35,6 +35,8 @@ mod base;
 
 mod congestion;
 
+pub mod steering;
+
 mod memory;
 
 mod object;
@@ -86,18 +88,22 @@ pub use crate::{
         },
         event::{
             CqEvent,
+            DropReason,
             QpEvent,
+            RetryReason,
             SrqEvent,
             Trace, //
         },
         host::{
             self,
+            Asker,
             CompletionRing,
             Doorbells,
             Fault,
             Host,
             Outgoing,
             Packet,
+            Presence,
             Queue,
             Region,
             Reorder,
@@ -150,6 +156,7 @@ pub use crate::{
             CqInfo,
             CqInit,
             CqResize,
+            Moderation,
             MAX_CQ, //
         },
         multicast::{
@@ -160,13 +167,16 @@ pub use crate::{
         },
         qp_init::{
             QpInit,
-            QpUser, //
+            QpUser,
+            NO_CQ, //
         },
         request::MAX_MESSAGE,
         srq::{
             Srq,
             SrqInfo,
             SrqInit,
+            SrqResize,
+            XrcSrq,
             MAX_SRQ, //
         },
     },

@@ -160,7 +160,7 @@ fn lists_of_groups_are_short() {
     assert!(lists.len() > 50);
 }
 
-/// When numbers come round, what was kept to answer a read of long ago is not taken for a new request's.
+/// When numbers come round, a resource that was kept to answer a read of long ago is not taken for a new request's.
 #[test]
 fn old_answers_are_forgotten_before_numbers_come_round() {
     const HALF: u32 = 1 << 23;

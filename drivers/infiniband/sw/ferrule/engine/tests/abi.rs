@@ -88,6 +88,7 @@ fn layouts() -> Vec<Layout> {
                 vendor_err,
                 timestamp,
                 ip_version,
+                is_xrc,
                 reserved,
                 phase
             }
@@ -136,7 +137,7 @@ fn layouts() -> Vec<Layout> {
                 db_offset,
                 status_offset,
                 max_inline,
-                reserved
+                import
             }
         ),
         layout!(
@@ -159,6 +160,10 @@ fn layouts() -> Vec<Layout> {
                 base,
                 reserved
             }
+        ),
+        layout!(
+            "ferrule_create_qp_cmd",
+            command::CreateQpCmd { import, reserved }
         ),
         layout!(
             "ferrule_create_qp_resp",
@@ -188,10 +193,22 @@ fn layouts() -> Vec<Layout> {
                 reserved
             }
         ),
+        layout!("ferrule_modify_srq_cmd", command::ModifySrqCmd { resp }),
+        layout!(
+            "ferrule_resize_srq_resp",
+            command::ResizeSrqResp {
+                buf_offset,
+                buf_size,
+                ring_offset,
+                depth,
+                ctrl_offset
+            }
+        ),
         layout!(
             "ferrule_create_ah_resp",
             command::CreateAhResp { ah, reserved }
         ),
+        layout!("ferrule_dm_place", command::DmPlace { offset, length }),
     ]
 }
 
@@ -208,20 +225,45 @@ fn union_words() -> Vec<(&'static str, usize)> {
         ("bind.mw_rkey", offset_of!(abi::BindWords, mw_rkey)),
         ("bind.access", offset_of!(abi::BindWords, access)),
         ("bind.length", offset_of!(abi::BindWords, length)),
+        (
+            "atomic_write.value",
+            offset_of!(abi::AtomicWriteWords, value),
+        ),
+        (
+            "atomic_write.reserved",
+            offset_of!(abi::AtomicWriteWords, reserved),
+        ),
+        ("flush.length", offset_of!(abi::FlushWords, length)),
+        ("flush.placement", offset_of!(abi::FlushWords, placement)),
+        ("flush.level", offset_of!(abi::FlushWords, level)),
+        ("flush.reserved", offset_of!(abi::FlushWords, reserved)),
         ("ud.ah", offset_of!(abi::Destination, ah)),
         ("ud.remote_qpn", offset_of!(abi::Destination, remote_qpn)),
         ("ud.remote_qkey", offset_of!(abi::Destination, remote_qkey)),
         ("ud.reserved", offset_of!(abi::Destination, reserved)),
+        ("xrc.remote_srq", offset_of!(abi::XrcWords, remote_srq)),
+        ("xrc.reserved", offset_of!(abi::XrcWords, reserved)),
     ]
 }
 
 fn values() -> BTreeMap<&'static str, u64> {
-    use abi::{wc_flags, wc_opcode, wr_flags, wr_opcode};
+    use abi::{dead, flush_level, flush_placement, wc_flags, wc_opcode, wr_flags, wr_opcode};
 
     BTreeMap::from([
         ("FERRULE_DRIVER_ID", command::DRIVER_ID.into()),
         ("FERRULE_ABI_VERSION", command::ABI_VERSION.into()),
         ("FERRULE_METHOD_KICK", command::METHOD_KICK.into()),
+        ("FERRULE_METHOD_IMPORT", command::METHOD_IMPORT.into()),
+        ("FERRULE_METHOD_UNIMPORT", command::METHOD_UNIMPORT.into()),
+        (
+            "FERRULE_METHOD_KICK_IMPORTED",
+            command::METHOD_KICK_IMPORTED.into(),
+        ),
+        ("FERRULE_ATTR_DOORBELLS", command::ATTR_DOORBELLS.into()),
+        ("FERRULE_METHOD_QUERY_DM", command::METHOD_QUERY_DM.into()),
+        ("FERRULE_ATTR_IMPORT", command::ATTR_IMPORT.into()),
+        ("FERRULE_ATTR_DM", command::ATTR_DM.into()),
+        ("FERRULE_ATTR_DM_PLACE", command::ATTR_DM_PLACE.into()),
         ("FERRULE_MAX_SGE", abi::MAX_SGE as u64),
         ("FERRULE_MAX_INLINE", abi::MAX_INLINE as u64),
         ("FERRULE_MAX_QP_DEPTH", abi::MAX_QP_DEPTH.into()),
@@ -235,6 +277,8 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_CQE_PHASE", abi::CQE_PHASE.into()),
         ("FERRULE_CQ_ARM_SOLICITED", abi::CQ_ARM_SOLICITED.into()),
         ("FERRULE_CQ_ARM_SN_SHIFT", abi::CQ_ARM_SN_SHIFT.into()),
+        ("FERRULE_DEAD", dead::DEAD.into()),
+        ("FERRULE_DEAD_UNFLUSHED", dead::DEAD_UNFLUSHED.into()),
         ("FERRULE_WR_SEND", wr_opcode::SEND.into()),
         ("FERRULE_WR_SEND_WITH_IMM", wr_opcode::SEND_WITH_IMM.into()),
         ("FERRULE_WR_RDMA_WRITE", wr_opcode::RDMA_WRITE.into()),
@@ -254,6 +298,15 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WR_SEND_WITH_INV", wr_opcode::SEND_WITH_INV.into()),
         ("FERRULE_WR_LOCAL_INV", wr_opcode::LOCAL_INV.into()),
         ("FERRULE_WR_BIND_MW", wr_opcode::BIND_MW.into()),
+        ("FERRULE_WR_FLUSH", wr_opcode::FLUSH.into()),
+        ("FERRULE_WR_ATOMIC_WRITE", wr_opcode::ATOMIC_WRITE.into()),
+        ("FERRULE_FLUSH_GLOBAL", flush_placement::GLOBAL.into()),
+        (
+            "FERRULE_FLUSH_PERSISTENT",
+            flush_placement::PERSISTENT.into(),
+        ),
+        ("FERRULE_FLUSH_RANGE", flush_level::RANGE.into()),
+        ("FERRULE_FLUSH_REGION", flush_level::REGION.into()),
         ("FERRULE_WR_SIGNALED", wr_flags::SIGNALED.into()),
         ("FERRULE_WR_SOLICITED", wr_flags::SOLICITED.into()),
         ("FERRULE_WR_FENCE", wr_flags::FENCE.into()),
@@ -287,6 +340,8 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WC_FETCH_ADD", wc_opcode::FETCH_ADD.into()),
         ("FERRULE_WC_BIND_MW", wc_opcode::BIND_MW.into()),
         ("FERRULE_WC_LOCAL_INV", wc_opcode::LOCAL_INV.into()),
+        ("FERRULE_WC_FLUSH", wc_opcode::FLUSH.into()),
+        ("FERRULE_WC_ATOMIC_WRITE", wc_opcode::ATOMIC_WRITE.into()),
         ("FERRULE_WC_RECV", wc_opcode::RECV.into()),
         (
             "FERRULE_WC_RECV_RDMA_WITH_IMM",
@@ -393,7 +448,7 @@ fn values_are_as_in_the_header() {
     assert_eq!(rights.map(|right| right.0), [1, 2, 4, 8, 16, 32, 256, 512]);
 }
 
-/// What the header defines is compared above, all of it.
+/// The comparisons above cover all that the header defines.
 #[test]
 fn nothing_in_the_header_is_left_out() {
     let header = std::fs::read_to_string(include_dir().join("ferrule-abi.h")).unwrap();

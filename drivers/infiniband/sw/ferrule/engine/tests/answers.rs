@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers on the wire: their order, what their headers tell, and what the requester takes for one (IBA
-//! volume 1, 9.7.5).
+//! Answers on the wire: their order, their headers, and the packets that the requester takes for one (IBA volume 1,
+//! 9.7.5).
 
 use ferrule_engine::packet::{opcode::rc, Aeth, Bth, Packet, Syndrome};
 use ferrule_engine::{State, Status};
@@ -73,8 +73,8 @@ fn told(packet: &SentPacket) -> (u8, u32, Option<u32>) {
     (bth.opcode, number, packet.aeth().map(|aeth| aeth.msn.get()))
 }
 
-/// Answers leave in the order of the requests, and each tells how many messages had been carried out when
-/// its own was. What is acknowledged by the answer with data behind it is not acknowledged by itself.
+/// Answers leave in the order of the requests, and each tells how many messages had been carried out when its own was.
+/// An answer with data acknowledges the requests before it, which get no acknowledgement of their own.
 #[test]
 fn answers_leave_in_order_with_numbers_of_their_own() {
     let mut s = Scene::new();
@@ -116,7 +116,7 @@ fn answers_leave_in_order_with_numbers_of_their_own() {
     assert_eq!(again[2..], [rc::READ_RESPONSE_LAST, rc::ACKNOWLEDGE]);
 }
 
-/// The host has no room for an answer with data: nothing overtakes it.
+/// The host has no space for an answer with data: nothing overtakes it.
 #[test]
 fn an_answer_that_waits_for_the_host_keeps_its_place() {
     let mut s = Scene::new();
@@ -131,7 +131,7 @@ fn an_answer_that_waits_for_the_host_keeps_its_place() {
     assert_eq!(answers, [(rc::READ_RESPONSE_ONLY, 1, Some(2))]);
 }
 
-/// What an answer with data tells in its header.
+/// The syndrome of an answer with data.
 fn aeth(packet: &mut SentPacket) -> &mut u8 {
     let at = size_of::<Bth>();
     assert!(packet.transport.len() >= at + size_of::<Aeth>());
@@ -306,7 +306,7 @@ fn an_atomic_is_no_duplicate_of_a_read() {
     assert_eq!(s.memory[1].bytes(0, 64), before);
 }
 
-/// What the peer is to be told stays, whatever comes of old requests until the host has room: a refusal, and an
+/// A pending answer stays until the host can send it, whatever duplicates come meanwhile: a refusal, and an
 /// acknowledgement of more.
 #[test]
 fn duplicates_do_not_take_an_answer_back() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whatever waits for an acknowledgement has it asked for.
+//! A request that waits for an acknowledgement asks for it.
 //!
 //! Nothing is lost here, and the timeout is 0: a requester that waits for an answer that nobody owes it
 //! waits for ever.
@@ -74,7 +74,8 @@ impl Scene {
 const GOOD: u8 = Status::Success as u8;
 const FLUSHED: u8 = Status::Flushed as u8;
 
-/// What must not be sent ends when all before it has, and that asked for nothing: more was to follow.
+/// A request that must not be sent ends when all before it have ended, although their last packet asked for no
+/// acknowledgement: more was to follow.
 #[test]
 fn a_request_that_must_not_be_sent() {
     type Bad = fn(&mut Scene) -> (Wr, Status);
@@ -116,12 +117,14 @@ fn a_request_that_must_not_be_sent() {
 #[test]
 fn a_request_that_waits() {
     type Waits = fn(&mut Scene) -> Wr;
-    let cases: [Waits; 5] = [
+    let cases: [Waits; 7] = [
         |s| s.register(5, 64).with_flags(SIGNALED | FENCE),
         |s| s.read(5, SIZE),
         |s| s.read(5, 8).with_flags(SIGNALED | FENCE),
         |s| s.write(5, 8).with_flags(SIGNALED | FENCE),
         |s| Wr::fetch_add(5, s.memory[0].sge(0, 8), s.memory[1].remote(0), 1),
+        |s| Wr::atomic_write(5, s.memory[1].remote(0), 1),
+        |s| Wr::flush(5, s.memory[1].remote(0), 8),
     ];
     for waits in cases {
         for length in [8, 5000, 200_000] {
@@ -141,13 +144,13 @@ fn a_request_that_waits() {
     }
 }
 
-/// Whoever has no more receive requests of the peer waits for word of others.
+/// A requester that has no more receive requests of the peer waits for word of others.
 #[test]
 fn a_message_without_credit() {
     let mut s = Scene::new();
-    let room = s.memory[1].sge(0, 64);
+    let buffer = s.memory[1].sge(0, 64);
     for wr_id in 0..4 {
-        s.ends[1].qp.post_recv(wr_id, &[room]);
+        s.ends[1].qp.post_recv(wr_id, &[buffer]);
     }
     // With its acknowledgement, the first one learns of the others.
     let first = s.send(0);
@@ -159,7 +162,7 @@ fn a_message_without_credit() {
     // The third one was sent and asks, and the next one is not sent without an answer.
     assert_eq!(s.link.network.sent[1], 4);
     for wr_id in 4..8 {
-        s.ends[1].qp.post_recv(wr_id, &[room]);
+        s.ends[1].qp.post_recv(wr_id, &[buffer]);
     }
     assert_eq!(s.ended(), []);
     for wr_id in 0..8 {
@@ -168,7 +171,7 @@ fn a_message_without_credit() {
     assert_eq!(s.link.worlds[0].engine.counters().receiver_not_ready, 0);
 }
 
-/// In SQD nothing more is begun, and what was begun ends.
+/// In SQD nothing more is begun, and requests that were begun end.
 #[test]
 fn the_last_request_that_was_begun() {
     for begun in 1..6 {

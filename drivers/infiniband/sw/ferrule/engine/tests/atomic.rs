@@ -24,7 +24,7 @@ fn compare_swap_swaps_what_is_equal() {
     let (a, b) = w.pair();
     let (mine, theirs) = (w.mr(64), w.mr(64));
     put(&theirs, 16, 5);
-    // Equal, then not equal; what was there comes back both times.
+    // Equal, then not equal; the old value comes back both times.
     for (wr_id, compare, swap, before, after) in
         [(1, 5, u64::MAX, 5, u64::MAX), (2, 5, 6, u64::MAX, u64::MAX)]
     {
@@ -48,7 +48,7 @@ fn fetch_add_adds_and_wraps() {
     let (a, _b) = w.pair();
     let (mine, theirs) = (w.mr(64), w.mr(64));
     put(&theirs, 0, u64::MAX - 1);
-    // The answer is cut by the list as any data are; more room than it needs is left alone.
+    // The answer is cut by the list as any data are; more space than it needs is left alone.
     let mut wr = Wr::fetch_add(1, mine.sge(0, 3), theirs.remote(0), 5);
     wr.sges.extend([(1, 0, 0), mine.sge(10, 20)]);
     a.qp.post_send(&wr);
@@ -74,6 +74,15 @@ fn address_that_is_not_aligned_is_an_invalid_request() {
             Some(QpEvent::RequestError),
         );
     }
+    // The key comes first.
+    refused(
+        |w, _, _| {
+            let mr = w.mr(64);
+            Wr::fetch_add(1, mr.sge(0, 8), (mr.iova + 1, mr.key ^ 1), 1)
+        },
+        Status::RemoteAccess,
+        Some(QpEvent::AccessError),
+    );
     // Aligned by the address that requests use, but not in memory.
     refused(
         |w, _, _| {

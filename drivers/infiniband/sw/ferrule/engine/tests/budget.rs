@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an entry of the engine does at most, looks included: nobody else runs on its processor meanwhile. And what that
-//! leaves to others where a program rings without end.
+//! The most that an entry of the engine does, looks included: nobody else runs on its processor meanwhile. And the
+//! share of others where a program rings without end.
 
 use ferrule_engine::{abi, Budget, Counters, Outcome, Sleep, Status};
 
 use crate::sim::*;
 
-/// As the kernel's: what is done between two moments at which others may run.
+/// As the kernel's: the work between two moments at which others may run.
 const SLICE: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
 };
 
-/// All queue pairs of one context with nothing in their queues, and what was looked at so far.
+/// All queue pairs of one context with nothing in their queues, and the looks so far.
 struct Scene {
     w: World,
     cq: TestCq,
@@ -32,7 +32,7 @@ impl Scene {
         Self { w, cq, qps }
     }
 
-    /// What was done so far, in looks.
+    /// The work done so far, in looks.
     fn work(&self) -> u32 {
         let Counters {
             doorbells,
@@ -81,7 +81,7 @@ fn no_entry_does_more_than_its_slice() {
             assert!(entries <= count / 16 + 1, "{entries} for {count}");
         }
     }
-    // What has kicked is no look before its turn comes.
+    // A context that has kicked costs no look before its turn comes.
     let before = s.work();
     s.w.engine.kicked(id);
     assert!(s.w.engine.has_work());
@@ -201,7 +201,7 @@ fn a_thousand_contexts_are_looked_at_in_slices() {
             assert!((1..=2).contains(&looks), "{looks}");
         }
     }
-    // Whoever rings is served within a round, and some more looks.
+    // A program that rings is served within a round, and some more looks.
     for n in [0, 127, 128, 500, 999] {
         let (_, qp) = &s.contexts[n];
         qp.post_send(&Wr::write(n as u64, &[], (0, 0)));
@@ -233,7 +233,7 @@ fn sleep_comes_in_steps() {
         }
         assert_eq!(step, Sleep::Step);
         assert_eq!(s.sleeping() - sleeping, SLICE.looks() as usize / 3);
-        // Who kicks meanwhile is served, and goes on kicking. Those that were not told yet are looked at.
+        // A context that kicks meanwhile is served, and goes on kicking. Those that were not told yet are looked at.
         let (told, awake): (Vec<_>, Vec<_>) = s
             .contexts
             .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections that share a narrow place: how much of it is of use, who gets how much, and what is dropped.
+//! Connections that share a bottleneck: goodput, fairness, and drops.
 //!
 //! `CONGESTION_SECONDS=60` measures for so many simulated seconds instead of a fraction of one.
 

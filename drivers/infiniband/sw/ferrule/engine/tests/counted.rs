@@ -71,7 +71,7 @@ fn what_is_refused_locally_does_not_count() {
     expect_local(&w, (0, 0));
 }
 
-/// A request on the wire, what goes out for it and what comes back.
+/// A request on the wire, its packets and the answers.
 #[track_caller]
 fn on_the_wire(mut request: Wr, sent: Amount, received: Amount) {
     let mut link = Link::new(1, Faults::default(), false);

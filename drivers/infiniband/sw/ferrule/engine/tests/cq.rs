@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues: laps and phases, room, overrun, and events.
+//! Completion queues: laps and phases, space, overrun, and events.
 
 use std::collections::VecDeque;
 
@@ -48,7 +48,7 @@ fn overrun_is_told_once_and_fails_who_completes_there() {
         shared.expect(i, Status::Success);
     }
     shared.expect_none();
-    // Room does not help: the queue stays in error, and the next to complete there finds out.
+    // Space does not help: the queue stays in error, and the next to complete there finds out.
     b.post_recv(9, &[]);
     b.post_send(&Wr::write(7, &[], (0, 0)));
     w.run();
@@ -81,7 +81,7 @@ fn receiver_whose_queue_overruns_refuses_the_message() {
 }
 
 #[test]
-fn consumer_that_lies_gains_no_room() {
+fn consumer_that_lies_gains_no_space() {
     for lie in [1000, 5, u32::MAX, 1 << 31] {
         let mut w = World::new();
         let cq = w.cq(4);
@@ -220,7 +220,7 @@ fn resize_leaves_what_is_there_and_goes_on() {
     old.expect(1, Status::Success);
     old.expect(2, Status::Success);
     post(&mut w, 5..8);
-    // Five are not consumed: less room than that there cannot be, and other depths are none.
+    // Five are not consumed: less space than that there cannot be, and other depths are none.
     for depth in [4, 0, 6, abi::MAX_CQ_DEPTH * 2] {
         assert_eq!(w.resize(&old, depth).err(), Some(Error::Invalid));
     }
@@ -245,7 +245,7 @@ fn resize_leaves_what_is_there_and_goes_on() {
 }
 
 #[test]
-fn resize_makes_room_and_takes_it() {
+fn resize_makes_space_and_takes_it() {
     let mut w = World::new();
     let old = w.cq(4);
     let qp = w.qp(&old, &old);
@@ -254,7 +254,7 @@ fn resize_makes_room_and_takes_it() {
         qp.post_send(&Wr::write(i, &[], (0, 0)));
     }
     w.run();
-    // All of the old depth is taken; what is there counts in the new one.
+    // All of the old depth is taken; completions that are there count in the new one.
     let new = w.resize(&old, 8).unwrap();
     for i in 4..9 {
         qp.post_send(&Wr::write(i, &[], (0, 0)));
@@ -326,4 +326,128 @@ proptest! {
         prop_assert_eq!(polled, posted);
         prop_assert_eq!(w.events(), []);
     }
+}
+
+/// A queue whose events wait for three completions or 50 microseconds, armed, and a queue pair that completes there.
+fn moderated(w: &mut World) -> (TestCq, TestQp) {
+    let cq = w.cq(16);
+    let other = w.cq(16);
+    let a = w.qp(&cq, &cq);
+    let b = w.qp(&other, &other);
+    w.connect(&a, &b);
+    w.connect(&b, &a);
+    w.moderate_cq(&cq, 3, 50);
+    (cq, a)
+}
+
+/// One completion, by a request that moves nothing.
+fn complete(w: &mut World, qp: &TestQp, wr_id: u64) {
+    qp.post_send(&Wr::write(wr_id, &[], (0, 0)));
+    w.run();
+}
+
+#[test]
+fn a_moderated_event_waits_for_so_many() {
+    let mut w = World::new();
+    let (cq, qp) = moderated(&mut w);
+    let event = Event::Completion(cq.name);
+    cq.arm(0, false);
+    complete(&mut w, &qp, 0);
+    complete(&mut w, &qp, 1);
+    assert_eq!(w.events(), []);
+    complete(&mut w, &qp, 2);
+    assert_eq!(w.events(), [event]);
+    // The timer of the first does not run any more.
+    assert_eq!(w.run().deadline, None);
+    for i in 0..3 {
+        cq.expect(i, Status::Success);
+    }
+    // Those that were consumed do not count.
+    cq.arm(1, false);
+    complete(&mut w, &qp, 3);
+    cq.expect(3, Status::Success);
+    complete(&mut w, &qp, 4);
+    complete(&mut w, &qp, 5);
+    assert_eq!(w.events(), []);
+    complete(&mut w, &qp, 6);
+    assert_eq!(w.events(), [event]);
+}
+
+#[test]
+fn a_moderated_event_waits_for_so_long() {
+    let mut w = World::new();
+    let (cq, qp) = moderated(&mut w);
+    let event = Event::Completion(cq.name);
+    complete(&mut w, &qp, 0);
+    // Not armed: nothing waits.
+    assert_eq!(w.run().deadline, None);
+    cq.arm(0, false);
+    complete(&mut w, &qp, 1);
+    let first = w.run().deadline.unwrap();
+    w.host.now += 20_000;
+    // The oldest decides, though it was consumed.
+    cq.expect(0, Status::Success);
+    cq.expect(1, Status::Success);
+    complete(&mut w, &qp, 2);
+    assert_eq!(w.run().deadline, Some(first));
+    assert_eq!(w.events(), []);
+    w.host.now += 30_000;
+    assert_eq!(w.run().deadline, None);
+    assert_eq!(w.events(), [event]);
+    w.host.now += 1_000_000;
+    w.run();
+    assert_eq!(w.events(), []);
+}
+
+#[test]
+fn a_moderated_event_for_solicited_ones_waits_for_the_first() {
+    let mut w = World::new();
+    let (cq, qp) = moderated(&mut w);
+    cq.arm(0, true);
+    for i in 0..4 {
+        complete(&mut w, &qp, i);
+    }
+    assert_eq!(w.run().deadline, None);
+    assert_eq!(w.events(), []);
+}
+
+#[test]
+fn moderation_that_ends_lets_the_event_go() {
+    let mut w = World::new();
+    let (cq, qp) = moderated(&mut w);
+    let event = Event::Completion(cq.name);
+    cq.arm(0, false);
+    complete(&mut w, &qp, 0);
+    // Still fewer than two.
+    w.moderate_cq(&cq, 2, 50);
+    assert_eq!(w.events(), []);
+    assert!(w.run().deadline.is_some());
+    w.moderate_cq(&cq, 0, 50);
+    assert_eq!(w.events(), [event]);
+    assert_eq!(w.run().deadline, None);
+    // A count or a period of none moderates nothing.
+    for (sn, (count, period)) in [(0, 0), (1, 50), (5, 0)].into_iter().enumerate() {
+        w.moderate_cq(&cq, count, period);
+        cq.arm(1 + sn as u32, false);
+        complete(&mut w, &qp, 1);
+        assert_eq!(w.events(), [event]);
+    }
+}
+
+#[test]
+fn a_moderated_queue_goes_with_its_timer() {
+    let mut w = World::new();
+    let cq = w.cq(16);
+    let qp = w.qp(&cq, &cq);
+    w.connect(&qp, &qp);
+    w.moderate_cq(&cq, 3, 50);
+    cq.arm(0, false);
+    complete(&mut w, &qp, 0);
+    assert!(w.run().deadline.is_some());
+    w.engine.remove_qp(qp.id.number).unwrap();
+    w.engine.remove_cq(cq.cqn).unwrap();
+    assert_eq!(w.run().deadline, None);
+    w.host.now += 1_000_000;
+    w.run();
+    assert_eq!(w.events(), []);
 }

@@ -252,11 +252,11 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     assert!(w.context().doorbells.0.sleeping.get());
     qp.put_send(&Wr::write(1, &[], (0, 0)));
     assert!(qp.ring(), "asleep: kick");
-    // The kick's run leaves it asleep, and the next who rings kicks, too.
+    // The kick's run leaves it asleep, and the next program that rings kicks, too.
     w.engine.run(&mut w.host, PLENTY, Some(w.context.id));
     cq.expect(1, Status::Success);
     assert!(qp.ring());
-    // Work that waits for a turn keeps it awake; who kicks then need not do so again.
+    // Work that waits for a turn keeps it awake; a program then need not kick.
     w.engine.kicked(w.context.id);
     assert!(!w.try_sleep());
     assert!(sleeping.0.sleeping.get());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fast registration by queue pairs of the host's own: what a region opens, when, and what must not be.
+//! Fast registration by queue pairs of the host's own: the bytes that a region opens, when, and faults.
 
 use ferrule_engine::{abi, fast, packet::opcode::rc, Access, Error, MrChange, State, Status};
 
@@ -93,7 +93,7 @@ fn region_opens_between_registration_and_invalidation() {
         let wc = good(&mut w, &b, &Wr::local_inv(3, key));
         assert_eq!(wc.opcode, wc_opcode::LOCAL_INV);
         bad(&mut w, &write(key), Status::RemoteAccess);
-        // As with windows, what is invalid may be invalidated.
+        // As with windows, an invalid key may be invalidated.
         good(&mut w, &b, &Wr::local_inv(4, key));
     }
     // It goes by its first key, whatever it has now.
@@ -147,8 +147,8 @@ fn what_must_not_be() {
     a.cq.expect(1, Status::LocalOperation);
 
     for wr in [
-        // Another domain's; what is not for it; what is not there; another length; rights that are
-        // none, or that nobody can have by this.
+        // Another domain's; a region of another kind; a key of none; another length; rights that are none, or that
+        // nobody can have by this.
         Wr::register(1, elsewhere.key, IOVA, 64),
         Wr::register(1, plain.key, IOVA, 64),
         Wr::register(1, window, IOVA, 64),
@@ -181,7 +181,7 @@ fn what_must_not_be() {
         Status::WindowBind,
     );
 
-    // What opens is not registered, and another domain does not invalidate it.
+    // A region that is open cannot be registered, and another domain does not invalidate it.
     let (a, _b) = pair(&mut w);
     next_bytes();
     good(&mut w, &a, &Wr::register(1, mr.key, IOVA, 64));
@@ -286,7 +286,7 @@ fn registration_waits_for_no_answer() {
     }
 }
 
-/// A registration sends nothing, so what comes before it asks to be acknowledged, if nothing else follows.
+/// A registration sends nothing, so the request before it asks for an acknowledgement, if nothing else follows.
 #[test]
 fn what_a_registration_follows_is_acknowledged_at_once() {
     for more in [false, true] {
@@ -313,7 +313,66 @@ fn what_a_registration_follows_is_acknowledged_at_once() {
     }
 }
 
-/// What is mapped stays so, and may be registered again.
+/// A READ that invalidates a key of its own side.
+fn read_with_inv(wr_id: u64, sge: (u64, u32, u32), remote: (u64, u32), key: u32) -> Wr {
+    Wr::read(wr_id, &[sge], remote)
+        .with_opcode(fast::WR_READ_WITH_INV)
+        .with_imm(key.to_le_bytes())
+}
+
+/// When its data have come, a READ with invalidate takes the key back, and completes like a READ.
+#[test]
+fn a_read_invalidates_a_key_of_its_own_side() {
+    let mut w = World::new();
+    let (a, _b) = pair(&mut w);
+    let theirs = w.mr(64);
+    theirs.fill(3);
+    let memory = memory::shared(64);
+    let mr = w.fast_mr(1, memory.clone());
+    mr.region.next.set(Some((0, 64)));
+    good(&mut w, &a, &Wr::register(1, mr.key, IOVA, 64));
+    let sge = (IOVA, 16, mr.key);
+    let wc = good(&mut w, &a, &read_with_inv(2, sge, theirs.remote(0), mr.key));
+    assert_eq!((wc.opcode, wc.flags), (wc_opcode::RDMA_READ, 0));
+    assert_eq!(memory.borrow()[..16], theirs.bytes(0, 16));
+    let again = Wr::write(9, &[sge], theirs.remote(0));
+    bad(&mut w, &again, Status::LocalProtection);
+    // Other regions are not invalidated, and programs have no such request.
+    let plain = read_with_inv(2, theirs.sge(16, 16), theirs.remote(0), theirs.key);
+    bad(&mut w, &plain, Status::WindowBind);
+    let (program, _peer) = w.pair();
+    program.qp.post_send(&plain);
+    w.run();
+    program.cq.expect(2, Status::LocalOperation);
+}
+
+/// The same by packets, some of which are lost, come twice or late.
+#[test]
+fn a_read_by_packets_invalidates_once() {
+    let mut link = Link::new(1, BAD, true);
+    let (a, theirs) = apart(&mut link);
+    theirs.fill(5);
+    let memory = memory::shared(8192);
+    let mr = link.worlds[0].fast_mr(1, memory.clone());
+    let mut key = mr.key;
+    for length in [1, 0, 8192, 100, 5000, 8191].repeat(10) {
+        mr.region.next.set(Some((0, 8192)));
+        memory.borrow_mut().fill(0);
+        let sge = (IOVA, length, key);
+        a.qp.put_send(&Wr::register(1, key, IOVA, 8192));
+        a.qp.put_send(&read_with_inv(2, sge, theirs.remote(0), key));
+        // A region that was not closed could not be registered in the next round.
+        key = next(key);
+        link.worlds[0].engine.ring_qp(a.qp.id.number);
+        link.settle();
+        a.cq.expect(1, Status::Success);
+        a.cq.expect(2, Status::Success);
+        let length = length as usize;
+        assert_eq!(memory.borrow()[..length], theirs.bytes(0, length));
+    }
+}
+
+/// Mapped memory stays mapped, and may be registered again.
 #[test]
 fn registered_again_without_being_mapped() {
     let mut w = World::new();
@@ -326,7 +385,7 @@ fn registered_again_without_being_mapped() {
     }
 }
 
-/// A registration that cannot be ends in its turn as well, and what comes after it is flushed.
+/// A registration that fails ends in its turn as well, and requests behind it are flushed.
 #[test]
 fn early_registration_that_fails_ends_in_its_turn() {
     let mut link = Link::new(1, Faults::default(), false);
@@ -346,7 +405,7 @@ fn early_registration_that_fails_ends_in_its_turn() {
     a.cq.expect(3, Status::Flushed);
 }
 
-/// Each region is registered once and invalidated once, whatever is lost and sent again.
+/// Each region is registered once and invalidated once, in spite of losses and retransmissions.
 #[test]
 fn registrations_over_a_bad_network() {
     const REGIONS: u64 = 4;

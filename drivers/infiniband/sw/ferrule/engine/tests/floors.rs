@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The folders of the source are floors: a file imports from its own floor and from those below, and no
-//! files import each other in a circle.
+//! The folders of the source are floors: a file imports from its own floor and from those below, no files
+//! import each other in a circle, and no two have one name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 /// From the bottom up. A folder that is not listed, and a file beside the folders, fails the test.
-const FLOORS: [&str; 10] = [
+const FLOORS: [&str; 11] = [
     "packet",
     "base",
     "congestion",
+    "steering",
     "memory",
     "object",
     "queue_pair",
@@ -27,7 +28,7 @@ const ROOT: [&str; 2] = ["lib.rs", "tests.rs"];
 /// The text of each file, by the path of its module (`wire::requester`).
 type Tree = BTreeMap<String, String>;
 
-/// Which files each file imports.
+/// The files that each file imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Adds the files of a folder, without tests.
@@ -146,7 +147,7 @@ fn file(path: &str, tree: &Tree) -> Option<String> {
     }
 }
 
-/// Which files each file imports, and complaints about names that are of no file.
+/// The files that each file imports, and complaints about names that are of no file.
 fn imports(tree: &Tree) -> (Imports, Vec<String>) {
     let mut all = Imports::new();
     let mut complaints = Vec::new();
@@ -183,8 +184,8 @@ fn upward(imports: &Imports) -> Vec<String> {
     complaints
 }
 
-/// The files that are left when those that import none of the rest are taken away, again and again: all
-/// files of circles, and what stands between or upon them.
+/// The files that are left when those that import none of the rest are taken away, again and again: all files of
+/// circles, and those that stand between or upon them.
 fn circles(imports: &Imports) -> Vec<String> {
     let mut rest = imports.clone();
     loop {
@@ -211,9 +212,22 @@ fn circles(imports: &Imports) -> Vec<String> {
     rest.iter().map(complaint).collect()
 }
 
+/// Files of one name in two folders: a reader finds a file by its name.
+fn twins(tree: &Tree) -> Vec<String> {
+    let mut places = BTreeMap::<_, Vec<_>>::new();
+    for module in tree.keys() {
+        let name = module.rsplit("::").next();
+        places.entry(name).or_default().push(module.as_str());
+    }
+    places.retain(|_, modules| modules.len() > 1);
+    let complaint = |modules: &Vec<_>| format!("{} have one name", modules.join(" and "));
+    places.values().map(complaint).collect()
+}
+
 /// All that is wrong with a tree.
 fn complaints(tree: &Tree) -> Vec<String> {
     let (imports, mut complaints) = imports(tree);
+    complaints.extend(twins(tree));
     complaints.extend(upward(&imports));
     complaints.extend(circles(&imports));
     complaints
@@ -303,4 +317,18 @@ fn a_file_beside_the_floors_is_found() {
         "helpers stands on no floor",
     ];
     assert_eq!(complaints(&tree), expected);
+}
+
+#[test]
+fn two_files_of_one_name_are_found() {
+    let tree = of(&[
+        ("object", ""),
+        ("object::opcode", ""),
+        ("packet::opcode", ""),
+        ("packet::opcodes", ""),
+    ]);
+    assert_eq!(
+        complaints(&tree),
+        ["object::opcode and packet::opcode have one name"]
+    );
 }

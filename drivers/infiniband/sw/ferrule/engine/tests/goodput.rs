@@ -25,7 +25,7 @@ enum Verb {
     Read,
 }
 
-/// What came of a transfer.
+/// The result of a transfer.
 struct Outcome {
     /// The share of the wire's time that it takes to carry the data once.
     share: f64,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets: what bytes mean, and that they are printed as they were parsed; the invariant CRC.
+//! Packets: the meaning of their bytes, and that they are printed as they were parsed; the
+//! invariant CRC and the Internet checksum.
 
 use ferrule_engine::packet::{
     self,
+    checksum::Sum,
     icrc::{self, crc32, icrc},
     opcode::{self, rc, Kind, Position, Service},
     Bth, Header, Headers, Malformed, Nak, Packet, Rule, Syndrome, U24,
@@ -106,7 +108,7 @@ proptest! {
         prop_assert_eq!(crc32(crc32(seed, head), tail), plain);
     }
 
-    /// What a router may change does not matter, and every other bit does.
+    /// The bits that a router may change do not matter, and every other bit does.
     #[test]
     fn icrc_covers_what_no_router_changes(
         ipv6 in any::<bool>(),
@@ -166,7 +168,7 @@ fn the_table_has_what_the_specification_has() {
             continue;
         };
         assert!(rule.length() <= packet::MAX_HEADERS);
-        // More than one packet has no room for what only the first or the last one says.
+        // More than one packet has no space for values that only the first or the last one carries.
         if !rule.position.begins() {
             assert!(!rule.has(Header::Reth));
         }
@@ -217,4 +219,14 @@ fn every_syndrome_prints_as_it_parsed() {
     }
     assert_eq!(known, 32 + 32 + 4);
     assert_eq!(Syndrome::Negative(Nak::RemoteOperation).bits(), 0x63);
+}
+
+/// The example of RFC 1071, 3.
+#[test]
+fn internet_checksum() {
+    let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+    assert_eq!(Sum::default().with(&bytes).end(), !0xddf2);
+    assert_eq!(Sum::default().with(&bytes[..3]).end(), !0xf201);
+    assert_eq!(Sum::default().with_word(0x0001_f203).end(), !0xf204);
+    assert_eq!(Sum::default().end(), 0xffff);
 }

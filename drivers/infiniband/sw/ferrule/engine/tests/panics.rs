@@ -4,7 +4,7 @@
 //!
 //! The engine is compiled as the kernel compiles it (optimized, with overflow checks) for a host of
 //! which nothing is known. Each function that refers to `core::panicking` has to stand in
-//! `panics/list.txt`, and what stands there has to be found: the list may only shrink.
+//! `panics/list.txt`, and each line there has to be found: the list may only shrink.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

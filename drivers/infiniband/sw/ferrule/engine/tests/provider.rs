@@ -16,7 +16,13 @@ const SEND: &str = include_str!("../../../../../../userspace-provider/send.h");
 const SEND_WR: &str = include_str!("../../../../../../userspace-provider/send_wr.c");
 const POLL: &str = include_str!("../../../../../../userspace-provider/poll.c");
 
-const TYPES: [(&str, QpType); 3] = [("RC", QpType::Rc), ("UC", QpType::Uc), ("UD", QpType::Ud)];
+const TYPES: [(&str, QpType); 5] = [
+    ("RC", QpType::Rc),
+    ("UC", QpType::Uc),
+    ("UD", QpType::Ud),
+    ("XRC", QpType::XrcIni),
+    ("RAW", QpType::RawPacket),
+];
 
 /// The driver's file of this name, which is not of the engine.
 fn driver(name: &str) -> String {
@@ -37,7 +43,7 @@ fn driver(name: &str) -> String {
     fs::read_to_string(&found[0]).unwrap()
 }
 
-/// What stands between two texts.
+/// The text between two texts.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("{from}"));
     rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0
@@ -65,8 +71,8 @@ fn named(text: &str, prefix: &str) -> BTreeSet<String> {
     text.split(prefix).skip(1).filter_map(name).collect()
 }
 
-/// What the provider lets programs post: the types of queue pairs and whether the data may be inline, by the names
-/// of operations in the ABI.
+/// The operations that the provider lets programs post: the types of queue pairs and whether the data may be inline, by
+/// the names of operations in the ABI.
 fn table() -> BTreeMap<String, (Vec<QpType>, bool)> {
     let row = |row: &str| {
         let mut fields = row.split([',', '}']).map(str::trim);
@@ -86,6 +92,7 @@ fn table() -> BTreeMap<String, (Vec<QpType>, bool)> {
 /// How an operation ends, with its data inline or not: the completion's status and opcode.
 fn outcome(qp_type: QpType, opcode: u8, is_inline: bool) -> (u8, u8) {
     let mut w = World::new();
+    w.host.frame_limit = 1518;
     let mr = w.mr_with(1, BINDABLE, memory::shared(64), 0, 64);
     let (spec, cq) = (
         QpSpec {
@@ -94,15 +101,29 @@ fn outcome(qp_type: QpType, opcode: u8, is_inline: bool) -> (u8, u8) {
         },
         w.cq(16),
     );
-    let (a, b) = (w.qp_with(&spec, &cq, &cq), w.qp_with(&spec, &cq, &cq));
+    let is_xrc = qp_type == QpType::XrcIni;
+    let peer = QpSpec {
+        qp_type: if is_xrc { QpType::XrcTgt } else { qp_type },
+        pd: if is_xrc { 3 } else { spec.pd },
+        ..spec.clone()
+    };
+    let (a, b) = (w.qp_with(&spec, &cq, &cq), w.qp_with(&peer, &cq, &cq));
+    let srq = w.xrc_srq(1, 3, &cq);
+    srq.post(1, &[mr.sge(0, 64)]);
     for (qp, peer) in [(&a, &b), (&b, &a)] {
         match qp_type {
             QpType::Rc => w.connect(qp, peer),
             QpType::Uc => w.connect_uc(qp, peer),
             QpType::Ud => w.ready_ud(qp, 7),
+            QpType::XrcIni | QpType::XrcTgt => (),
+            QpType::RawPacket => w.ready_raw(qp),
         }
     }
-    b.post_recv(1, &[mr.sge(0, 64)]);
+    if is_xrc {
+        w.connect_xrc(&a, &b);
+    } else {
+        b.post_recv(1, &[mr.sge(0, 64)]);
+    }
     let window = w.mw(1, MwType::Type2);
     let key = window & !0xff | (window + 1) & 0xff;
     let bind = Wr::bind(2, window, key, mr.remote(0), 8);
@@ -112,11 +133,20 @@ fn outcome(qp_type: QpType, opcode: u8, is_inline: bool) -> (u8, u8) {
         wr_opcode::BIND_MW => bind,
         wr_opcode::ATOMIC_CMP_AND_SWP => Wr::compare_swap(2, sge, remote, 1, 2),
         wr_opcode::ATOMIC_FETCH_AND_ADD => Wr::fetch_add(2, sge, remote, 1),
+        wr_opcode::ATOMIC_WRITE => Wr::atomic_write(2, remote, 1),
+        wr_opcode::FLUSH => Wr::flush(2, remote, 8),
         _ if qp_type == QpType::Ud => {
             let ah = w.ah(1, path(PathKind::Local(Vport::default())));
             Wr::datagram(2, &[sge], (ah, b.id.number), 7).with_opcode(opcode)
         }
+        _ if qp_type == QpType::RawPacket => Wr::send(2, &[mr.sge(0, 60)]).with_opcode(opcode),
         _ => Wr::write(2, &[sge], remote).with_opcode(opcode),
+    };
+    let names_queue = is_xrc && !matches!(opcode, wr_opcode::LOCAL_INV | wr_opcode::BIND_MW);
+    let wr = if names_queue {
+        wr.to_srq(srq.number)
+    } else {
+        wr
     };
     a.post_send(&if is_inline { wr.inline(&[7; 8]) } else { wr });
     w.run();
@@ -175,26 +205,31 @@ fn completions_are_those_of_the_operations() {
     }
 }
 
-/// Windows are for programs alone, and registration for kernel users (`fast::WR_REGISTER`).
+const PROGRAMS_ALONE: [&str; 3] = ["BIND_MW", "FLUSH", "ATOMIC_WRITE"];
+
+/// Windows are for programs alone, and registration for kernel users (`fast::WR_REGISTER`). Linux has no structure of
+/// a kernel user's request that could name a flush or the bytes of an atomic write.
 #[test]
 fn kernel_users_post_what_the_engine_takes() {
     let (posting, polling) = (driver("posting.rs"), driver("polling.rs"));
     let mut posted = named(&posting, "(wr_opcode::");
-    assert!(posted.insert("BIND_MW".to_string()));
+    posted.extend(PROGRAMS_ALONE.map(str::to_string));
     let all: BTreeSet<_> = constants("ferrule_wr_opcode", "FERRULE_WR_")
         .into_keys()
         .collect();
     assert_eq!(posted, all);
 
-    // What has no arm is a SEND.
+    // An opcode without an arm is a SEND.
     let mut polled = named(
         between(&polling, "match cqe.opcode {", "_ =>"),
         " wc_opcode::",
     );
-    polled.extend(["BIND_MW", "SEND"].map(str::to_string));
+    polled.extend(PROGRAMS_ALONE.map(str::to_string));
+    polled.insert("SEND".to_string());
     let all: BTreeSet<_> = constants("ferrule_wc_opcode", "FERRULE_WC_")
         .into_keys()
         .collect();
     assert_eq!(polled, all);
     assert!(posting.contains("fast::WR_REGISTER") && polling.contains("fast::WC_REGISTER"));
+    assert!(posting.contains("fast::WR_READ_WITH_INV"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a peer can do to this side's memory by packets, and what of its requests this side is told.
+//! The reach of a peer into this side's memory by packets, and the requests that this side hears of.
 
 use ferrule_engine::abi::{wc_flags, wr_flags, wr_opcode};
 use ferrule_engine::packet::{Bth, Nak, Packet, Reth, Syndrome};
@@ -64,7 +64,7 @@ fn set(packet: &mut SentPacket, at: usize, word: u32) {
     packet.seal();
 }
 
-/// What the only answer tells.
+/// The syndrome of the only answer.
 fn told(answers: &[SentPacket]) -> Option<Syndrome> {
     let [answer] = answers else {
         panic!("{} answers", answers.len());
@@ -127,7 +127,7 @@ fn a_send_invalidates_the_key_that_it_names() {
     assert_eq!(s.ends(&closed), Status::RemoteAccess as u8);
 }
 
-/// Who waits for solicited completions alone is woken by a message that asks for it, of one packet or of
+/// A receiver that waits for solicited completions alone is woken by a message that asks for it, of one packet or of
 /// several.
 #[test]
 fn a_solicited_message_wakes_its_receiver() {
@@ -154,7 +154,7 @@ fn a_solicited_message_wakes_its_receiver() {
     }
 }
 
-/// A read that comes again is answered if it asks for what it asked for, or for a part of that, and not for
+/// A read that comes again is answered if it asks for the same bytes as before, or for a part of them, and not for
 /// other memory or by another key.
 #[test]
 fn a_read_that_comes_again_reads_the_same() {
@@ -208,9 +208,9 @@ fn a_read_that_comes_again_reads_the_same() {
     assert_eq!(answers(&second(2048, 1024)), 0);
 }
 
-/// What the host found no room for is sent later with the same bytes, wherever in the list they begin.
+/// A packet that the host found no space for is sent later with the same bytes, wherever in the list they begin.
 #[test]
-fn a_packet_that_found_no_room_is_sent_whole() {
+fn a_packet_that_found_no_space_is_sent_whole() {
     for busy in 1..6 {
         let mut s = Scene::new();
         let sges = [
@@ -330,13 +330,13 @@ fn a_number_is_asked_for_again_as_what_it_was() {
 /// A refusal tells whose fault it was (IBA volume 1, 9.7.5.2.5 and following).
 #[test]
 fn a_refusal_names_its_reason() {
-    for (room, is_open, status) in [
+    for (capacity, is_open, status) in [
         (16, true, Status::Success),
         (15, true, Status::RemoteInvalidRequest),
         (16, false, Status::RemoteOperation),
     ] {
         let mut s = Scene::new();
-        let (addr, length, key) = s.theirs.sge(0, room);
+        let (addr, length, key) = s.theirs.sge(0, capacity);
         let key = if is_open { key } else { key ^ 1 };
         s.ends[1].qp.post_recv(7, &[(addr, length, key)]);
         let send = Wr::send(1, &[s.mine.sge(0, 16)]);

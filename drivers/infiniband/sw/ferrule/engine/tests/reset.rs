@@ -24,7 +24,7 @@ const DEPTH: u32 = 16;
 const RECEIVE: u64 = u64::MAX;
 
 impl Scene {
-    /// `subnet` is a byte of the addresses. What an engine knows of the way to an address is no queue pair's.
+    /// `subnet` is a byte of the addresses. An engine's knowledge of the path to an address belongs to no queue pair.
     fn new(seed: u64, faults: Faults, subnet: u8) -> Self {
         let mut link = Link::new(seed, faults, true);
         let ends = link.pair(
@@ -52,10 +52,12 @@ impl Scene {
         let offset = random.below(SIZE - length) & !7;
         let sge = self.memory[from].sge(offset, length as u32);
         let remote = self.memory[1 - from].remote(random.below(SIZE - length) & !7);
-        match random.below(7) {
+        match random.below(9) {
             0..2 => Wr::write(number, &[sge], remote),
             2..4 => Wr::read(number, &[sge], remote),
             4 => Wr::fetch_add(number, self.memory[from].sge(offset, 8), remote, 1),
+            5 => Wr::atomic_write(number, remote, number),
+            6 => Wr::flush(number, remote, length as u32),
             _ => Wr::send(number, &[sge]),
         }
     }
@@ -87,7 +89,7 @@ impl Scene {
         }
     }
 
-    /// Breaks off in the middle of something: a refusal, a host without room, or nothing special.
+    /// Breaks off in the middle of something: a refusal, a host without space, or nothing special.
     fn break_off(&mut self, random: &mut Random) {
         let from = random.below(2) as usize;
         if random.happens(500) && self.posted[from][0] < DEPTH {
@@ -103,7 +105,7 @@ impl Scene {
         }
     }
 
-    /// Takes both ends back to RESET. What is on its way is lost.
+    /// Takes both ends back to RESET. Packets on their way are lost.
     fn reset(&mut self, seed: u64) {
         for (world, end) in self.link.worlds.iter_mut().zip(&self.ends) {
             world.host.busy = 0;

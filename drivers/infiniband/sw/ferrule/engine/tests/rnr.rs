@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receiver not ready: what it costs, and what goes on meanwhile (IBA volume 1, 9.7.5.2.8).
+//! Receiver not ready: the cost, and other traffic meanwhile (IBA volume 1, 9.7.5.2.8).
 
 use ferrule_engine::packet::opcode::rc;
 use ferrule_engine::packet::{Packet, Syndrome};
@@ -8,7 +8,7 @@ use ferrule_engine::{Modify, State, Status};
 
 use crate::sim::*;
 
-/// What the timer's code 12 asks for, and its code 0.
+/// The waits that the timer's code 12 asks for, and its code 0.
 const WAIT: u64 = 640 * US;
 const LONGEST: u64 = 655_360 * US;
 
@@ -42,7 +42,7 @@ impl Scene {
         self.ends[1].qp.post_recv(wr_id, &[sge]);
     }
 
-    /// The peer reads, and the host has no room for the response.
+    /// The peer reads, and the host has no space for the response.
     fn read_finds_the_host_busy(&mut self) {
         let read = Wr::read(7, &[self.memory[1].sge(0, 8)], self.memory[0].remote(0));
         self.ends[1].qp.post_send(&read);
@@ -201,7 +201,7 @@ fn a_kept_packet_behind_a_loss_is_refused_once() {
         if goes_back {
             assert_eq!(s.link.answers(1, &sent[1..]), []);
         }
-        // What comes when the wait is over was sent after it.
+        // A copy that comes when the wait is over was sent after it.
         s.link.wait(WAIT);
         let answers = s.link.answers(1, &sent[1..]);
         assert_eq!((answers.len(), is_not_ready(&answers[0])), (1, true));
@@ -217,7 +217,7 @@ fn a_kept_packet_behind_a_loss_is_refused_once() {
     }
 }
 
-/// The peer's clock may be faster: what comes a little before its wait is over was sent after it.
+/// The peer's clock may be faster: a copy that comes a little before its wait is over was sent after it.
 #[test]
 fn a_peer_may_have_waited_by_a_faster_clock() {
     let mut s = Scene::new(|_| ());
@@ -229,7 +229,7 @@ fn a_peer_may_have_waited_by_a_faster_clock() {
     }
 }
 
-/// What comes sooner than that was sent before the peer heard the refusal.
+/// A copy that comes sooner than that was sent before the peer heard the refusal.
 #[test]
 fn a_copy_of_what_was_refused_is_not_refused() {
     let mut s = Scene::new(|_| ());

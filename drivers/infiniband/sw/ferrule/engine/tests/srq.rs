@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Shared receive queues: who takes what, what is told, and what stays for others.
+//! Shared receive queues: the queue pair that takes a request, the limit event, and requests that stay for
+//! others.
 
 use std::collections::VecDeque;
 
+use ferrule_engine::host::Queue;
 use ferrule_engine::{abi, Access, Error, QpEvent, SrqEvent, State, Status};
 use proptest::prelude::*;
 
@@ -140,7 +142,7 @@ fn the_limit_is_told_once_below_it() {
     assert_eq!(w.events(), []);
     w.set_srq_limit(&srq, 6).unwrap();
     assert_eq!(w.events(), [limit]);
-    // What was posted since the index was last read counts.
+    // Requests that were posted since the index was last read count.
     w.set_srq_limit(&srq, 5).unwrap();
     assert!(srq.post(20, &[mr.sge(0, 8)]));
     send(a, 5, mr.sge(0, 8));
@@ -209,7 +211,7 @@ fn in_error_the_rest_stays_for_others_and_the_last_is_told() {
     let told = Event::Qp(b.qp.name, QpEvent::LastRequestReached);
     assert_eq!(w.events(), [told]);
     assert_eq!(srq.consumer(), 1);
-    // It is told once, whatever comes; and again in the next life.
+    // It is told once, however many messages come; and again in the next life.
     b.qp.post_send(&Wr::send(3, &[mr.sge(0, 8)]));
     w.run();
     b.cq.expect(3, Status::Flushed);
@@ -367,4 +369,101 @@ proptest! {
             prop_assert_eq!(w.query_srq(&srq).limit, limit);
         }
     }
+}
+
+/// Sends so many messages, which take the requests from `first` on.
+fn take(w: &mut World, pair: &(End, End), mr: &TestMr, first: u64, end: u64) {
+    for i in first..end {
+        send(&pair.0, i, mr.sge(0, 8));
+        w.run();
+        pair.0.cq.expect(i, Status::Success);
+        pair.1.cq.expect(i, Status::Success);
+    }
+}
+
+#[test]
+fn another_ring_goes_on_with_what_waits() {
+    let mut w = World::new();
+    let srq = w.srq(1, DEPTH, 1);
+    let pair = pairs(&mut w, &srq, 1).remove(0);
+    let mr = w.mr(64);
+    for i in 0..12 {
+        assert!(srq.post(i, &[mr.sge(0, 8)]));
+    }
+    take(&mut w, &pair, &mr, 0, 10);
+    for i in 12..26 {
+        assert!(srq.post(i, &[mr.sge(0, 8)]));
+    }
+    assert!(!srq.post(26, &[]));
+
+    let larger = srq.copy(4 * DEPTH);
+    assert_eq!(w.resize_srq(&larger, None), Ok(srq.queue.size()));
+    assert_eq!(w.query_srq(&srq).max_wr, 4 * DEPTH);
+    assert_eq!(larger.consumer(), 10);
+    for i in 26..10 + 4 * u64::from(DEPTH) {
+        assert!(larger.post(i, &[mr.sge(0, 8)]));
+    }
+    take(&mut w, &pair, &mr, 10, 66);
+    // The old ring is not looked at any more.
+    assert_eq!(srq.consumer(), 10);
+
+    // Eight wait.
+    let small = larger.copy(4);
+    assert_eq!(w.resize_srq(&small, None), Err(Error::Invalid));
+    let fitting = larger.copy(8);
+    assert_eq!(w.resize_srq(&fitting, None), Ok(larger.queue.size()));
+    take(&mut w, &pair, &mr, 66, 74);
+    assert_eq!(fitting.consumer(), 74);
+}
+
+#[test]
+fn another_ring_and_the_limit() {
+    let mut w = World::new();
+    let srq = w.srq(1, DEPTH, 1);
+    let limit = Event::Srq(srq.name, SrqEvent::LimitReached);
+    for i in 0..4 {
+        assert!(srq.post(i, &[]));
+    }
+    w.set_srq_limit(&srq, 4).unwrap();
+    // A limit above the size is refused, the one that it has and a new one.
+    assert_eq!(w.resize_srq(&srq.copy(2), None), Err(Error::Invalid));
+    let copy = srq.copy(8);
+    assert_eq!(w.resize_srq(&copy, Some(9)), Err(Error::Invalid));
+    assert_eq!(w.query_srq(&srq).max_wr, DEPTH);
+    assert_eq!(w.query_srq(&srq).limit, 4);
+    // One that is undercut is told at once.
+    assert!(w.resize_srq(&copy, Some(4)).is_ok());
+    assert_eq!(w.events(), []);
+    assert!(w.resize_srq(&copy.copy(16), Some(5)).is_ok());
+    assert_eq!(w.events(), [limit]);
+    assert_eq!(w.query_srq(&srq).limit, 0);
+}
+
+#[test]
+fn another_ring_that_makes_no_sense_is_refused() {
+    let mut w = World::new();
+    let srq = w.srq(1, DEPTH, 2);
+    let good = srq.copy(2 * DEPTH);
+    let bad = |change: &dyn Fn(&mut TestSrq)| {
+        let mut copy = srq.copy(2 * DEPTH);
+        change(&mut copy);
+        copy
+    };
+    for copy in [
+        bad(&|copy| copy.ring.depth = 0),
+        bad(&|copy| copy.ring.depth = 3),
+        bad(&|copy| copy.ring.depth = 4 * DEPTH),
+        bad(&|copy| copy.ring.stride = 32),
+        bad(&|copy| copy.ring.offset = 8),
+        bad(&|copy| copy.ctrl += 8),
+        bad(&|copy| copy.ctrl += 128),
+        // More than its slots are said to wait.
+        bad(&|copy| copy.set_producer(2 * DEPTH + 1)),
+    ] {
+        assert_eq!(w.resize_srq(&copy, None), Err(Error::Invalid));
+    }
+    let mut unknown = good.clone();
+    unknown.number += 1;
+    assert_eq!(w.resize_srq(&unknown, None), Err(Error::NotFound));
+    assert!(w.resize_srq(&good, None).is_ok());
 }

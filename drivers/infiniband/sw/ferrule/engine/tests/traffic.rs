@@ -34,6 +34,18 @@ enum Step {
     Time(u64),
 }
 
+const OPCODES: [u8; 9] = [
+    wr_opcode::SEND,
+    wr_opcode::SEND_WITH_IMM,
+    wr_opcode::RDMA_WRITE,
+    wr_opcode::RDMA_WRITE_WITH_IMM,
+    wr_opcode::RDMA_READ,
+    wr_opcode::ATOMIC_CMP_AND_SWP,
+    wr_opcode::ATOMIC_FETCH_AND_ADD,
+    wr_opcode::FLUSH,
+    wr_opcode::ATOMIC_WRITE,
+];
+
 fn length() -> impl Strategy<Value = u32> {
     prop_oneof![
         2 => Just(0u32),
@@ -45,7 +57,7 @@ fn length() -> impl Strategy<Value = u32> {
 
 fn step(ends: usize) -> impl Strategy<Value = Step> {
     let send = (
-        0..7u8,
+        prop::sample::select(OPCODES.to_vec()),
         prop::collection::vec(length(), 0..=4),
         0..50_000u32,
         any::<bool>(),
@@ -89,14 +101,15 @@ struct Side {
     cq: TestCq,
     source: TestMr,
     target: TestMr,
-    /// The words that the peer's atomic operations change, and what they should be.
+    /// The words that the peer's atomic operations change, and the values that they should have.
     words: TestMr,
     counts: [u64; 4],
-    /// What `target` should hold in the end.
+    /// The bytes that `target` should hold in the end.
     model: Vec<u8>,
     /// The part of `target` that is given away.
     used: u64,
-    /// Memories that were used up, which may still be written to, and what they should hold.
+    /// Memories that were used up, which may still be written to, and the bytes that they should
+    /// hold.
     full: Vec<(TestMr, Vec<u8>)>,
     peer: usize,
     sent: u64,
@@ -111,7 +124,7 @@ struct Side {
 
 const DEPTH: u64 = 16;
 /// Bytes of a receive buffer: enough for every message.
-const ROOM: u32 = 4 * 700_000;
+const BUFFER: u32 = 4 * 700_000;
 
 fn post_send(sides: &mut [Side], index: usize, send: &Send) {
     let max_inline = 256;
@@ -135,6 +148,7 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
         wr_opcode::ATOMIC_CMP_AND_SWP | wr_opcode::ATOMIC_FETCH_AND_ADD => {
             return post_atomic(sides, index, send);
         }
+        wr_opcode::FLUSH | wr_opcode::ATOMIC_WRITE => return post_bare(sides, index, send),
         _ => (),
     }
     let write = matches!(
@@ -191,7 +205,7 @@ fn post_send(sides: &mut [Side], index: usize, send: &Send) {
     }
 }
 
-/// Reads what the peer sends from, which does not change, into the memory for what arrives.
+/// Reads the peer's source memory, which does not change, into the memory for messages.
 fn post_read(sides: &mut [Side], index: usize, send: &Send) {
     let total: u32 = send.pieces.iter().sum();
     let source = sides[sides[index].peer].source.clone();
@@ -221,7 +235,7 @@ fn post_read(sides: &mut [Side], index: usize, send: &Send) {
     }
 }
 
-/// Changes one of the peer's words, which nobody else does; what was there comes back.
+/// Changes one of the peer's words, which nobody else does; the old value comes back.
 fn post_atomic(sides: &mut [Side], index: usize, send: &Send) {
     let peer = sides[index].peer;
     if sides[index].used + 8 > MEMORY as u64 {
@@ -254,14 +268,40 @@ fn post_atomic(sides: &mut [Side], index: usize, send: &Send) {
     sides[peer].counts[word] = after;
 }
 
+/// Flushes the peer's words, or writes one of them.
+fn post_bare(sides: &mut [Side], index: usize, send: &Send) {
+    let peer = sides[index].peer;
+    let (word, value) = (send.start as usize % 4, u64::from(send.start));
+    let words = &sides[peer].words;
+    let side = &sides[index];
+    let wr_id = side.sent << 8 | index as u64;
+    let (wr, opcode, length) = if send.opcode == wr_opcode::FLUSH {
+        let wr = Wr::flush(wr_id, words.remote(0), 32);
+        (wr, wc_opcode::FLUSH, 0)
+    } else {
+        let wr = Wr::atomic_write(wr_id, words.remote(word as u64 * 8), value);
+        sides[peer].counts[word] = value;
+        (wr, wc_opcode::ATOMIC_WRITE, 8)
+    };
+    let side = &mut sides[index];
+    let signaled = send.signaled || side.outstanding.len() as u64 == DEPTH - 2;
+    let flags = if signaled { wr_flags::SIGNALED } else { 0 };
+    side.qp.post_send(&wr.with_flags(flags));
+    side.sent += 1;
+    side.outstanding.push_back(wr_id);
+    if signaled {
+        side.due.push_back((wr_id, opcode, length));
+    }
+}
+
 fn post_recv(side: &mut Side, cuts: &[u8]) -> bool {
-    if side.posted - side.received >= DEPTH || side.used + u64::from(ROOM) > MEMORY as u64 {
+    if side.posted - side.received >= DEPTH || side.used + u64::from(BUFFER) > MEMORY as u64 {
         return false;
     }
     // Only what arrives is taken off the memory: see `arrive`. The buffer is all that is left.
     let mut pieces = Vec::new();
     let mut at = side.used;
-    let mut left = ROOM;
+    let mut left = BUFFER;
     for (i, &cut) in cuts.iter().enumerate() {
         let last = i == cuts.len() - 1;
         let length = if last {
@@ -387,8 +427,8 @@ proptest! {
                 poll(side)?;
             }
         }
-        // What still waits for a receive request gets one: in memory of its own, for the other may
-        // be used up.
+        // A message that still waits for a receive request gets one: in memory of its own, for the
+        // other may be used up.
         loop {
             w.settle(100 * MS);
             for side in &mut sides {

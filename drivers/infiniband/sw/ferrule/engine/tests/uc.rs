@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unreliable connections between queue pairs of one engine: what arrives and what is dropped.
+//! Unreliable connections between queue pairs of one engine: messages that arrive and messages that are dropped.
 
 use ferrule_engine::{abi, Access, Budget, Modify, MwType, QpEvent, QpType, State, Status};
 
@@ -50,6 +50,19 @@ impl Scene {
         self.w.run();
         self.a.cq.expect(wr.wr_id, Status::Success);
         self.a.cq.expect_none();
+    }
+
+    /// Sends the beginning of a message of so many bytes, and comes back to RESET.
+    fn send_cut_short(&mut self, length: u32) {
+        let sge = self.from.sge(0, length);
+        self.a.qp.post_send(&Wr::send(2, &[sge]));
+        let budget = Budget {
+            requests: 1,
+            bytes: 1000,
+        };
+        self.w.engine.run(&mut self.w.host, budget, None);
+        self.w.to(&self.a.qp, State::Reset);
+        self.a.qp.rewind();
     }
 
     fn dropped(&self) -> u64 {
@@ -116,7 +129,7 @@ fn what_cannot_be_taken_is_dropped_whole() {
     s.w.modify(&s.b.qp, &modify).unwrap();
     s.send(Wr::write(1, &[s.from.sge(0, 8)], s.to.remote(0)));
     assert_eq!(s.dropped(), 6);
-    // Both are as they were, and what comes then arrives.
+    // Both are as they were, and the next message arrives.
     s.w.state(&s.a.qp, State::Rts);
     s.w.state(&s.b.qp, State::Rts);
     assert_eq!(s.w.events(), []);
@@ -202,18 +215,29 @@ fn numbers_that_do_not_follow_begin_with_the_next_message() {
 fn a_message_cut_short_leaves_its_request_for_the_next() {
     let mut s = Scene::new();
     s.b.qp.post_recv(1, &[s.to.sge(0, 1 << 20)]);
-    s.a.qp.post_send(&Wr::send(2, &[s.from.sge(0, 700_000)]));
-    let budget = Budget {
-        requests: 1,
-        bytes: 1000,
-    };
-    s.w.engine.run(&mut s.w.host, budget, None);
-    s.w.to(&s.a.qp, State::Reset);
-    s.a.qp.rewind();
+    s.send_cut_short(700_000);
     s.w.run();
     s.b.cq.expect_none();
     s.w.connect_uc(&s.a.qp, &s.b.qp);
     s.send(Wr::send(3, &[s.from.sge(100, 50)]));
+    assert_eq!(s.b.cq.expect(1, Status::Success).byte_len, 50);
+    assert_eq!(s.to.bytes(0, 50), s.from.bytes(100, 50));
+}
+
+/// A message that takes no receive request leaves the one at hand to the next that takes one.
+#[test]
+fn a_write_after_a_message_cut_short_completes_no_receive_request() {
+    let mut s = Scene::new();
+    s.b.qp.post_recv(1, &[s.to.sge(0, 1 << 19)]);
+    s.send_cut_short(500_000);
+    s.w.connect_uc(&s.a.qp, &s.b.qp);
+    s.send(Wr::write(
+        3,
+        &[s.from.sge(0, 300_000)],
+        s.to.remote(1 << 19),
+    ));
+    s.b.cq.expect_none();
+    s.send(Wr::send(4, &[s.from.sge(100, 50)]));
     assert_eq!(s.b.cq.expect(1, Status::Success).byte_len, 50);
     assert_eq!(s.to.bytes(0, 50), s.from.bytes(100, 50));
 }
@@ -244,7 +268,7 @@ fn errors_of_their_own_end_at_each_side() {
     s.a.cq.expect(7, Status::LocalOperation);
 }
 
-/// A window that a UC queue pair binds opens to its peer until it is invalidated, and what cannot be bound
+/// A window that a UC queue pair binds opens to its peer until it is invalidated, and a window that cannot be bound
 /// stops the send queue.
 #[test]
 fn windows_are_bound_and_invalidated() {

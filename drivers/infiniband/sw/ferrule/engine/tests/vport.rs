@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Virtual ports of one engine: who reaches whom, and by which numbers.
+//! Virtual ports of one engine: the queue pairs that reach each other, and by which numbers.
 
 use ferrule_engine::{
     Config, Error, Group, Modify, Mtu, Path, PathKind, QpType, State, Status, Vport, GSI,
@@ -151,7 +151,7 @@ fn general_services_have_one_number_on_each_virtual_port() {
         assert_eq!((wc.qp_num, wc.src_qp), (GSI, GSI));
         assert_eq!(ends[from].cq.expect(2, Status::Success).qp_num, GSI);
     }
-    // The number in the engine is nobody's for whoever sends.
+    // The number in the engine is no number for a sender.
     let program = w.ud(&spec(0), QKEY);
     let ah = w.ah(1, to(1));
     let wr = Wr::datagram(3, &[], (ah, numbers[1]), QKEY);
@@ -211,7 +211,7 @@ fn a_packet_to_a_group_is_for_members_on_all_virtual_ports() {
     for end in &ends {
         end.cq.expect(1, Status::Success);
     }
-    // What left comes back as if another had sent it.
+    // The packet that left comes back as if another had sent it.
     ends[0].cq.expect(3, Status::Success);
     let sent = w.host.sent.pop().unwrap();
     w.engine.receive(&mut w.host, &sent.rx_packet());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory windows: bound, used, invalidated; and what must not be.
+//! Memory windows: bound, used, invalidated; and faults.
 
-use ferrule_engine::{
-    abi, Access, Error, Memory, MrChange, MwType, QpEvent, QpType, State, Status,
-};
+mod rereg;
+
+use ferrule_engine::{abi, Access, MwType, QpEvent, QpType, State, Status};
 
 use crate::sim::*;
 use abi::{wc_flags, wc_opcode, wr_opcode};
@@ -205,7 +205,7 @@ fn send_with_invalidate_invalidates_at_the_receiver() {
     assert_eq!((wc.opcode, wc.flags), (wc_opcode::RECV, wc_flags::WITH_INV));
     assert_eq!((wc.byte_len, wc.imm), (16, key.to_le_bytes()));
     assert!(!opens(&mut w, &b, (theirs.iova, key)));
-    // What cannot be invalidated ends the receive request and both queue pairs: a region, a
+    // A key that cannot be invalidated ends the receive request and both queue pairs: a region, a
     // window of type 1, one of another queue pair, a stale key.
     let (_c, d) = w.pair();
     let bound_1 = w.mw(1, MwType::Type1);
@@ -287,6 +287,32 @@ fn a_stale_key_invalidates_nothing() {
     }
 }
 
+/// Of the key that the program names, the lower 8 bits count: the others are the window's.
+#[test]
+fn a_bind_takes_the_lower_bits_of_the_key() {
+    for mw_type in [MwType::Type1, MwType::Type2] {
+        let mut w = World::new();
+        let (_a, b) = w.pair();
+        let theirs = bindable(&mut w, 64);
+        let (first, other) = (w.mw(1, mw_type), w.mw(1, mw_type));
+        let key = first ^ 0x55;
+        for named in [key & 0xff, other & !0xff | key & 0xff, !0xff | key & 0xff] {
+            good(&mut w, &b, Wr::bind(1, first, named, theirs.remote(8), 16));
+            assert!(opens(&mut w, &b, (theirs.iova + 8, key)));
+            assert!(named == key || !opens(&mut w, &b, (theirs.iova + 8, named)));
+            // Back to the old key.
+            match mw_type {
+                MwType::Type1 => good(&mut w, &b, Wr::bind(2, key, first, (0, 0), 0)),
+                MwType::Type2 => {
+                    good(&mut w, &b, Wr::local_inv(2, key));
+                    good(&mut w, &b, Wr::bind(3, key, first, theirs.remote(0), 8));
+                    good(&mut w, &b, Wr::local_inv(4, first))
+                }
+            };
+        }
+    }
+}
+
 #[test]
 fn binds_that_must_not_be() {
     let mut w = World::new();
@@ -298,13 +324,12 @@ fn binds_that_must_not_be() {
         let mw = w.mw(1, mw_type);
         let foreign = w.mw(2, mw_type);
         let key = next(mw);
-        let other = w.mw(1, mw_type);
         for wr in [
-            // No window; a window of another domain; another window's key; the same key.
+            // No window; a window of another domain; the same key, and one with the same lower bits.
             Wr::bind(1, mr.key, next(mr.key), mr.remote(0), 8),
             Wr::bind(1, foreign, next(foreign), mr.remote(0), 8),
-            Wr::bind(1, mw, next(other), mr.remote(0), 8),
             Wr::bind(1, mw, mw, mr.remote(0), 8),
+            Wr::bind(1, mw, mw & 0xff, mr.remote(0), 8),
             // No region; one that windows may not be bound to; of another domain; a window.
             Wr::bind(1, mw, key, (mr.iova, mr.key ^ 1), 8),
             Wr::bind(1, mw, key, closed.remote(0), 8),
@@ -370,7 +395,7 @@ fn windows_and_regions_go_in_any_order() {
     assert!(w.engine.remove_mw(mw).is_err());
     assert!(w.engine.remove_mw(mr.key).is_err());
     assert!(!opens(&mut w, &b, (mr.iova, key)));
-    // The region goes first: what the window led to is not what is there next.
+    // The region goes first: the window does not open the region that is there next.
     let mw = w.mw(1, MwType::Type1);
     let key = next(mw);
     let wr = Wr::bind(1, mw, key, mr.remote(0), 64);
@@ -419,69 +444,4 @@ fn binds_and_traffic_keep_their_order() {
     a.cq.expect(90, Status::RemoteAccess);
     assert_eq!(w.events(), [Event::Qp(b.qp.name, QpEvent::AccessError)]);
     assert_eq!(w.query(&a.qp).qp_type, QpType::Rc);
-}
-
-#[test]
-fn region_registered_anew_keeps_its_key() {
-    let mut w = World::new();
-    let (a, b) = w.pair();
-    let mine = w.mr(64);
-    mine.fill(1);
-    let (first, second) = (bindable(&mut w, 64), memory::shared(32));
-    // Other memory, at another address.
-    let mut change = MrChange {
-        pd: None,
-        access: None,
-        memory: Some(Memory {
-            iova: 0x1000,
-            length: 32,
-            region: memory::SimRegion {
-                memory: second.clone(),
-                start: 0,
-                length: 32,
-                broken: Default::default(),
-                next: Default::default(),
-            },
-        }),
-    };
-    w.engine.rereg_mr(first.key, &mut change).unwrap();
-    // What was there before comes back.
-    assert_eq!(change.memory.unwrap().iova, first.iova);
-    good(
-        &mut w,
-        &a,
-        Wr::write(1, &[mine.sge(0, 32)], (0x1000, first.key)),
-    );
-    assert_eq!(*second.borrow(), mine.bytes(0, 32));
-    assert!(!opens(&mut w, &b, (first.iova, first.key)));
-    assert!(!opens(&mut w, &b, (0x1019, first.key)));
-    // Without the right, and with it again.
-    for access in [Access::REMOTE_READ, BINDABLE] {
-        let mut change = MrChange {
-            pd: None,
-            access: Some(access),
-            memory: None,
-        };
-        w.engine.rereg_mr(first.key, &mut change).unwrap();
-        assert_eq!(opens(&mut w, &b, (0x1000, first.key)), access == BINDABLE);
-    }
-    // Not while a window is bound to it.
-    let mw = w.mw(1, MwType::Type2);
-    let bind = Wr::bind(2, mw, next(mw), (0x1000, first.key), 8);
-    good(&mut w, &b, bind);
-    let mut change = MrChange {
-        pd: Some(2),
-        access: None,
-        memory: None,
-    };
-    let busy = w.engine.rereg_mr(first.key, &mut change);
-    assert_eq!(busy, Err(Error::Busy));
-    good(&mut w, &b, Wr::local_inv(3, next(mw)));
-    // In another domain.
-    w.engine.rereg_mr(first.key, &mut change).unwrap();
-    assert!(!opens(&mut w, &b, (0x1000, first.key)));
-    assert_eq!(
-        w.engine.rereg_mr(first.key ^ 1, &mut change),
-        Err(Error::NotFound)
-    );
 }

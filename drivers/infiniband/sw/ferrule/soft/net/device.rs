@@ -9,6 +9,10 @@ pub(crate) trait Device: Send + Sync {
     /// A packet has come. Softirq context.
     fn receive(&self, packet: OwnedSkBuff);
 
-    /// A queue pair that waits for room may send again. Any context.
-    fn has_room(&self, qpn: u32);
+    /// A frame has come that is steered to a queue pair. The engine takes it at once, in softirq context, or `later`: then
+    /// any context.
+    fn receive_frame(&self, frame: OwnedSkBuff, qpn: u32, later: bool);
+
+    /// A queue pair that waits for write space may send again (`sk_write_space` of a socket). Any context.
+    fn write_space(&self, qpn: u32);
 }

@@ -11,12 +11,14 @@
 //! | packets out of order, until those before them come | [`reorder`] |
 //! | packets that leave together | [`gso`] |
 //! | how much a queue pair may have on its way | [`sender`] |
+//! | Ethernet frames of raw packet queue pairs, and the rules by which they come | [`frames`] |
 //! | what the network tells the engine | [`device`] |
 //!
 //! Received packets come in softirq context and are handed to the engine by [`device::Device`]. The owner
 //! of the shard sends, in whatever context that is.
 
 pub(crate) mod device;
+pub(crate) mod frames;
 pub(crate) mod gso;
 pub(crate) mod multicast;
 pub(crate) mod path;

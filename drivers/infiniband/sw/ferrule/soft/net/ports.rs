@@ -2,9 +2,9 @@
 
 //! The port of RoCEv2, once in each network namespace that has a device of ours.
 //!
-//! The first device of a namespace takes the port, the last one gives it back. A namespace may end
-//! before its devices do, for those are removed by a queue of the RDMA core's: then the port goes
-//! with the namespace, and what the devices still send is lost.
+//! The first device of a namespace takes the port, the last one gives it back. A namespace may end before its devices
+//! do, for those are removed by a queue of the RDMA core's: then the port goes with the namespace, and packets that the
+//! devices still send are lost.
 //!
 //! A packet is for the device whose network device has received it, or for one that is below that
 //! (under a VLAN or a bond). A packet that a machine sends to itself comes by the loopback device;
@@ -114,7 +114,7 @@ struct State {
     ended: bool,
     /// Devices in the list.
     count: usize,
-    /// An empty list with room for the devices but one, so that a device can always be taken away.
+    /// An empty list with space for the devices but one, so that a device can always be taken away.
     spare: Option<UniqueArc<KVec<Member>>>,
 }
 
@@ -270,7 +270,7 @@ impl Ports {
             drop(self.members.0.replace(None));
             return;
         }
-        // The list that was published before has room for as many as are left.
+        // The list that was published before has space for as many as are left.
         let mut list = state.spare.take();
         if let Some(list) = &mut list {
             list.clear();
@@ -279,7 +279,7 @@ impl Ports {
         state.spare = self.publish(list);
     }
 
-    /// Copies the devices that there are, as far as there is room.
+    /// Copies the devices that there are, as far as there is space.
     fn fill(&self, list: &mut KVec<Member>, keep: impl Fn(&Member) -> bool) {
         let rcu = rcu::read_lock();
         for member in self.members.0.read(&rcu).into_iter().flatten() {

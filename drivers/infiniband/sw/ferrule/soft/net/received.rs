@@ -43,6 +43,22 @@ impl Received {
         simple.then_some(Received(skb))
     }
 
+    /// An Ethernet frame, from its header on, that is steered to a queue pair.
+    pub(crate) fn frame(mut skb: OwnedSkBuff, qpn: u32) -> Self {
+        skb.set_mark(qpn);
+        Received(skb)
+    }
+
+    /// The queue pair that a frame is steered to.
+    pub(crate) fn steered_to(&self) -> u32 {
+        self.0.mark()
+    }
+
+    /// The bytes of a frame.
+    pub(crate) fn frame_length(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// The same packet once more. Any context; allocates without sleeping.
     ///
     /// # Errors
@@ -93,7 +109,7 @@ impl Inbox {
         self.queue.len() == 0
     }
 
-    /// Adds a packet, and answers whether there was room for it. Any context.
+    /// Adds a packet, and answers whether there was space for it. Any context.
     #[inline]
     pub(crate) fn push(&self, packet: Received) -> bool {
         self.queue.push(packet.0, WAITING).is_ok()

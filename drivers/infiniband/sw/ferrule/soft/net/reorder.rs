@@ -21,19 +21,19 @@ const LIMIT: u32 = 4096;
 /// How many are buffered.
 static BUFFERED: Atomic<u32> = Atomic::new(0);
 
-/// The right to buffer one packet.
-struct Room(());
+/// One slot of [`LIMIT`], for one packet.
+struct Slot(());
 
-impl Room {
-    /// One more, if there is room.
+impl Slot {
+    /// One more, if there is space.
     fn new() -> Option<Self> {
         // Dropped again if there is none, which is when it is counted down.
-        let room = Room(());
-        (BUFFERED.fetch_add(1, Relaxed) < LIMIT).then_some(room)
+        let slot = Slot(());
+        (BUFFERED.fetch_add(1, Relaxed) < LIMIT).then_some(slot)
     }
 }
 
-impl Drop for Room {
+impl Drop for Slot {
     fn drop(&mut self) {
         BUFFERED.fetch_sub(1, Relaxed);
     }
@@ -44,7 +44,7 @@ impl Drop for Room {
 /// Adding one allocates, without sleeping, a node of the tree and a clone of the socket buffer; the bytes stay
 /// where the network device has put them. It is done where a packet was lost, and nowhere else.
 pub(crate) struct ReorderBuffer {
-    packets: RBTree<u32, (Received, Room)>,
+    packets: RBTree<u32, (Received, Slot)>,
     count: u32,
 }
 
@@ -62,7 +62,7 @@ impl host::Reorder<Received> for ReorderBuffer {
         if self.packets.get(&number).is_some() {
             return;
         }
-        let Some(room) = Room::new() else {
+        let Some(slot) = Slot::new() else {
             return;
         };
         // Without memory it is lost, and sent again.
@@ -72,7 +72,7 @@ impl host::Reorder<Received> for ReorderBuffer {
         let flags = GFP_ATOMIC | __GFP_NOWARN;
         let inserted = self
             .packets
-            .try_create_and_insert(number, (packet, room), flags);
+            .try_create_and_insert(number, (packet, slot), flags);
         if inserted.is_ok() {
             self.count = self.count.wrapping_add(1);
         }

@@ -35,14 +35,15 @@ use net_ext::account::{
 
 use super::{
     device::Device,
+    frames::Frames,
     ports::Ports, //
 };
 
 /// How many bytes of packets a queue pair may have on its way, in requests: some milliseconds of a fast link,
-/// and as much as its window has room for.
+/// and as much as its window has space for.
 const QUEUE_PAIR: usize = 1 << 20;
 
-/// And all queue pairs of a device together: less than the queue of a network device has room for.
+/// And all queue pairs of a device together: less than the queue of a network device has space for.
 const DEVICE: usize = 4 << 20;
 
 /// A queue pair with less than this is not held up by the others of its device: about as much as a socket of a
@@ -57,7 +58,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// That of a device, which is told when queue pairs have room again.
+    /// That of a device, which is told when queue pairs have space again.
     ///
     /// # Errors
     ///
@@ -89,22 +90,31 @@ struct Share {
     qpn: u32,
     /// How much of [`Limit::queued`] is this queue pair's.
     counted: Atomic<usize>,
-    /// Not 0: it waits for room.
+    /// Not 0: it waits for space.
     waits: Atomic<u32>,
+    /// The network device's frames, for a raw packet queue pair. They are here and not in the account, for which the frame
+    /// that a queue pair is made in has no space.
+    frames: Option<Arc<Frames>>,
 }
 
 impl Sender {
-    /// The account of the queue pair `qpn`. Process context.
+    /// The account of the queue pair `qpn`, which sends frames if there are any. Process context.
     ///
     /// # Errors
     ///
     /// `ENODEV` if the network namespace has come to its end, `ENOMEM`.
-    pub(crate) fn new(ports: &Ports, limit: Arc<Limit>, qpn: u32) -> Result<Self> {
+    pub(crate) fn new(
+        ports: &Ports,
+        limit: Arc<Limit>,
+        qpn: u32,
+        frames: Option<Arc<Frames>>,
+    ) -> Result<Self> {
         let share = Share {
             limit,
             qpn,
             counted: Atomic::new(0),
             waits: Atomic::new(0),
+            frames,
         };
         let share = Arc::new(share, GFP_KERNEL_ACCOUNT)?;
         let account = Account::new(ports.lease()?, share.clone());
@@ -114,28 +124,33 @@ impl Sender {
         })
     }
 
-    /// Whether one more packet may be sent. If not, the device is told as soon as there is room. For the
+    /// Whether one more packet may be sent. If not, the device is told as soon as there is space. For the
     /// owner of the shard.
     #[inline]
-    pub(crate) fn has_room(&self, kind: Sends) -> bool {
-        if self.share.has_room(&self.account, kind) {
+    pub(crate) fn has_write_space(&self, kind: Sends) -> bool {
+        if self.share.has_write_space(&self.account, kind) {
             return true;
         }
         // Either the callback for a packet that is gone sees this, or the check below sees that the
         // packet is gone.
         self.share.waits.xchg(1, Full);
-        self.share.has_room(&self.account, kind)
+        self.share.has_write_space(&self.account, kind)
+    }
+
+    /// The network device's frames, of a raw packet queue pair.
+    pub(crate) fn frames(&self) -> Option<&Arc<Frames>> {
+        self.share.frames.as_ref()
     }
 
     /// The socket that its packets are charged to.
     #[inline]
-    pub(super) fn charged(&self) -> &Charged {
+    pub(crate) fn charged(&self) -> &Charged {
         &self.account
     }
 
     /// Packets of it have been handed to the network.
     #[inline]
-    pub(super) fn sent(&self) {
+    pub(crate) fn sent(&self) {
         self.share.settle(&self.account);
     }
 
@@ -171,7 +186,7 @@ impl Charge {
 
 impl Share {
     #[inline]
-    fn has_room(&self, charged: &Charged, kind: Sends) -> bool {
+    fn has_write_space(&self, charged: &Charged, kind: Sends) -> bool {
         let times = match kind {
             Sends::Requests => 1,
             Sends::Responses => 2,
@@ -181,9 +196,10 @@ impl Share {
             || queued < times * QUEUE_PAIR && self.limit.queued.load(Relaxed) < times * DEVICE
     }
 
-    /// Whether there is so much room that it is worth the while to begin again.
+    /// Whether enough of the write space is free again to wake the queue pair, as `sock_writeable` of Linux judges
+    /// it for a socket: a callback for every packet would cost more than it brings.
     #[inline]
-    fn has_ample_room(&self, queued: usize) -> bool {
+    fn is_writeable(&self, queued: usize) -> bool {
         queued < LITTLE / 2
             || queued < QUEUE_PAIR / 2 && self.limit.queued.load(Relaxed) < DEVICE / 4 * 3
     }
@@ -209,10 +225,10 @@ impl Gone for Share {
     fn gone(&self, charged: &Charged) {
         let queued = self.settle(charged);
         if self.waits.load(Relaxed) != 0
-            && self.has_ample_room(queued)
+            && self.is_writeable(queued)
             && self.waits.xchg(0, Full) != 0
         {
-            self.limit.device.has_room(self.qpn);
+            self.limit.device.write_space(self.qpn);
         }
     }
 }

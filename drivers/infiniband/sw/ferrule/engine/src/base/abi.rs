@@ -68,6 +68,10 @@ pub mod wr_opcode {
     pub const LOCAL_INV: u8 = 8;
     /// Bind a memory window.
     pub const BIND_MW: u8 = 9;
+    /// See to it that all see the bytes that were written to the peer's memory.
+    pub const FLUSH: u8 = 10;
+    /// Write 8 bytes of the peer's memory at once.
+    pub const ATOMIC_WRITE: u8 = 11;
 }
 
 /// `enum ferrule_wr_flags`.
@@ -122,9 +126,9 @@ pub struct SendWqe {
 #[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AtomicWords {
-    /// What to add, or what to compare with.
+    /// The value to add, or to compare with.
     pub compare_add: U64,
-    /// What to swap in.
+    /// The value to swap in.
     pub swap: U64,
 }
 
@@ -134,10 +138,61 @@ pub struct AtomicWords {
 pub struct BindWords {
     /// A key that the window has or had.
     pub mw_rkey: U32,
-    /// What peers may do, [`Access`](crate::Access).
+    /// The rights of peers, [`Access`](crate::Access).
     pub access: U32,
     /// The length of the window in bytes.
     pub length: U64,
+}
+
+/// The part of [`SendWqe::extra`] that an atomic write has.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct AtomicWriteWords {
+    /// The bytes, as they are to lie in memory.
+    pub value: [u8; 8],
+    /// Zero.
+    pub reserved: [u8; 8],
+}
+
+/// The part of [`SendWqe::extra`] that a flush has.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct FlushWords {
+    /// The length in bytes of what is flushed, if it is not a whole region.
+    pub length: U32,
+    /// Of [`flush_placement`].
+    pub placement: u8,
+    /// One of [`flush_level`].
+    pub level: u8,
+    /// Zero.
+    pub reserved: [u8; 10],
+}
+
+/// `enum ferrule_flush_placement`: the placement types.
+pub mod flush_placement {
+    /// All processors and devices see it.
+    pub const GLOBAL: u8 = 1 << 0;
+    /// It outlives a loss of power.
+    pub const PERSISTENT: u8 = 1 << 1;
+}
+
+/// `enum ferrule_flush_level`: the selectivity levels.
+pub mod flush_level {
+    /// A range of bytes.
+    pub const RANGE: u8 = 0;
+    /// All that the key opens.
+    pub const REGION: u8 = 1;
+}
+
+/// The part of [`SendWqe::extra`] that requests over XRC have which have no other. Atomic operations have the number in
+/// the place of immediate data.
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct XrcWords {
+    /// The peer's shared receive queue.
+    pub remote_srq: U32,
+    /// Zero.
+    pub reserved: [u8; 12],
 }
 
 /// The part of [`SendWqe::extra`] that datagrams have.
@@ -182,6 +237,10 @@ pub mod wc_opcode {
     pub const BIND_MW: u8 = 5;
     /// A local key was invalidated.
     pub const LOCAL_INV: u8 = 6;
+    /// A flush.
+    pub const FLUSH: u8 = 8;
+    /// An atomic write.
+    pub const ATOMIC_WRITE: u8 = 9;
     /// A receive request took a message. The bit tells receive from send queues.
     pub const RECV: u8 = 128;
     /// A receive request took the immediate data of a write.
@@ -209,7 +268,7 @@ pub struct Cqe {
     pub wr_id: U64,
     /// The queue pair.
     pub qp_num: U32,
-    /// Which queue pair of that number.
+    /// Tells the queue pairs of one number apart.
     pub qp_gen: U32,
     /// The length of the message in bytes.
     pub byte_len: U32,
@@ -217,7 +276,7 @@ pub struct Cqe {
     pub imm_or_inv: [u8; 4],
     /// The sender of the message.
     pub src_qp: U32,
-    /// All slots of the queue before this index are free again.
+    /// All slots of the queue before this index are free again; or, with `is_xrc`, the number of the shared receive queue.
     pub queue_index: U32,
     /// One of [`Status`](crate::Status).
     pub status: u8,
@@ -229,14 +288,16 @@ pub struct Cqe {
     pub sl: u8,
     /// Index of the partition key.
     pub pkey_index: U16,
-    /// What the engine adds to an error.
+    /// The engine's own code for an error.
     pub vendor_err: U16,
     /// When the completion was made, in nanoseconds of [`Host::now`](crate::Host::now).
     pub timestamp: U64,
     /// The version of IP of the header with [`wc_flags::GRH`]: 4 or 6.
     pub ip_version: u8,
+    /// Not 0: of an XRC shared receive queue.
+    pub is_xrc: u8,
     /// Zero.
-    pub reserved: [u8; 11],
+    pub reserved: [u8; 10],
     /// [`CQE_PHASE`]; written last.
     pub phase: U32,
 }
@@ -302,13 +363,21 @@ pub struct Db {
     pub top: [U64; DB_TOP_WORDS],
 }
 
+/// `enum ferrule_dead`.
+pub mod dead {
+    /// The device is gone, and all work has ended.
+    pub const DEAD: u32 = 1;
+    /// The device is gone, and its work was not ended: the provider makes the flush errors.
+    pub const DEAD_UNFLUSHED: u32 = 2;
+}
+
 /// `struct ferrule_status`: the head of a status area.
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Status {
-    /// Not 0: who rings must kick.
+    /// Not 0: a program that rings must kick.
     pub sleeping: U32,
-    /// Not 0: the device is gone.
+    /// Of [`dead`]; not 0: the device is gone.
     pub dead: U32,
     /// Zero.
     pub reserved: [u8; 56],
@@ -323,7 +392,10 @@ const _: () = {
     assert!(offset_of!(SendWqe, extra) == 32);
     assert!(size_of::<AtomicWords>() == 16);
     assert!(size_of::<BindWords>() == 16);
+    assert!(size_of::<AtomicWriteWords>() == 16);
+    assert!(size_of::<FlushWords>() == 16);
     assert!(size_of::<Destination>() == 16);
+    assert!(size_of::<XrcWords>() == 16);
     assert!(size_of::<RecvWqe>() == 16);
     assert!(size_of::<Cqe>() == 64);
     assert!(offset_of!(Cqe, status) == 32);

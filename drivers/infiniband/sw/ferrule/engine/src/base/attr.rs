@@ -2,9 +2,12 @@
 
 //! The attributes of queue pairs, typed.
 
-use crate::base::{
-    error::Error,
-    id::Vport, //
+use crate::{
+    base::{
+        error::Error,
+        id::Vport, //
+    },
+    packet::opcode::Service,
 };
 
 /// The reads and atomics that a queue pair may have outstanding, in either direction.
@@ -75,6 +78,45 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Extended reliable connection, the side that sends requests (annex A14).
+    XrcIni,
+    /// Extended reliable connection, the side that takes them, for shared receive queues of its XRC domain.
+    XrcTgt,
+    /// Ethernet frames as they are (`IBV_QPT_RAW_PACKET`).
+    RawPacket,
+}
+
+impl QpType {
+    /// Its packets are acknowledged, and sent again until they are.
+    #[inline(always)]
+    pub(crate) fn is_reliable(self) -> bool {
+        match self {
+            QpType::Rc | QpType::XrcIni | QpType::XrcTgt => true,
+            QpType::Uc | QpType::Ud | QpType::RawPacket => false,
+        }
+    }
+
+    /// The type that a peer has.
+    #[inline(always)]
+    pub(crate) fn peer(self) -> Self {
+        match self {
+            QpType::XrcIni => QpType::XrcTgt,
+            QpType::XrcTgt => QpType::XrcIni,
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => self,
+        }
+    }
+
+    /// The service that is in the opcodes of its packets; frames have none.
+    #[inline(always)]
+    pub(crate) fn service(self) -> Option<Service> {
+        match self {
+            QpType::Rc => Some(Service::Rc),
+            QpType::Uc => Some(Service::Uc),
+            QpType::Ud => Some(Service::Ud),
+            QpType::XrcIni | QpType::XrcTgt => Some(Service::Xrc),
+            QpType::RawPacket => None,
+        }
+    }
 }
 
 /// Path MTU, with the values of `enum ib_mtu`.
@@ -141,19 +183,29 @@ impl Access {
     /// The rights that a peer may be given.
     pub(crate) const REMOTE: Access = Access::REMOTE_WRITE
         .or(Access::REMOTE_READ)
-        .or(Access::REMOTE_ATOMIC);
+        .or(Access::REMOTE_ATOMIC)
+        .or(Access::FLUSH_GLOBAL);
     /// Memory windows may be bound to the region.
     pub const MW_BIND: Access = Access(1 << 4);
     /// Peers name the first byte of a memory window by the address 0.
     pub const ZERO_BASED: Access = Access(1 << 5);
+    /// The bytes need not be in memory, and are brought there when they are used.
+    pub const ON_DEMAND: Access = Access(1 << 6);
     /// A peer may flush what was written until all see it.
     pub const FLUSH_GLOBAL: Access = Access(1 << 8);
     /// A peer may flush what was written until it persists.
     pub const FLUSH_PERSISTENT: Access = Access(1 << 9);
+    /// Both rights to flush.
+    pub(crate) const FLUSH: Access = Access::FLUSH_GLOBAL.or(Access::FLUSH_PERSISTENT);
 
     /// Whether all rights of `need` are in this set.
     pub const fn allows(self, need: Access) -> bool {
         self.0 & need.0 == need.0
+    }
+
+    /// The rights that are in both sets.
+    pub(crate) const fn and(self, other: Access) -> Access {
+        Access(self.0 & other.0)
     }
 
     /// Whether some of these rights are given.
@@ -235,7 +287,7 @@ pub struct Modify {
     pub cur_state: Option<State>,
     /// `IB_QP_EN_SQD_ASYNC_NOTIFY`.
     pub en_sqd_async_notify: Option<bool>,
-    /// `IB_QP_ACCESS_FLAGS`: what a peer may do through this queue pair.
+    /// `IB_QP_ACCESS_FLAGS`: the rights of a peer through this queue pair.
     pub access: Option<Access>,
     /// `IB_QP_PKEY_INDEX`: 0 alone is valid.
     pub pkey_index: Option<u16>,

@@ -5,7 +5,7 @@
 /// A scan of a bitmap in levels. A bit on top stands for one of up to 64 words above, a bit of these for
 /// a word below, and the scan looks for the bits of that: 65536 with 16 words above.
 ///
-/// Others set bits all the while, from the bottom up. The scan takes a whole word when it comes to it, and stores the
+/// Others set bits meanwhile, from the bottom up. The scan takes a whole word when it comes to it, and stores the
 /// bits that it has yet to visit. So it can pause anywhere, and resumes where it was. The next scan finds the bits that
 /// were set behind this one. So each scan ends, and no bit waits for longer than two of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,10 +12,10 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What the shortest packet counts for, in bytes of a turn.
+    /// The shortest packet counts for so many bytes of a turn.
     pub(crate) const PACKET: u32 = 64;
 
-    /// What one turn may use: enough to be worth the change, little enough for the others.
+    /// The budget of one turn: enough to be worth the change, little enough for the others.
     pub(crate) const TURN: Budget = Budget {
         requests: 32,
         bytes: 64 * 1024,
@@ -30,7 +30,7 @@ impl Budget {
         self.requests.saturating_mul(Self::LOOKS)
     }
 
-    /// What is left after so many looks. Less than a request does not count.
+    /// The budget that remains after so many looks. Less than a request does not count.
     #[inline]
     pub fn less_looks(self, looks: u32) -> Budget {
         Budget {
@@ -54,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// What is left after `used`.
+    /// The budget that remains after `used`.
     #[inline]
     pub fn less(self, used: Budget) -> Budget {
         Budget {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the engine counts, for each virtual port. All counters begin as 0 and wrap; and the objects that it holds.
+//! The engine's counters, for each virtual port: all begin as 0 and wrap. And the number of objects that it holds.
 
 use core::cell::Cell;
 
 use crate::base::{
+    event::DropReason,
     host::Host,
     id::Vport, //
 };
@@ -25,7 +26,7 @@ impl Count for Cell<u64> {
 /// Makes [`Counters`], which are read, and [`Cells`] of the same names, in which the engine counts.
 macro_rules! counters {
     ($($(#[$doc:meta])* pub $name:ident: u64,)*) => {
-        /// What happened so far: in an engine, or at a virtual port.
+        /// The events so far: in an engine, or at a virtual port.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -72,7 +73,7 @@ counters! {
     pub completions: u64,
     /// Completion events raised.
     pub completion_events: u64,
-    /// Completions lost because the completion queue had no room.
+    /// Completions lost because the completion queue had no space.
     pub completion_overruns: u64,
     /// Requests and receive requests that ended with a flush error.
     pub flushed: u64,
@@ -101,7 +102,7 @@ counters! {
     /// Those of them that were sent to a multicast group.
     pub multicast_sent: u64,
     /// Times that a queue pair had as much on its way to the network as it may have, and began to wait for
-    /// room.
+    /// space.
     pub send_waits: u64,
     /// Packets that came to port 4791.
     pub packets_received: u64,
@@ -151,10 +152,36 @@ counters! {
     pub qkey_violations: u64,
 }
 
+impl Cells {
+    /// The one that counts packets that are dropped for such a reason.
+    pub(crate) fn of_drop(&self, reason: DropReason) -> &Cell<u64> {
+        match reason {
+            DropReason::Short => &self.malformed_short,
+            DropReason::Version => &self.malformed_version,
+            DropReason::Opcode => &self.malformed_opcode,
+            DropReason::Length => &self.malformed_length,
+            DropReason::Icrc => &self.icrc_errors,
+            DropReason::Pkey => &self.pkey_errors,
+            DropReason::UnknownQueuePair => &self.unknown_queue_pairs,
+            DropReason::Misdirected => &self.misdirected,
+            DropReason::Duplicate => &self.duplicates,
+            DropReason::NotReady
+            | DropReason::Syndrome
+            | DropReason::Unexpected
+            | DropReason::OutOfSequence
+            | DropReason::Qkey
+            | DropReason::NoReceive
+            | DropReason::Absent
+            | DropReason::TooLong
+            | DropReason::Refused => &self.dropped,
+        }
+    }
+}
+
 /// The counters of all virtual ports.
 pub(crate) struct PortCounters<H: Host> {
     ports: H::Box<[Option<H::Box<Cells>>; Vport::LIMIT as usize]>,
-    /// What belongs to no port: the search for doorbells.
+    /// Counts of the search for doorbells, which belong to no port.
     common: Cells,
 }
 
@@ -187,7 +214,7 @@ impl<H: Host> PortCounters<H> {
         &self.common
     }
 
-    /// What was counted at a port.
+    /// The counters of a port.
     #[inline(never)]
     pub(crate) fn read(&self, vport: Vport) -> Counters {
         let mut sum = Counters::default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the control path answers when it refuses.
+//! The errors of the control path.
 
 /// Why the control path refused.
 ///
@@ -11,7 +11,7 @@ pub enum Error {
     Invalid,
     /// The object does not exist (`EINVAL`: a verb names only its own objects).
     NotFound,
-    /// What was asked for is valid but not offered (`EOPNOTSUPP`).
+    /// The request is valid, but the engine does not offer it (`EOPNOTSUPP`).
     NotSupported,
     /// The object is still used by another one (`EBUSY`).
     Busy,

@@ -78,9 +78,9 @@ pub trait Host: Sized {
     /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 
-    /// Answers `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an
-    /// index that is not, is answered one that is: what it reads ahead then stays inside of the table
-    /// (`array_index_nospec()` of Linux).
+    /// Answers `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an index that
+    /// is not, is answered one that is: its reads ahead then stay inside of the table (`array_index_nospec()` of
+    /// Linux).
     fn index_nospec(index: usize, size: usize) -> usize;
 
     /// A full memory fence: no access before it is reordered with one after it.
@@ -110,6 +110,20 @@ pub trait Host: Sized {
         route: &mut Self::Route,
         packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent>;
+
+    /// The bytes that a frame of this queue has at most, from the Ethernet header on; 0 where no frames are sent.
+    fn frame_limit(&mut self, _queue: &Self::Queue) -> u32 {
+        0
+    }
+
+    /// Sends an Ethernet frame as it is. [`Outgoing::write`] gets no headers, and writes all of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::transmit`].
+    fn transmit_frame<'a>(&mut self, _frame: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+        Ok(())
+    }
 
     /// Where the datagram goes that the send request of this index asks for, and the route there, if the host tells it for
     /// this queue. `None`: where the address handle says that the request names, as for all programs.
@@ -143,6 +157,21 @@ pub trait Host: Sized {
 /// Bytes could not be reached, although the key check allowed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
+
+/// Whether bytes of a region are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// They are. The access has failed for another reason.
+    Present,
+    /// They are being brought there. The engine tries again after a while.
+    Coming,
+    /// They cannot be had: the access is an error.
+    Gone,
+}
+
+/// The name of a party that asks for absent bytes: one for all that a queue pair asks for between two resets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asker(pub u64);
 
 /// The bytes of a registered memory region.
 ///
@@ -188,6 +217,24 @@ pub trait Region {
     /// As [`Region::compare_swap`].
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault>;
 
+    /// Stores `value` to the 8 bytes at `offset`, as a number of the CPU's byte order. Every access of the CPUs sees
+    /// all of it or nothing. A CPU that sees it also sees all bytes that were written to any region before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::compare_swap`].
+    fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault>;
+
+    /// Has the host bring bytes into memory that are not there now, for writing or for reading alone. Asked where an
+    /// access has failed.
+    ///
+    /// The answer is [`Presence::Gone`] if the bytes could not be had since the asker has asked for them before. The
+    /// answers that another asker has got do not count: the bytes may be there since.
+    #[cold]
+    fn page_in(&self, _offset: u64, _length: u64, _write: bool, _asker: Asker) -> Presence {
+        Presence::Present
+    }
+
     /// Goes over to the bytes that the host's user has named last, and answers how many they are.
     /// `None` if there are none, and for what is not for fast registration.
     fn renew(&mut self) -> Option<u64> {
@@ -203,14 +250,14 @@ pub trait Sink<R: Region> {
     ///
     /// # Errors
     ///
-    /// [`Fault`] if there is no room for as many; none is added then.
+    /// [`Fault`] if there is no space for as many; none is added then.
     fn put(&mut self, bytes: &[u8]) -> Result<(), Fault>;
 
     /// Adds `length` bytes of a memory region, from `offset` on.
     ///
     /// # Errors
     ///
-    /// [`Fault`] if there is no room for as many, or one cannot be read; none is added then.
+    /// [`Fault`] if there is no space for as many, or one cannot be read; none is added then.
     fn put_memory(&mut self, from: &R, offset: u64, length: usize) -> Result<(), Fault>;
 
     /// The bytes added so far.
@@ -226,10 +273,10 @@ pub trait Outgoing<'a, H: Host> {
     fn kind(&self) -> Sends;
 
     /// The bytes of the packet, from the base transport header to the invariant CRC: a multiple
-    /// of 4.
+    /// of 4. Of a frame: all of it.
     fn length(&self) -> usize;
 
-    /// Writes the packet to `to`, which is empty and has room for [`Outgoing::length`] bytes: so many it
+    /// Writes the packet to `to`, which is empty and has space for [`Outgoing::length`] bytes: so many it
     /// has then. The payload is copied here, once, out of registered memory.
     ///
     /// `ip` and `udp` are the headers that it gets: those of IPv4 without options, or of IPv6 without
@@ -237,7 +284,7 @@ pub trait Outgoing<'a, H: Host> {
     ///
     /// # Errors
     ///
-    /// [`Fault`] if the payload cannot be read, or there is too little room. Nothing is to be sent then:
+    /// [`Fault`] if the payload cannot be read, or there is too little space. Nothing is to be sent then:
     /// `to` may have been written in part.
     fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault>;
 }
@@ -254,11 +301,13 @@ pub enum Sends {
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// Its payload could not be read: what [`Outgoing::write`] answered.
+    /// Its payload could not be read: the answer of [`Outgoing::write`].
     Fault,
-    /// There is no room for it at present: nothing was sent. The engine tries again after a while.
+    /// Its payload is not in memory at present: nothing was sent. The engine tries again after a while.
+    Absent,
+    /// There is no space for it at present: nothing was sent. The engine tries again after a while.
     Busy,
-    /// The queue pair has as much on its way as it may have: nothing was sent. When there is room again, the
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is space again, the
     /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
     /// the same, after a longer while.
     Full,
@@ -270,6 +319,8 @@ impl Unsent {
         match self {
             Unsent::Full => 100_000_000,
             Unsent::Busy | Unsent::Fault => 50_000,
+            // A page that needs no input takes a thread some ten microseconds.
+            Unsent::Absent => 50_000,
         }
     }
 }
@@ -304,18 +355,18 @@ pub trait Packet<R: Region> {
 
 /// A reorder buffer: out-of-order packets, each by a number of its own, until the missing one before them comes.
 ///
-/// A packet is buffered so that it need not be sent again. So it does no harm if there is no room for one: it
+/// A packet is buffered so that it need not be sent again. So it does no harm if there is no space for one: it
 /// counts as lost. The engine buffers no more than two windows of packets for a queue pair in each direction; the
 /// host decides how many there may be of all queue pairs.
 pub trait Reorder<P>: Default {
-    /// Adds a packet, if there is none of this number and room for it.
+    /// Adds a packet, if there is none of this number and space for it.
     fn insert(&mut self, number: u32, packet: &P);
 
     /// Takes the packet of this number out.
     fn remove(&mut self, number: u32) -> Option<P>;
 
-    /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of
-    /// 24 bits comes 0. What that costs does not grow with the distance.
+    /// The number of the first packet from `number` on, as numbers follow each other: behind the greatest of 24 bits
+    /// comes 0. The search takes no longer for a greater distance.
     fn first_from(&self, number: u32) -> Option<u32>;
 
     /// How many there are.

@@ -69,6 +69,12 @@ impl Vport {
     }
 }
 
+impl From<Vport> for usize {
+    fn from(vport: Vport) -> Self {
+        vport.0.into()
+    }
+}
+
 /// The bit above queue pair numbers, in those in the engine for general services of all virtual ports but the first.
 const FOREIGN_GSI: u32 = 1 << 24;
 

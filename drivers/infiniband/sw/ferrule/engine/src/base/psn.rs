@@ -35,7 +35,6 @@ pub(crate) fn is_ahead(psn: u32, expected: u32) -> bool {
 /// The packets that `length` bytes take: one at least, for a message without data has one, too.
 #[inline]
 pub(crate) fn packets(length: u32, mtu: Mtu) -> u32 {
-    let full = length.wrapping_shr(mtu.shift());
-    let rest = length & mtu.bytes().wrapping_sub(1);
-    full.wrapping_add(u32::from(rest != 0)).max(1)
+    let before_last = length.saturating_sub(1).wrapping_shr(mtu.shift());
+    before_last.wrapping_add(1)
 }

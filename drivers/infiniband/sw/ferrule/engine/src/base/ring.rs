@@ -23,7 +23,7 @@ impl RingLayout {
     const MAX_DEPTH: u32 = crate::base::abi::MAX_QP_DEPTH;
 
     /// Checks that the ring is well formed, that it lies in a buffer of `size` bytes, and that a
-    /// slot has room for `entry` bytes.
+    /// slot has space for `entry` bytes.
     pub(crate) fn check(&self, size: usize, entry: usize) -> Result<(), Error> {
         if self.depth == 0 {
             return Ok(());
@@ -85,6 +85,11 @@ impl Consumer {
     #[cfg(test)]
     pub(crate) fn set_indices(&mut self, index: u32) {
         (self.index, self.producer) = (index, index);
+    }
+
+    /// The producer index made no sense once: the ring has no requests any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// All that is known to be posted has been taken: the next look at the ring loads the producer index.

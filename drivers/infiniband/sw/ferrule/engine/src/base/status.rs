@@ -6,19 +6,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
-    /// It did what it should.
+    /// The request was carried out.
     Success = 0,
     /// The data do not fit, or are longer than a message may be.
     LocalLength = 1,
     /// The request is malformed, or not one that the queue pair can do.
     LocalOperation = 2,
-    /// A local key does not open what the request names.
+    /// A local key does not open the memory that the request names.
     LocalProtection = 4,
     /// The queue pair was in error before the request's turn came.
     Flushed = 5,
     /// A memory window could not be bound.
     WindowBind = 6,
-    /// The responder answered what cannot be.
+    /// The response is none that the request can have.
     BadResponse = 7,
     /// Data could not be placed in the responder's own memory.
     LocalAccess = 8,
@@ -36,6 +36,6 @@ pub enum Status {
     RemoteAbort = 16,
     /// The queue pair is broken.
     Fatal = 19,
-    /// Something else.
+    /// Another error.
     General = 21,
 }

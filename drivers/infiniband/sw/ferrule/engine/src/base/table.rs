@@ -10,7 +10,7 @@
 //! again as late as possible. Each slot counts its uses in a generation, which numbers made from
 //! the index carry in bits of their own.
 //!
-//! Beside the object a slot has room for what belongs to the number rather than to the object: the
+//! Beside the object a slot has space for what belongs to the number rather than to the object: the
 //! links of queues and the timers. These stay in reach while the object itself has been taken out
 //! of the table to be worked on.
 
@@ -27,7 +27,7 @@ use crate::base::{
 
 const FANOUT: usize = 64;
 
-/// Room for one object, `B` being its box, and for what belongs to its number.
+/// Space for one object, `B` being its box, and for what belongs to its number.
 pub(crate) struct Slot<B, L> {
     object: Option<B>,
     generation: u8,
@@ -154,7 +154,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         self.slot_mut(index)?.object.as_deref_mut()
     }
 
-    /// What belongs to the number rather than to the object.
+    /// The data of the number rather than of the object.
     #[inline]
     pub(crate) fn link_mut(&mut self, index: u32) -> Option<&mut L> {
         Some(&mut self.slot_mut(index)?.link)

@@ -3,7 +3,7 @@
 //! Timers: one for each queue pair, in a binary heap without memory of its own.
 //!
 //! The heap's array is spread over the slots of the table of queue pairs: place `n` of the array
-//! stands in slot `n`. There are never more timers than slots, so there is always room. Setting,
+//! stands in slot `n`. There are never more timers than slots, so there is always space. Setting,
 //! clearing and firing a timer take steps in proportion to the logarithm of the timers that run.
 
 /// The timers' part of a slot of the table.

@@ -2,13 +2,13 @@
 
 //! Congestion control: how many packets of a connection may be in flight, and how soon the next one may be sent.
 //!
-//! The main signal is delay, as in TIMELY and Swift (SIGCOMM 2015 and 2020). The queuing delay of a round trip is
-//! what it takes longer than the least one of its path (`min_rtt`). While that is below a target, the congestion
-//! window (`cwnd`) grows: by half a packet each round trip, or by a sixteenth of itself far below the target. If
-//! the delay has been above the target for three round trips, the window shrinks by four fifths of the part by which
-//! the least of the three is too long. One or two late round trips show no queue: a guest that was not scheduled for a while makes
-//! them. The target is relative to what the path does by itself ([`PathState::target`]): its least round trip, its
-//! jitter, and a queue of some packets.
+//! The main signal is delay, as in TIMELY and Swift (SIGCOMM 2015 and 2020). The queuing delay of a round trip is the
+//! time that it takes longer than the least one of its path (`min_rtt`). While the delay is below a target, the
+//! congestion window (`cwnd`) grows: by half a packet each round trip, or by a sixteenth of itself far below the
+//! target. If the delay has been above the target for three round trips, the window shrinks by four fifths of the part
+//! by which the least of the three is too long. One or two late round trips show no queue: a guest that was not
+//! scheduled for a while makes them. The target is relative to what the path does by itself ([`PathState::target`]):
+//! its least round trip, its jitter, and a queue of some packets.
 //!
 //! The other signals:
 //!
@@ -79,7 +79,7 @@ pub(super) struct Congestion {
     /// Losses, and packets acknowledged, since a window of packets was acknowledged last.
     lost: u8,
     acked: u8,
-    /// What the path's connections go by, as it was told last.
+    /// The mode of the path's connections, as it was told last.
     mode: Mode,
     /// Round trips in turn whose delay exceeded the target, and the least of these, in nanoseconds.
     late: u8,
@@ -281,7 +281,7 @@ impl Congestion {
             .saturating_add(marks / 16);
         let is_marked = core::mem::take(&mut self.is_marked);
         if self.recovery != 0 {
-            // The window has been reduced for what is in flight.
+            // The window has been reduced for the packets in flight.
         } else if is_marked {
             const TWICE: u32 = 2 * ALPHA_ONE as u32;
 
@@ -302,12 +302,12 @@ impl Congestion {
         let part = u64::from(self.cwnd).saturating_mul(share) / 1024;
         let part = part.saturating_mul(4) / 5;
         self.set_cwnd(self.cwnd.saturating_sub(part as u32));
-        // The next two round trips tell what came of it.
+        // The next two round trips tell whether that was enough.
         self.late = 1;
         self.standing_rtt = u32::MAX;
     }
 
-    /// What the last round trip made of it.
+    /// The state after the last round trip, for the tracepoint.
     pub(super) fn trace(&self, qpn: u32, in_flight: u32) -> Trace {
         Trace::RoundTrip {
             qpn,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connections to one address know in common of the way there: its least round trip, the pace at which it
-//! delivers, how much round trips vary, and whether somebody else fills its queue.
+//! The path to one address, as all connections along it know it: its least round trip, the pace at which it delivers,
+//! how much round trips vary, and whether somebody else fills its queue.
 //!
 //! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
 //! And only all connections together can tell whose queue it is.
@@ -30,7 +30,7 @@ const COMPETE_ROUNDS: u8 = 128;
 /// The least round trip is measured anew after so long: routes change.
 pub(super) const MIN_RTT_AGE: u64 = 10_000_000_000;
 
-/// What the connections of a path go by.
+/// The signal that the connections of a path go by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Delay.
@@ -97,7 +97,7 @@ impl PathState {
         Some(path)
     }
 
-    /// What its connections go by.
+    /// The signal that its connections go by.
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }

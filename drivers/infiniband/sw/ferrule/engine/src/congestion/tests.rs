@@ -151,7 +151,7 @@ fn losses_of_one_window_halve_it_once() {
     assert!(flow.one.on_loss(20, false));
     assert!(flow.one.on_loss(19, false));
     assert_eq!(flow.one.window(), 10);
-    // What was in flight then has come; this is another loss.
+    // The packets in flight then have been acknowledged; this is another loss.
     flow.ack(20, 20);
     assert!(flow.one.on_loss(10, false));
     assert_eq!(flow.one.window(), 5);
@@ -286,7 +286,7 @@ fn connections_that_compete_try_again_whether_the_queue_is_theirs() {
     assert!((8..=16).contains(&changes), "{changes}");
 }
 
-/// What fills the queue does not become the least round trip, however long it is there.
+/// The queue of another flow does not become part of the least round trip, however long it stands.
 #[test]
 fn the_least_round_trip_is_not_that_of_others_queues() {
     let mut flow = Flow::new(20);

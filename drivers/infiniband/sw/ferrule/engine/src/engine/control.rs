@@ -38,15 +38,18 @@ use crate::{
         cq::{
             Cq,
             CqInfo,
-            CqResize, //
+            CqResize,
+            Moderation, //
         },
         multicast::{
             Attached,
             Group, //
         },
+        qp_init::NO_CQ,
         srq::{
             Srq,
-            SrqInfo, //
+            SrqInfo,
+            SrqResize, //
         },
     },
     operation::ending::enter_error,
@@ -159,7 +162,7 @@ impl<H: Host> Engine<H> {
     /// Lets a completion queue go on with another ring, and answers the index of the first
     /// completion there. Those before it stand where they stood.
     ///
-    /// When this returns, the engine has done with the ring of before; it is left in `resize`, for
+    /// When this returns, the engine is done with the old ring; it is left in `resize`, for
     /// the host to drop without the shard.
     ///
     /// # Errors
@@ -168,6 +171,21 @@ impl<H: Host> Engine<H> {
     /// not consumed; [`Error::NotFound`]. Nothing has changed then.
     pub fn resize_cq(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
         self.cqs.resize(cqn, resize)
+    }
+
+    /// Sets how long the events of a completion queue wait for more completions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn moderate_cq(
+        &mut self,
+        host: &mut H,
+        cqn: u32,
+        moderation: Moderation,
+    ) -> Result<(), Error> {
+        self.cqs
+            .moderate(host, self.counters.common(), cqn, moderation)
     }
 
     /// Tells how a completion queue stands.
@@ -179,22 +197,39 @@ impl<H: Host> Engine<H> {
         self.cqs.query(cqn)
     }
 
-    /// Adds a shared receive queue and answers its number.
+    /// Adds a shared receive queue and answers its number, of 24 bits.
     ///
     /// # Errors
     ///
-    /// [`Error::NeedChunk`], [`Error::Full`].
+    /// [`Error::NotFound`] if the completion queue of an XRC queue does not exist, [`Error::NeedChunk`],
+    /// [`Error::Full`].
     pub fn add_srq(&mut self, srq: H::Box<Srq<H>>) -> Result<u32, Refused<H::Box<Srq<H>>>> {
-        self.srqs.add(srq)
+        let cq = srq.xrc().map(|xrc| xrc.cq);
+        if !cq.is_none_or(|cq| self.cqs.exists(cq)) {
+            return Err(Refused {
+                error: Error::NotFound,
+                object: srq,
+            });
+        }
+        let number = self.srqs.add(srq)?;
+        if let Some(cq) = cq {
+            self.cqs.add_user(cq);
+        }
+        Ok(number)
     }
 
-    /// Removes a shared receive queue. The requests in it are gone, without completions.
+    /// Removes a shared receive queue. The requests in it are gone, without completions; and so is one of an XRC queue
+    /// that a message has taken and not ended.
     ///
     /// # Errors
     ///
     /// [`Error::Busy`] while a queue pair takes from it, [`Error::NotFound`].
     pub fn remove_srq(&mut self, number: u32) -> Result<H::Box<Srq<H>>, Error> {
-        self.srqs.remove(number)
+        let srq = self.srqs.remove(number)?;
+        if let Some(xrc) = srq.xrc() {
+            self.cqs.remove_user(xrc.cq);
+        }
+        Ok(srq)
     }
 
     /// Sets the limit of a shared receive queue: as soon as it holds fewer requests, be that now,
@@ -206,6 +241,26 @@ impl<H: Host> Engine<H> {
     pub fn set_srq_limit(&mut self, host: &mut H, number: u32, limit: u32) -> Result<(), Error> {
         self.srqs
             .set_limit(host, self.counters.common(), number, limit)
+    }
+
+    /// Lets a shared receive queue go on with another ring, where the requests that wait are at the
+    /// places of their indices, and the producer index is what it was.
+    ///
+    /// When this returns, the engine is done with the old ring; it is left in `resize`, for
+    /// the host to drop without the shard.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a ring that is not well formed or has fewer slots than requests wait
+    /// or the limit says, or if the queue is broken; [`Error::NotFound`]. Nothing has changed then.
+    pub fn resize_srq(
+        &mut self,
+        host: &mut H,
+        number: u32,
+        resize: &mut SrqResize<H>,
+    ) -> Result<(), Error> {
+        self.srqs
+            .resize(host, self.counters.common(), number, resize)
     }
 
     /// Tells how a shared receive queue stands.
@@ -228,10 +283,11 @@ impl<H: Host> Engine<H> {
         let init = &qp.core.init;
         let (context, send_cq, recv_cq) = (init.user.context(), init.send_cq, init.recv_cq);
         let srq = init.srq;
+        let has_cq = |cq| cq == NO_CQ || self.cqs.exists(cq);
         let known = context.is_none_or(|context| self.contexts.exists(context))
-            && self.cqs.exists(send_cq)
-            && self.cqs.exists(recv_cq)
-            && srq.is_none_or(|srq| self.srqs.exists(srq));
+            && has_cq(send_cq)
+            && has_cq(recv_cq)
+            && srq.is_none_or(|srq| self.srqs.is_basic(srq));
         if !known {
             return Err(Refused {
                 error: Error::NotFound,
@@ -276,8 +332,7 @@ impl<H: Host> Engine<H> {
 
     /// Changes attributes and state of a queue pair.
     ///
-    /// The flush of a queue pair that enters ERR, and what it can send when it enters RTS, is left
-    /// to the next [`Engine::run`].
+    /// The next [`Engine::run`] flushes a queue pair that has entered ERR, and sends for one that has entered RTS.
     ///
     /// # Errors
     ///
@@ -285,8 +340,8 @@ impl<H: Host> Engine<H> {
     /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
     /// migration, another size or a rate. Nothing has changed then.
     ///
-    /// With a path to a remote peer comes the route to it. What is left in `route` is for the host
-    /// to drop without the shard.
+    /// With a path to a remote peer comes the route to it. The host drops the route that is left in `route`, after it
+    /// has given up the shard.
     pub fn modify_qp(
         &mut self,
         host: &mut H,
@@ -326,7 +381,7 @@ impl<H: Host> Engine<H> {
         self.port.ahs.add(ah)
     }
 
-    /// Removes an address handle. What names it from now on ends with an error.
+    /// Removes an address handle. A request that names it from now on ends with an error.
     ///
     /// # Errors
     ///
@@ -335,8 +390,8 @@ impl<H: Host> Engine<H> {
         self.port.ahs.remove(number)
     }
 
-    /// Attaches a datagram queue pair to a multicast group: it gets what is sent there, also what
-    /// it sends itself. `memory` is for a group that has no members yet; it comes back otherwise.
+    /// Attaches a datagram queue pair to a multicast group: it gets all datagrams to the
+    /// group, also its own. `memory` is for a group that has no members yet; it comes back otherwise.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine: what it is made of. The control path and the run stand in files of their own.
+//! The engine: its parts. The control path and the run stand in files of their own.
 
 pub(crate) mod chunk;
 mod control;
@@ -47,8 +47,8 @@ pub struct Config {
 
 /// One shard of an RDMA device: all that does the work, and all that it works on.
 ///
-/// Whoever calls a method owns the engine for the time of the call; how callers take turns is the
-/// host's affair. No method allocates, sleeps, or calls anything but the [`Host`].
+/// The caller of a method owns the engine for the time of the call; the host decides how callers take turns. No method
+/// allocates, sleeps, or calls anything but the [`Host`].
 pub struct Engine<H: Host> {
     contexts: Contexts<H>,
     // In memory of their own: an engine is on the stack while it is made.
@@ -85,7 +85,7 @@ impl<H: Host> Engine<H> {
 
     /// Hands the engine memory that it asked for with [`Error::NeedChunk`].
     ///
-    /// Answers what it did not need after all, for the host to drop without the shard.
+    /// Answers memory that it did not need after all, for the host to drop without the shard.
     pub fn add_chunk(&mut self, chunk: Chunk<H>) -> Option<Chunk<H>> {
         let left = match chunk.0 {
             Kind::Contexts(chunk) => Kind::Contexts(self.contexts.grow(chunk)?),
@@ -131,7 +131,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// The buffer of a queue pair, for what the host keeps there. Its size stays as it is.
+    /// The buffer of a queue pair, for the host's own data there. Its size stays as it is.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ pub struct Outcome {
 
 impl<H: Host> Engine<H> {
     /// A queue pair of the host's own has new send requests, or receive requests while in error; or there is
-    /// room again for packets of a queue pair that was [`Unsent::Full`](crate::Unsent::Full).
+    /// space again for packets of a queue pair that was [`Unsent::Full`](crate::Unsent::Full).
     ///
     /// Of its number the index alone counts: a turn too many does no harm, nor does one for nobody.
     pub fn ring_qp(&mut self, qpn: u32) {
@@ -75,7 +75,10 @@ impl<H: Host> Engine<H> {
 
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub fn deadline(&mut self) -> Option<u64> {
-        self.qps.deadline()
+        match (self.qps.deadline(), self.cqs.deadline()) {
+            (Some(qp), Some(cq)) => Some(qp.min(cq)),
+            (qp, cq) => qp.or(cq),
+        }
     }
 
     /// The engine is awake: a context that kicks is told that it need not, until it rings no more or
@@ -165,7 +168,7 @@ impl<H: Host> Engine<H> {
         scanned.left
     }
 
-    /// The queue pairs, and what one of them works with at its turn.
+    /// The queue pairs, and the context that one of them works in at its turn.
     #[inline]
     fn cx<'a>(
         &'a mut self,
@@ -194,6 +197,7 @@ impl<H: Host> Engine<H> {
     fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
         let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, allowance);
         cx.counters.turns.count(1);
+        cx.keys.asker = qp.core.asker();
         let next = match qp.core.state {
             State::Rtr | State::Rts | State::Sqd if qp.core.is_acknowledged() => {
                 wire::run(qps, &mut cx, &mut qp)
@@ -224,16 +228,21 @@ impl<H: Host> Engine<H> {
             left.take_request();
             let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, Budget::TURN);
             cx.counters.timers.count(1);
+            cx.keys.asker = qp.core.asker();
             send::timer_fired(qps, &mut cx, &mut qp);
             self.qps.put_back(qp);
         }
-        self.cqs.raise_events(host, self.counters.common());
+        let counters = self.counters.common();
+        while !left.is_spent() && self.cqs.fire_timer(host, counters, now) {
+            left.take_request();
+            counters.timers.count(1);
+        }
+        self.cqs.raise_events(host, counters);
     }
 
-    /// Takes a packet that has come to port 4791. What it asks for in return is left to the next
-    /// [`Engine::run`].
+    /// Takes a packet that has come to port 4791. The next [`Engine::run`] sends the response.
     ///
-    /// Whatever is wrong with it, it is dropped and counted.
+    /// A packet that is wrong in any way is dropped and counted.
     pub fn receive(&mut self, host: &mut H, rx: &RxPacket<'_, H>) {
         let now = host.now();
         let (qps, mut cx) = self.cx(host, rx.vport, now, Budget::TURN);
@@ -241,14 +250,23 @@ impl<H: Host> Engine<H> {
         self.cqs.raise_events(host, self.counters.common());
     }
 
-    /// Does what there is to do, within a budget.
+    /// Takes an Ethernet frame of `length` bytes that is steered to a queue pair. One that cannot take it drops it, and
+    /// that is counted.
+    pub fn receive_frame(&mut self, host: &mut H, qpn: u32, frame: &H::Packet, length: u32) {
+        let now = host.now();
+        let (qps, mut cx) = self.cx(host, Vport::default(), now, Budget::TURN);
+        wire::frame::receive(qps, &mut cx, qpn, frame, length);
+        self.cqs.raise_events(host, self.counters.common());
+    }
+
+    /// Does the work that there is, within a budget.
     ///
     /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts that need not; lets
-    /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with
-    /// `first`, each for a bounded part of the budget, until none wants one or the budget is spent. A
-    /// turn, and a timer, count as a request even if they find nothing to do, since a program can have
-    /// as many of them as it likes; and so do some looks for doorbells. Half of the budget may go for these: the rest
-    /// of them stay rung, so that who rings without end does not keep others from their turns.
+    /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with `first`, each for a
+    /// bounded part of the budget, until none wants one or the budget is spent. A turn, and a timer, count as a request
+    /// even if they find nothing to do, since a program can have as many of them as it likes; and so do some looks for
+    /// doorbells. Half of the budget may go for these: the rest of them stay rung, so that a program that rings without
+    /// end does not keep others from their turns.
     #[inline]
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.work(host, budget, first, false)
@@ -261,7 +279,7 @@ impl<H: Host> Engine<H> {
         self.work(host, budget, Some(context), true)
     }
 
-    /// Does what there is to do: `only` for `first`, or for all.
+    /// Does the work that there is: `only` for `first`, or for all.
     fn work(
         &mut self,
         host: &mut H,
@@ -281,10 +299,10 @@ impl<H: Host> Engine<H> {
         let mut left = budget.less_looks(most.wrapping_sub(looks));
         let most = left.requests;
         let mut due = false;
-        if self.qps.deadline().is_some() {
+        if self.deadline().is_some() {
             let now = host.now();
             self.fire_timers(host, now, &mut left);
-            due = self.qps.deadline().is_some_and(|deadline| deadline <= now);
+            due = self.deadline().is_some_and(|deadline| deadline <= now);
         }
         let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
         while !left.is_spent() && (!only || waits(&self.qps)) {
@@ -306,7 +324,7 @@ impl<H: Host> Engine<H> {
             more: due || self.has_work(),
             first: first
                 .is_some_and(|first| self.qps.has_active_of(first) || self.contexts.is_due(first)),
-            deadline: self.qps.deadline(),
+            deadline: self.deadline(),
             used: budget.less(left),
             done: most.saturating_sub(left.requests),
         }

@@ -28,11 +28,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BindError;
 
-/// What a bind asks for.
+/// A request to bind a window.
 pub(crate) struct Bind {
     /// A key that the window has or had: it says which window.
     pub(crate) window: u32,
-    /// The key that the window is to have.
+    /// The key that the window is to have: its lower 8 bits count.
     pub(crate) key: u32,
     /// The key of the region.
     pub(crate) region: u32,
@@ -63,8 +63,9 @@ impl<H: Host> Keys<H> {
 
         let mw = self.windows.of(bind.window).ok_or(BindError)?;
         let (before, mw_type) = (mw.bound, mw.mw_type);
-        let same_window = (mw.key ^ bind.key) & !TAG == 0;
-        if mw.pd != pd || !same_window || mw.key == bind.key {
+        // The lower bits are the program's to choose, and the others name the window whatever the program says.
+        let key = mw.key & !TAG | bind.key & TAG;
+        if mw.pd != pd || mw.key == key {
             return Err(BindError);
         }
         // A window of type 2 has to be invalidated first, and that is not done by a bind.
@@ -78,13 +79,15 @@ impl<H: Host> Keys<H> {
         let bound = if bind.length == 0 {
             None
         } else {
-            // A window that lets peers write needs a region that may be written to.
+            // A window that lets peers write needs a region that may be written to; one that lets them flush, a
+            // region that gives the right to.
             let writes = Access::REMOTE_WRITE.or(Access::REMOTE_ATOMIC);
             let need = if bind.access.allows_some(writes) {
                 Access::MW_BIND.or(Access::LOCAL_WRITE)
             } else {
                 Access::MW_BIND
             };
+            let need = need.or(bind.access.and(Access::FLUSH_GLOBAL));
             // A window is not bound to a window.
             self.check_region(&KeyUse {
                 pd,
@@ -100,7 +103,7 @@ impl<H: Host> Keys<H> {
                 addr: bind.addr,
                 start: if zero_based { 0 } else { bind.addr },
                 length: bind.length,
-                access: Access(bind.access.0 & Access::REMOTE.0),
+                access: bind.access.and(Access::REMOTE),
                 qp,
             })
         };
@@ -111,7 +114,7 @@ impl<H: Host> Keys<H> {
             self.count_window(bound.region, true);
         }
         let mw = self.windows.of_mut(bind.window).ok_or(BindError)?;
-        mw.key = bind.key;
+        mw.key = key;
         mw.bound = bound;
         Ok(())
     }
@@ -155,7 +158,6 @@ impl<H: Host> Keys<H> {
     }
 }
 
-/// What a bind request of a ring asks for.
 impl From<&abi::SendWqe> for Bind {
     fn from(head: &abi::SendWqe) -> Self {
         let words: abi::BindWords = zerocopy::transmute!(head.extra);

@@ -32,7 +32,11 @@ pub const WR_REGISTER: u8 = 128;
 /// `abi::wc_opcode` of its completion.
 pub const WC_REGISTER: u8 = 64;
 
-/// What a request that registers asks for.
+/// `abi::wr_opcode` of a READ that invalidates a key of its own side when its data have come, which
+/// [`abi::SendWqe::imm_or_inv`] names: only privileged queue pairs have it.
+pub const WR_READ_WITH_INV: u8 = 129;
+
+/// A request to register a region.
 pub(crate) struct Register {
     /// The key that the region is to have.
     key: u32,
@@ -58,14 +62,14 @@ impl From<&abi::SendWqe> for Register {
 impl<H: Host> Keys<H> {
     /// Registers a region that opens nothing at present.
     pub(crate) fn register(&mut self, pd: u32, wanted: &Register) -> Result<(), BindError> {
-        // Windows are bound to regions that stay what they are.
+        // Windows cannot be bound to it: their regions must not change.
         const GIVEN: Access = Access::LOCAL_WRITE.or(Access::REMOTE);
 
         let mr = self.fast_mut(wanted.key).ok_or(BindError)?;
         if mr.opens() || mr.init().pd != pd || !GIVEN.allows(wanted.access) {
             return Err(BindError);
         }
-        // It opens nothing yet, nor later if there is something wrong with what is set here.
+        // It opens nothing yet, nor later if a value that is set here is wrong.
         let init = mr.init_mut();
         let length = init.memory.region.renew().ok_or(BindError)?;
         init.memory.iova = wanted.iova;

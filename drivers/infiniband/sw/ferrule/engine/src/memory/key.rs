@@ -2,9 +2,9 @@
 
 //! Memory regions, their keys, and the one check of every use of a key.
 //!
-//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so
-//! that a key which was deregistered does not open the region that is registered next. Local and
-//! remote key of a region are the same number: what they open differs by the rights.
+//! A key is the region's index in the upper 24 bits and the index's generation in the lower 8, so that a key which was
+//! deregistered does not open the region that is registered next. Local and remote key of a region are the same number:
+//! they differ by the rights that they open.
 
 use crate::{
     base::{
@@ -14,7 +14,10 @@ use crate::{
             Refused,
             TableKind, //
         },
-        host::Host,
+        host::{
+            Asker,
+            Host, //
+        },
         table::{
             Table,
             TableChunk, //
@@ -35,11 +38,11 @@ use crate::{
 /// The most memory regions of an engine.
 pub const MAX_MR: u32 = 1 << 18;
 
-/// What a memory region is made of.
+/// The parameters of a memory region.
 pub struct MrInit<H: Host> {
     /// The protection domain.
     pub pd: u32,
-    /// What may be done with the memory. To read it locally is always allowed.
+    /// The rights to the memory. To read it locally is always allowed.
     pub access: Access,
     /// The memory.
     pub memory: Memory<H>,
@@ -63,13 +66,13 @@ impl<H: Host> Memory<H> {
     }
 }
 
-/// What is to change of a memory region: what is none stays as it is.
+/// The changes of a memory region. `None` leaves a part as it is.
 pub struct MrChange<H: Host> {
     /// The protection domain.
     pub pd: Option<u32>,
-    /// What may be done with the memory.
+    /// The rights to the memory.
     pub access: Option<Access>,
-    /// The memory. When it has been changed, this is what was there before.
+    /// The memory. After the change, this is the old memory.
     pub memory: Option<Memory<H>>,
 }
 
@@ -112,7 +115,7 @@ impl<H: Host> Mr<H> {
         self.key
     }
 
-    /// What it is made of now.
+    /// Its present parameters.
     pub fn init(&self) -> &MrInit<H> {
         &self.init
     }
@@ -150,9 +153,18 @@ impl<H: Host> Mr<H> {
     }
 }
 
+/// Whether a region may give these rights. No memory of an engine persists, so none may be flushed until it does.
+fn may_be_given(access: Access) -> bool {
+    !access.allows(Access::FLUSH_PERSISTENT)
+}
+
 /// All memory regions and windows by their keys.
 pub(crate) struct Keys<H: Host> {
     table: Table<H, Mr<H>, ()>,
+    /// A region is paged on demand, or was.
+    is_paging: bool,
+    /// The queue pair that a step is taken for: it asks for memory that is absent.
+    pub(crate) asker: Asker,
     pub(crate) windows: Windows<H>,
 }
 
@@ -162,17 +174,20 @@ impl<H: Host> Keys<H> {
         // known generations.
         Self {
             table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
+            is_paging: false,
+            asker: Asker::default(),
             windows: Windows::new(seed | 1),
         }
     }
 
     pub(crate) fn add(&mut self, mr: H::Box<Mr<H>>) -> Result<u32, Refused<H::Box<Mr<H>>>> {
-        if !mr.init.memory.is_addressable() {
+        if !mr.init.memory.is_addressable() || !may_be_given(mr.init.access) {
             return Err(Refused {
                 error: Error::Invalid,
                 object: mr,
             });
         }
+        self.is_paging |= mr.init.access.allows(Access::ON_DEMAND);
         let mut key = 0;
         self.table.insert(mr, |mr, index, generation| {
             key = index.wrapping_shl(8) | u32::from(generation);
@@ -201,6 +216,9 @@ impl<H: Host> Keys<H> {
         if mr.windows != 0 {
             return Err(Error::Busy);
         }
+        if !change.access.is_none_or(may_be_given) {
+            return Err(Error::Invalid);
+        }
         let init = &mut mr.init;
         if let Some(memory) = &mut change.memory {
             if !memory.is_addressable() {
@@ -210,6 +228,7 @@ impl<H: Host> Keys<H> {
         }
         init.pd = change.pd.unwrap_or(init.pd);
         init.access = change.access.unwrap_or(init.access);
+        self.is_paging |= init.access.allows(Access::ON_DEMAND);
         Ok(())
     }
 
@@ -233,6 +252,12 @@ impl<H: Host> Keys<H> {
             }
             _ => (),
         }
+    }
+
+    /// Whether an access that a key allows may fail since bytes are not in memory at present.
+    #[inline]
+    pub(crate) fn is_paging(&self) -> bool {
+        self.is_paging
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -272,6 +297,25 @@ impl<H: Host> Keys<H> {
     #[inline(never)]
     fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
         self.check_region(&self.windows.translate(&want)?)
+    }
+
+    /// The range that a use of a key asks for which means all that the key opens. It is to be checked like any other.
+    pub(crate) fn whole(&self, want: &KeyUse) -> Option<KeyUse> {
+        let (addr, length) = match Windows::<H>::index(want.key) {
+            Some(_) => {
+                let bound = self.windows.of(want.key)?.bound?;
+                (bound.start, bound.length)
+            }
+            None => {
+                let mr = self.table.get(want.key.wrapping_shr(8))?;
+                (mr.init.memory.iova, mr.init.memory.length)
+            }
+        };
+        Some(KeyUse {
+            addr,
+            length,
+            ..*want
+        })
     }
 
     /// [`Keys::check`] of what has to be a region's key.

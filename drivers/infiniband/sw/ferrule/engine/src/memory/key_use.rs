@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a key is used for, and why that may be refused.
+//! The use of a key, and why it may be refused.
 
 use crate::base::{
     attr::Access,

@@ -49,7 +49,7 @@ pub enum MwType {
     Type2,
 }
 
-/// What a window is bound to.
+/// The part of a region that a window is bound to.
 #[derive(Clone, Copy)]
 pub(crate) struct Binding {
     /// The key of the region.
@@ -136,7 +136,7 @@ impl<H: Host> Windows<H> {
         self.table.grow(chunk)
     }
 
-    /// What a use of a window's key means for the region that the window is bound to.
+    /// The use of the region that a use of a window's key stands for.
     pub(crate) fn translate(&self, want: &KeyUse) -> Result<KeyUse, KeyError> {
         let mw = self.of(want.key).filter(|mw| mw.key == want.key);
         let mw = mw.ok_or(KeyError::Stale)?;
@@ -158,7 +158,8 @@ impl<H: Host> Windows<H> {
             Some(end) if end <= bound.length => Ok(KeyUse {
                 pd: mw.pd,
                 key: bound.region,
-                // What a window gives is judged when it is bound, whatever the region gives peers.
+                // The bind judged the rights that a window gives; those that the region gives peers
+                // do not matter.
                 need: Access::NONE,
                 addr: bound.addr.wrapping_add(offset),
                 ..*want

@@ -10,6 +10,7 @@ use crate::{
             Fault,
             Host,
             Packet,
+            Presence,
             Region,
             Sink, //
         },
@@ -19,30 +20,6 @@ use crate::{
         key_use::KeyUse, //
     },
 };
-
-/// How far a scatter/gather list has been used.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cursor {
-    entry: usize,
-    /// Bytes of that entry.
-    offset: u32,
-}
-
-impl Cursor {
-    /// Goes to the byte `offset` of a list.
-    pub(crate) fn seek(&mut self, entries: &[abi::Sge], offset: u32) {
-        *self = Cursor { entry: 0, offset };
-        for entry in entries {
-            match self.offset.checked_sub(entry.length.get()) {
-                Some(rest) => {
-                    self.offset = rest;
-                    self.entry = self.entry.wrapping_add(1);
-                }
-                None => break,
-            }
-        }
-    }
-}
 
 /// Bytes in fragments, as one side of a copy has them.
 ///
@@ -73,7 +50,7 @@ pub(crate) enum Fragment<'a, H: Host> {
     },
 }
 
-/// Inline data of a request, or whatever else is not shared, of which the first bytes have been used.
+/// Inline data of a request, or other bytes that are not shared, of which the first have been used.
 pub(crate) struct PrivateBytes<'a>(pub(crate) &'a [u8]);
 
 impl<H: Host> Fragments<H> for PrivateBytes<'_> {
@@ -108,7 +85,7 @@ impl<H: Host> Fragments<H> for InPacket<'_, H> {
         _keys: &'b Keys<H>,
         at_most: u32,
     ) -> Option<(Fragment<'b, H>, u32)> {
-        // Whoever copies out of a packet knows how many bytes it has.
+        // The code that copies out of a packet knows how many bytes it has.
         let InPacket { packet, offset } = *self;
         Some((Fragment::Packet { packet, offset }, at_most))
     }
@@ -119,12 +96,35 @@ impl<H: Host> Fragments<H> for InPacket<'_, H> {
     }
 }
 
-/// A scatter/gather list.
+/// A scatter/gather list, of which the first bytes have been used.
 pub(crate) struct Sgl<'a> {
-    pub(crate) pd: u32,
-    pub(crate) need: Access,
-    pub(crate) entries: &'a [abi::Sge],
-    pub(crate) cursor: &'a mut Cursor,
+    pd: u32,
+    need: Access,
+    /// The entry that is used next, and those behind it.
+    entries: &'a [abi::Sge],
+    /// The bytes of that entry that have been used.
+    used: u32,
+}
+
+impl<'a> Sgl<'a> {
+    /// The list from the byte `offset` on.
+    #[inline(always)]
+    pub(crate) fn at(pd: u32, need: Access, entries: &'a [abi::Sge], offset: u32) -> Self {
+        let mut list = Self {
+            pd,
+            need,
+            entries,
+            used: offset,
+        };
+        while let [entry, rest @ ..] = list.entries {
+            let Some(used) = list.used.checked_sub(entry.length.get()) else {
+                break;
+            };
+            list.entries = rest;
+            list.used = used;
+        }
+        list
+    }
 }
 
 impl<H: Host> Fragments<H> for Sgl<'_> {
@@ -135,22 +135,23 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
         at_most: u32,
     ) -> Option<(Fragment<'b, H>, u32)> {
         loop {
-            let entry = self.entries.get(self.cursor.entry)?;
-            let rest = entry.length.get().wrapping_sub(self.cursor.offset);
-            if rest == 0 {
+            let [entry, rest @ ..] = self.entries else {
+                break None;
+            };
+            let left = entry.length.get().wrapping_sub(self.used);
+            if left == 0 {
                 // Entries without bytes, also in the middle of a list, open nothing.
-                self.cursor.entry = self.cursor.entry.wrapping_add(1);
-                self.cursor.offset = 0;
+                self.entries = rest;
+                self.used = 0;
                 continue;
             }
-            let length = rest.min(at_most);
-            let first = u64::from(self.cursor.offset);
+            let length = left.min(at_most);
             let (region, offset) = keys
                 .check_local(&KeyUse {
                     pd: self.pd,
                     key: entry.lkey.get(),
                     need: self.need,
-                    addr: entry.addr.get().checked_add(first)?,
+                    addr: entry.addr.get().checked_add(self.used.into())?,
                     length: u64::from(length),
                     peer_of: None,
                 })
@@ -161,7 +162,7 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
 
     #[inline(always)]
     fn advance(&mut self, length: u32) {
-        self.cursor.offset = self.cursor.offset.wrapping_add(length);
+        self.used = self.used.wrapping_add(length);
     }
 }
 
@@ -248,11 +249,13 @@ impl<H: Host> Fragments<H> for Side<'_, H> {
     }
 }
 
-/// Which side of a copy could not be reached.
+/// The side of a copy that could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreachable {
     Source,
     Target,
+    /// Either: its bytes are not in memory at present, and are being brought there.
+    Absent,
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.
@@ -263,13 +266,19 @@ pub(crate) enum Unreachable {
 #[inline(always)]
 pub(crate) fn copy<H: Host>(
     keys: &Keys<H>,
-    source: &mut impl Fragments<H>,
-    target: &mut impl Fragments<H>,
+    mut source: impl Fragments<H>,
+    mut target: impl Fragments<H>,
     length: u32,
 ) -> Result<(), Unreachable> {
     let mut left = length;
     while left != 0 {
-        left = left.wrapping_sub(copy_fragment(keys, source, target, left)?);
+        let copied = copy_fragment(keys, &mut source, &mut target, left)?;
+        left = left.wrapping_sub(copied);
+        // Most copies are of one fragment.
+        if left != 0 {
+            source.advance(copied);
+            target.advance(copied);
+        }
     }
     Ok(())
 }
@@ -295,7 +304,7 @@ fn copy_fragment<H: Host>(
     else {
         return Err(Unreachable::Target);
     };
-    // Which of the two sides failed is not told; the key check allowed both.
+    // The host does not tell which of the two sides failed; the key check allowed both. It may be that one is absent.
     let copied = match from {
         Fragment::Private(bytes) => {
             let bytes = bytes.get(..length as usize).ok_or(Unreachable::Source)?;
@@ -305,24 +314,69 @@ fn copy_fragment<H: Host>(
         Fragment::Memory {
             region: from,
             offset: from_offset,
-        } => H::Region::copy(from, from_offset, to, to_offset, length as usize),
+        } => {
+            let copied = H::Region::copy(from, from_offset, to, to_offset, length as usize);
+            if copied.is_err() {
+                match from.page_in(from_offset, length.into(), false, keys.asker) {
+                    Presence::Present => (),
+                    Presence::Gone => return Err(Unreachable::Source),
+                    Presence::Coming => {
+                        // Both sides are brought in at once.
+                        to.page_in(to_offset, length.into(), true, keys.asker);
+                        return Err(Unreachable::Absent);
+                    }
+                }
+            }
+            copied
+        }
     };
-    copied.map_err(|_| Unreachable::Target)?;
-    source.advance(length);
-    target.advance(length);
+    if copied.is_err() {
+        return Err(
+            match to.page_in(to_offset, length.into(), true, keys.asker) {
+                Presence::Coming => Unreachable::Absent,
+                Presence::Present | Presence::Gone => Unreachable::Target,
+            },
+        );
+    }
     Ok(length)
 }
 
-/// Copies `length` bytes, once, from where they lie into a packet.
+/// Whether `length` bytes are in memory, to be written. Where they are not, the host brings them there.
+#[cold]
+pub(crate) fn page_in<H: Host>(
+    keys: &Keys<H>,
+    mut target: impl Fragments<H>,
+    length: u32,
+) -> Presence {
+    let mut left = length;
+    while left != 0 {
+        // A side that cannot be reached at all fails with the copy.
+        let Some((Fragment::Memory { region, offset }, length)) = target.fragment(keys, left)
+        else {
+            return Presence::Present;
+        };
+        match region.page_in(offset, length.into(), true, keys.asker) {
+            Presence::Present => (),
+            absent => return absent,
+        }
+        target.advance(length);
+        left = left.wrapping_sub(length);
+    }
+    Presence::Present
+}
+
+/// Copies `length` bytes, once, from where they lie into a packet. `is_absent` becomes `true` if they are not in memory at
+/// present.
 ///
 /// # Errors
 ///
-/// [`Fault`] if they cannot be read, or there is no room for them; some may have been copied.
+/// [`Fault`] if they cannot be read, or there is no space for them; some may have been copied.
 pub(crate) fn gather<H: Host>(
     keys: &Keys<H>,
     source: &mut impl Fragments<H>,
     to: &mut impl Sink<H::Region>,
     length: u32,
+    is_absent: &mut bool,
 ) -> Result<(), Fault> {
     let mut left = length;
     while left != 0 {
@@ -330,7 +384,11 @@ pub(crate) fn gather<H: Host>(
         match from {
             Fragment::Private(bytes) => to.put(bytes.get(..length as usize).ok_or(Fault)?)?,
             Fragment::Memory { region, offset } => {
-                to.put_memory(region, offset, length as usize)?
+                if to.put_memory(region, offset, length as usize).is_err() {
+                    let presence = region.page_in(offset, length.into(), false, keys.asker);
+                    *is_absent = presence == Presence::Coming;
+                    return Err(Fault);
+                }
             }
             // Packets are not forwarded.
             Fragment::Packet { .. } => return Err(Fault),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address handles of programs: what a datagram's request names by a number.
+//! Address handles of programs: the destinations that requests of datagrams name by a number.
 //!
 //! A request's path is copied when the request is taken, so that a handle may go at any time. The
 //! number is the index in the upper 24 bits and the index's generation in the lower 8.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User contexts: whose doorbells they are, and who has to kick.
+//! User contexts: the owners of doorbells; and the programs that have to kick.
 //!
-//! While the engine sleeps, who rings kicks, and by that the engine knows whose doorbells to take. While it
-//! is awake it looks for itself, but only at the contexts that kicked since: only those are told that they
-//! need not kick. One that does not ring for a while is told to kick again. So a look costs what is busy,
-//! not what is open.
+//! While the engine sleeps, a program that rings a doorbell kicks, too, and the kick tells the engine whose doorbells
+//! to take. While it is awake it looks for itself, but only at the contexts that kicked since: only those are told that
+//! they need not kick. One that does not ring for a while is told to kick again. So the cost of a look grows with the
+//! busy contexts, not with the open ones.
 //!
 //! Contexts that are looked at stand in a ring, one after the other: those that are awake, and those that
 //! are due, since they have kicked or have doorbells left of the last look. Programs decide how many these are, so a

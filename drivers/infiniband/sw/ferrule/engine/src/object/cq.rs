@@ -30,6 +30,11 @@ use crate::base::{
         Table,
         TableChunk, //
     },
+    timer::{
+        TimerSlot,
+        TimerSlots,
+        Timers, //
+    },
 };
 
 /// The most completion queues of an engine.
@@ -50,7 +55,7 @@ pub struct CqResize<H: Host> {
     /// Slots: a power of two, at most [`abi::MAX_CQ_DEPTH`].
     pub depth: u32,
     /// The ring, zeroed, with the control words that the queue has. When the queue has been
-    /// resized, this is the ring of before.
+    /// resized, this is the old ring.
     pub ring: H::CompletionRing,
 }
 
@@ -63,8 +68,25 @@ pub struct CqInfo {
     pub producer: u32,
     /// The consumer's index, as last read.
     pub consumer: u32,
-    /// A completion was lost for want of room.
+    /// A completion was lost for want of space.
     pub overrun: bool,
+}
+
+/// How long events wait for more completions: until so many are there that were not consumed, or
+/// until the oldest of them has waited for so long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Completions; 0 or 1: an event does not wait.
+    pub count: u16,
+    /// Microseconds; 0: an event does not wait.
+    pub period: u16,
+}
+
+impl Moderation {
+    /// Whether an event may have to wait.
+    fn is_on(self) -> bool {
+        self.count > 1 && self.period != 0
+    }
 }
 
 /// A completion queue.
@@ -81,6 +103,7 @@ pub struct Cq<H: Host> {
     /// Queues that complete here; a queue pair may count twice.
     users: u32,
     arming: Arming,
+    moderation: Moderation,
 }
 
 /// The engine's side of arming: when to raise an event.
@@ -98,6 +121,12 @@ impl Arming {
     #[inline]
     pub(crate) fn note(&mut self, solicited: bool) {
         self.solicited |= solicited;
+    }
+
+    /// Whether [`Arming::decide`] would raise an event.
+    fn is_due(self, arm: u32) -> bool {
+        let mut copy = self;
+        copy.decide(arm)
     }
 
     /// Decides, by the arm word as read after the completions and a full fence, whether to raise
@@ -148,6 +177,7 @@ impl<H: Host> Cq<H> {
             overrun: false,
             users: 0,
             arming: Arming::default(),
+            moderation: Moderation::default(),
         })
     }
 
@@ -156,11 +186,11 @@ impl<H: Host> Cq<H> {
         &self.handle
     }
 
-    /// Whether there is room for one more completion.
-    fn has_room(&mut self) -> bool {
-        self.unread() < self.depth || {
+    /// Whether there is no space for one more completion.
+    fn is_full(&mut self) -> bool {
+        self.unread() >= self.depth && {
             self.read_consumer();
-            self.unread() < self.depth
+            self.unread() >= self.depth
         }
     }
 
@@ -180,6 +210,15 @@ impl<H: Host> Cq<H> {
         }
     }
 
+    /// Whether the event that is due waits for more completions.
+    fn holds_event(&mut self) -> bool {
+        if !self.arming.is_due(self.ring.arm()) {
+            return false;
+        }
+        self.read_consumer();
+        self.unread() < self.moderation.count.into()
+    }
+
     /// Goes on with another ring, and answers the index of the first completion there.
     fn resize(&mut self, resize: &mut CqResize<H>) -> Result<u32, Error> {
         if !is_depth(resize.depth) {
@@ -196,9 +235,18 @@ impl<H: Host> Cq<H> {
         Ok(self.base)
     }
 
+    /// Raises the event if the queue is armed and has completions for which that was done.
+    #[inline]
+    fn raise_event(&mut self, host: &mut H, counters: &Cells) {
+        if self.arming.decide(self.ring.arm()) {
+            counters.completion_events.count(1);
+            host.completion_event(&self.handle);
+        }
+    }
+
     /// Writes a completion.
     fn push(&mut self, cqe: &abi::Cqe, solicited: bool) -> Result<(), Overrun> {
-        if self.overrun || !self.has_room() {
+        if self.overrun || self.is_full() {
             return Err(Overrun);
         }
         let nth = self.producer.wrapping_sub(self.base);
@@ -220,6 +268,8 @@ pub(crate) struct Overrun;
 pub(crate) struct CqLink {
     /// In the list of queues that got completions since events were last raised.
     touched: Link,
+    /// When the event that waits for more completions is raised.
+    timer: TimerSlot,
 }
 
 impl<H: Host> Links for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {
@@ -229,10 +279,18 @@ impl<H: Host> Links for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {
     }
 }
 
+impl<H: Host> TimerSlots for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        Some(&mut self.link_mut(index)?.timer)
+    }
+}
+
 /// All completion queues.
 pub(crate) struct Cqs<H: Host> {
     table: Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }>,
     touched: List,
+    /// Of queues whose event waits for more completions.
+    timers: Timers,
 }
 
 impl<H: Host> Cqs<H> {
@@ -240,6 +298,7 @@ impl<H: Host> Cqs<H> {
         Self {
             table: Table::new(TableKind::Cqs, 0, MAX_CQ, 0),
             touched: List::EMPTY,
+            timers: Timers::new(),
         }
     }
 
@@ -250,7 +309,10 @@ impl<H: Host> Cqs<H> {
     pub(crate) fn remove(&mut self, cqn: u32) -> Result<H::Box<Cq<H>>, Error> {
         match self.table.get(cqn) {
             Some(cq) if cq.users != 0 => Err(Error::Busy),
-            _ => self.table.remove(cqn).ok_or(Error::NotFound),
+            _ => {
+                self.timers.clear(&mut self.table, cqn);
+                self.table.remove(cqn).ok_or(Error::NotFound)
+            }
         }
     }
 
@@ -268,6 +330,41 @@ impl<H: Host> Cqs<H> {
     pub(crate) fn resize(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
         let cq = self.table.get_mut(cqn).ok_or(Error::NotFound)?;
         cq.resize(resize)
+    }
+
+    /// Sets how long events wait. One that waits already is judged anew.
+    pub(crate) fn moderate(
+        &mut self,
+        host: &mut H,
+        counters: &Cells,
+        cqn: u32,
+        moderation: Moderation,
+    ) -> Result<(), Error> {
+        let cq = self.table.get_mut(cqn).ok_or(Error::NotFound)?;
+        cq.moderation = moderation;
+        if self.timers.deadline(&mut self.table, cqn).is_some() {
+            self.timers.clear(&mut self.table, cqn);
+            self.touched.push_back(&mut self.table, cqn);
+            self.raise_events(host, counters);
+        }
+        Ok(())
+    }
+
+    /// When the next event is raised that waits for more completions.
+    #[inline]
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.timers.next(&mut self.table)
+    }
+
+    /// Raises the next event that has waited until `now`; answers whether there was one.
+    pub(crate) fn fire_timer(&mut self, host: &mut H, counters: &Cells, now: u64) -> bool {
+        let Some(cqn) = self.timers.pop_due(&mut self.table, now) else {
+            return false;
+        };
+        if let Some(cq) = self.table.get_mut(cqn) {
+            cq.raise_event(host, counters);
+        }
+        true
     }
 
     pub(crate) fn query(&self, cqn: u32) -> Result<CqInfo, Error> {
@@ -309,6 +406,7 @@ impl<H: Host> Cqs<H> {
     ///
     /// A queue that overruns is in error from then on: told once, and every queue pair that
     /// completes there finds out with its next completion (IBA volume 1, 11.6.3.1).
+    #[inline]
     pub(crate) fn push(
         &mut self,
         host: &mut H,
@@ -345,12 +443,30 @@ impl<H: Host> Cqs<H> {
         // at the arm word. So at least one of the two sees what the other did.
         H::fence();
         while let Some(cqn) = self.touched.pop_front(&mut self.table) {
-            if let Some(cq) = self.table.get_mut(cqn) {
-                if cq.arming.decide(cq.ring.arm()) {
-                    counters.completion_events.count(1);
-                    host.completion_event(&cq.handle);
-                }
+            let Some(cq) = self.table.get_mut(cqn) else {
+                continue;
+            };
+            if cq.moderation.is_on() {
+                self.raise_moderated(host, counters, cqn);
+            } else {
+                cq.raise_event(host, counters);
             }
+        }
+    }
+
+    /// Raises the event of a queue, unless it waits for more completions. The first of them starts the timer.
+    #[cold]
+    fn raise_moderated(&mut self, host: &mut H, counters: &Cells, cqn: u32) {
+        let Some(cq) = self.table.get_mut(cqn) else {
+            return;
+        };
+        let period = u64::from(cq.moderation.period).wrapping_mul(1000);
+        if !cq.holds_event() {
+            cq.raise_event(host, counters);
+            self.timers.clear(&mut self.table, cqn);
+        } else if self.timers.deadline(&mut self.table, cqn).is_none() {
+            let deadline = host.now().saturating_add(period);
+            self.timers.set(&mut self.table, cqn, deadline);
         }
     }
 }

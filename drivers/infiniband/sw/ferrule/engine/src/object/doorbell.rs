@@ -2,10 +2,10 @@
 
 //! The engine's side of the doorbell protocol that the head of `ferrule-abi.h` tells.
 //!
-//! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The
-//! engine acknowledges first, fences, and only then reads what lies below: so what a program
-//! stored before it found its bit rung already is seen, and what it stores afterwards is rung
-//! anew. This is the code that the model in `tests/loom/main.rs` runs.
+//! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The engine acknowledges
+//! first, fences, and only then reads what lies below: so it sees all that a program stored before it found its bit
+//! rung already, and the program rings anew for later stores. This is the code that the model in `tests/loom/main.rs`
+//! runs.
 //!
 //! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`BitmapScan`].
 
@@ -100,7 +100,7 @@ impl DoorbellScan {
     ) -> bool {
         let mut scan = self.scan;
         if scan.is_done() {
-            // The count is read before the bits: what is rung from here on changes it once more.
+            // The count is read before the bits: a doorbell that is rung from here on changes it once more.
             let count = area.seq();
             *looks = looks.saturating_sub(1);
             if count == self.seq {

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Multicast groups: which datagram queue pairs get what is sent to a group's address.
+//! Multicast groups: the datagram queue pairs that get the packets to a group's address.
 
 use core::array;
 
-use crate::base::{
-    attr::Gid,
-    error::{
-        Error,
-        Refused,
-        TableKind, //
+use crate::{
+    base::{
+        attr::Gid,
+        error::{
+            Error,
+            Refused,
+            TableKind, //
+        },
+        host::Host,
+        list::NONE,
+        table::{
+            tops,
+            Table,
+            TableChunk, //
+        },
     },
-    host::Host,
-    list::NONE,
-    table::{
-        tops,
-        Table,
-        TableChunk, //
-    },
+    packet::ip::is_multicast,
 };
 
 /// The most groups of an engine that have members.
@@ -36,14 +39,6 @@ const LISTS: usize = 1 << LISTS_LOG;
 /// The most groups of a list, twice as many as there are if all groups have members. Each datagram to a
 /// group walks a list, and it is programs that choose the addresses.
 const LONGEST: usize = 2 * MAX_MCAST_GRP as usize / LISTS;
-
-/// Whether an address is a group's: that of an IPv6 or, mapped, of an IPv4 multicast group.
-pub(crate) fn is_multicast(gid: &Gid) -> bool {
-    matches!(
-        gid,
-        [0xff, ..] | [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xe0..=0xef, ..]
-    )
-}
 
 /// A multicast group.
 pub struct Group {

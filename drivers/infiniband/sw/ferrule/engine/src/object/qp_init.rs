@@ -15,6 +15,9 @@ use crate::base::{
     ring::RingLayout, //
 };
 
+/// No completion queue, where a queue pair has none.
+pub const NO_CQ: u32 = u32::MAX;
+
 /// The user of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpUser {
@@ -56,16 +59,17 @@ pub struct QpInit<H: Host> {
     pub user: QpUser,
     /// The virtual port that it belongs to.
     pub vport: Vport,
-    /// The protection domain.
+    /// The protection domain; of a target of XRC, the XRC domain. Keys are judged there by the protection domain of the
+    /// shared receive queue that a request names.
     pub pd: u32,
     /// The transport service.
     pub qp_type: QpType,
     /// It is the port's queue pair for general services, whose number is [`GSI`](crate::GSI), and of which each virtual
     /// port has one at most (IBA volume 1, 3.9.5). Then the service has to be UD.
     pub gsi: bool,
-    /// The completion queue of the send queue.
+    /// The completion queue of the send queue; [`NO_CQ`] of a target of XRC.
     pub send_cq: u32,
-    /// The completion queue of the receive queue.
+    /// The completion queue of the receive queue; [`NO_CQ`] of either side of XRC.
     pub recv_cq: u32,
     /// The shared receive queue, if there is one: then the queue pair has no receive ring.
     pub srq: Option<u32>,

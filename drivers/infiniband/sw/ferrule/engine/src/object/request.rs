@@ -2,80 +2,152 @@
 
 //! Work requests: copied out of the ring once, and judged by the copy.
 
-use zerocopy::IntoBytes;
+use zerocopy::{
+    FromBytes,
+    FromZeros,
+    IntoBytes, //
+};
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes,
+    KnownLayout,
+    Unaligned, //
+};
 
 use crate::{
     base::{
         abi::{
             self,
+            flush_level,
+            flush_placement,
             wr_flags, //
         },
-        attr::QpType,
+        attr::{
+            Access,
+            QpType, //
+        },
         host::{
             Host,
             Queue, //
         },
+        psn,
         ring::RingLayout,
         status::Status, //
     },
     memory::sgl::{
-        Cursor,
         PrivateBytes,
         Sgl,
         Side, //
     },
     object::{
-        opcode::Opcode,
         qp_init::QpInit, //
+        wr_opcode::{
+            Class,
+            WrOpcode,
+            WORD, //
+        },
     },
 };
 
 /// The longest message in bytes (IBA volume 1, C9-8).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// The bytes that an atomic operation works on.
-pub(crate) const WORD: u32 = 8;
+/// The rights to the peer's memory that a FLUSH with these placement types needs; none if there are none of them, or
+/// others.
+pub(crate) fn flush_rights(placement: u8) -> Option<Access> {
+    match placement {
+        flush_placement::GLOBAL => Some(Access::FLUSH_GLOBAL),
+        flush_placement::PERSISTENT => Some(Access::FLUSH_PERSISTENT),
+        BOTH => Some(Access::FLUSH),
+        _ => None,
+    }
+}
 
-/// The private copy of what follows the head of a slot: scatter/gather entries or inline data.
-pub(crate) struct Payload {
+/// The shared receive queue that a request over XRC is for. The words of an atomic operation are all taken, so its number
+/// is in the place of immediate data.
+pub(crate) fn remote_srq(head: &abi::SendWqe, opcode: WrOpcode) -> u32 {
+    if opcode.is_atomic() {
+        return u32::from_le_bytes(head.imm_or_inv);
+    }
+    let words: abi::XrcWords = zerocopy::transmute!(head.extra);
+    words.remote_srq.get()
+}
+
+/// Puts that number where [`remote_srq`] finds it.
+pub(crate) fn set_remote_srq(head: &mut abi::SendWqe, opcode: WrOpcode, srq: u32) {
+    if opcode.is_atomic() {
+        head.imm_or_inv = srq.to_le_bytes();
+    } else {
+        head.extra = zerocopy::transmute!(abi::XrcWords {
+            remote_srq: srq.into(),
+            reserved: [0; 12],
+        });
+    }
+}
+
+/// Both placement types.
+const BOTH: u8 = flush_placement::GLOBAL | flush_placement::PERSISTENT;
+
+/// The bytes of the start of a slot, which every slot has ([`RingLayout`]). They are copied in one go: most requests have
+/// no others.
+const START: usize = 64;
+
+/// The private copy of a slot: its head, and what follows, scatter/gather entries or inline data.
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Slot<Head> {
+    pub(crate) head: Head,
     entries: [abi::Sge; abi::MAX_SGE],
 }
 
-impl Payload {
-    pub(crate) fn new() -> Self {
-        Self {
-            entries: [abi::Sge::default(); abi::MAX_SGE],
+impl<Head> Slot<Head>
+where
+    Self: FromBytes + IntoBytes,
+{
+    const FIRST_ENTRIES: usize = START.wrapping_sub(size_of::<Head>()) / size_of::<abi::Sge>();
+
+    /// Copies the start of the slot at `offset`.
+    #[inline(always)]
+    fn read_start(&mut self, queue: &impl Queue, offset: u32) {
+        if let Some(start) = self.as_mut_bytes().first_chunk_mut::<START>() {
+            queue.read(offset, start);
         }
     }
 
-    /// Copies `count` scatter/gather entries from `offset`. They are few as a rule, so each is copied
+    /// Copies those of `count` scatter/gather entries that are not in the start. They are few as a rule, so each is copied
     /// by itself, as something whose size is known.
     #[inline(always)]
     fn read_entries(&mut self, queue: &impl Queue, offset: u32, count: usize) {
-        let mut offset = offset;
-        for entry in self.entries.iter_mut().take(count) {
+        let Some(rest) = self.entries.get_mut(Self::FIRST_ENTRIES..count) else {
+            return;
+        };
+        let mut offset = offset.wrapping_add(START as u32);
+        for entry in rest {
             queue.read(offset, entry.as_mut_bytes());
             offset = offset.wrapping_add(size_of::<abi::Sge>() as u32);
         }
     }
 
-    /// Copies `length` bytes of inline data from `offset`.
+    /// Copies the part of `length` bytes of inline data that is not in the start.
     fn read_inline(&mut self, queue: &impl Queue, offset: u32, length: usize) {
-        match self.entries.as_mut_bytes().get_mut(..length) {
+        let end = size_of::<Head>().wrapping_add(length);
+        match self.as_mut_bytes().get_mut(START..end) {
             Some([]) | None => (),
-            Some(bytes) => queue.read(offset, bytes),
+            Some(rest) => queue.read(offset.wrapping_add(START as u32), rest),
         }
     }
 
     /// The first `count` entries.
     #[inline]
-    pub(crate) fn entries(&self, count: usize) -> &[abi::Sge] {
+    fn entries(&self, count: usize) -> &[abi::Sge] {
+        let count = count.min(self.entries.len());
         self.entries.get(..count).unwrap_or(&[])
     }
 
     /// The first `length` bytes of inline data.
     #[inline]
-    pub(crate) fn inline(&self, length: usize) -> &[u8] {
+    fn inline(&self, length: usize) -> &[u8] {
         self.entries.as_bytes().get(..length).unwrap_or(&[])
     }
 }
@@ -94,21 +166,19 @@ pub(crate) fn total_length(entries: &[abi::Sge]) -> Option<u32> {
 pub(crate) struct SendRequest {
     /// The index of its slot.
     pub(crate) index: u32,
-    pub(crate) head: abi::SendWqe,
-    pub(crate) opcode: Opcode,
+    pub(crate) opcode: WrOpcode,
     /// The length of the message in bytes.
     pub(crate) length: u32,
-    pub(crate) payload: Payload,
+    pub(crate) slot: Slot<abi::SendWqe>,
 }
 
 impl SendRequest {
     pub(crate) fn new() -> Self {
         Self {
             index: 0,
-            head: abi::SendWqe::default(),
-            opcode: Opcode::Send,
+            opcode: WrOpcode::Send,
             length: 0,
-            payload: Payload::new(),
+            slot: Slot::new_zeroed(),
         }
     }
 
@@ -116,7 +186,7 @@ impl SendRequest {
     pub(crate) fn read_head(&mut self, queue: &impl Queue, ring: &RingLayout, index: u32) {
         self.index = index;
         self.length = 0;
-        queue.read(ring.slot(index), self.head.as_mut_bytes());
+        queue.read(ring.slot(index), self.slot.head.as_mut_bytes());
     }
 
     /// The operation of the request of `index`, as the byte that the ring has at present.
@@ -139,25 +209,27 @@ impl SendRequest {
         const KNOWN: u8 =
             wr_flags::SIGNALED | wr_flags::SOLICITED | wr_flags::FENCE | wr_flags::INLINE;
 
-        let (queue, ring, cap) = (&init.queue, &init.sq, &init.cap);
-        self.read_head(queue, ring, index);
-        let head = &self.head;
-        self.opcode = Opcode::parse(head.opcode, init.qp_type, init.user.is_privileged())
+        let (queue, cap, offset) = (&init.queue, &init.cap, init.sq.slot(index));
+        self.index = index;
+        self.length = 0;
+        self.slot.read_start(queue, offset);
+        let head = &self.slot.head;
+        self.opcode = WrOpcode::parse(head.opcode, init.qp_type, init.user.is_privileged())
             .ok_or(Status::LocalOperation)?;
-        // The words that only some have: what to compare and add, what to bind or to register, where a
-        // datagram goes.
-        let has_extra = self.opcode.facts().has_words || init.qp_type == QpType::Ud;
+        // The words that only some have: values to compare and add, memory to bind or to register, where a datagram
+        // goes, a shared receive queue.
+        let has_extra = match init.qp_type {
+            QpType::Rc | QpType::Uc | QpType::RawPacket => self.opcode.facts().has_words,
+            QpType::Ud | QpType::XrcIni | QpType::XrcTgt => self.judge_addressee(init.qp_type)?,
+        };
         if head.flags & !KNOWN != 0 || (head.extra != [0; 16] && !has_extra) {
             return Err(Status::LocalOperation);
         }
         let count = head.num_sge.get();
         let inline = head.inline_len.get();
-        if self.opcode.is_local() && (self.is_inline() || count != 0) {
+        if !self.opcode.has_list() && (self.is_inline() || count != 0) {
             return Err(Status::LocalOperation);
         }
-        let body = ring
-            .slot(index)
-            .wrapping_add(size_of::<abi::SendWqe>() as u32);
         if self.is_inline() {
             if count != 0 || self.opcode.has_response_data() {
                 return Err(Status::LocalOperation);
@@ -165,13 +237,13 @@ impl SendRequest {
             if inline > cap.max_inline {
                 return Err(Status::LocalLength);
             }
-            self.payload.read_inline(queue, body, inline as usize);
+            self.slot.read_inline(queue, offset, inline as usize);
             self.length = inline;
         } else {
             if inline != 0 || u32::from(count) > cap.max_send_sge {
                 return Err(Status::LocalOperation);
             }
-            self.payload.read_entries(queue, body, usize::from(count));
+            self.slot.read_entries(queue, offset, usize::from(count));
             self.length = total_length(self.entries()).ok_or(Status::LocalLength)?;
         }
         if self.opcode.is_atomic() {
@@ -181,11 +253,53 @@ impl SendRequest {
             }
             self.length = WORD;
         }
+        match self.opcode.facts().class {
+            Class::AtomicWrite => self.judge_atomic_write(),
+            Class::Flush => self.judge_flush(),
+            Class::Send | Class::Write | Class::Read | Class::Atomic(_) | Class::Key(_) => Ok(()),
+        }
+    }
+
+    /// A request over XRC that goes to the peer names a shared receive queue there, by 24 bits, as a datagram names its
+    /// receiver. Answers whether it has words.
+    #[inline(never)]
+    fn judge_addressee(&self, qp_type: QpType) -> Result<bool, Status> {
+        if qp_type == QpType::Ud {
+            return Ok(true);
+        }
+        if self.opcode.is_local() {
+            return Ok(self.opcode.facts().has_words);
+        }
+        let words: abi::XrcWords = zerocopy::transmute!(self.slot.head.extra);
+        let is_reserved_zero = self.opcode.is_atomic() || words.reserved == [0; 12];
+        if remote_srq(&self.slot.head, self.opcode) > psn::MASK || !is_reserved_zero {
+            return Err(Status::LocalOperation);
+        }
+        Ok(true)
+    }
+
+    /// The 8 bytes of an ATOMIC WRITE are in the head, and nothing else is.
+    fn judge_atomic_write(&mut self) -> Result<(), Status> {
+        let words: abi::AtomicWriteWords = zerocopy::transmute!(self.slot.head.extra);
+        if words.reserved != [0; 8] {
+            return Err(Status::LocalOperation);
+        }
+        self.length = WORD;
+        Ok(())
+    }
+
+    /// A FLUSH names at least one placement type and a selectivity level, of those that there are.
+    fn judge_flush(&self) -> Result<(), Status> {
+        let words: abi::FlushWords = zerocopy::transmute!(self.slot.head.extra);
+        let is_level = matches!(words.level, flush_level::RANGE | flush_level::REGION);
+        if flush_rights(words.placement).is_none() || !is_level || words.reserved != [0; 10] {
+            return Err(Status::LocalOperation);
+        }
         Ok(())
     }
 
     fn has(&self, flag: u8) -> bool {
-        self.head.flags & flag != 0
+        self.slot.head.flags & flag != 0
     }
 
     /// The data stand in the request.
@@ -200,31 +314,22 @@ impl SendRequest {
         self.has(wr_flags::SIGNALED)
     }
 
-    /// The side of a copy that the request names, from `offset` on, where `cursor` stands.
+    /// The side of a copy that the request names, from `offset` on.
     #[inline(always)]
-    pub(crate) fn side<'a, H: Host>(
-        &'a self,
-        pd: u32,
-        offset: u32,
-        cursor: &'a mut Cursor,
-    ) -> Side<'a, H> {
+    pub(crate) fn side<H: Host>(&self, pd: u32, offset: u32) -> Side<'_, H> {
         if self.is_inline() {
-            let bytes = self.payload.inline(self.length as usize);
+            let bytes = self.slot.inline(self.length as usize);
             Side::Private(PrivateBytes(bytes.get(offset as usize..).unwrap_or(&[])))
         } else {
-            Side::List(Sgl {
-                pd,
-                need: self.opcode.local_need(),
-                entries: self.entries(),
-                cursor,
-            })
+            let need = self.opcode.local_need();
+            Side::List(Sgl::at(pd, need, self.entries(), offset))
         }
     }
 
     /// The scatter/gather list; empty for inline data.
     #[inline]
     pub(crate) fn entries(&self) -> &[abi::Sge] {
-        self.payload.entries(usize::from(self.head.num_sge.get()))
+        self.slot.entries(usize::from(self.slot.head.num_sge.get()))
     }
 }
 
@@ -240,25 +345,23 @@ pub(crate) enum NoReceive {
 
 /// The private copy of a receive request.
 pub(crate) struct ReceiveRequest {
-    /// The index of its slot.
-    pub(crate) index: u32,
-    pub(crate) head: abi::RecvWqe,
-    pub(crate) payload: Payload,
+    /// The number in its completion: the index after its slot's, or over XRC that of the shared receive queue.
+    pub(crate) queue_index: u32,
+    pub(crate) slot: Slot<abi::RecvWqe>,
 }
 
 impl ReceiveRequest {
     pub(crate) fn new() -> Self {
         Self {
-            index: 0,
-            head: abi::RecvWqe::default(),
-            payload: Payload::new(),
+            queue_index: 0,
+            slot: Slot::new_zeroed(),
         }
     }
 
     /// Copies the head alone: enough to say which request it was.
     pub(crate) fn read_head(&mut self, queue: &impl Queue, ring: &RingLayout, index: u32) {
-        self.index = index;
-        queue.read(ring.slot(index), self.head.as_mut_bytes());
+        self.queue_index = index.wrapping_add(1);
+        queue.read(ring.slot(index), self.slot.head.as_mut_bytes());
     }
 
     /// Copies the request of `index` and judges the copy.
@@ -273,21 +376,21 @@ impl ReceiveRequest {
         index: u32,
         max_sge: u32,
     ) -> Result<(), Status> {
-        self.read_head(queue, ring, index);
-        let count = self.head.num_sge.get();
-        if u32::from(count) > max_sge || self.head.reserved != [0; 6] {
+        let offset = ring.slot(index);
+        self.queue_index = index.wrapping_add(1);
+        self.slot.read_start(queue, offset);
+        let head = &self.slot.head;
+        let count = head.num_sge.get();
+        if u32::from(count) > max_sge || head.reserved != [0; 6] {
             return Err(Status::LocalOperation);
         }
-        let body = ring
-            .slot(index)
-            .wrapping_add(size_of::<abi::RecvWqe>() as u32);
-        self.payload.read_entries(queue, body, usize::from(count));
+        self.slot.read_entries(queue, offset, usize::from(count));
         Ok(())
     }
 
     /// The scatter/gather list.
     #[inline]
     pub(crate) fn entries(&self) -> &[abi::Sge] {
-        self.payload.entries(usize::from(self.head.num_sge.get()))
+        self.slot.entries(usize::from(self.slot.head.num_sge.get()))
     }
 }

@@ -30,25 +30,30 @@ use crate::{
         },
     },
     object::{
-        opcode::{
+        request::{
+            remote_srq,
+            NoReceive, //
+        },
+        wr_opcode::{
             Class,
             Extra,
             Receive, //
         },
-        request::NoReceive, //
     },
     operation::{
         atomic,
+        atomic_write,
         completion::{
             complete_receive_in_error,
             Completion, //
         },
+        flush,
         message::{
             Message,
             Refusal,
             Response, //
         },
-        read,
+        read, //
     },
     queue_pair::{
         cx::Cx,
@@ -60,7 +65,22 @@ use crate::{
     },
 };
 
-/// Takes a segment of a message from a peer.
+/// Whether a queue pair answers the queue pair `from`, which reaches it by packet or not. One that is not ready, or is
+/// connected to another, does not (C9-48 and following). There is one P_Key, so that always matches.
+#[inline]
+pub(crate) fn answers<H: Host>(core: &QpCore<H>, from: u32, is_packet: bool) -> bool {
+    let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
+    ready && is_connected(core, from, is_packet)
+}
+
+/// Whether this queue pair is connected to the queue pair `from`, by the way that leads there.
+#[inline]
+pub(crate) fn is_connected<H: Host>(core: &QpCore<H>, from: u32, is_packet: bool) -> bool {
+    let path = core.attr.path.as_ref();
+    core.attr.dest_qpn == from && path.is_some_and(|path| path.is_remote() == is_packet)
+}
+
+/// Takes a segment of a message from a peer that this queue pair [`answers`].
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
@@ -68,19 +88,13 @@ pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: &mut Message<'_, H>,
+    message: Message<'_, H>,
 ) -> Response {
-    // A queue pair that is not ready, or is connected to somebody else, does not answer (C9-48
-    // and following). There is one P_Key, so that always matches.
-    let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
-    if !ready || !is_from_peer(core, message) {
-        return Response::None;
-    }
     if message.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
-        // Ahead of what is expected, packets were lost: that is reported (C9-112). Behind, it would be
-        // a packet that was seen before; no peer on this engine sends one twice, so the two were
-        // given numbers that do not fit, and nothing comes of it.
+        // Ahead of the expected packet, others were lost: that is reported (C9-112). Behind, it would be a packet that
+        // was seen before; no peer on this engine sends one twice, so the two were given numbers that do not fit, and
+        // there is no response.
         return if psn::is_ahead(message.psn, rq.psn) {
             Response::SequenceError
         } else {
@@ -113,28 +127,20 @@ pub(crate) fn receive<H: Host>(
     Response::Nak(status)
 }
 
-/// Whether a segment came from the queue pair that this one is connected to, by the way that leads there.
-#[inline]
-pub(crate) fn is_from_peer<H: Host>(core: &QpCore<H>, message: &Message<'_, H>) -> bool {
-    let is_remote = message.is_packet();
-    let path = core.attr.path.as_ref();
-    core.attr.dest_qpn == message.from && path.is_some_and(|path| path.is_remote() == is_remote)
-}
-
 /// Judges the segment, places its bytes and completes the receive request it may end.
 #[inline(always)]
 pub(crate) fn accept<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: &mut Message<'_, H>,
+    mut message: Message<'_, H>,
 ) -> Result<Response, Refusal> {
     let facts = message.opcode.facts();
     let kind = match facts.class {
         Class::Send => Inbound::Send,
         Class::Write => Inbound::Write,
         // A single packet asks for all of these, so that this side is never in the middle of one.
-        Class::Read | Class::Atomic(_) => Inbound::Nothing,
+        Class::Read | Class::Atomic(_) | Class::AtomicWrite | Class::Flush => Inbound::Nothing,
         // The requester keeps these to itself.
         Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
@@ -147,10 +153,17 @@ pub(crate) fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
+    message.pd = if core.is_target() {
+        enter_srq(cx, core, rq, message)?
+    } else {
+        core.init.pd
+    };
     let response = match facts.class {
         Class::Send | Class::Write => place(cx, core, rq, message, kind)?,
         Class::Read => read::execute(cx, core, message)?,
-        Class::Atomic(operation) => atomic::execute(cx, core, message, operation)?,
+        Class::Atomic(operation) => atomic::execute(cx, core, rq, message, operation)?,
+        Class::AtomicWrite => atomic_write::execute(cx, core, message)?,
+        Class::Flush => flush::execute(cx, core, message)?,
         Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
     if response != Response::Acknowledge {
@@ -158,25 +171,26 @@ pub(crate) fn accept<H: Host>(
     }
     rq.psn = psn::advance(rq.psn, message.packets);
     cx.counters.bytes.count(u64::from(message.length));
-    message.count_taken(facts.class, cx.counters);
+    message.count_taken(cx.counters);
     if !message.is_last {
         rq.inbound = kind;
         return Ok(response);
     }
     rq.inbound = Inbound::Nothing;
     if facts.extra == Extra::Invalidate {
-        // The data have been placed; that the key stays valid is what the receiver has to know
+        // The data have been placed. If the key stays valid, the receiver has to know that
         // (IBA volume 1, 9.9.3.1, class J).
         let key = u32::from_le_bytes(message.head.imm_or_inv);
         cx.keys
-            .invalidate_by_peer(core.init.pd, core.id, key)
+            .invalidate_by_peer(message.pd, core.id, key)
             .map_err(|_| Refusal::Receive {
                 local: Status::RemoteInvalidRequest,
                 remote: Status::RemoteAccess,
             })?;
     }
     cx.counters.messages.count(1);
-    if rq.busy {
+    // A receive request may be at hand that another message has left.
+    if facts.receive != Receive::None {
         let completed = complete_receive(cx, core, rq, message);
         rq.finish();
         if !completed {
@@ -186,13 +200,40 @@ pub(crate) fn accept<H: Host>(
     Ok(response)
 }
 
+/// Goes to the shared receive queue that a request over XRC names, which is one of the XRC domain and the same for all of
+/// a message (annex A14). Answers its protection domain, by which keys are judged.
+#[inline(never)]
+fn enter_srq<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    rq: &mut ReceiveQueue,
+    message: Message<'_, H>,
+) -> Result<u32, Refusal> {
+    let srq = remote_srq(message.head, message.opcode);
+    let pd = core.remote_pd(cx.srqs, srq);
+    let pd = pd.ok_or(Refusal::InvalidRequest)?;
+    if srq != rq.srq {
+        if !message.is_first {
+            return Err(Refusal::InvalidRequest);
+        }
+        // A request stays at hand when its sender could not read the message any more. It cannot go back to its queue.
+        if rq.busy {
+            let completed = complete_receive_in_error(cx, core, rq, Status::Flushed);
+            rq.finish();
+            completed.map_err(|_| Refusal::Broken)?;
+        }
+        rq.srq = srq;
+    }
+    Ok(pd)
+}
+
 /// Places the bytes of a segment of a SEND or an RDMA WRITE.
 #[inline(always)]
 fn place<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: &mut Message<'_, H>,
+    message: Message<'_, H>,
     kind: Inbound,
 ) -> Result<Response, Refusal> {
     let length = message.total;
@@ -219,25 +260,26 @@ fn place<H: Host>(
     }
     let copied = match kind {
         Inbound::Send => {
-            if !rq.has_room(length) {
+            if !rq.fits(length) {
                 // The message is longer than the buffer for it (C9-97 and following).
                 return Err(Refusal::Receive {
                     local: Status::LocalLength,
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            copy(cx.keys, message, &mut rq.target())
+            copy(cx.keys, message, rq.target(message.offset))
         }
         Inbound::Write | Inbound::Nothing => {
             // Checked for the whole range before a byte is placed, and again with every segment, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
             let memory = Memory::opened(cx.keys, &whole, message.offset);
-            copy(cx.keys, message, &mut memory.ok_or(Refusal::Access)?)
+            copy(cx.keys, message, memory.ok_or(Refusal::Access)?)
         }
     };
     match copied {
         Ok(()) => Ok(Response::Acknowledge),
+        Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Source) => Ok(Response::RequesterFault),
         Err(Unreachable::Target) if kind == Inbound::Send => {
             // The buffer of the receive request is not what it should be (C9-99, class A).
@@ -255,38 +297,47 @@ fn place<H: Host>(
 #[inline(always)]
 fn copy<H: Host>(
     keys: &Keys<H>,
-    message: &mut Message<'_, H>,
-    target: &mut impl Fragments<H>,
+    message: Message<'_, H>,
+    target: impl Fragments<H>,
 ) -> Result<(), Unreachable> {
     let length = message.length;
     match message.local() {
-        Side::Private(mut bytes) => sgl::copy(keys, &mut bytes, target, length),
-        Side::Packet(mut packet) => sgl::copy(keys, &mut packet, target, length),
-        Side::List(mut list) => sgl::copy(keys, &mut list, target, length),
-        Side::Memory(mut memory) => sgl::copy(keys, &mut memory, target, length),
+        Side::Private(bytes) => sgl::copy(keys, bytes, target, length),
+        Side::Packet(packet) => sgl::copy(keys, packet, target, length),
+        Side::List(list) => sgl::copy(keys, list, target, length),
+        Side::Memory(memory) => sgl::copy(keys, memory, target, length),
     }
 }
 
-/// Completes the receive request that the message took; answers whether there was room for the completion.
+/// Completes the receive request that the message took; answers whether there was space for the completion.
 fn complete_receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &ReceiveQueue,
-    message: &Message<'_, H>,
+    message: Message<'_, H>,
 ) -> bool {
     let facts = message.opcode.facts();
+    // The queue of the message was there when the message was judged.
+    let Some(cqn) = core.receive_cq(cx.srqs, rq.srq) else {
+        return false;
+    };
     let flags = match facts.extra {
-        Extra::None => 0,
+        Extra::None | Extra::InvalidateOwn => 0,
         Extra::Immediate => wc_flags::WITH_IMM,
         Extra::Invalidate => wc_flags::WITH_INV,
     };
     Completion {
-        wr_id: rq.request.head.wr_id.get(),
+        wr_id: rq.request.slot.head.wr_id.get(),
         status: Status::Success,
         opcode: match facts.class {
             Class::Write => wc_opcode::RECV_RDMA_WITH_IMM,
             // Only a SEND takes a receive request besides.
-            Class::Send | Class::Read | Class::Atomic(_) | Class::Key(_) => wc_opcode::RECV,
+            Class::Send
+            | Class::Read
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => wc_opcode::RECV,
         },
         length: message.total,
         data: if flags != 0 {
@@ -298,9 +349,9 @@ fn complete_receive<H: Host>(
         source: message.from,
         sl: 0,
         ip_version: 0,
-        queue_index: rq.request.index.wrapping_add(1),
+        queue_index: rq.request.queue_index,
         solicited: message.is_solicited(),
     }
-    .write(cx, core, core.init.recv_cq)
+    .write(cx, core, cqn)
     .is_ok()
 }

@@ -10,7 +10,10 @@ use crate::{
         abi,
         attr::Access,
         host::{
+            Asker,
+            Fault,
             Host,
+            Presence,
             Region, //
         },
     },
@@ -18,19 +21,19 @@ use crate::{
         self,
         PrivateBytes, //
     },
-    object::{
-        opcode::Atomic,
-        request::WORD, //
+    object::wr_opcode::{
+        Atomic,
+        WORD, //
     },
     operation::message::{
-        Bytes,
         Message,
         Refusal,
         Response, //
     },
     queue_pair::{
         cx::Cx,
-        qp_core::QpCore, //
+        qp_core::QpCore,
+        receive_queue::ReceiveQueue, //
     },
 };
 
@@ -38,7 +41,8 @@ use crate::{
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
-    message: &mut Message<'_, H>,
+    rq: &mut ReceiveQueue,
+    message: Message<'_, H>,
     operation: Atomic,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
@@ -51,6 +55,14 @@ pub(crate) fn execute<H: Host>(
     if word.addr & 7 != 0 {
         return Err(Refusal::InvalidRequest);
     }
+    // It is carried out once: the value that it finds must have its place.
+    if cx.keys.is_paging() {
+        match message.page_in(cx.keys, WORD) {
+            Presence::Present => (),
+            Presence::Coming => return Ok(Response::Absent),
+            Presence::Gone => return Ok(Response::RequesterFault),
+        }
+    }
     let head = message.head;
     let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
     let before = match operation {
@@ -59,16 +71,32 @@ pub(crate) fn execute<H: Host>(
         }
         Atomic::FetchAdd => region.fetch_add(offset, words.compare_add.get()),
     };
-    // Where addresses count from an odd place in memory, the word itself may not be aligned.
-    let before = before.map_err(|_| Refusal::InvalidRequest)?;
-    if let Bytes::Packet { found, .. } = &mut message.bytes {
-        *found = before;
+    let before = match before {
+        Ok(before) => before,
+        Err(Fault) => return refuse_word(region, offset, cx.keys.asker),
+    };
+    if message.is_packet() {
+        rq.found = before;
         return Ok(Response::Acknowledge);
     }
     let before = before.to_ne_bytes();
-    let mut source = PrivateBytes(&before);
-    match sgl::copy(cx.keys, &mut source, &mut message.local(), WORD) {
+    match sgl::copy(cx.keys, PrivateBytes(&before), message.local(), WORD) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(_) => Ok(Response::RequesterFault),
+    }
+}
+
+/// The answer where a word could not be accessed.
+#[cold]
+pub(super) fn refuse_word(
+    region: &impl Region,
+    offset: u64,
+    asker: Asker,
+) -> Result<Response, Refusal> {
+    match region.page_in(offset, WORD.into(), true, asker) {
+        Presence::Coming => Ok(Response::Absent),
+        Presence::Gone => Err(Refusal::Access),
+        // Where addresses count from an odd place in memory, the word itself may not be aligned.
+        Presence::Present => Err(Refusal::InvalidRequest),
     }
 }

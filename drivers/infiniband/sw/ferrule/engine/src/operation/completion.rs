@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completions of requests, of both queues, and the flush of what is left in error.
+//! Completions of requests, of both queues, and the flush of the rest in error.
 
 use zerocopy::byteorder::little_endian::{
     U16,
@@ -21,9 +21,9 @@ use crate::{
     },
     object::{
         cq::Overrun,
-        opcode::{
+        wr_opcode::{
             completion_opcode,
-            Opcode, //
+            WrOpcode, //
         },
     },
     queue_pair::{
@@ -53,7 +53,7 @@ pub(crate) struct Completion {
     pub(crate) sl: u8,
     /// The version of IP of the header that is in front of a datagram's data; 0 without one.
     pub(crate) ip_version: u8,
-    /// The slots of the queue before this index are free.
+    /// The slots of the queue before this index are free. Of a target of XRC, the shared receive queue.
     pub(crate) queue_index: u32,
     pub(crate) solicited: bool,
 }
@@ -72,6 +72,7 @@ impl Completion {
             _ => cx.counters.request_errors.count(1),
         }
         cx.host.trace(&Trace::Completion {
+            vport: core.init.vport,
             qpn: core.id.number,
             cqn,
             wr_id: self.wr_id,
@@ -95,9 +96,13 @@ impl Completion {
             vendor_err: U16::ZERO,
             timestamp: U64::new(cx.now),
             ip_version: self.ip_version,
-            reserved: [0; 11],
+            is_xrc: 0,
+            reserved: [0; 10],
             phase: U32::ZERO,
         };
+        if core.is_target() {
+            cqe.is_xrc = 1;
+        }
         // A completion in error counts as a solicited one (IBA volume 1, 11.4.2.2).
         let solicited = self.solicited || self.status != Status::Success;
         cx.cqs.push(cx.host, cx.counters, cqn, &mut cqe, solicited)
@@ -122,8 +127,8 @@ pub(crate) fn complete_send<H: Host>(
         cx,
         core,
         request.index,
-        request.head.wr_id.get(),
-        completion_opcode(Opcode::of(request.head.opcode)),
+        request.slot.head.wr_id.get(),
+        completion_opcode(WrOpcode::of(request.slot.head.opcode)),
         request.length,
         status,
     )
@@ -155,7 +160,8 @@ pub(crate) fn complete<H: Host>(
     .write(cx, core, core.init.send_cq)
 }
 
-/// Writes the completion of the receive request at hand, which did not take a message.
+/// Writes the completion of the receive request at hand, which did not take a message. There is none if the request is of
+/// an XRC shared receive queue that is gone.
 pub(crate) fn complete_receive_in_error<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
@@ -163,8 +169,11 @@ pub(crate) fn complete_receive_in_error<H: Host>(
     status: Status,
 ) -> Result<(), Overrun> {
     let request = rq.request();
+    let Some(cqn) = core.receive_cq(cx.srqs, rq.srq) else {
+        return Ok(());
+    };
     Completion {
-        wr_id: request.head.wr_id.get(),
+        wr_id: request.slot.head.wr_id.get(),
         status,
         opcode: abi::wc_opcode::RECV,
         length: 0,
@@ -173,10 +182,10 @@ pub(crate) fn complete_receive_in_error<H: Host>(
         source: 0,
         sl: 0,
         ip_version: 0,
-        queue_index: request.index.wrapping_add(1),
+        queue_index: request.queue_index,
         solicited: false,
     }
-    .write(cx, core, core.init.recv_cq)
+    .write(cx, core, cqn)
 }
 
 /// Ends what is left in the send queue with flush errors, as far as the turn allows (C10-42).
@@ -192,7 +201,7 @@ pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> N
             return Next::Idle;
         }
         cx.allowance.take_request();
-        // A completion queue without room has raised an event; the queue is emptied all the same.
+        // A completion queue without space has raised an event; the queue is emptied all the same.
         let _ = complete_send(cx, core, sq, Status::Flushed);
         sq.finish();
         wire.stop(sq.consumer());

@@ -6,7 +6,11 @@ use crate::{
     base::{
         attr::State,
         counters::Count,
-        event::QpEvent,
+        event::{
+            QpEvent,
+            RetryReason,
+            Trace, //
+        },
         host::Host, //
     },
     queue_pair::{
@@ -16,6 +20,16 @@ use crate::{
         schedule::Qps, //
     },
 };
+
+/// Shows that a queue pair sends packets again.
+#[cold]
+pub(crate) fn trace_retry<H: Host>(host: &mut H, qp: &Qp<H>, reason: RetryReason) {
+    host.trace(&Trace::Retry {
+        qpn: qp.core.id.qpn(),
+        psn: qp.wire.requester.snd_una,
+        reason,
+    });
+}
 
 /// Takes a retry, and counts it. Answers whether there was none left.
 pub(crate) fn retries_exhausted<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {

@@ -14,24 +14,24 @@ use crate::{
             Cells,
             Count, //
         },
-        host::Host,
-        psn,
+        host::{
+            Host,
+            Presence, //
+        },
         status::Status, //
     },
     memory::{
+        key::Keys,
         key_use::KeyUse,
         sgl::{
-            Cursor,
+            self,
             InPacket,
             Side, //
         },
     },
     object::{
-        opcode::{
-            Class,
-            Opcode, //
-        },
         request::SendRequest, //
+        wr_opcode::WrOpcode,
     },
     queue_pair::{
         qp_core::QpCore,
@@ -46,24 +46,28 @@ pub(crate) enum Bytes<'a, H: Host> {
         request: &'a SendRequest,
         /// The protection domain of the request's keys.
         pd: u32,
-        /// Where the scatter/gather list goes on.
-        cursor: &'a mut Cursor,
     },
-    /// In a packet. What is asked for goes back by packets, later.
+    /// In a packet. Data that it asks for go back by packets, later.
     Packet {
         packet: &'a H::Packet,
         /// Where the payload begins.
         start: usize,
-        /// The value that an atomic operation found.
-        found: u64,
     },
 }
+
+impl<H: Host> Clone for Bytes<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Bytes<'_, H> {}
 
 /// A segment of a message, as the responder sees it.
 pub(crate) struct Message<'a, H: Host> {
     /// The sender's number.
     pub(crate) from: u32,
-    pub(crate) opcode: Opcode,
+    pub(crate) opcode: WrOpcode,
     /// The sender's request: of interest are address, key, data, operands and `SOLICITED`.
     pub(crate) head: &'a abi::SendWqe,
     /// The bytes of the whole message. As far as they are known: the packets of a SEND do not tell
@@ -81,7 +85,18 @@ pub(crate) struct Message<'a, H: Host> {
     pub(crate) psn: u32,
     pub(crate) packets: u32,
     pub(crate) bytes: Bytes<'a, H>,
+    /// The protection domain by which the responder judges its keys; the responder sets it.
+    pub(crate) pd: u32,
 }
+
+impl<H: Host> Clone for Message<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Functions take a copy, so that none of it has to be in memory where a function is inlined.
+impl<H: Host> Copy for Message<'_, H> {}
 
 impl<H: Host> Message<'_, H> {
     /// It came by packet.
@@ -97,7 +112,7 @@ impl<H: Host> Message<'_, H> {
     /// The bytes of the peer's memory that the whole message names.
     pub(crate) fn remote(&self, core: &QpCore<H>, need: Access) -> KeyUse {
         KeyUse {
-            pd: core.init.pd,
+            pd: self.pd,
             key: self.head.rkey.get(),
             need,
             addr: self.head.remote_addr.get(),
@@ -108,10 +123,10 @@ impl<H: Host> Message<'_, H> {
 
     /// Counts the segment, which the responder has taken, unless it came by packet: that counts as it came.
     #[inline(always)]
-    pub(crate) fn count_taken(&self, class: Class, counters: &Cells) {
+    pub(crate) fn count_taken(&self, counters: &Cells) {
         if !self.is_packet() {
-            // One packet asks for all data of a READ, and for that of an atomic operation.
-            if self.is_first && matches!(class, Class::Read | Class::Atomic(_)) {
+            // One packet is the request, and the others are the response.
+            if self.is_first && self.opcode.has_response() {
                 counters.local_packets.count(1);
             }
             counters.local_packets.count(self.packets.into());
@@ -123,41 +138,52 @@ impl<H: Host> Message<'_, H> {
     ///
     /// It is told when it is needed: a copy that follows is then compiled for the kinds alone that it may be.
     #[inline(always)]
-    pub(crate) fn local(&mut self) -> Side<'_, H> {
-        match &mut self.bytes {
-            Bytes::Request {
-                request,
-                pd,
-                cursor,
-            } => request.side(*pd, self.offset, cursor),
-            Bytes::Packet { packet, start, .. } => Side::Packet(InPacket {
+    pub(crate) fn local(&self) -> Side<'_, H> {
+        match self.bytes {
+            Bytes::Request { request, pd } => request.side(pd, self.offset),
+            Bytes::Packet { packet, start } => Side::Packet(InPacket {
                 packet,
-                offset: *start,
+                offset: start,
             }),
+        }
+    }
+
+    /// Whether the place for the response's data is in memory. Where it is not, the host brings it there.
+    #[cold]
+    pub(crate) fn page_in(&self, keys: &Keys<H>, length: u32) -> Presence {
+        match self.bytes {
+            Bytes::Request { .. } => sgl::page_in(keys, self.local(), length),
+            Bytes::Packet { .. } => Presence::Present,
         }
     }
 }
 
 impl SendQueue {
-    /// The next segment of the request at hand, of `length` bytes.
-    pub(crate) fn message<H: Host>(&mut self, core: &QpCore<H>, length: u32) -> Message<'_, H> {
+    /// The next segment of the request at hand, of `length` bytes in so many packets.
+    #[inline(always)]
+    pub(crate) fn message<H: Host>(
+        &self,
+        core: &QpCore<H>,
+        length: u32,
+        packets: u32,
+    ) -> Message<'_, H> {
         let request = &self.request;
         Message {
             from: core.id.number,
             opcode: request.opcode,
-            head: &request.head,
+            head: &request.slot.head,
             total: request.length,
             offset: self.done,
             length,
             is_first: self.done == 0,
             is_last: self.done.wrapping_add(length) == request.length,
             psn: self.psn,
-            packets: psn::packets(length, core.attr.path_mtu),
+            packets,
             bytes: Bytes::Request {
                 request,
                 pd: core.init.pd,
-                cursor: &mut self.cursor,
             },
+            pd: 0,
         }
     }
 }
@@ -177,6 +203,8 @@ pub(crate) enum Response {
     None,
     /// The requester's own memory could not be reached.
     RequesterFault,
+    /// Memory of either side is being brought in: nothing has changed, and the same segment is to be handed over again.
+    Absent,
 }
 
 /// Why a message is refused.

@@ -4,8 +4,10 @@
 
 pub(crate) mod accept;
 pub(crate) mod atomic;
+pub(crate) mod atomic_write;
 pub(crate) mod completion;
 pub(crate) mod ending;
+pub(crate) mod flush;
 pub(crate) mod local_wr;
 pub(crate) mod message;
 pub(crate) mod read;

@@ -27,7 +27,7 @@ use crate::{
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
-    message: &mut Message<'_, H>,
+    message: Message<'_, H>,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for reads has none to respond from (IBA volume 1, 9.4.4).
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
@@ -35,13 +35,14 @@ pub(crate) fn execute<H: Host>(
     }
     // Checked for the whole range before a byte is handed out, and again with every segment.
     let whole = message.remote(core, Access::REMOTE_READ);
-    let mut source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
+    let source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
     if message.is_packet() {
         return Ok(Response::Acknowledge);
     }
     let length = message.length;
-    match sgl::copy(cx.keys, &mut source, &mut message.local(), length) {
+    match sgl::copy(cx.keys, source, message.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
+        Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Source) => Err(Refusal::Access),
         Err(Unreachable::Target) => Ok(Response::RequesterFault),
     }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The responder of unreliable connections: what cannot be taken is dropped, without a response.
+//! The responder of unreliable connections: a packet that it cannot take is dropped, without a
+//! response.
 
 use crate::{
     base::{
         attr::State,
         counters::Count,
+        event::DropReason,
         host::Host,
         status::Status, //
     },
     operation::{
         accept::{
             accept,
-            is_from_peer, //
+            is_connected, //
         },
         message::{
             Message,
@@ -36,64 +38,72 @@ use crate::{
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`], which the peer
 /// does not get to know.
+///
+/// # Errors
+///
+/// Why the segment was dropped, which has been counted.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: &mut Message<'_, H>,
-) -> Response {
+    message: Message<'_, H>,
+) -> Result<Response, DropReason> {
     let ready = matches!(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
     );
-    if !ready || !is_from_peer(core, message) {
+    if !ready || !is_connected(core, message.from, message.is_packet()) {
         let is_counted = message.is_first || message.is_packet();
         cx.counters.dropped.count(u64::from(is_counted));
-        return Response::None;
+        return Err(DropReason::NotReady);
     }
     if message.psn != rq.psn() {
         cx.counters.sequence_errors.count(1);
     }
     if message.is_first {
-        // Whatever was lost before, a message that begins is taken with the number that it has, and
-        // what was left of the one before is dropped (C9-184 and following).
+        // A message that begins is taken with the number that it has, whatever was lost before it.
+        // The unfinished message before it is dropped (C9-184 and following).
         rq.abandon();
         rq.set_psn(message.psn);
     } else if message.psn != rq.psn() || !rq.is_within_message() {
         cx.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
         rq.skip(message.psn, message.packets);
-        return Response::None;
+        return Err(DropReason::OutOfSequence);
     }
     if core.state == State::Rtr {
         rq.establish(cx, core);
     }
-    let dropped = match accept(cx, core, rq, message) {
-        Ok(Response::Acknowledge) => return Response::Acknowledge,
+    let reason = match accept(cx, core, rq, message) {
+        Ok(Response::Acknowledge) => return Ok(Response::Acknowledge),
+        Ok(Response::Absent) if !message.is_packet() => return Ok(Response::Absent),
+        Ok(Response::Absent) => DropReason::Absent,
         Ok(Response::RequesterFault) => {
             rq.abandon();
-            return Response::RequesterFault;
+            return Ok(Response::RequesterFault);
         }
-        Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => Ok(()),
+        Ok(Response::RnrNak(_)) => DropReason::NoReceive,
+        Ok(_) | Err(Refusal::InvalidRequest | Refusal::Access) => DropReason::Refused,
         Err(Refusal::Broken) => {
             report_fatal(cx, core);
-            return Response::Nak(Status::RemoteOperation);
+            return Ok(Response::Nak(Status::RemoteOperation));
         }
         Err(Refusal::Receive {
             local: Status::LocalLength,
             ..
-        }) => drop_too_long(cx, core, rq),
+        }) => DropReason::TooLong,
         Err(Refusal::Receive { local, remote }) => {
             // Moved to error whether that could be completed or not.
             let _ = end_in_error(cx, core, rq, local);
-            return Response::Nak(remote);
+            return Ok(Response::Nak(remote));
         }
     };
+    let is_broken = reason == DropReason::TooLong && drop_too_long(cx, core, rq).is_err();
     cx.counters.dropped.count(1);
     rq.abandon();
     rq.skip(message.psn, message.packets);
-    match dropped {
-        Ok(()) => Response::None,
-        Err(_) => Response::Nak(Status::RemoteOperation),
+    if is_broken {
+        return Ok(Response::Nak(Status::RemoteOperation));
     }
+    Err(reason)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Takes datagrams: one packet each, to one queue pair or to all of a group, without responses.
+//! Takes datagrams: one packet each, to one queue pair or to all of a group, without responses. So are Ethernet frames,
+//! which have no area before their bytes.
 
 use crate::{
     base::{
@@ -13,6 +14,7 @@ use crate::{
             State, //
         },
         counters::Count,
+        event::DropReason,
         grh,
         host::Host,
         id::{
@@ -27,8 +29,8 @@ use crate::{
         Unreachable, //
     },
     object::{
-        opcode::Extra,
         request::NoReceive, //
+        wr_opcode::Extra,
     },
     operation::{
         completion::Completion,
@@ -55,6 +57,8 @@ pub(crate) struct Area {
     pub(crate) sl: u8,
     /// The virtual port that it was sent to; `None`: a group's members may be on any.
     pub(crate) to: Option<Vport>,
+    /// The Q_Key that it was sent with.
+    pub(crate) qkey: u32,
 }
 
 /// The outcome of a datagram at a queue pair.
@@ -62,28 +66,32 @@ pub(crate) enum Arrival {
     /// It is there.
     Delivered,
     /// It was dropped.
-    Dropped,
+    Dropped(DropReason),
     /// The queue pair is to be moved to error.
     Broken,
     /// The sender's memory could not be read.
     SourceLost,
+    /// Memory of either side is being brought in.
+    Absent,
 }
 
-/// Hands a datagram to the queue pair of a number, which is not at its turn.
+/// Hands a datagram, or a frame, which has no area, to the queue pair of a number, which is not at its turn.
 pub(crate) fn arrive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     receiver: u32,
     message: Message<'_, H>,
-    area: &Area,
-    qkey: u32,
+    area: Option<&Area>,
 ) -> Arrival {
     let Some(peer) = qps.get_mut(receiver) else {
         cx.counters.dropped.count(1);
-        return Arrival::Dropped;
+        return Arrival::Dropped(DropReason::UnknownQueuePair);
     };
+    if message.is_packet() {
+        cx.keys.asker = peer.core.asker();
+    }
     let own = core::mem::replace(&mut cx.counters, cx.ports.of(peer.core.init.vport));
-    let arrival = receive(cx, &peer.core, &mut peer.rq, message, area, qkey);
+    let arrival = receive(cx, &peer.core, &mut peer.rq, message, area);
     cx.counters = own;
     if let Arrival::Broken = arrival {
         let index = peer.core.index();
@@ -93,48 +101,70 @@ pub(crate) fn arrive<H: Host>(
     arrival
 }
 
-/// Takes a datagram, or drops it and counts that: there is no response.
+/// Takes a datagram or a frame, or drops it and counts that: there is no response.
 pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: Message<'_, H>,
-    area: &Area,
-    qkey: u32,
+    area: Option<&Area>,
 ) -> Arrival {
-    let arrival = take(cx, core, rq, message, area, qkey);
-    if let Arrival::Dropped | Arrival::Broken = arrival {
+    let is_packet = message.is_packet();
+    let arrival = take(cx, core, rq, message, area);
+    // Nobody sends the packet again.
+    let arrival = match arrival {
+        Arrival::Absent if is_packet => Arrival::Dropped(DropReason::Absent),
+        arrival => arrival,
+    };
+    if let Arrival::Dropped(_) | Arrival::Broken = arrival {
         cx.counters.dropped.count(1);
     }
     arrival
 }
 
-/// Takes a datagram, unless something forbids it.
+/// Judges whether a queue pair may take a datagram or a frame.
+fn judge<H: Host>(cx: &Cx<'_, H>, core: &QpCore<H>, area: Option<&Area>) -> Result<(), DropReason> {
+    let is_ready = matches!(
+        core.state,
+        State::Rtr | State::Rts | State::Sqd | State::Sqe
+    );
+    let qp_type = match area {
+        Some(_) => QpType::Ud,
+        None => QpType::RawPacket,
+    };
+    if core.init.qp_type != qp_type {
+        return Err(DropReason::Misdirected);
+    }
+    if !is_ready {
+        return Err(DropReason::NotReady);
+    }
+    let Some(area) = area else {
+        return Ok(());
+    };
+    if area.to.is_some_and(|vport| vport != core.init.vport) {
+        return Err(DropReason::Misdirected);
+    }
+    if core.attr.qkey != area.qkey {
+        cx.counters.qkey_violations.count(1);
+        return Err(DropReason::Qkey);
+    }
+    Ok(())
+}
+
+/// Takes a datagram or a frame, unless something forbids it.
 fn take<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    mut message: Message<'_, H>,
-    area: &Area,
-    qkey: u32,
+    message: Message<'_, H>,
+    area: Option<&Area>,
 ) -> Arrival {
-    let ready = matches!(
-        core.state,
-        State::Rtr | State::Rts | State::Sqd | State::Sqe
-    );
-    if core.init.qp_type != QpType::Ud || !ready {
-        return Arrival::Dropped;
-    }
-    if area.to.is_some_and(|vport| vport != core.init.vport) {
-        return Arrival::Dropped;
-    }
-    if core.attr.qkey != qkey {
-        cx.counters.qkey_violations.count(1);
-        return Arrival::Dropped;
+    if let Err(reason) = judge(cx, core, area) {
+        return Arrival::Dropped(reason);
     }
     match rq.take(cx, core) {
         Ok(()) => (),
-        Err(NoReceive::Empty) => return Arrival::Dropped,
+        Err(NoReceive::Empty) => return Arrival::Dropped(DropReason::NoReceive),
         Err(NoReceive::Malformed(status)) => {
             // Moved to error whether that could be completed or not.
             let _ = end_in_error(cx, core, rq, status);
@@ -146,29 +176,37 @@ fn take<H: Host>(
         }
     }
     let length = message.length;
-    if !rq.has_room(length.wrapping_add(grh::LENGTH)) {
+    let total = match area {
+        Some(_) => length.wrapping_add(grh::LENGTH),
+        None => length,
+    };
+    if !rq.fits(total) {
         return match drop_too_long(cx, core, rq) {
-            Ok(()) => Arrival::Dropped,
+            Ok(()) => Arrival::Dropped(DropReason::TooLong),
             Err(_) => Arrival::Broken,
         };
     }
     let with_imm = message.opcode.facts().extra == Extra::Immediate;
-    let mut copied = sgl::copy(
-        cx.keys,
-        &mut PrivateBytes(&area.header),
-        &mut rq.target(),
-        grh::LENGTH,
-    );
-    if copied.is_ok() {
-        copied = sgl::copy(cx.keys, &mut message.local(), &mut rq.target(), length);
+    let mut copied = Ok(());
+    if let Some(area) = area {
+        let header = PrivateBytes(&area.header);
+        copied = sgl::copy(cx.keys, header, rq.target(0), grh::LENGTH);
     }
-    cx.allowance.take_bytes(length.wrapping_add(grh::LENGTH));
+    if copied.is_ok() {
+        let start = total.wrapping_sub(length);
+        copied = sgl::copy(cx.keys, message.local(), rq.target(start), length);
+    }
+    cx.allowance.take_bytes(total);
     match copied {
         Ok(()) => (),
         // The receive request stays for the next datagram.
         Err(Unreachable::Source) => {
             rq.abandon();
             return Arrival::SourceLost;
+        }
+        Err(Unreachable::Absent) => {
+            rq.abandon();
+            return Arrival::Absent;
         }
         // The buffer is not what it should be (IBA volume 1, 9.9.3, class A).
         Err(Unreachable::Target) => {
@@ -178,22 +216,22 @@ fn take<H: Host>(
     }
     cx.counters.messages.count(1);
     cx.counters.bytes.count(u64::from(length));
-    message.count_taken(message.opcode.facts().class, cx.counters);
+    message.count_taken(cx.counters);
     let completed = Completion {
-        wr_id: rq.request().head.wr_id.get(),
+        wr_id: rq.request().slot.head.wr_id.get(),
         status: Status::Success,
         opcode: wc_opcode::RECV,
-        length: length.wrapping_add(grh::LENGTH),
+        length: total,
         data: if with_imm {
             message.head.imm_or_inv
         } else {
             [0; 4]
         },
-        flags: wc_flags::GRH | if with_imm { wc_flags::WITH_IMM } else { 0 },
+        flags: area.map_or(0, |_| wc_flags::GRH) | if with_imm { wc_flags::WITH_IMM } else { 0 },
         source: qpn(message.from),
-        sl: area.sl,
-        ip_version: grh::ip_version(&area.header),
-        queue_index: rq.request().index.wrapping_add(1),
+        sl: area.map_or(0, |area| area.sl),
+        ip_version: area.map_or(0, |area| grh::ip_version(&area.header)),
+        queue_index: rq.request().queue_index,
         solicited: message.is_solicited(),
     }
     .write(cx, core, core.init.recv_cq);

@@ -50,7 +50,7 @@ pub(crate) fn end_in_error<H: Host>(
 ///
 /// # Errors
 ///
-/// There was no room for the completion: the caller moves the queue pair to error.
+/// There was no space for the completion: the caller moves the queue pair to error.
 pub(crate) fn drop_too_long<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
@@ -66,7 +66,7 @@ pub(crate) fn drop_too_long<H: Host>(
 pub(crate) enum Unfinished {
     /// The request ends with an error.
     Failed(Status),
-    /// The host has no room for a packet: the same segment again after so many nanoseconds.
+    /// The host has no space for a packet: the same segment again after so many nanoseconds.
     Later(u64),
 }
 
@@ -80,7 +80,7 @@ impl From<Unsent> for Unfinished {
     fn from(unsent: Unsent) -> Self {
         match unsent {
             Unsent::Fault => Unfinished::Failed(Status::LocalProtection),
-            Unsent::Busy | Unsent::Full => Unfinished::Later(unsent.wait()),
+            Unsent::Busy | Unsent::Full | Unsent::Absent => Unfinished::Later(unsent.wait()),
         }
     }
 }

@@ -161,6 +161,24 @@ pub struct Feth {
     pub bits: U32,
 }
 
+impl Feth {
+    /// Of placement types and a selectivity level.
+    pub fn new(placement: u8, level: u8) -> Self {
+        let bits = u32::from(level & 0x3).wrapping_shl(4) | u32::from(placement & 0xf);
+        Self { bits: bits.into() }
+    }
+
+    /// The placement types.
+    pub fn placement(&self) -> u8 {
+        (self.bits.get() & 0xf) as u8
+    }
+
+    /// The selectivity level.
+    pub fn level(&self) -> u8 {
+        (self.bits.get().wrapping_shr(4) & 0x3) as u8
+    }
+}
+
 /// An atomic operation on 8 bytes of the responder (AtomicETH): 28 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

@@ -3,20 +3,21 @@
 //! The invariant CRC of RoCEv2: the last four bytes of each packet, over all that no router
 //! changes (IBA volume 1, 7.8.1; annex A17).
 //!
-//! It is the CRC of Ethernet. What routers may change counts as ones: of IPv4 the type of service,
-//! the time to live and the header checksum; of IPv6 the traffic class, the flow label and the hop
-//! limit; of UDP the checksum; of the base transport header the byte with the congestion marks. In
-//! the place of the local header that InfiniBand would have there are eight bytes of ones.
+//! It is the CRC of Ethernet. The bits that routers may change count as ones: of IPv4 the type of
+//! service, the time to live and the header checksum; of IPv6 the traffic class, the flow label and
+//! the hop limit; of UDP the checksum; of the base transport header the byte with the congestion
+//! marks. In the place of the local header that InfiniBand would have there are eight bytes of
+//! ones.
+
+use super::ip::{
+    IPV4_LEN,
+    IPV6_LEN,
+    UDP_LEN, //
+};
 
 /// The length of an invariant CRC in bytes.
 pub const LENGTH: usize = 4;
 
-/// The bytes of an IPv4 header without options, the only one that there is in RoCEv2.
-const IPV4: usize = 20;
-/// The bytes of an IPv6 header.
-const IPV6: usize = 40;
-/// The bytes of a UDP header.
-const UDP: usize = 8;
 /// The byte of the base transport header with the congestion marks.
 const CONGESTION: usize = 4;
 
@@ -27,7 +28,7 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 /// instead of 16.
 const SLICE: usize = 16;
 
-/// For each byte, what it adds to the CRC when so many bytes follow it.
+/// For each byte, the term that it adds to the CRC when so many bytes follow it.
 static TABLES: [[u32; 256]; SLICE] = tables();
 
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)] // At compile time.
@@ -56,6 +57,9 @@ const fn tables() -> [[u32; 256]; SLICE] {
     }
     tables
 }
+
+/// The CRC of the eight bytes in the place of the local header, with which each packet begins.
+const LOCAL_HEADER: u32 = 0xdebb_20e3;
 
 /// The term that `byte` adds to the CRC when `after` bytes follow it in the slice.
 #[inline(always)]
@@ -120,9 +124,9 @@ pub fn begin(
     udp: &[u8],
     transport: &[u8],
 ) -> Option<u32> {
-    // One run over all headers, in which what may change has been replaced.
-    let mut headers = [0xff; 8 + IPV6 + UDP + CONGESTION + 1];
-    let mut end = 8;
+    // One run over all headers, with ones in place of the fields that may change.
+    let mut headers = [0xff; IPV6_LEN + UDP_LEN + CONGESTION + 1];
+    let mut end = 0;
     let mut push = |bytes: &[u8], ones: &[usize]| {
         let after = bytes.len().wrapping_add(end);
         let to = headers.get_mut(end..after)?;
@@ -134,21 +138,21 @@ pub fn begin(
         Some(())
     };
     match (ip.first()?, ip.len()) {
-        (0x45, IPV4) => push(ip, &[1, 8, 10, 11])?,
-        (version, IPV6) if version & 0xf0 == 0x60 => {
+        (0x45, IPV4_LEN) => push(ip, &[1, 8, 10, 11])?,
+        (version, IPV6_LEN) if version & 0xf0 == 0x60 => {
             // The version shares its byte with the upper half of the traffic class.
-            let mut ip = <[u8; IPV6]>::try_from(ip).ok()?;
+            let mut ip = <[u8; IPV6_LEN]>::try_from(ip).ok()?;
             *ip.first_mut()? |= 0x0f;
             push(&ip, &[1, 2, 3, 7])?;
         }
         _ => return None,
     }
-    if udp.len() != UDP {
+    if udp.len() != UDP_LEN {
         return None;
     }
     push(udp, &[6, 7])?;
     let (begin, rest) = transport.split_at_checked(CONGESTION.wrapping_add(1))?;
     push(begin, &[CONGESTION])?;
-    let crc = crc32(!0, headers.get(..end)?);
+    let crc = crc32(LOCAL_HEADER, headers.get(..end)?);
     Some(crc32(crc, rest))
 }

@@ -3,10 +3,10 @@
 //! Packets of RoCEv2, from the base transport header to the invariant CRC (IBA volume 1, chapter
 //! 9, annexes A14, A17 and A19).
 //!
-//! Each header is a type of the layout that it has on the wire: parsing is a view of the bytes,
-//! and printing copies them out again. [`opcode`] has the one table that tells which headers, which
-//! payload and which order each opcode has; all else here follows it. What stands in front of the
-//! base transport header, IP and UDP, is the host's.
+//! Each header is a type of the layout that it has on the wire: parsing is a view of the bytes, and
+//! printing copies them out again. [`opcode`] has the one table that tells which headers, which
+//! payload and which order each opcode has; all else here follows it. The headers in front of the
+//! base transport header are the host's; [`ip`] has those of IP for hosts that make them.
 
 use zerocopy::{
     FromBytes,
@@ -16,8 +16,10 @@ use zerocopy::{
     Unaligned, //
 };
 
+pub mod checksum;
 mod headers;
 pub mod icrc;
+pub mod ip;
 pub mod opcode;
 
 pub use self::{
@@ -76,6 +78,11 @@ pub struct Packet<'a> {
     rule: &'static Rule,
     headers: &'a [u8],
     payload: usize,
+}
+
+/// The base transport header that bytes begin with, if they are as many.
+pub fn bth(bytes: &[u8]) -> Option<Bth> {
+    view(bytes, 0).copied()
 }
 
 impl<'a> Packet<'a> {
@@ -220,6 +227,12 @@ impl Headers {
             to.copy_from_slice(header);
             self.length = end;
         }
+    }
+
+    /// The base transport header.
+    #[inline]
+    pub fn bth(&self) -> Bth {
+        view(&self.bytes, 0).copied().unwrap_or_default()
     }
 
     /// The bytes.

@@ -99,14 +99,16 @@ impl Kind {
         }
     }
 
-    /// The packet is of a request whose response has data.
+    /// The packet is of a request that is answered by a response of its own, and not by any acknowledgement.
     #[inline]
-    pub const fn has_response_data(self) -> bool {
+    pub const fn has_response(self) -> bool {
         match self {
-            Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => true,
+            Kind::ReadRequest
+            | Kind::CompareSwap
+            | Kind::FetchAdd
+            | Kind::Flush
+            | Kind::AtomicWrite => true,
             Kind::Send | Kind::Write => false,
-            // Requests that nothing takes yet.
-            Kind::Flush | Kind::AtomicWrite => false,
             Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
                 false
             }

@@ -7,7 +7,12 @@ use crate::{
         budget::Budget,
         counters::{
             Cells,
+            Count,
             PortCounters, //
+        },
+        event::{
+            DropReason,
+            Trace, //
         },
         host::Host, //
     },
@@ -18,6 +23,7 @@ use crate::{
         port::Port,
         srq::Srqs, //
     },
+    packet::Bth,
 };
 
 /// The context that a queue pair works in, beside the other queue pairs: at its turn, when its timer fires, when a
@@ -39,6 +45,21 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) now: u64,
     /// The rest of the turn's budget.
     pub(crate) allowance: Budget,
+}
+
+impl<H: Host> Cx<'_, H> {
+    /// Counts a packet that is dropped, and shows it.
+    #[cold]
+    pub(crate) fn drop_packet(&mut self, bth: Bth, reason: DropReason) {
+        self.counters.of_drop(reason).count(1);
+        self.trace_drop(bth, reason);
+    }
+
+    /// Shows a packet that its receiver has dropped, and counted.
+    #[cold]
+    pub(crate) fn trace_drop(&mut self, bth: Bth, reason: DropReason) {
+        self.host.trace(&Trace::PacketDropped { bth, reason });
+    }
 }
 
 /// How a turn ended.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: what one is made of.
+//! Queue pairs: their parts.
 
 use crate::{
     base::{
@@ -20,14 +20,14 @@ use crate::{
         list::Link,
         timer::TimerSlot, //
     },
-    object::qp_init::QpInit,
+    object::qp_init::{
+        QpInit,
+        NO_CQ, //
+    },
     queue_pair::{
         qp_core::QpCore,
         receive_queue::ReceiveQueue,
-        remote::state::{
-            Wire,
-            WireMemory, //
-        },
+        remote::state::Wire,
         send_queue::SendQueue, //
     },
 };
@@ -37,7 +37,7 @@ pub struct Qp<H: Host> {
     pub(crate) core: QpCore<H>,
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
-    pub(crate) wire: Wire<H>,
+    pub(crate) wire: H::Box<Wire<H>>,
 }
 
 /// The table's data for a queue pair's number.
@@ -68,6 +68,7 @@ impl<H: Host> Qp<H> {
             || (init.srq.is_none() && cap.max_recv_wr > init.rq.depth)
             || (init.srq.is_some() && init.rq.depth != 0)
             || (init.gsi && init.qp_type != QpType::Ud)
+            || !has_objects(&init)
         {
             return Err(Error::Invalid);
         }
@@ -81,13 +82,13 @@ impl<H: Host> Qp<H> {
         if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
             return Err(Error::Invalid);
         }
-        let memory = WireMemory::new().ok_or(Error::NoMemory)?;
-        H::boxed(|| Self::in_reset(init, memory)).ok_or(Error::NoMemory)
+        let wire = Wire::<H>::new().ok_or(Error::NoMemory)?;
+        H::boxed(|| Self::in_reset(init, wire)).ok_or(Error::NoMemory)
     }
 
     /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
     #[inline(never)]
-    fn in_reset(init: QpInit<H>, memory: WireMemory<H>) -> Self {
+    fn in_reset(init: QpInit<H>, wire: H::Box<Wire<H>>) -> Self {
         Self {
             core: QpCore {
                 id: QpId {
@@ -98,10 +99,11 @@ impl<H: Host> Qp<H> {
                 attr: Attributes::RESET,
                 init,
                 groups: 0,
+                resets: 0,
             },
             sq: SendQueue::new(),
             rq: ReceiveQueue::new(),
-            wire: Wire::new(memory),
+            wire,
         }
     }
 
@@ -132,6 +134,19 @@ impl<H: Host> Qp<H> {
             rq_consumer: self.rq.consumer(),
         }
     }
+}
+
+/// Whether it has the queues and domains that its type has, and no others.
+fn has_objects<H: Host>(init: &QpInit<H>) -> bool {
+    let (sends, receives) = match init.qp_type {
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => (true, true),
+        QpType::XrcIni => (true, false),
+        QpType::XrcTgt => (false, false),
+    };
+    (init.send_cq != NO_CQ) == sends
+        && (init.recv_cq != NO_CQ) == receives
+        && (sends || init.sq.depth == 0)
+        && (receives || (init.rq.depth == 0 && init.srq.is_none()))
 }
 
 /// Whether all send requests that were begun have ended.

@@ -13,12 +13,16 @@ use crate::{
         },
         event::Trace,
         host::{
+            Asker,
             Host,
             Queue, //
         },
         id::QpId, //
     },
-    object::qp_init::QpInit, //
+    object::{
+        qp_init::QpInit,
+        srq::Srqs, //
+    },
 };
 
 /// State that requester and responder of a queue pair share. Both only read it while a segment is handled; the state
@@ -30,6 +34,8 @@ pub(crate) struct QpCore<H: Host> {
     pub(crate) init: QpInit<H>,
     /// Multicast groups that it is attached to.
     pub(crate) groups: u32,
+    /// How often it came to RESET.
+    pub(super) resets: u32,
 }
 
 impl<H: Host> QpCore<H> {
@@ -68,6 +74,13 @@ impl<H: Host> QpCore<H> {
             self.set_rq_doorbell(state == State::Err);
         }
         self.state = state;
+        self.resets = self.resets.wrapping_add(u32::from(state == State::Reset));
+    }
+
+    /// The name by which it asks for memory that is absent.
+    #[inline]
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(u64::from(self.id.generation).wrapping_shl(32) | u64::from(self.resets))
     }
 
     /// The way to a remote peer.
@@ -79,6 +92,34 @@ impl<H: Host> QpCore<H> {
     /// The peer is remote, and acknowledges what it gets.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {
-        self.init.qp_type == QpType::Rc && self.remote_path().is_some()
+        self.init.qp_type.is_reliable() && self.remote_path().is_some()
+    }
+
+    /// It takes requests over XRC, for shared receive queues that these name.
+    #[inline(always)]
+    pub(crate) fn is_target(&self) -> bool {
+        self.init.qp_type == QpType::XrcTgt
+    }
+
+    /// The protection domain by which keys of the peer are judged: the queue pair's, or that of the XRC shared receive
+    /// queue that the request names. `None` if there is no such queue in the XRC domain.
+    #[inline(always)]
+    pub(crate) fn remote_pd(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
+        if self.is_target() {
+            srqs.of_domain(srq, self.init.pd).map(|(pd, _)| pd)
+        } else {
+            Some(self.init.pd)
+        }
+    }
+
+    /// The completion queue of a receive request, which may be one of that XRC shared receive queue; `None` if that
+    /// queue is gone.
+    #[inline(always)]
+    pub(crate) fn receive_cq(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
+        if self.is_target() {
+            srqs.of_domain(srq, self.init.pd).map(|(_, cq)| cq)
+        } else {
+            Some(self.init.recv_cq)
+        }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive queue: its ring, the receive request at hand, and what the responder knows of it.
+//! The receive queue: its ring, the receive request at hand, and the responder's state of it.
 
 use core::mem::offset_of;
 
@@ -17,10 +17,7 @@ use crate::{
             Jump, //
         },
     },
-    memory::sgl::{
-        Cursor,
-        Sgl, //
-    },
+    memory::sgl::Sgl,
     object::request::{
         total_length,
         NoReceive,
@@ -51,7 +48,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) request: ReceiveRequest,
     /// The protection domain of that request's memory: with a shared receive queue, the queue's.
     pd: u32,
-    cursor: Cursor,
+    /// Over XRC, the shared receive queue that the message at hand is for, and the request from.
+    pub(crate) srq: u32,
     pub(crate) inbound: Inbound,
     /// A message arrived in state RTR, and an event has reported that.
     established: bool,
@@ -59,6 +57,8 @@ pub(crate) struct ReceiveQueue {
     last_wqe_reported: bool,
     /// The next sequence number that is expected.
     pub(crate) psn: u32,
+    /// The value that the last atomic operation by packet found.
+    pub(crate) found: u64,
 }
 
 impl ReceiveQueue {
@@ -68,11 +68,12 @@ impl ReceiveQueue {
             busy: false,
             request: ReceiveRequest::new(),
             pd: 0,
-            cursor: Cursor::default(),
+            srq: 0,
             inbound: Inbound::Nothing,
             established: false,
             last_wqe_reported: false,
             psn: 0,
+            found: 0,
         }
     }
 
@@ -121,21 +122,28 @@ impl ReceiveQueue {
         self.ring.available(&core.init.rq, load).unwrap_or(0)
     }
 
-    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one
-    /// stayed at hand when a message was dropped or could not be read any more by who sent it.
+    /// Takes the next receive request, out of the own ring or the shared receive queue, unless one stayed at hand when
+    /// a message was dropped, or when its sender could not read it any more.
     pub(crate) fn take<H: Host>(
         &mut self,
         cx: &mut Cx<'_, H>,
         core: &QpCore<H>,
     ) -> Result<(), NoReceive> {
-        self.cursor = Cursor::default();
         if self.busy {
             return Ok(());
         }
-        if let Some(srq) = core.init.srq {
+        let srq = if core.is_target() {
+            Some(self.srq)
+        } else {
+            core.init.srq
+        };
+        if let Some(srq) = srq {
             let taken = cx.srqs.take(cx.host, cx.counters, srq, &mut self.request);
             // A malformed request has been taken, too, and ends here.
             self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
+            if core.is_target() {
+                self.request.queue_index = srq;
+            }
             self.pd = taken?;
             return Ok(());
         }
@@ -155,20 +163,16 @@ impl ReceiveQueue {
             .map_err(NoReceive::Malformed)
     }
 
-    /// Whether the buffer of the receive request at hand has room for a message.
-    pub(crate) fn has_room(&self, length: u32) -> bool {
-        // A list that has no total has room for any message.
-        total_length(self.request.entries()).is_none_or(|room| length <= room)
+    /// Whether a message fits into the buffer of the receive request at hand.
+    pub(crate) fn fits(&self, length: u32) -> bool {
+        // A list that has no total has space for any message.
+        total_length(self.request.entries()).is_none_or(|total| length <= total)
     }
 
-    /// Where the next bytes for the receive request at hand belong.
-    pub(crate) fn target(&mut self) -> Sgl<'_> {
-        Sgl {
-            pd: self.pd,
-            need: Access::LOCAL_WRITE,
-            entries: self.request.entries(),
-            cursor: &mut self.cursor,
-        }
+    /// Where the bytes for the receive request at hand belong, from `offset` on.
+    #[inline(always)]
+    pub(crate) fn target(&self, offset: u32) -> Sgl<'_> {
+        Sgl::at(self.pd, Access::LOCAL_WRITE, self.request.entries(), offset)
     }
 
     /// A message has begun and not ended.
@@ -176,7 +180,7 @@ impl ReceiveQueue {
         self.inbound != Inbound::Nothing
     }
 
-    /// Drops what has come of a message. A receive request stays at hand for the next one.
+    /// Drops the part of a message that has come. A receive request stays at hand for the next one.
     pub(crate) fn abandon(&mut self) {
         self.inbound = Inbound::Nothing;
     }

@@ -96,7 +96,7 @@ pub(crate) struct Qps<H: Host> {
 }
 
 impl<H: Host> Qps<H> {
-    /// Room for queue pairs of so many virtual ports. The index 0 is reserved for SMI, which nobody has, and the next ones for
+    /// Space for queue pairs of so many virtual ports. The index 0 is reserved for SMI, which nobody has, and the next ones for
     /// the queue pairs of each port for general services.
     pub(crate) fn new(vports: u8) -> Self {
         let vports = vports.clamp(1, Vport::LIMIT);
@@ -191,7 +191,7 @@ impl<H: Host> Qps<H> {
         }
     }
 
-    /// There may be room for the packets of a queue pair again.
+    /// There may be space for the packets of a queue pair again.
     pub(crate) fn unblock_tx(&mut self, index: u32) {
         if let Some(qp) = self.table.get_mut(index) {
             qp.wire.unblock_tx();

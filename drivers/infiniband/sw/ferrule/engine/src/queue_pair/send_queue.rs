@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: its ring, the request at hand, and what the requester knows of it.
+//! The send queue: its ring, the request at hand, and the requester's state of it.
 
 use core::mem::offset_of;
 
@@ -17,13 +17,10 @@ use crate::{
         },
         status::Status, //
     },
-    memory::sgl::{
-        check_list,
-        Cursor, //
-    },
+    memory::sgl::check_list,
     object::{
-        opcode::Opcode,
         request::SendRequest, //
+        wr_opcode::WrOpcode,
     },
     queue_pair::{
         cx::Cx,
@@ -34,7 +31,7 @@ use crate::{
 /// The control word in which the program stores the producer index.
 const PRODUCER: u32 = offset_of!(abi::QpCtrl, sq_producer) as u32;
 
-/// What the requester waits for.
+/// The event that the requester waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Nothing,
@@ -42,7 +39,7 @@ pub(crate) enum Wait {
     Acknowledgement,
     /// The time that a receiver which was not ready asked for.
     Receiver,
-    /// Room for a packet.
+    /// Space for a packet.
     Host,
 }
 
@@ -54,7 +51,6 @@ pub(crate) struct SendQueue {
     pub(crate) request: SendRequest,
     /// Bytes of the request that have been acknowledged.
     pub(crate) done: u32,
-    pub(crate) cursor: Cursor,
     /// The sequence number of the next packet.
     pub(crate) psn: u32,
     pub(crate) wait: Wait,
@@ -62,7 +58,7 @@ pub(crate) struct SendQueue {
     rnr_retries: u8,
 }
 
-/// What the ring gave.
+/// The result of a look at the ring.
 pub(crate) enum Taken {
     Request,
     Nothing,
@@ -77,7 +73,6 @@ impl SendQueue {
             busy: false,
             request: SendRequest::new(),
             done: 0,
-            cursor: Cursor::default(),
             psn: 0,
             wait: Wait::Nothing,
             retries: 0,
@@ -91,7 +86,7 @@ impl SendQueue {
         self.psn = 0;
         self.wait = Wait::Nothing;
         self.busy = false;
-        self.restart();
+        self.done = 0;
     }
 
     /// Goes on as if so many requests had been taken.
@@ -127,18 +122,12 @@ impl SendQueue {
         self.busy = false;
     }
 
-    /// Restarts the request at hand.
-    pub(crate) fn restart(&mut self) {
-        self.done = 0;
-        self.cursor = Cursor::default();
-    }
-
     /// Has all its retries again, as the attributes have them.
     pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
         (self.retries, self.rnr_retries) = (attr.retry_cnt, attr.rnr_retry);
     }
 
-    /// Has all those again that are for what is lost.
+    /// Gives back all retries that are for losses.
     pub(crate) fn refill_transport_retries(&mut self, attr: &Attributes) {
         self.retries = attr.retry_cnt;
     }
@@ -160,20 +149,21 @@ impl SendQueue {
             });
         }
         self.busy = true;
-        self.restart();
+        self.done = 0;
         let judged = self.request.read(init, index);
         cx.counters.requests.count(1);
         cx.host.trace(&Trace::Request {
+            vport: core.init.vport,
             qpn: core.id.number,
-            wr_id: self.request.head.wr_id.get(),
-            opcode: self.request.head.opcode,
+            wr_id: self.request.slot.head.wr_id.get(),
+            opcode: self.request.slot.head.opcode,
             length: self.request.length,
         });
         if let Err(status) = judged {
             return Taken::Malformed(status);
         }
         // Without a resource for reads and atomics, none could ever be sent (IBA volume 1, 9.4.4).
-        if core.attr.max_rd_atomic == 0 && self.request.opcode.has_response_data() {
+        if core.attr.max_rd_atomic == 0 && self.request.opcode.has_response() {
             return Taken::Malformed(Status::LocalOperation);
         }
         match self.check_keys(cx, core) {
@@ -193,11 +183,6 @@ impl SendQueue {
         } else {
             Err(Status::LocalProtection)
         }
-    }
-
-    /// The request that was copied last, and where its list goes on.
-    pub(crate) fn current(&mut self) -> (&SendRequest, &mut Cursor) {
-        (&self.request, &mut self.cursor)
     }
 
     /// Copies a request that was taken before once more, and judges it as then.
@@ -223,13 +208,13 @@ impl SendQueue {
         let first = self.ring.index;
         let next = (0..waiting.unwrap_or(0).min(LOOKS))
             .map(|i| SendRequest::peek(&init.queue, &init.sq, first.wrapping_add(i)))
-            .map(Opcode::of)
-            .find(|opcode| !opcode.is_some_and(Opcode::may_be_early));
+            .map(WrOpcode::of)
+            .find(|opcode| !opcode.is_some_and(WrOpcode::may_be_early));
         // One that names no operation ends with an error, as soon as it is taken.
-        next.is_some_and(|opcode| !opcode.is_some_and(Opcode::is_local))
+        next.is_some_and(|opcode| !opcode.is_some_and(WrOpcode::is_local))
     }
 
-    /// There may be room for a packet again.
+    /// There may be space for a packet again.
     pub(crate) fn unblock_tx(&mut self) {
         if self.wait == Wait::Host {
             self.wait = Wait::Nothing;

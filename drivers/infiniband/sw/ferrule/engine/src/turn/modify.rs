@@ -60,6 +60,20 @@ struct Rule {
     optional: u32,
 }
 
+/// The rule of a transition of a queue pair for frames, which has a port and no other attribute, as Linux has it.
+fn frame_rule(from: State, to: State) -> Option<Rule> {
+    use State::*;
+
+    let (required, optional) = match (from, to) {
+        (_, Reset) => (0, 0),
+        (Reset, Err) => return None,
+        (Reset, Init) => (mask::PORT, 0),
+        (_, Err) | (Init, Init | Rtr) | (Rtr | Rts | Sqd | Sqe, Rts) | (Rts | Sqd, Sqd) => (0, 0),
+        _ => return None,
+    };
+    Some(Rule { required, optional })
+}
+
 /// The rule of a transition; `None` if there is no such transition.
 fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
     use mask::*;
@@ -68,9 +82,15 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
 
     // Not every service has every attribute.
     let of = |rc: u32, uc: u32, ud: u32| match qp_type {
-        Rc => rc,
+        Rc | XrcIni | XrcTgt => rc,
         Uc => uc,
-        Ud => ud,
+        Ud | RawPacket => ud,
+    };
+    // A side of XRC has those that are of the side of RC that it is.
+    let side = match qp_type {
+        Rc | Uc | Ud | RawPacket => u32::MAX,
+        XrcIni => !(MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER),
+        XrcTgt => !(RETRY_CNT | RNR_RETRY | MAX_RD_ATOMIC),
     };
     let migration = of(ALT_PATH | PATH_MIG_STATE, ALT_PATH | PATH_MIG_STATE, 0);
     let (required, optional) = match (from, to) {
@@ -101,9 +121,9 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
         ),
         // A send queue in error is of an unreliable service.
         (Sqe, Rts) => match qp_type {
-            Rc => return None,
+            Rc | XrcIni | XrcTgt => return None,
             Uc => (0, CUR_STATE | ACCESS),
-            Ud => (0, CUR_STATE | QKEY),
+            Ud | RawPacket => (0, CUR_STATE | QKEY),
         },
         (Rts, Sqd) => (0, EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => {
@@ -122,7 +142,10 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
         }
         _ => return None,
     };
-    Some(Rule { required, optional })
+    Some(Rule {
+        required: required & side,
+        optional: optional & side,
+    })
 }
 
 /// The attributes that are to be changed.
@@ -162,11 +185,13 @@ fn given(modify: &Modify) -> u32 {
 /// Whether all values are within the ranges that the specification gives them.
 fn in_range(modify: &Modify) -> bool {
     // Programs ask for rights to operations without knowing whether there are such: to flush what
-    // was written (annex A19) there is nothing yet, so that right gives nothing.
+    // was written (annex A19) there is nothing yet, so that right gives nothing. And they give a queue pair the flags of
+    // their regions.
     const ACCESS: u32 = Access::LOCAL_WRITE.0
         | Access::REMOTE_WRITE.0
         | Access::REMOTE_READ.0
         | Access::REMOTE_ATOMIC.0
+        | Access::ON_DEMAND.0
         | Access::FLUSH_GLOBAL.0
         | Access::FLUSH_PERSISTENT.0;
 
@@ -195,7 +220,11 @@ fn judge(qp_type: QpType, current: State, modify: &Modify) -> Result<State, Erro
         }
     }
     let next = modify.state.unwrap_or(current);
-    let rule = rule(qp_type, current, next).ok_or(Error::Invalid)?;
+    let rule = match qp_type {
+        QpType::RawPacket => frame_rule(current, next),
+        _ => rule(qp_type, current, next),
+    }
+    .ok_or(Error::Invalid)?;
     let given = given(modify);
     if given & rule.required != rule.required
         || given & !(rule.required | rule.optional) != 0
@@ -270,7 +299,7 @@ pub(crate) fn modify<H: Host>(
     }
     match next {
         State::Reset => {
-            // As created: what is in the rings is forgotten, and indices begin with 0.
+            // As created: requests in the rings are forgotten, and indices begin with 0.
             core.set_state(host, State::Reset);
             core.attr = Attributes::RESET;
             sq.reset();

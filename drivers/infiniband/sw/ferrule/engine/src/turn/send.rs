@@ -2,8 +2,8 @@
 
 //! A turn of the send queue: takes send requests in order, sends each in segments, and waits for the response.
 //!
-//! No packet is made where the peer of a connection is a queue pair of the same engine. What a peer can observe is as
-//! on the wire: sequence numbers, receiver not ready, refusals, silence, and the order of completions.
+//! No packet is made where the peer of a connection is a queue pair of the same engine. A peer observes the same as on
+//! the wire: sequence numbers, receiver not ready, refusals, silence, and the order of completions.
 
 use crate::{
     base::{
@@ -15,12 +15,16 @@ use crate::{
         },
         budget::Budget,
         counters::Count,
-        host::Host,
+        host::{
+            Host,
+            Unsent, //
+        },
         psn,
         rnr_timer,
         status::Status, //
     },
     memory::bind::BindError,
+    object::cq::Overrun,
     operation::{
         accept,
         completion::complete_send,
@@ -30,8 +34,14 @@ use crate::{
             report_drained,
             retries_exhausted, //
         },
-        local_wr::change_key,
-        message::Response,
+        local_wr::{
+            change_key,
+            invalidate_own, //
+        },
+        message::{
+            Message,
+            Response, //
+        },
         uc_receive,
         unreliable::Unfinished, //
     },
@@ -41,6 +51,8 @@ use crate::{
             Next, //
         },
         qp::Qp,
+        qp_core::QpCore,
+        receive_queue::ReceiveQueue,
         schedule::Qps,
         send_queue::{
             SendQueue,
@@ -57,62 +69,187 @@ const MAX_SEGMENT: u32 = 256 * 1024;
 
 /// A turn of the send queue, in state RTS or SQD.
 ///
-/// This is one function, and what is rare is none of it: a request goes from the ring to the peer's memory without
-/// a call, so with few registers to be saved, and its code lies together.
+/// This is one function, without the rare steps: a request goes from the ring to the peer's memory without a call, so
+/// with few registers to be saved, and its code lies together.
 #[inline(never)]
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
-        if qp.sq.wait != Wait::Nothing {
-            return Next::Idle;
-        }
-        if cx.allowance.is_spent() {
-            return Next::Again;
-        }
-        if !qp.sq.busy {
-            if qp.core.state == State::Sqd {
-                return Next::Idle;
+        match serve(qps, cx, qp) {
+            Stop::Idle => return Next::Idle,
+            Stop::Spent => return Next::Again,
+            Stop::Malformed(status) => fail(qps, cx, qp, status),
+            Stop::Jump => {
+                cx.counters.producer_jumps.count(1);
+                enter_fatal_error(qps, cx, qp);
             }
-            match qp.sq.take(cx, &qp.core) {
-                Taken::Request => cx.allowance.take_request(),
-                Taken::Nothing => return Next::Idle,
-                Taken::Malformed(status) => {
-                    cx.allowance.take_request();
-                    fail(qps, cx, qp, status);
-                    continue;
+            Stop::Overrun => enter_fatal_error(qps, cx, qp),
+            Stop::KeyChange => match change_key(cx, qp) {
+                Ok(()) => succeed(qps, cx, qp),
+                Err(BindError) => fail(qps, cx, qp, Status::WindowBind),
+            },
+            Stop::NoPeer => match qp.core.init.qp_type {
+                QpType::Uc => step_unreliable(qps, cx, qp),
+                QpType::Ud => step_datagram(qps, cx, qp),
+                QpType::RawPacket => step_frame(qps, cx, qp),
+                QpType::Rc | QpType::XrcIni | QpType::XrcTgt => {
+                    not_acknowledged(qps, cx, qp, Response::None)
                 }
-                Taken::Jump => {
-                    cx.counters.producer_jumps.count(1);
-                    enter_fatal_error(qps, cx, qp);
-                    continue;
-                }
-            }
+            },
+            Stop::Response(response) => not_acknowledged(qps, cx, qp, response),
         }
-        step(qps, cx, qp);
     }
     // In error the queues are flushed, in turns of their own.
     Next::Again
 }
 
-/// Sends one segment of the request at hand and does what the response says.
+/// Why requests do not simply go on, one after the other, to the peer of a reliable connection.
+enum Stop {
+    /// The queue is empty, or waits.
+    Idle,
+    /// The turn's budget is spent.
+    Spent,
+    /// The request at hand ends at once, with this status.
+    Malformed(Status),
+    /// The ring is broken.
+    Jump,
+    /// The completion queue is full.
+    Overrun,
+    /// The request at hand changes a key.
+    KeyChange,
+    /// The request at hand is not for a peer that acknowledges: the queue pair has none.
+    NoPeer,
+    /// The peer has answered anything but an acknowledgement.
+    Response(Response),
+}
+
+/// Sends the requests of a reliable connection, as long as each is acknowledged. So the peer is looked up once.
 #[inline(always)]
-fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if qp.sq.request.opcode.is_local() {
-        return match change_key(cx, qp) {
-            Ok(()) => succeed(qps, cx, qp),
-            Err(BindError) => fail(qps, cx, qp, Status::WindowBind),
-        };
+fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop {
+    let Qp { core, sq, rq, .. } = qp;
+    let mut peer = match core.init.qp_type {
+        QpType::Rc | QpType::XrcIni => Peer::find(qps, core, rq)
+            .filter(|peer| accept::answers(peer.core, core.id.number, false)),
+        QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
+    };
+    if sq.wait != Wait::Nothing {
+        return Stop::Idle;
     }
-    match qp.core.init.qp_type {
-        QpType::Rc => (),
-        QpType::Uc => return step_unreliable(qps, cx, qp),
-        QpType::Ud => return step_datagram(qps, cx, qp),
-    }
-    let length = segment_length(&qp.sq, qp.core.attr.path_mtu, cx.allowance.bytes);
-    match deliver(qps, cx, qp, length) {
-        Response::Acknowledge => {
-            cx.allowance.take_bytes(length);
-            acknowledge(qps, cx, qp, length);
+    loop {
+        if cx.allowance.is_spent() {
+            return Stop::Spent;
         }
+        if !sq.busy {
+            if core.state == State::Sqd {
+                return Stop::Idle;
+            }
+            match sq.take(cx, core) {
+                Taken::Request => cx.allowance.take_request(),
+                Taken::Nothing => return Stop::Idle,
+                Taken::Malformed(status) => {
+                    cx.allowance.take_request();
+                    return Stop::Malformed(status);
+                }
+                Taken::Jump => return Stop::Jump,
+            }
+        }
+        if sq.request.opcode.is_local() {
+            return Stop::KeyChange;
+        }
+        let Some(peer) = &mut peer else {
+            return Stop::NoPeer;
+        };
+        let segment = Segment::next(sq, core.attr.path_mtu, cx.allowance.bytes);
+        let response = peer.hand(cx, core, sq, segment, accept::receive);
+        if response != Response::Acknowledge {
+            return Stop::Response(response);
+        }
+        cx.allowance.take_bytes(segment.length);
+        if !acknowledge(core, sq, segment) {
+            continue;
+        }
+        if invalidate_own(cx, core, &sq.request).is_err() {
+            return Stop::Malformed(Status::WindowBind);
+        }
+        if complete(cx, core, sq).is_err() {
+            return Stop::Overrun;
+        }
+    }
+}
+
+/// The peer of a connection, on the same engine.
+struct Peer<'a, H: Host> {
+    core: &'a QpCore<H>,
+    rq: &'a mut ReceiveQueue,
+}
+
+impl<'a, H: Host> Peer<'a, H> {
+    /// The peer, which may be the queue pair itself. `None` without a way to it, or by the wire: nothing comes there.
+    #[inline(always)]
+    fn find(qps: &'a mut Qps<H>, core: &'a QpCore<H>, rq: &'a mut ReceiveQueue) -> Option<Self> {
+        let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
+            return None;
+        };
+        let number = core.attr.dest_qpn;
+        let peer = if number == core.id.number {
+            Peer { core, rq }
+        } else {
+            let Qp { core, rq, .. } = qps.get_mut(number)?;
+            Peer { core, rq }
+        };
+        let init = &peer.core.init;
+        (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
+    }
+
+    /// Hands it a segment of the request at hand, which `receive` takes, and brings the response.
+    #[inline(always)]
+    fn hand(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        core: &QpCore<H>,
+        sq: &SendQueue,
+        segment: Segment,
+        receive: impl FnOnce(&mut Cx<'_, H>, &QpCore<H>, &mut ReceiveQueue, Message<'_, H>) -> Response,
+    ) -> Response {
+        let message = sq.message(core, segment.length, segment.packets);
+        // A message counts where it is taken, which mostly is the sender's own virtual port.
+        let own = cx.counters;
+        let vport = self.core.init.vport;
+        if vport != core.init.vport {
+            cx.counters = cx.ports.of(vport);
+        }
+        let response = receive(cx, self.core, self.rq, message);
+        cx.counters = own;
+        response
+    }
+}
+
+/// The peer has answered with a NAK, and is in error.
+#[cold]
+fn break_peer<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    let number = qp.core.attr.dest_qpn;
+    let core = if number == qp.core.id.number {
+        &mut qp.core
+    } else {
+        let Some(peer) = qps.get_mut(number) else {
+            return;
+        };
+        &mut peer.core
+    };
+    core.set_state(cx.host, State::Err);
+    let index = core.index();
+    qps.stop(index);
+}
+
+/// Does what a response says that is no acknowledgement.
+#[cold]
+fn not_acknowledged<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    response: Response,
+) {
+    match response {
+        Response::Acknowledge => (),
         Response::RnrNak(code) => receiver_not_ready(qps, cx, qp, code),
         Response::SequenceError => {
             // The peer expects an earlier packet. To send again is all there is to do, as often as
@@ -128,87 +265,77 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
                 qps.set_timer(qp.core.index(), cx.now.saturating_add(timeout));
             }
         }
-        Response::Nak(status) => fail(qps, cx, qp, status),
+        Response::Nak(status) => {
+            break_peer(qps, cx, qp);
+            fail(qps, cx, qp, status);
+        }
         Response::RequesterFault => fail(qps, cx, qp, Status::LocalProtection),
+        // Memory of either side is being brought in: the same segment again after a while.
+        Response::Absent => give_up(qps, cx, qp, Unsent::Absent.into()),
     }
 }
 
-/// The bytes of the next segment: as many as the turn allows, and whole packets but for the last.
-#[inline]
-fn segment_length(sq: &SendQueue, mtu: Mtu, allowed: u64) -> u32 {
-    let rest = sq.request.length.wrapping_sub(sq.done);
-    let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
-    if rest <= allowed {
-        return rest;
-    }
-    let whole = allowed & !mtu.bytes().wrapping_sub(1);
-    rest.min(whole.max(mtu.bytes()))
+/// A segment of the request at hand.
+#[derive(Clone, Copy)]
+struct Segment {
+    /// Its bytes.
+    length: u32,
+    /// The packets that it takes.
+    packets: u32,
 }
 
-/// Hands a segment of `length` bytes of the request at hand to a peer on the same engine, and brings the response.
-#[inline(always)]
-fn deliver<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Response {
-    let Qp { core, sq, rq, .. } = qp;
-    // Without a way to it, or by the wire, nothing comes here.
-    let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
-        return Response::None;
-    };
-    let mut message = sq.message(core, length);
-    let (qp_type, own_vport) = (core.init.qp_type, core.init.vport);
-    let peer = core.attr.dest_qpn;
-    let (core, rq) = if peer == core.id.number {
-        (core, rq)
-    } else {
-        let Some(peer) = qps.get_mut(peer) else {
-            return Response::None;
+impl Segment {
+    /// The next segment: as many bytes as the turn allows, and whole packets but for the last.
+    #[inline]
+    fn next(sq: &SendQueue, mtu: Mtu, allowed: u64) -> Self {
+        let rest = sq.request.length.wrapping_sub(sq.done);
+        let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
+        let length = if rest <= allowed {
+            rest
+        } else {
+            let whole = allowed & !mtu.bytes().wrapping_sub(1);
+            rest.min(whole.max(mtu.bytes()))
         };
-        (&mut peer.core, &mut peer.rq)
-    };
-    if core.init.qp_type != qp_type || core.init.vport != vport {
-        return Response::None;
+        Self {
+            length,
+            packets: psn::packets(length, mtu),
+        }
     }
-    // A message counts where it is taken, which mostly is the sender's own virtual port.
-    let own = cx.counters;
-    if vport != own_vport {
-        cx.counters = cx.ports.of(vport);
-    }
-    let response = match qp_type {
-        QpType::Uc => uc_receive::receive(cx, core, rq, &mut message),
-        QpType::Rc | QpType::Ud => accept::receive(cx, core, rq, &mut message),
-    };
-    cx.counters = own;
-    if let Response::Nak(_) = response {
-        core.set_state(cx.host, State::Err);
-        let index = core.index();
-        qps.stop(index);
-    }
-    response
 }
 
-/// Sends a segment of a message of an unreliable connection. Nobody answers: what was sent is done,
-/// whatever became of it (IBA volume 1, 9.8.2.1).
+/// Sends a segment of a message of an unreliable connection. Nobody answers: a segment that was sent is done, even if
+/// it gets lost (IBA volume 1, 9.8.2.1).
 #[inline(never)]
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
-        let length = segment_length(&qp.sq, mtu, cx.allowance.bytes);
-        if deliver(qps, cx, qp, length) == Response::RequesterFault {
+        let segment = Segment::next(&qp.sq, mtu, cx.allowance.bytes);
+        let Qp { core, sq, rq, .. } = &mut *qp;
+        let response = match Peer::find(qps, core, rq) {
+            Some(mut peer) => peer.hand(cx, core, sq, segment, |cx, core, rq, message| {
+                uc_receive::receive(cx, core, rq, message).unwrap_or(Response::None)
+            }),
+            None => Response::None,
+        };
+        if let Response::Nak(_) = response {
+            break_peer(qps, cx, qp);
+        }
+        if response == Response::Absent {
+            return give_up(qps, cx, qp, Unsent::Absent.into());
+        }
+        if response == Response::RequesterFault {
             return fail(qps, cx, qp, Status::LocalProtection);
         }
-        cx.allowance.take_bytes(length);
-        return acknowledge(qps, cx, qp, length);
+        cx.allowance.take_bytes(segment.length);
+        return sent(qps, cx, qp, segment);
     }
-    let length = segment_length(&qp.sq, mtu, mtu.bytes().into());
-    let begin = qp.sq.cursor;
-    match wire::uc::send(cx, qp, length) {
+    let segment = Segment::next(&qp.sq, mtu, mtu.bytes().into());
+    match wire::uc::send(cx, qp, segment.length) {
         Ok(()) => {
-            cx.allowance.take_bytes(length.max(Budget::PACKET));
-            acknowledge(qps, cx, qp, length);
+            cx.allowance.take_bytes(segment.length.max(Budget::PACKET));
+            sent(qps, cx, qp, segment);
         }
-        Err(unsent) => {
-            qp.sq.cursor = begin;
-            give_up(qps, cx, qp, unsent.into());
-        }
+        Err(unsent) => give_up(qps, cx, qp, unsent.into()),
     }
 }
 
@@ -224,6 +351,15 @@ fn step_datagram<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) 
     }
 }
 
+/// Sends the frame at hand, which is done with that.
+#[inline(never)]
+fn step_frame<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    match wire::frame::send(cx, qp) {
+        Ok(()) => succeed(qps, cx, qp),
+        Err(unfinished) => give_up(qps, cx, qp, unfinished),
+    }
+}
+
 /// Gives the segment up, for good or for a while.
 fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfinished: Unfinished) {
     match unfinished {
@@ -235,28 +371,46 @@ fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfini
     }
 }
 
-/// A segment arrived: the request has ended if it was the last.
-#[inline(always)]
-fn acknowledge<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) {
-    let Qp { core, sq, .. } = qp;
-    sq.psn = psn::advance(sq.psn, psn::packets(length, core.attr.path_mtu));
-    sq.done = sq.done.wrapping_add(length);
-    sq.refill_retries(&core.attr);
-    if sq.done == sq.request.length {
+/// A segment of an unreliable connection was sent, which is all that its requester waits for.
+fn sent<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, segment: Segment) {
+    if acknowledge(&qp.core, &mut qp.sq, segment) {
         succeed(qps, cx, qp);
     }
 }
 
-/// The request at hand has done what it should.
+/// A segment arrived. Answers whether it was the last, and the request has ended.
 #[inline(always)]
-fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let Qp { core, sq, .. } = qp;
+fn acknowledge<H: Host>(core: &QpCore<H>, sq: &mut SendQueue, segment: Segment) -> bool {
+    sq.psn = psn::advance(sq.psn, segment.packets);
+    sq.done = sq.done.wrapping_add(segment.length);
+    sq.refill_retries(&core.attr);
+    sq.done == sq.request.length
+}
+
+/// The request at hand has done what it should: completes it.
+///
+/// # Errors
+///
+/// [`Overrun`]: the completion was lost, and the caller moves the queue pair to error.
+#[inline(always)]
+fn complete<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    sq: &mut SendQueue,
+) -> Result<(), Overrun> {
     let completed = complete_send(cx, core, sq, Status::Success);
     sq.finish();
-    if completed.is_err() {
-        enter_fatal_error(qps, cx, qp);
-    } else if core.state == State::Sqd {
+    completed?;
+    if core.state == State::Sqd {
         report_drained(cx.host, core);
+    }
+    Ok(())
+}
+
+/// [`complete`] of a request that is no message of a reliable connection.
+fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    if complete(cx, &qp.core, &mut qp.sq).is_err() {
+        enter_fatal_error(qps, cx, qp);
     }
 }
 
@@ -299,10 +453,10 @@ fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: S
         return enter_fatal_error(qps, cx, qp);
     }
     match core.init.qp_type {
-        QpType::Rc => enter_error(qps, cx.host, core),
+        QpType::Rc | QpType::XrcIni | QpType::XrcTgt => enter_error(qps, cx.host, core),
         // It may be in error by what it sent to itself.
-        QpType::Uc | QpType::Ud if core.state == State::Err => (),
-        QpType::Uc | QpType::Ud => {
+        QpType::Uc | QpType::Ud | QpType::RawPacket if core.state == State::Err => (),
+        QpType::Uc | QpType::Ud | QpType::RawPacket => {
             core.set_state(cx.host, State::Sqe);
             qps.activate(core.index());
         }

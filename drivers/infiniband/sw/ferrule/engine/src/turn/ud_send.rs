@@ -10,17 +10,17 @@ use crate::{
         attr::PathKind,
         counters::Count,
         grh,
-        host::Host,
+        host::{
+            Host,
+            Unsent, //
+        },
         psn,
         status::Status, //
     },
     object::{
-        multicast::{
-            is_multicast,
-            MULTICAST_QPN, //
-        },
-        opcode::Extra,
+        multicast::MULTICAST_QPN,
         request::SendRequest, //
+        wr_opcode::Extra,
     },
     operation::{
         ending::enter_error,
@@ -32,6 +32,7 @@ use crate::{
         },
         unreliable::Unfinished, //
     },
+    packet::ip::is_multicast,
     queue_pair::{
         cx::Cx,
         qp::Qp,
@@ -59,7 +60,7 @@ pub(crate) fn send<H: Host>(
     qp: &mut Qp<H>,
 ) -> Result<(), Unfinished> {
     let request = qp.sq.request();
-    let (to, _) = abi::Destination::read_from_prefix(&request.head.extra)
+    let (to, _) = abi::Destination::read_from_prefix(&request.slot.head.extra)
         .map_err(|_| Status::LocalOperation)?;
     let target = to.remote_qpn.get();
     if to.reserved.get() != 0 || target > psn::MASK {
@@ -92,6 +93,7 @@ pub(crate) fn send<H: Host>(
         ),
         sl: path.sl,
         to,
+        qkey,
     };
 
     if !is_multicast(&path.dgid) {
@@ -99,7 +101,10 @@ pub(crate) fn send<H: Host>(
             return Ok(wire::ud::send(cx, qp, &mut way, target, qkey)?);
         };
         let area = area(request, Some(vport));
-        return deliver(qps, cx, qp, vport.number(target), &area, qkey);
+        return match deliver(qps, cx, qp, vport.number(target), &area)? {
+            Arrival::Absent => Err(Unsent::Absent.into()),
+            _ => Ok(()),
+        };
     }
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     if target != MULTICAST_QPN {
@@ -109,7 +114,7 @@ pub(crate) fn send<H: Host>(
     let area = area(request, None);
     let members = cx.port.groups.members(&path.dgid);
     let members = members.as_slice();
-    // First the remote ones: what cannot be sent yet is sent later as a whole.
+    // First the remote ones: if that cannot be sent yet, all of the datagram is sent later.
     if path.is_remote() {
         wire::ud::send(cx, qp, &mut way, target, qkey)?;
         cx.counters.multicast_sent.count(1);
@@ -117,7 +122,10 @@ pub(crate) fn send<H: Host>(
         cx.counters.dropped.count(1);
     }
     for &member in members {
-        deliver(qps, cx, qp, member, &area, qkey)?;
+        // To send all of it again would be to send it twice to others.
+        if let Arrival::Absent = deliver(qps, cx, qp, member, &area)? {
+            cx.counters.dropped.count(1);
+        }
     }
     Ok(())
 }
@@ -129,24 +137,22 @@ fn deliver<H: Host>(
     qp: &mut Qp<H>,
     receiver: u32,
     area: &Area,
-    qkey: u32,
-) -> Result<(), Unfinished> {
+) -> Result<Arrival, Unfinished> {
     let Qp { core, sq, rq, .. } = qp;
-    // Each receiver gets all of it, so each copy begins at the start.
-    sq.restart();
     let length = sq.request().length;
-    let message = sq.message(core, length);
+    let packets = psn::packets(length, core.attr.path_mtu);
+    let message = sq.message(core, length, packets);
     let arrival = if receiver == core.id.number {
-        let arrival = receive(cx, core, rq, message, area, qkey);
+        let arrival = receive(cx, core, rq, message, Some(area));
         if let Arrival::Broken = arrival {
             enter_error(qps, cx.host, core);
         }
         arrival
     } else {
-        arrive(qps, cx, receiver, message, area, qkey)
+        arrive(qps, cx, receiver, message, Some(area))
     };
     match arrival {
         Arrival::SourceLost => Err(Status::LocalProtection.into()),
-        Arrival::Delivered | Arrival::Dropped | Arrival::Broken => Ok(()),
+        arrival => Ok(arrival),
     }
 }

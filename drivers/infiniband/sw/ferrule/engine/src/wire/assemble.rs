@@ -8,17 +8,21 @@ use crate::{
             self,
             wr_flags, //
         },
-        host::Host,
+        host::{
+            Host,
+            Packet as _, //
+        },
         psn, //
     },
     object::{
-        opcode::{
+        request::{
+            set_remote_srq,
+            MAX_MESSAGE, //
+        },
+        wr_opcode::{
             Atomic,
             Class,
-            Opcode, //
-        },
-        request::{
-            MAX_MESSAGE,
+            WrOpcode,
             WORD, //
         },
     },
@@ -36,7 +40,7 @@ use crate::{
     },
 };
 
-/// Makes a message of a packet: what its headers say, and what the packets before it have said.
+/// Makes a message of a packet, from its own headers and those of the packets before it.
 ///
 /// `None`: no packet of a sound peer is like this.
 pub(super) fn assemble<'a, H: Host>(
@@ -56,26 +60,26 @@ pub(super) fn assemble<'a, H: Host>(
         Kind::Send => match (packet.imm(), packet.ieth()) {
             (Some(imm), _) => {
                 head.imm_or_inv = imm.data;
-                Opcode::SendWithImm
+                WrOpcode::SendWithImm
             }
             (None, Some(ieth)) => {
                 head.imm_or_inv = ieth.rkey.get().to_le_bytes();
-                Opcode::SendWithInv
+                WrOpcode::SendWithInv
             }
-            (None, None) => Opcode::Send,
+            (None, None) => WrOpcode::Send,
         },
         Kind::Write => match packet.imm() {
             Some(imm) => {
                 head.imm_or_inv = imm.data;
-                Opcode::WriteWithImm
+                WrOpcode::WriteWithImm
             }
-            None => Opcode::Write,
+            None => WrOpcode::Write,
         },
-        Kind::ReadRequest => Opcode::Read,
-        Kind::CompareSwap => Opcode::CompareSwap,
-        Kind::FetchAdd => Opcode::FetchAdd,
-        // Operations that are not offered.
-        Kind::Flush | Kind::AtomicWrite => return None,
+        Kind::ReadRequest => WrOpcode::Read,
+        Kind::CompareSwap => WrOpcode::CompareSwap,
+        Kind::FetchAdd => WrOpcode::FetchAdd,
+        Kind::Flush => WrOpcode::Flush,
+        Kind::AtomicWrite => WrOpcode::AtomicWrite,
         // Responses go to the completer.
         Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
             return None
@@ -96,11 +100,21 @@ pub(super) fn assemble<'a, H: Host>(
         .checked_add(length)
         .filter(|&end| end <= MAX_MESSAGE)?;
     if let Some(reth) = packet.reth() {
-        if reth.length.get() > MAX_MESSAGE {
+        let named = reth.length.get();
+        // A flush moves no bytes, so any range may be flushed.
+        if named > MAX_MESSAGE && rule.kind != Kind::Flush {
             return None;
         }
         responder.target = (reth.addr.get(), reth.rkey.get());
-        responder.total = reth.length.get();
+        responder.total = named;
+    }
+    if let (Some(feth), Some(reth)) = (packet.feth(), packet.reth()) {
+        head.extra = zerocopy::transmute!(abi::FlushWords {
+            length: reth.length.get().into(),
+            placement: feth.placement(),
+            level: feth.level(),
+            reserved: [0; 10],
+        });
     }
     if let Some(atomic) = packet.atomic() {
         responder.target = (atomic.addr.get(), atomic.rkey.get());
@@ -109,7 +123,12 @@ pub(super) fn assemble<'a, H: Host>(
             Class::Atomic(Atomic::CompareSwap) => (atomic.compare.get(), atomic.swap_or_add.get()),
             Class::Atomic(Atomic::FetchAdd) => (atomic.swap_or_add.get(), 0),
             // No other operation has this header.
-            Class::Send | Class::Write | Class::Read | Class::Key(_) => return None,
+            Class::Send
+            | Class::Write
+            | Class::Read
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => return None,
         };
         head.extra = zerocopy::transmute!(abi::AtomicWords {
             compare_add: compare_add.into(),
@@ -118,17 +137,35 @@ pub(super) fn assemble<'a, H: Host>(
     }
     let total = match rule.kind {
         Kind::Send => end,
-        Kind::Write | Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => responder.total,
-        Kind::Flush
-        | Kind::AtomicWrite
-        | Kind::ReadResponse
-        | Kind::Acknowledge
-        | Kind::AtomicAcknowledge
-        | Kind::Congestion => return None,
+        Kind::Write
+        | Kind::ReadRequest
+        | Kind::CompareSwap
+        | Kind::FetchAdd
+        | Kind::AtomicWrite => responder.total,
+        Kind::Flush => 0,
+        Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion => {
+            return None
+        }
     };
     // A write has as many bytes as its first packet says (C9-94).
     if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
         return None;
+    }
+    let start = packet.headers().len();
+    if rule.kind == Kind::AtomicWrite {
+        // The value is as long as the range that is named (annex A19, oA19-28).
+        let value = bytes
+            .headers()
+            .get(start..)
+            .and_then(|rest| rest.first_chunk());
+        let value = *value.filter(|_| total == WORD)?;
+        head.extra = zerocopy::transmute!(abi::AtomicWriteWords {
+            value,
+            reserved: [0; 8],
+        });
+    }
+    if let Some(xrceth) = packet.xrceth() {
+        set_remote_srq(head, opcode, xrceth.srq.get());
     }
     head.remote_addr = responder.target.0.into();
     head.rkey = responder.target.1.into();
@@ -144,12 +181,17 @@ pub(super) fn assemble<'a, H: Host>(
         psn: bth.psn.get(),
         packets: match opcode.facts().class {
             Class::Read => psn::packets(total, mtu),
-            Class::Send | Class::Write | Class::Atomic(_) | Class::Key(_) => 1,
+            Class::Send
+            | Class::Write
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => 1,
         },
         bytes: Bytes::Packet {
             packet: bytes,
-            start: packet.headers().len(),
-            found: 0,
+            start,
         },
+        pd: 0,
     })
 }

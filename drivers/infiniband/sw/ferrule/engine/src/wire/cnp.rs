@@ -29,10 +29,7 @@ use crate::{
         cx::Cx,
         qp::Qp, //
     },
-    wire::transmit::{
-        bth,
-        transmit, //
-    },
+    wire::transmit::transmit,
 };
 
 /// The bytes behind the base transport header.
@@ -48,7 +45,7 @@ pub(super) fn notify<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), 
     let Qp { core, wire, .. } = qp;
     let base = Bth {
         congestion: Bth::BECN,
-        ..bth(core, CONGESTION, 0)
+        ..Bth::to(core.attr.dest_qpn, CONGESTION, 0)
     };
     let payload = Side::Private(PrivateBytes(&RESERVED));
     let length = RESERVED.len() as u32;

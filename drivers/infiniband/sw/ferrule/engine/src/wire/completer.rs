@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The completer on the wire: takes what comes back for requests, and ends them in order, with a completion where one
-//! is due.
+//! The completer on the wire: takes the responses to requests, and ends them in order, with a completion where one is
+//! due.
 
 use crate::{
     base::{
         abi,
         attr::State,
         counters::Count,
+        event::{
+            DropReason,
+            RetryReason, //
+        },
         host::Host,
         psn,
         rnr_timer,
         status::Status, //
     },
     memory::sgl::{
-        self,
-        Cursor,
-        Fragments,
         InPacket,
         PrivateBytes, //
     },
     object::{
         cq::Overrun,
-        opcode::completion_opcode, //
+        wr_opcode::completion_opcode, //
     },
     operation::{
         completion::complete,
@@ -30,8 +31,10 @@ use crate::{
             enter_error,
             enter_fatal_error,
             report_drained,
-            retries_exhausted, //
+            retries_exhausted,
+            trace_retry, //
         },
+        local_wr::invalidate_own,
     },
     packet::{
         self,
@@ -57,6 +60,11 @@ use crate::{
         },
         schedule::Qps, //
     },
+    wire::place::{
+        await_memory,
+        place,
+        Unplaced, //
+    },
 };
 
 /// Takes a response: an acknowledgement, a NAK or data.
@@ -68,27 +76,27 @@ pub(super) fn receive<H: Host>(
     bytes: &H::Packet,
 ) {
     if !matches!(qp.core.state, State::Rts | State::Sqd) {
-        return cx.counters.dropped.count(1);
+        return cx.drop_packet(packet.bth(), DropReason::NotReady);
     }
     let psn = packet.bth().psn.get();
     let first = qp.wire.requester.snd_una;
-    // What is behind has been seen before, and what was never sent cannot be answered: both are
-    // dropped (IBA volume 1, 9.7.5.1.2).
+    // A response to a packet before the oldest one has been seen already, and a packet that was never sent has none:
+    // both are dropped (IBA volume 1, 9.7.5.1.2).
     let is_due = psn::within(psn, first, psn::distance(first, qp.wire.requester.snd_nxt));
     if !is_due && psn != psn::advance(first, psn::MASK) {
-        return cx.counters.duplicates.count(1);
+        return cx.drop_packet(packet.bth(), DropReason::Duplicate);
     }
     let mut syndrome = None;
     if let Some(aeth) = packet.aeth() {
         syndrome = Syndrome::parse(aeth.syndrome);
         if syndrome.is_none() {
-            return cx.counters.dropped.count(1);
+            return cx.drop_packet(packet.bth(), DropReason::Syndrome);
         }
     }
     if !is_due {
         return update_credits(cx, &mut qp.wire.requester, packet, syndrome);
     }
-    // All before has arrived, whatever is said of this one (IBA volume 1, 9.7.5.1.1).
+    // All packets before have arrived, whatever the response says of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, psn) {
         return qp.wire.reorder_response(psn, bytes, cx.now);
     }
@@ -100,7 +108,7 @@ pub(super) fn receive<H: Host>(
             take_read(qps, cx, qp, packet, bytes);
         }
         (Kind::AtomicAcknowledge, Some(Syndrome::Acknowledge(_))) => {
-            take_atomic(qps, cx, qp, packet);
+            take_atomic(qps, cx, qp, packet, bytes);
         }
         // Data and a refusal in one packet are no response (IBA volume 1, 9.7.5.2).
         (Kind::ReadResponse | Kind::AtomicAcknowledge, _) => {
@@ -166,7 +174,7 @@ fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
         wire.start_ack_timer(core, now);
     }
     wire.completer.gap = Gap::default();
-    // What was to be sent again may have arrived after all.
+    // The packets that were to be sent again may have arrived after all.
     if wire.requester.retransmit.is_complete(psn) {
         wire.requester.end_retransmit(None);
     }
@@ -200,7 +208,7 @@ fn acknowledge_before<H: Host>(
         if record.is_local() {
             return false;
         }
-        if record.has_response_data() {
+        if record.has_response() {
             data_missing(qps, cx, qp, psn);
             return false;
         }
@@ -211,7 +219,7 @@ fn acknowledge_before<H: Host>(
             progress(cx, qp, psn);
             return true;
         }
-        // The record goes first: what is sent next is looked for among those that are left.
+        // The record goes first: the search for the next packet to send looks at those that are left.
         retire(qps, cx, qp);
         progress(cx, qp, end);
     }
@@ -228,7 +236,7 @@ fn data_missing<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, p
     retransmit(qps, cx, qp, Some(psn));
 }
 
-/// Sends again what was lost, if there are retries left; see [`retransmit`](super::retransmit).
+/// Sends lost packets again, if there are retries left; see [`retransmit`](super::retransmit).
 fn retransmit<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
@@ -238,6 +246,11 @@ fn retransmit<H: Host>(
     if retries_exhausted(cx, qp) {
         return fail(qps, cx, qp, Status::RetryExceeded);
     }
+    let reason = match hole_end {
+        Some(_) => RetryReason::ImpliedNak,
+        None => RetryReason::SequenceNak,
+    };
+    trace_retry(cx.host, qp, reason);
     let Qp { core, sq, wire, .. } = qp;
     wire.retransmit(core, sq.consumer(), hole_end);
     wire.start_ack_timer(core, cx.now);
@@ -251,11 +264,12 @@ fn take_read<H: Host>(
     packet: &Packet<'_>,
     bytes: &H::Packet,
 ) {
-    let Some((index, record)) = oldest(qp, false) else {
-        return cx.counters.dropped.count(1);
+    let Some((index, record)) = oldest(qp, Kind::ReadResponse) else {
+        return cx.drop_packet(packet.bth(), DropReason::Unexpected);
     };
     let mtu = qp.core.attr.path_mtu;
-    let rest = record.length.wrapping_sub(record.done);
+    // That of a FLUSH or an ATOMIC WRITE is the one of a READ of no bytes (annex A19.4.3).
+    let rest = record.response_length().wrapping_sub(record.done);
     let length = rest.min(mtu.bytes());
     // The response is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
     // data were asked for in parts or again, a response may begin or end in the middle of them, too.
@@ -268,72 +282,49 @@ fn take_read<H: Host>(
     if packet.payload() != length as usize || !is_in_order {
         return fail(qps, cx, qp, Status::BadResponse);
     }
-    let mut payload = InPacket {
+    let payload = InPacket {
         packet: bytes,
         offset: packet.headers().len(),
     };
-    if let Err(status) = place(cx, qp, index, record.done, &mut payload, length) {
-        return fail(qps, cx, qp, status);
+    match place(cx, qp, index, record.done, payload, length) {
+        Ok(()) => (),
+        Err(Unplaced::Failed(status)) => return fail(qps, cx, qp, status),
+        Err(Unplaced::Absent) => return await_memory(cx, qp, packet, bytes),
     }
     data_placed(qps, cx, qp, length, length == rest);
 }
 
-/// Places what an atomic operation found.
-fn take_atomic<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, packet: &Packet<'_>) {
-    let (Some((index, record)), Some(found)) = (oldest(qp, true), packet.atomic_ack()) else {
-        return cx.counters.dropped.count(1);
+/// Places the value that an atomic operation found.
+fn take_atomic<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    packet: &Packet<'_>,
+    bytes: &H::Packet,
+) {
+    let oldest = oldest(qp, Kind::AtomicAcknowledge);
+    let (Some((index, record)), Some(found)) = (oldest, packet.atomic_ack()) else {
+        return cx.drop_packet(packet.bth(), DropReason::Unexpected);
     };
     // Memory has the number as the CPU has it.
     let found = found.original.get().to_ne_bytes();
-    if let Err(status) = place(cx, qp, index, 0, &mut PrivateBytes(&found), record.length) {
-        return fail(qps, cx, qp, status);
+    match place(cx, qp, index, 0, PrivateBytes(&found), record.length) {
+        Ok(()) => (),
+        Err(Unplaced::Failed(status)) => return fail(qps, cx, qp, status),
+        Err(Unplaced::Absent) => return await_memory(cx, qp, packet, bytes),
     }
     data_placed(qps, cx, qp, record.length, true);
 }
 
-/// The oldest request, if it is one for which such data come back.
-fn oldest<H: Host>(qp: &Qp<H>, atomic: bool) -> Option<(u32, Record)> {
+/// The oldest request, if it is one that such a response answers.
+fn oldest<H: Host>(qp: &Qp<H>, response: Kind) -> Option<(u32, Record)> {
     let wire = &qp.wire;
     if wire.requester.outstanding(qp.sq.consumer()) == 0 {
         return None;
     }
     let record = wire.requester.record(wire.requester.oldest)?;
-    let fits = record.has_response_data() && record.is_read() != atomic;
+    let fits = record.is_answered_by(response);
     (fits && record.failed.is_none()).then_some((wire.requester.oldest, *record))
-}
-
-/// Copies data to where the request of slot `index` wants them, from `offset` on.
-fn place<H: Host>(
-    cx: &mut Cx<'_, H>,
-    qp: &mut Qp<H>,
-    index: u32,
-    offset: u32,
-    source: &mut impl Fragments<H>,
-    length: u32,
-) -> Result<(), Status> {
-    let Qp { core, wire, .. } = qp;
-    if wire.completer.request_index != Some(index) {
-        wire.completer.request_index = None;
-        wire.completer.request.read(&core.init, index)?;
-        let record = wire.requester.record(index).ok_or(Status::Fatal)?;
-        if Some(wire.completer.request.opcode) != record.opcode
-            || wire.completer.request.length != record.length
-        {
-            return Err(Status::LocalOperation);
-        }
-        wire.completer.request_index = Some(index);
-        wire.completer.cursor = Cursor::default();
-        wire.completer
-            .cursor
-            .seek(wire.completer.request.entries(), offset);
-    }
-    let mut target = wire
-        .completer
-        .request
-        .side(core.init.pd, offset, &mut wire.completer.cursor);
-    sgl::copy(cx.keys, source, &mut target, length).map_err(|_| Status::LocalProtection)?;
-    cx.counters.bytes.count(length.into());
-    Ok(())
 }
 
 /// So many bytes have come back for the oldest request, and those may have been the last.
@@ -359,6 +350,9 @@ fn data_placed<H: Host>(
     }
     if is_last {
         wire.completer.request_index = None;
+        if invalidate_own(cx, core, &wire.completer.request).is_err() {
+            return fail(qps, cx, qp, Status::WindowBind);
+        }
         retire(qps, cx, qp);
     }
     progress(cx, qp, next);
@@ -376,6 +370,7 @@ fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: 
     if !qp.sq.take_rnr_retry(&qp.core.attr) {
         return fail(qps, cx, qp, Status::RnrRetryExceeded);
     }
+    trace_retry(cx.host, qp, RetryReason::RnrNak);
     let Qp { core, sq, wire, .. } = qp;
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
@@ -390,8 +385,8 @@ fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: 
 fn refused<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, nak: Nak) {
     cx.counters.naks_received.count(1);
     let status = match nak {
-        // Nothing new to who goes back already. rdma_rxe says it of what came behind the packet for
-        // which it was not ready, and means the same packet.
+        // A requester that goes back already learns nothing by it. rdma_rxe sends it for packets behind the one for
+        // which it was not ready, and means that one.
         Nak::Sequence if qp.wire.requester.is_back(qp.core.attr.path_mtu) => return,
         Nak::Sequence => return retransmit(qps, cx, qp, None),
         Nak::InvalidRequest => Status::RemoteInvalidRequest,

@@ -2,29 +2,32 @@
 
 //! The wire: queue pairs whose peer is remote, by packets of RoCEv2.
 //!
-//! Requests are judged, keys checked, bytes placed and completions written by the same code as for
-//! local peers; what stands here is what packets add: cutting messages, sequence numbers,
-//! acknowledgements, and doing again what was lost (IBA volume 1, 9.7).
+//! Requests are judged, keys checked, bytes placed and completions written by the same code as for local peers; these
+//! files add all that packets need beyond that: cutting messages, sequence numbers, acknowledgements, and
+//! retransmission (IBA volume 1, 9.7).
 //!
 //! [`requester`] sends requests and does so again, each [`request_packet`] if it may be sent; [`completer`] takes
-//! the responses to them and ends them. [`responder`] takes requests of the peer and responds. Where packets were lost,
-//! [`reorder`] buffers those behind them until they are in order, and [`retransmit`] sends only what was lost.
-//! [`cnp`] reports marks to the peer. Of the unreliable services, [`uc`] and [`ud`] are both sides. All state
-//! beyond that of a local queue pair is one [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size
-//! (less than 8 KiB) and allocated with the queue pair.
+//! the responses to them and ends them, and [`place`] puts their data where they belong. [`responder`] takes
+//! requests of the peer and responds. Where packets were lost, [`reorder`] buffers those behind them until they are
+//! in order, and [`retransmit`] sends only what was lost. [`cnp`] reports marks to the peer. Of the unreliable
+//! services, [`uc`] and [`ud`] are both sides. All state beyond that of a local queue pair is one
+//! [`Wire`](crate::queue_pair::remote::state::Wire), of bounded size (less than 8 KiB) and allocated with the queue
+//! pair.
 //!
-//! # What is read again
+//! # Requests are read again
 //!
-//! A request stays in its slot of the ring until it has ended, and is copied out of it again when
-//! its packets have to be sent again, or when data come back for it. The program may have written
-//! the slot meanwhile. So what shapes the packets (sequence numbers, opcode, flags, length) is kept
-//! in a [`Record`](crate::queue_pair::remote::requester_state::Record) that no program can reach; each copy is judged as the first one was, and one
-//! that does not fit its record ends the queue pair's work with an error. What else may differ
-//! (addresses, keys, data) changes what the program itself says, as it could by changing the data.
+//! A request stays in its slot of the ring until it has ended, and is copied out of it again when its packets have to
+//! be sent again, or when data come back for it. The program may have written the slot meanwhile. So the values that
+//! shape the packets (sequence numbers, opcode, flags, length) are kept in a
+//! [`Record`](crate::queue_pair::remote::requester_state::Record) that no program can reach; each copy is judged as the
+//! first one was, and one that does not fit its record ends the queue pair's work with an error. Other differences
+//! (addresses, keys, data) change the program's own message, as it could by changing the data.
 
 mod assemble;
 mod cnp;
 mod completer;
+pub(crate) mod frame;
+mod place;
 mod reorder;
 mod request_packet;
 mod requester;
@@ -42,12 +45,19 @@ use crate::{
             State, //
         },
         counters::Count,
+        event::{
+            DropReason,
+            Trace, //
+        },
         host::{
             Host,
             Reorder, //
         },
     },
-    packet::opcode::Service,
+    packet::opcode::{
+        Kind,
+        Service, //
+    },
     queue_pair::{
         cx::{
             Cx,
@@ -59,7 +69,8 @@ use crate::{
     wire::{
         reorder::{
             release_requests,
-            release_responses, //
+            release_responses,
+            retry_in_order, //
         },
         rx_packet::{
             RxPacket,
@@ -83,8 +94,8 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     next
 }
 
-/// Lets the timer fire when the first of what is waited for is due. A timer that fires too early
-/// does no harm; so it is not set anew each time that something is put off.
+/// Lets the timer fire at the first of the deadlines. A timer that fires too early does no harm; so it is not set anew
+/// each time that something is put off.
 fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     if qp.core.state == State::Err {
         return;
@@ -98,17 +109,25 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
         wire.requester.ack_deadline,
         wire.requester.rnr_until,
         wire.tx_blocked_until,
+        wire.absent_until,
         wire.requester.full_until,
         probe,
         wire.reorder_expires,
     ];
-    if let Some(due) = dues.into_iter().flatten().min() {
+    // Never stands for what is not waited for: a comparison costs less than a branch.
+    const NEVER: u64 = u64::MAX;
+    let due = dues.map(|due| due.unwrap_or(NEVER));
+    let due = due.into_iter().fold(NEVER, u64::min);
+    if due != NEVER {
         qps.set_timer_before(qp.core.index(), due);
     }
 }
 
 /// The timer of a queue pair has fired.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    if qp.wire.absent_until.is_some_and(|until| until <= cx.now) {
+        retry_in_order(qps, cx, qp);
+    }
     if qp.wire.reorder_expires.is_some_and(|until| until <= cx.now) {
         qp.wire.clear_reorder_buffers();
     }
@@ -117,12 +136,25 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     qps.activate(qp.core.index());
 }
 
+/// Whether a reliable queue pair of this type may get such a packet. One side of XRC sends the requests, and the other
+/// side the responses (annex A14).
+#[inline]
+fn may_get(qp_type: QpType, kind: Kind) -> bool {
+    match qp_type {
+        QpType::XrcIni => !kind.is_request(),
+        QpType::XrcTgt => kind.is_request(),
+        QpType::Rc | QpType::Uc | QpType::Ud => true,
+        QpType::RawPacket => false,
+    }
+}
+
 /// Judges a packet and hands it to the queue pair that it is for.
 ///
 /// Nothing is placed before the invariant CRC has been found right.
 pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPacket<'_, H>) {
-    let Some(sound) = rx.judge(cx.counters) else {
-        return;
+    let sound = match rx.judge(cx.counters) {
+        Ok(sound) => sound,
+        Err(reason) => return cx.drop_packet(rx.bth(), reason),
     };
     let Sound {
         packet,
@@ -132,21 +164,28 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
     } = sound;
     let bth = packet.bth();
     let rule = packet.rule();
+    cx.host.trace(&Trace::PacketReceived {
+        bth,
+        length: rx.length() as u32,
+    });
     if rule.service == Service::Ud {
         let Some(deth) = packet.deth() else {
-            return cx.counters.malformed_short.count(1);
+            return cx.drop_packet(bth, DropReason::Short);
         };
         return ud::receive(qps, cx, rx, &packet, deth, &to);
     }
     let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
-        return cx.counters.unknown_queue_pairs.count(1);
+        return cx.drop_packet(bth, DropReason::UnknownQueuePair);
     };
+    cx.keys.asker = qp.core.asker();
     let is_of_peer = qp
         .core
         .remote_path()
         .is_some_and(|path| path.sgid == to && path.dgid == from);
     match (rule.service, qp.core.init.qp_type) {
-        (Service::Rc, QpType::Rc) if is_of_peer => {
+        (Service::Rc, QpType::Rc) | (Service::Xrc, QpType::XrcIni | QpType::XrcTgt)
+            if is_of_peer && may_get(qp.core.init.qp_type, rule.kind) =>
+        {
             if is_marked {
                 qp.wire.marked(rule.kind, cx.now);
             }
@@ -169,13 +208,13 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
         (Service::Uc, QpType::Uc) if is_of_peer => {
             uc::receive(qps, cx, &mut qp, &packet, rx.packet);
         }
-        (Service::Congestion, QpType::Rc) if is_of_peer => {
+        (Service::Congestion, QpType::Rc | QpType::XrcIni | QpType::XrcTgt) if is_of_peer => {
             cx.counters.congestion_notifications_handled.count(1);
             qp.wire.requester.congestion.on_mark();
         }
         // UC has no acknowledgements, and so no window.
         (Service::Congestion, QpType::Uc) if is_of_peer => (),
-        _ => cx.counters.misdirected.count(1),
+        _ => cx.drop_packet(bth, DropReason::Misdirected),
     }
     qps.put_back(qp);
 }

@@ -25,7 +25,10 @@ use crate::{
     queue_pair::{
         cx::Cx,
         qp::Qp,
-        remote::state::first_buffered,
+        remote::state::{
+            first_buffered,
+            Wire, //
+        },
         schedule::Qps, //
     },
     wire::{
@@ -46,7 +49,12 @@ pub(super) fn release_requests<H: Host>(
 ) {
     qp.wire.responder.reorder.remove(before);
     take_requests(cx, qp);
-    let wire = &mut qp.wire;
+    acknowledge_taken(&mut qp.wire, before, asks);
+    qp.wire.restart_reorder_timer(cx.now);
+}
+
+/// Acknowledges the buffered requests from `before` on that have been taken, if the peer `asks` or one of them did.
+fn acknowledge_taken<H: Host>(wire: &mut Wire<H>, before: u32, asks: bool) {
     let is_due = match wire.responder.pending_ack {
         Some((_, Syndrome::Acknowledge(_))) => true,
         Some(_) => false,
@@ -60,7 +68,6 @@ pub(super) fn release_requests<H: Host>(
     if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
         wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
     }
-    wire.restart_reorder_timer(cx.now);
 }
 
 /// The responder takes the buffered requests that are in order now.
@@ -93,6 +100,24 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
 pub(super) fn release_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     take_responses(qps, cx, qp);
     qp.wire.restart_reorder_timer(cx.now);
+}
+
+/// Takes the packets that are in order, and waited for memory that was being brought in. If it still is, they wait on, but
+/// no longer than for a missing packet: memory may never come.
+#[cold]
+pub(super) fn retry_in_order<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    let (request, response) = (qp.rq.psn(), qp.wire.requester.snd_una);
+    qp.wire.absent_until = None;
+    take_requests(cx, qp);
+    take_responses(qps, cx, qp);
+    let is_taken = qp.rq.psn() != request;
+    if is_taken {
+        // The next page may take as long. So the peer is told how far this side has come, whether it asks or not.
+        acknowledge_taken(&mut qp.wire, request, true);
+    }
+    if is_taken || qp.wire.requester.snd_una != response {
+        qp.wire.restart_reorder_timer(cx.now);
+    }
 }
 
 /// The completer takes the buffered responses, as far as none is missing.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The packets of requests: whether the next one may be sent, its headers and its payload, and what is noted of it
-//! (IBA volume 1, 9.2, 9.3 and 9.7).
+//! The packets of requests: whether the next one may be sent, its headers and its payload, and the notes about it (IBA
+//! volume 1, 9.2, 9.3 and 9.7).
 
 use crate::{
     base::{
         abi,
+        attr::QpType,
         budget::Budget,
         host::{
             Host,
@@ -20,21 +21,27 @@ use crate::{
         PrivateBytes,
         Side, //
     },
-    object::opcode::{
-        Atomic,
-        Class,
-        Extra,
-        Opcode, //
+    object::{
+        request::remote_srq,
+        wr_opcode::{
+            Atomic,
+            Class,
+            Extra,
+            WrOpcode, //
+        },
     },
     packet::{
         self,
         opcode::Position,
         AtomicEth,
         Bth,
+        Feth,
         Headers,
         Ieth,
         ImmDt,
-        Reth, //
+        Reth,
+        XrcEth,
+        U24, //
     },
     queue_pair::{
         cx::Cx,
@@ -58,7 +65,7 @@ use crate::{
     },
 };
 
-/// What came of a step of the requester.
+/// The result of a step of the requester.
 pub(super) enum Step {
     Sent,
     Wait,
@@ -83,7 +90,7 @@ fn send_window<H: Host>(wire: &Wire<H>) -> u32 {
 }
 
 /// The responder has reported no receive request for this message.
-fn exceeds_credits<H: Host>(wire: &Wire<H>, record: &Record, opcode: Opcode) -> bool {
+fn exceeds_credits<H: Host>(wire: &Wire<H>, record: &Record, opcode: WrOpcode) -> bool {
     let lsn = wire.requester.lsn;
     lsn.is_some_and(|lsn| psn::is_ahead(record.ssn, lsn)) && opcode.takes_receive()
 }
@@ -98,14 +105,14 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     } else {
         psn::distance(wire.requester.snd_una, record.psn)
     };
-    if record.has_response_data() || record.flags & abi::wr_flags::FENCE != 0 {
+    if record.has_response() || record.flags & abi::wr_flags::FENCE != 0 {
         let mut open = 0u8;
         let mut other = wire.requester.oldest;
         while other != index {
             let data = wire
                 .requester
                 .record(other)
-                .is_some_and(Record::has_response_data);
+                .is_some_and(Record::has_response);
             open = open.saturating_add(u8::from(data));
             other = other.wrapping_add(1);
         }
@@ -124,9 +131,9 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     if wire.requester.is_part_sent {
         return false;
     }
-    // The window must have room for all the data of a read, too. One that is larger is asked for in
+    // The window must have space for all the data of a read, too. One that is larger is asked for in
     // parts, when all before it has ended.
-    if record.has_response_data()
+    if record.has_response()
         && index != wire.requester.oldest
         && (record.packets > wire.requester.congestion.window()
             || psn::distance(wire.requester.snd_una, record.end()) > send_window(wire))
@@ -142,9 +149,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         .offset
         .wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
-    if !record.has_response_data()
-        && psn::distance(wire.requester.snd_una, next) >= send_window(wire)
-    {
+    if !record.has_response() && psn::distance(wire.requester.snd_una, next) >= send_window(wire) {
         return false;
     }
     // Beyond the receive requests that the responder has reported, only one packet of one message
@@ -168,9 +173,9 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     let Qp { core, sq, wire, .. } = qp;
     let mtu = core.attr.path_mtu;
     let opcode = sq.request().opcode;
-    let is_data_back = record.has_response_data();
-    let (length, position) = if is_data_back {
-        (0, Position::Only)
+    let has_response = record.has_response();
+    let (length, position) = if has_response {
+        (opcode.request_length(), Position::Only)
     } else {
         let rest = record.length.wrapping_sub(wire.requester.offset);
         let length = rest.min(mtu.bytes());
@@ -180,7 +185,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         )
     };
     let psn = wire.requester.next_psn(record, mtu);
-    // No more of a read is asked for at once than the window has room for: the responder knows none,
+    // No more of a read is asked for at once than the window has space for: the responder knows none,
     // and would flood whatever is between. It goes on where the response ended or broke off.
     let range = if record.is_read() {
         let rest = record.length.wrapping_sub(record.done);
@@ -200,11 +205,10 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     };
     let mut base = bth(core, opcode.packet(position), psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
-    // An acknowledgement is asked for when nothing follows for the present, or what follows waits for
-    // it or sends nothing, and often enough that the window does not run dry; also of the message that
-    // takes the last credit, and of the one packet by which more are to be learned. A window that is
-    // full waits for one that was asked for before, or else it would have every packet acknowledged from
-    // then on.
+    // The packet asks for an acknowledgement when nothing follows for the present, or the next request waits for it or
+    // sends nothing, and often enough that the window does not run dry; also of the message that takes the last credit,
+    // and of the one packet by which more are to be learned. A window that is full waits for one that was asked for
+    // before, or else it would have every packet acknowledged from then on.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
@@ -223,24 +227,28 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     {
         base.acknowledge = Bth::ACK_REQ;
     }
-    let (request, cursor) = sq.current();
-    let headers = headers(&request.head, opcode, range, base, position);
-    let saved = *cursor;
-    let payload = if is_data_back {
-        Side::Private(PrivateBytes(&[]))
+    let request = sq.request();
+    let srq = match core.init.qp_type {
+        QpType::XrcIni => Some(remote_srq(&request.slot.head, opcode)),
+        QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
+    };
+    let headers = headers(&request.slot.head, opcode, range, base, position, srq);
+    let payload = if has_response {
+        // That of an ATOMIC WRITE is in the head.
+        let value = request.slot.head.extra.get(..length as usize);
+        Side::Private(PrivateBytes(value.unwrap_or(&[])))
     } else {
-        request.side(core.init.pd, wire.requester.offset, cursor)
+        request.side(core.init.pd, wire.requester.offset)
     };
     let kind = Sends::Requests;
     match transmit(cx, core, kind, &mut wire.route, headers, payload, length) {
         Ok(()) => (),
         Err(unsent) => {
-            *cursor = saved;
             if unsent != Unsent::Fault {
                 wire.block_tx(kind, unsent, cx.now);
                 return Step::Wait;
             }
-            // The program's own memory cannot be read; what was begun before ends first.
+            // The program's own memory cannot be read; requests that were begun before end first.
             let sending = wire.requester.sending;
             if let Some(record) = wire.requester.record_mut(sending) {
                 record.failed = Some(Status::LocalProtection);
@@ -259,7 +267,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         psn::advance(psn, 1)
     };
     let is_new = psn::is_ahead(next, wire.requester.snd_nxt);
-    if base.wants_acknowledge() || is_data_back {
+    if base.wants_acknowledge() || has_response {
         wire.requester.tlp.start_sample(psn, cx.now, !is_new);
     }
     wire.requester.congestion.sent(cx.now);
@@ -289,26 +297,33 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     }
     if position.ends() && range.1 == record.length {
         wire.requester.advance();
-    } else if !is_data_back {
+    } else if !has_response {
         wire.requester.offset = wire.requester.offset.wrapping_add(length);
     }
     Step::Sent
 }
 
 /// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's
-/// memory: by the bytes of the message.
+/// memory: by the bytes of the message. Over XRC there is the shared receive queue that it is for.
 pub(super) fn headers(
     head: &abi::SendWqe,
-    opcode: Opcode,
+    opcode: WrOpcode,
     (from, until): (u32, u32),
     mut base: Bth,
     position: Position,
+    srq: Option<u32>,
 ) -> Headers {
     let ends = position.ends();
     if ends && head.flags & abi::wr_flags::SOLICITED != 0 && opcode.takes_receive() {
         base.flags |= Bth::SOLICITED;
     }
     let mut headers = Headers::new(&base);
+    if let Some(srq) = srq {
+        headers.push(&XrcEth {
+            reserved: 0,
+            srq: U24::new(srq),
+        });
+    }
     let length = until.wrapping_sub(from);
     let reth = |rkey: u32| Reth {
         addr: head.remote_addr.get().wrapping_add(from.into()).into(),
@@ -322,6 +337,16 @@ pub(super) fn headers(
         Class::Read if length == 0 => headers.push(&reth(0)),
         Class::Read => headers.push(&reth(head.rkey.get())),
         Class::Write if position.begins() => headers.push(&reth(head.rkey.get())),
+        Class::AtomicWrite => headers.push(&reth(head.rkey.get())),
+        Class::Flush => {
+            let words: abi::FlushWords = zerocopy::transmute!(head.extra);
+            headers.push(&Feth::new(words.placement, words.level));
+            headers.push(&Reth {
+                addr: head.remote_addr.get().into(),
+                rkey: head.rkey.get().into(),
+                length: words.length.get().into(),
+            });
+        }
         Class::Atomic(operation) => {
             let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
             let (swap_or_add, compare) = match operation {
@@ -344,7 +369,7 @@ pub(super) fn headers(
         Extra::Invalidate if ends => headers.push(&Ieth {
             rkey: u32::from_le_bytes(head.imm_or_inv).into(),
         }),
-        Extra::None | Extra::Immediate | Extra::Invalidate => (),
+        Extra::None | Extra::Immediate | Extra::Invalidate | Extra::InvalidateOwn => (),
     }
     headers
 }

@@ -14,15 +14,17 @@ use crate::{
             State, //
         },
         counters::Count,
+        event::RetryReason,
         host::Host,
         psn,
         status::Status, //
     },
-    object::opcode::Opcode,
+    object::wr_opcode::WrOpcode,
     operation::{
         ending::{
             enter_fatal_error,
-            retries_exhausted, //
+            retries_exhausted,
+            trace_retry, //
         },
         local_wr::change_key, //
     },
@@ -65,7 +67,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     }
 }
 
-/// Sends until there is nothing to be sent, or what is to be sent has to wait.
+/// Sends until there is nothing to be sent, or the next packet has to wait.
 fn send_pending<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
         if qp.wire.is_paused() {
@@ -123,14 +125,14 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
         wire.requester.ssn = psn::advance(wire.requester.ssn, 1);
     }
     let record = Record {
-        wr_id: request.head.wr_id.get(),
+        wr_id: request.slot.head.wr_id.get(),
         psn: sq.psn(),
         packets,
         length,
         done: 0,
         ssn: wire.requester.ssn,
-        opcode: Opcode::of(request.head.opcode),
-        flags: request.head.flags,
+        opcode: WrOpcode::of(request.slot.head.opcode),
+        flags: request.slot.head.flags,
         mark: Mark::None,
         failed,
     };
@@ -152,14 +154,14 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     };
     let is_oldest = index == qp.wire.requester.oldest;
     if let Some(status) = record.failed {
-        // What was begun before ends first.
+        // Requests that were begun before end first.
         if is_oldest {
             fail(qps, cx, qp, status);
             return Step::Sent;
         }
         return Step::Wait;
     }
-    // What is sent again before it does not register its region again.
+    // A registration that has been carried out is passed over when requests before it are sent again.
     if record.is_registered() {
         qp.wire.requester.advance();
         return Step::Sent;
@@ -196,7 +198,7 @@ fn execute_local<H: Host>(
             Err(_) => fail(qps, cx, qp, Status::WindowBind),
         }
     } else if let Some(record) = qp.wire.requester.record_mut(index) {
-        // What was begun before ends first.
+        // Requests that were begun before end first.
         match changed {
             Ok(()) => record.mark = Mark::Registered,
             Err(_) => record.failed = Some(Status::WindowBind),
@@ -211,13 +213,10 @@ fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record
     match sq.reload(cx, core, index) {
         Ok(request)
             if Some(request.opcode) == record.opcode
-                && request.head.flags == record.flags
+                && request.slot.head.flags == record.flags
                 && request.length == record.length =>
         {
             wire.requester.loaded = Some(index);
-            let offset = wire.requester.offset;
-            let (request, cursor) = sq.current();
-            cursor.seek(request.entries(), offset);
             true
         }
         changed => {
@@ -260,10 +259,7 @@ fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: M
         }
         index = index.wrapping_sub(1);
     }
-    if requester
-        .record(index)
-        .is_some_and(Record::has_response_data)
-    {
+    if requester.record(index).is_some_and(Record::has_response) {
         return false;
     }
     let position = requester.position();
@@ -272,7 +268,7 @@ fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: M
     true
 }
 
-/// What is waited for may be due.
+/// A timer has fired: some of the queue pair's deadlines may have passed.
 pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let is_to_come = |until: &u64| *until > cx.now;
     let wire = &mut qp.wire;
@@ -283,10 +279,13 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     let probe = wire.requester.tlp.deadline;
     if probe.is_some_and(|deadline| deadline <= cx.now) && !wire.is_paused() {
         cx.counters.probes.count(1);
+        trace_retry(cx.host, qp, RetryReason::Probe);
+        let wire = &mut qp.wire;
         let is_selective = wire.probe(qp.sq.consumer(), qp.core.attr.path_mtu);
-        wire.requester
+        let requester = &mut wire.requester;
+        requester
             .tlp
-            .sent(cx.now, wire.requester.ack_deadline, is_selective);
+            .sent(cx.now, requester.ack_deadline, is_selective);
     }
     if qp
         .wire
@@ -303,6 +302,7 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
             if retries_exhausted(cx, qp) {
                 return fail(qps, cx, qp, Status::RetryExceeded);
             }
+            trace_retry(cx.host, qp, RetryReason::Timeout);
             qp.wire.requester.congestion.on_timeout();
             qp.wire.go_back(qp.sq.consumer(), qp.core.attr.path_mtu);
         }

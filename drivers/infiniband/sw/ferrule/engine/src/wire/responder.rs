@@ -12,7 +12,10 @@ use crate::{
         },
         budget::Budget,
         counters::Count,
-        event::QpEvent,
+        event::{
+            DropReason,
+            QpEvent, //
+        },
         host::{
             Host,
             Reorder,
@@ -35,7 +38,6 @@ use crate::{
         accept,
         ending::enter_error,
         message::{
-            Bytes,
             Response, //
         },
     },
@@ -94,13 +96,13 @@ pub(super) fn receive<H: Host>(
     // A queue pair that is not ready does not answer (C9-48 and following).
     let ready = matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd);
     if !ready || qp.wire.responder.error_after_nak {
-        return cx.counters.dropped.count(1);
+        return cx.drop_packet(packet.bth(), DropReason::NotReady);
     }
     let Qp { core, rq, wire, .. } = qp;
     let psn = packet.bth().psn.get();
     if psn != rq.psn() {
         if psn::is_ahead(psn, rq.psn()) {
-            // Packets were lost. What follows waits until the one that is missing comes (C9-113).
+            // Packets were lost. Those that follow wait until the missing one comes (C9-113).
             cx.counters.sequence_errors.count(1);
             wire.reorder_request(rq.psn(), psn, bytes, cx.now);
             if wire.responder.gap.should_report(psn) {
@@ -124,9 +126,9 @@ pub(super) fn receive<H: Host>(
         }
         Response::RnrNak(code) => {
             responder.gap.reported = true;
-            // The peer waits before it sends the packet again, by a clock that may be a little faster. What
-            // comes sooner was on its way when the NAK came, and would cost the peer another retry. Once: the peer
-            // may not have heard.
+            // The peer waits before it sends the packet again, by a clock that may be a little faster. A copy that
+            // comes sooner was on its way when the NAK came, and a NAK of it would cost the peer another retry. One
+            // copy alone is passed over: the peer may not have got the NAK.
             let is_copy = responder
                 .rnr_nak
                 .take()
@@ -150,6 +152,12 @@ pub(super) fn receive<H: Host>(
             responder.pending_ack = Some((psn, Syndrome::Negative(nak)));
             responder.error_after_nak = true;
         }
+        // The packet waits, and so do those behind it, of which none is lost.
+        Response::Absent => {
+            responder.gap.reported = true;
+            wire.reorder_request(psn, psn, bytes, cx.now);
+            wire.await_memory(cx.now);
+        }
         Response::SequenceError | Response::None | Response::RequesterFault => (),
     }
 }
@@ -164,37 +172,45 @@ fn request<H: Host>(
     bytes: &H::Packet,
 ) -> Response {
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, responder, packet, bytes, &mut head) else {
+    let Some(message) = assemble(core, responder, packet, bytes, &mut head) else {
         return refuse(cx, core);
     };
     let opcode = message.opcode;
+    let kind = packet.rule().kind;
     // Each takes a resource, and there are as many as the peer was promised (9.4.4).
-    if opcode.has_response_data() && !responder.has_resource(core) {
+    let place = if opcode.has_response() {
+        responder.free_place(core, kind)
+    } else {
+        None
+    };
+    if opcode.has_response() && place.is_none() {
         return refuse(cx, core);
     }
-    let response = accept::receive(cx, core, rq, &mut message);
+    if !accept::answers(core, message.from, true) {
+        return Response::None;
+    }
+    let response = accept::receive(cx, core, rq, message);
     if response != Response::Acknowledge {
         return response;
     }
     responder.offset_in = message.offset.wrapping_add(message.length);
-    if opcode.has_response_data() {
-        let found = match message.bytes {
-            Bytes::Packet { found, .. } if opcode.is_atomic() => Some(found),
-            _ => None,
-        };
+    if let Some(place) = place {
         responder.add_resource(
             core,
+            place,
             Resource {
+                kind: Some(kind),
                 psn: message.psn,
                 packets: message.packets,
                 msn: psn::advance(responder.msn, 1),
                 addr: responder.target.0,
                 rkey: responder.target.1,
-                length: message.total,
+                srq: rq.srq,
+                length: opcode.response_length(message.total),
                 next: message.psn,
                 start: message.psn,
                 again: None,
-                found,
+                found: opcode.is_atomic().then_some(rq.found),
                 active: true,
                 responded: false,
             },
@@ -229,7 +245,7 @@ fn duplicate<H: Host>(
         .iter_mut()
         .find(|resource| resource.packets != 0 && psn::within(psn, resource.psn, resource.packets));
     match (packet.rule().kind, known, packet.reth()) {
-        (Kind::ReadRequest, Some(resource), Some(reth)) if resource.found.is_none() => {
+        (kind @ Kind::ReadRequest, Some(resource), Some(reth)) if resource.kind == Some(kind) => {
             // It may ask for some packets only, of the same memory.
             let offset = psn::distance(resource.psn, psn).wrapping_shl(mtu.shift());
             let (length, rest) = (reth.length.get(), resource.length.saturating_sub(offset));
@@ -248,8 +264,17 @@ fn duplicate<H: Host>(
                 resource.again = Some((psn, psn, end));
             }
         }
-        (Kind::CompareSwap | Kind::FetchAdd, Some(resource), _) if resource.found.is_some() => {
+        (kind @ (Kind::CompareSwap | Kind::FetchAdd), Some(resource), _)
+            if resource.kind == Some(kind) =>
+        {
             resource.active = true;
+        }
+        (kind @ (Kind::Flush | Kind::AtomicWrite), Some(resource), _)
+            if resource.kind == Some(kind) =>
+        {
+            if !resource.active {
+                resource.again = Some((psn, psn, psn::advance(psn, 1)));
+            }
         }
         (Kind::Send | Kind::Write, _, _) => {
             let asks = packet.bth().wants_acknowledge();
@@ -266,9 +291,15 @@ fn duplicate<H: Host>(
             }
         }
         // The resource was dropped, or the packet is not the one that it was.
-        (Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd, _, _) => (),
-        // None of these was ever taken.
-        (Kind::Flush | Kind::AtomicWrite, _, _) => (),
+        (
+            Kind::ReadRequest
+            | Kind::CompareSwap
+            | Kind::FetchAdd
+            | Kind::Flush
+            | Kind::AtomicWrite,
+            _,
+            _,
+        ) => (),
         (
             Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion,
             _,
@@ -289,18 +320,15 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         }
         // Before the responses, which may be many.
         if qp.wire.notification.is_due() {
-            if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = notify(cx, qp) {
+            if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = notify(cx, qp) {
                 qp.wire.block_tx(Sends::Responses, unsent, cx.now);
                 return Next::Idle;
             }
         }
-        // The one furthest behind what is expected next is the oldest.
-        let place = qp
-            .wire
-            .responder
-            .resources
-            .iter()
-            .enumerate()
+        // The resource whose request lies furthest behind the expected packet is the oldest.
+        let resources = &qp.wire.responder.resources;
+        let place = (0..resources.len())
+            .zip(resources.iter())
             .filter(|(_, resource)| resource.is_due())
             .max_by_key(|(_, resource)| psn::distance(resource.psn, expected))
             .map(|(place, _)| place);
@@ -312,7 +340,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         }
         match respond(cx, qp, place) {
             Ok(psn) => qp.wire.responder.drop_ack_before(psn),
-            Err(unsent @ (Unsent::Busy | Unsent::Full)) => {
+            Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) => {
                 qp.wire.block_tx(Sends::Responses, unsent, cx.now);
                 return Next::Idle;
             }
@@ -344,7 +372,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         }
     }
     if qp.wire.responder.pending_ack.is_some() {
-        if let Err(unsent @ (Unsent::Busy | Unsent::Full)) = acknowledge(cx, qp) {
+        if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = acknowledge(cx, qp) {
             qp.wire.block_tx(Sends::Responses, unsent, cx.now);
             return Next::Idle;
         }
@@ -361,10 +389,14 @@ fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Sy
     let syndrome = match syndrome {
         // The receive requests are counted when the credits are sent; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
-        Syndrome::Acknowledge(_) => Syndrome::Acknowledge(match core.init.srq {
-            Some(_) => packet::UNLIMITED,
-            None => packet::encode_credits(rq.available(core)),
-        }),
+        Syndrome::Acknowledge(_) => {
+            let is_shared = core.init.srq.is_some() || core.is_target();
+            Syndrome::Acknowledge(if is_shared {
+                packet::UNLIMITED
+            } else {
+                packet::encode_credits(rq.available(core))
+            })
+        }
         refusal => refusal,
     };
     Aeth {
@@ -430,8 +462,9 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
     if position != Position::Middle {
         headers.push(&aeth(core, rq, resource.msn, Syndrome::Acknowledge(0)));
     }
+    let pd = core.remote_pd(cx.srqs, resource.srq);
     let whole = KeyUse {
-        pd: core.init.pd,
+        pd: pd.ok_or(Unsent::Fault)?,
         key: resource.rkey,
         need: Access::REMOTE_READ,
         addr: resource.addr,
@@ -447,8 +480,9 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         queue: &core.init.queue,
         kind: Sends::Responses,
         written: 0,
+        is_absent: false,
     };
-    packet.send(cx.host, cx.counters, wire.route.as_mut())?;
+    packet.send(core.id, cx.host, cx.counters, wire.route.as_mut())?;
     cx.allowance.take_bytes(length.max(Budget::PACKET));
     cx.counters.bytes.count(length.into());
     if let Some(resource) = wire.responder.resources.get_mut(place) {

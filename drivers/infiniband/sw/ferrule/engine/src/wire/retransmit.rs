@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the requester sends again, and when: all from the oldest packet on (go-back-N), or that one alone.
+//! The packets that the requester sends again, and when: all from the oldest one on (go-back-N), or that one alone.
 //!
 //! Selective retransmission sends the lost packet again, and not those behind it.
 //! A peer that says that a packet is missing (NAK with a sequence error) drops those behind it, if it goes by the
@@ -78,10 +78,10 @@ impl<H: Host> Wire<H> {
     fn awaits_data(&self) -> bool {
         self.requester
             .record(self.requester.oldest)
-            .is_some_and(Record::has_response_data)
+            .is_some_and(Record::has_response)
     }
 
-    /// The oldest packet is sent again as a probe, to see what became of it. Answers whether it is sent alone.
+    /// The oldest packet is sent again as a probe, to see whether it arrived. Answers whether it is sent alone.
     pub(super) fn probe(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let hole_end = if self.awaits_data() {
             first_buffered(&mut self.completer.reorder, self.requester.snd_una)

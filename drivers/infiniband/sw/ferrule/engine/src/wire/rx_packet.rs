@@ -9,6 +9,7 @@ use crate::{
             Cells,
             Count, //
         },
+        event::DropReason,
         host::{
             Host,
             Packet as _, //
@@ -19,6 +20,7 @@ use crate::{
         self,
         icrc,
         opcode::Kind,
+        Bth,
         Malformed,
         Packet, //
     },
@@ -51,36 +53,23 @@ pub(super) struct Sound<'a> {
 }
 
 impl<'a, H: Host> RxPacket<'a, H> {
-    /// Judges what no queue pair need know for; counts the packet, and what is wrong with it.
+    /// Counts a packet, and judges it as far as no queue pair is needed for that.
+    ///
+    /// # Errors
+    ///
+    /// Why it is to be dropped.
     #[inline(always)]
-    pub(super) fn judge(&self, counters: &Cells) -> Option<Sound<'a>> {
+    pub(super) fn judge(&self, counters: &Cells) -> Result<Sound<'a>, DropReason> {
         counters.packets_received.count(1);
         counters.bytes_received.count(self.length());
-        let packet = match parse::<H>(self.packet) {
-            Ok(packet) => packet,
-            Err(malformed) => {
-                let counter = match malformed {
-                    Malformed::Short => &counters.malformed_short,
-                    Malformed::Version => &counters.malformed_version,
-                    Malformed::Opcode => &counters.malformed_opcode,
-                    Malformed::Length => &counters.malformed_length,
-                };
-                counter.count(1);
-                return None;
-            }
-        };
+        let packet = parse::<H>(self.packet)?;
         if !self.is_intact(packet.headers()) {
-            counters.icrc_errors.count(1);
-            return None;
+            return Err(DropReason::Icrc);
         }
-        let Some((from, to, is_marked)) = self.addresses() else {
-            counters.malformed_short.count(1);
-            return None;
-        };
+        let (from, to, is_marked) = self.addresses().ok_or(DropReason::Short)?;
         // The only P_Key is the default one; bit 15 (full or limited member) is not compared (10.9.3).
         if packet.bth().pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
-            counters.pkey_errors.count(1);
-            return None;
+            return Err(DropReason::Pkey);
         }
         if is_marked {
             counters.congestion_marks.count(1);
@@ -88,12 +77,17 @@ impl<'a, H: Host> RxPacket<'a, H> {
         if packet.rule().kind == Kind::Congestion {
             counters.congestion_notifications.count(1);
         }
-        Some(Sound {
+        Ok(Sound {
             packet,
             from,
             to,
             is_marked,
         })
+    }
+
+    /// The base transport header; zeroes if the packet is shorter.
+    pub(super) fn bth(&self) -> Bth {
+        packet::bth(self.packet.headers()).unwrap_or_default()
     }
 
     /// The bytes, from the IP header to the invariant CRC.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets on their way out: what the host is handed, and the base transport header.
+//! Packets on their way out: the form in which the host gets them, and the base transport header.
 
 use crate::{
     base::{
@@ -8,6 +8,7 @@ use crate::{
             Cells,
             Count, //
         },
+        event::Trace,
         host::{
             Fault,
             Host,
@@ -16,6 +17,7 @@ use crate::{
             Sink,
             Unsent, //
         },
+        id::QpId,
     },
     memory::{
         key::Keys,
@@ -47,6 +49,8 @@ pub(crate) struct TxPacket<'a, H: Host> {
     pub(super) kind: Sends,
     /// 0, and once the packet has been written, its bytes from the IP header on.
     pub(super) written: usize,
+    /// `false`, and `true` once the payload was found not to be in memory.
+    pub(super) is_absent: bool,
 }
 
 impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
@@ -65,9 +69,16 @@ impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
             .wrapping_add(icrc::LENGTH)
     }
 
+    #[inline]
     fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault> {
         to.put(self.headers.as_bytes())?;
-        sgl::gather(self.keys, &mut self.payload, to, self.length)?;
+        sgl::gather(
+            self.keys,
+            &mut self.payload,
+            to,
+            self.length,
+            &mut self.is_absent,
+        )?;
         let pad = usize::from(packet::pad(self.length));
         if pad != 0 {
             to.put([0; 3].get(..pad).ok_or(Fault)?)?;
@@ -82,13 +93,16 @@ impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
 
 impl<H: Host> TxPacket<'_, H> {
     /// Hands the packet to the host.
+    ///
+    /// `from`: the queue pair that sends it.
     pub(super) fn send(
         mut self,
+        from: QpId,
         host: &mut H,
         counters: &Cells,
         route: Option<&mut H::Route>,
     ) -> Result<(), Unsent> {
-        // Without a route there is no way to anybody, and what is sent is lost.
+        // Without a route there is no way to anybody, and the packet is lost.
         let Some(route) = route else {
             return Ok(());
         };
@@ -97,8 +111,14 @@ impl<H: Host> TxPacket<'_, H> {
             Ok(()) => {
                 counters.packets_sent.count(1);
                 counters.bytes_sent.count(self.written as u64);
+                host.trace(&Trace::PacketSent {
+                    qpn: from.qpn(),
+                    bth: self.headers.bth(),
+                    length: self.length,
+                });
             }
             Err(Unsent::Full) => counters.send_waits.count(1),
+            Err(Unsent::Fault) if self.is_absent => return Err(Unsent::Absent),
             Err(_) => (),
         }
         sent
@@ -123,11 +143,17 @@ pub(super) fn transmit<H: Host>(
         queue: &core.init.queue,
         kind,
         written: 0,
+        is_absent: false,
     };
-    packet.send(cx.host, cx.counters, route.as_mut())
+    packet.send(core.id, cx.host, cx.counters, route.as_mut())
 }
 
-/// The base transport header of a packet to the peer, without payload.
+/// The base transport header of a packet to the peer, without payload, by the opcode that it has on RC.
 pub(super) fn bth<H: Host>(core: &QpCore<H>, opcode: u8, psn: u32) -> Bth {
-    Bth::to(core.attr.dest_qpn, opcode, psn)
+    let service = core
+        .init
+        .qp_type
+        .service()
+        .map_or(0, |service| service as u8);
+    Bth::to(core.attr.dest_qpn, opcode | service, psn)
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unreliable connections on the wire: packets in order, and what was lost stays lost.
+//! Unreliable connections on the wire: packets in order, and no retransmission.
 
 use crate::{
     base::{
         abi,
         counters::Count,
+        event::DropReason,
         host::{
             Host,
             Sends,
@@ -20,10 +21,7 @@ use crate::{
     },
     packet::{
         self,
-        opcode::{
-            Position,
-            Service, //
-        },
+        opcode::Position,
         Bth,
         Packet, //
     },
@@ -45,13 +43,14 @@ use crate::{
 /// Sends a segment of the request at hand, which is one packet.
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Result<(), Unsent> {
     let Qp { core, sq, wire, .. } = qp;
-    let mut message = sq.message(core, length);
+    let packets = psn::packets(length, core.attr.path_mtu);
+    let message = sq.message(core, length, packets);
     let position = Position::of(message.is_first, message.is_last);
-    let opcode = message.opcode.packet(position) | Service::Uc as u8;
+    let opcode = message.opcode.packet(position);
     let mut base = bth(core, opcode, message.psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
     let range = (0, message.total);
-    let headers = headers(message.head, message.opcode, range, base, position);
+    let headers = headers(message.head, message.opcode, range, base, position, None);
     let payload = message.local();
     let kind = Sends::Requests;
     transmit(cx, core, kind, &mut wire.route, headers, payload, length)
@@ -67,22 +66,23 @@ pub(super) fn receive<H: Host>(
 ) {
     let Qp { core, rq, wire, .. } = qp;
     let mut head = abi::SendWqe::default();
-    let Some(mut message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
-        // What is not made as the message needs it ends the message (C9-188).
+    let Some(message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
+        // A packet that does not fit the message ends the message (C9-188).
         let psn = packet.bth().psn.get();
         cx.counters
             .sequence_errors
             .count(u64::from(psn != rq.psn()));
-        cx.counters.dropped.count(1);
+        cx.drop_packet(packet.bth(), DropReason::OutOfSequence);
         rq.set_psn(psn::advance(psn, 1));
         return rq.abandon();
     };
-    let response = uc_receive::receive(cx, core, rq, &mut message);
+    let response = uc_receive::receive(cx, core, rq, message);
     match response {
-        Response::Acknowledge => {
+        Ok(Response::Acknowledge) => {
             wire.responder.offset_in = message.offset.wrapping_add(message.length)
         }
-        Response::Nak(_) => enter_error(qps, cx.host, core),
-        _ => (),
+        Ok(Response::Nak(_)) => enter_error(qps, cx.host, core),
+        Ok(_) => (),
+        Err(reason) => cx.trace_drop(packet.bth(), reason),
     }
 }

@@ -8,21 +8,20 @@ use crate::{
         attr::Gid,
         budget::Budget,
         counters::Count,
+        event::DropReason,
         grh,
         host::{
             Host,
             Sends,
             Unsent, //
         },
+        psn, //
     },
     object::{
-        multicast::{
-            is_multicast,
-            MULTICAST_QPN, //
-        },
-        opcode::{
+        multicast::MULTICAST_QPN,
+        wr_opcode::{
             Extra,
-            Opcode, //
+            WrOpcode, //
         },
     },
     operation::{
@@ -32,11 +31,13 @@ use crate::{
         },
         ud_receive::{
             self,
-            Area, //
+            Area,
+            Arrival, //
         },
     },
     packet::{
         self,
+        ip::is_multicast,
         opcode::{
             rc,
             Service, //
@@ -76,9 +77,9 @@ pub(crate) fn send<H: Host>(
     qkey: u32,
 ) -> Result<(), Unsent> {
     let Qp { core, sq, .. } = qp;
-    sq.restart();
     let length = sq.request().length;
-    let mut message = sq.message(core, length);
+    let packets = psn::packets(length, core.attr.path_mtu);
+    let message = sq.message(core, length, packets);
     let with_imm = message.opcode.facts().extra == Extra::Immediate;
     let operation = if with_imm {
         rc::SEND_ONLY_WITH_IMM
@@ -110,12 +111,13 @@ pub(crate) fn send<H: Host>(
         queue: &core.init.queue,
         kind: Sends::Requests,
         written: 0,
+        is_absent: false,
     };
     let route = match way {
         DatagramRoute::Handle(ah) => cx.port.ahs.route(*ah),
         DatagramRoute::Own(route) => route.as_mut(),
     };
-    packet.send(cx.host, cx.counters, route)
+    packet.send(core.id, cx.host, cx.counters, route)
 }
 
 /// Takes a packet that was sent to the address `to`.
@@ -133,10 +135,10 @@ pub(super) fn receive<H: Host>(
     if bth.is_solicited() {
         head.flags = abi::wr_flags::SOLICITED;
     }
-    let mut opcode = Opcode::Send;
+    let mut opcode = WrOpcode::Send;
     if let Some(imm) = packet.imm() {
         head.imm_or_inv = imm.data;
-        opcode = Opcode::SendWithImm;
+        opcode = WrOpcode::SendWithImm;
     }
     let length = packet.payload() as u32;
     let message = || Message {
@@ -153,31 +155,40 @@ pub(super) fn receive<H: Host>(
         bytes: Bytes::Packet {
             packet: rx.packet,
             start: packet.headers().len(),
-            found: 0,
         },
+        pd: 0,
     };
     let area = Area {
         header: grh::of_packet(rx.ip),
         sl: rx.sl,
         to: (!is_multicast(to)).then_some(rx.vport),
+        qkey: deth.qkey.get(),
     };
-    let qkey = deth.qkey.get();
     if !is_multicast(to) {
         let target = rx.vport.number(target);
         if qps.get(target).is_none() {
-            return cx.counters.unknown_queue_pairs.count(1);
+            return cx.drop_packet(bth, DropReason::UnknownQueuePair);
         }
-        ud_receive::arrive(qps, cx, target, message(), &area, qkey);
-        return;
+        let arrival = ud_receive::arrive(qps, cx, target, message(), Some(&area));
+        return trace(cx, bth, &arrival);
     }
     cx.counters.multicast_received.count(1);
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     let group = cx.port.groups.members(to);
     let members = group.as_slice();
     if target != MULTICAST_QPN || members.is_empty() {
-        return cx.counters.misdirected.count(1);
+        return cx.drop_packet(bth, DropReason::Misdirected);
     }
     for &member in members {
-        ud_receive::arrive(qps, cx, member, message(), &area, qkey);
+        let arrival = ud_receive::arrive(qps, cx, member, message(), Some(&area));
+        trace(cx, bth, &arrival);
+    }
+}
+
+/// Shows a packet that did not arrive.
+#[inline]
+fn trace<H: Host>(cx: &mut Cx<'_, H>, bth: Bth, arrival: &Arrival) {
+    if let Arrival::Dropped(reason) = *arrival {
+        cx.trace_drop(bth, reason);
     }
 }

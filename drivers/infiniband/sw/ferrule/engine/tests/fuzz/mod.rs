@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a program may do to its rings and doorbells, and a peer by its packets, as told by a string of bytes.
+//! A string of bytes tells what a program does to its rings and doorbells, and a peer by its packets.
 //!
 //! Each target makes an engine, reads the bytes as a list of things to do, and checks what has to
 //! hold whatever they are. `tests/corpus.rs` runs them with the corpus and with random bytes;

@@ -3,14 +3,17 @@
 //! Rings and doorbells with any words in them, and any order of commands, beside a context that
 //! behaves.
 
-use ferrule_engine::{abi, Budget, State, Status};
+use ferrule_engine::{abi, Budget, Modify, QpType, State, Status};
 
 use super::{each, Input};
 use crate::sim::{
-    init, rtr, rts, End, QpSpec, TestContext, TestCq, TestMr, TestQp, World, Wr, PLENTY, US,
+    init, rtr, rts, End, QpSpec, SentPacket, TestContext, TestCq, TestMr, TestQp, World, Wr,
+    PLENTY, US,
 };
 
 const DEPTH: u32 = 8;
+/// The place of the queue pair for frames among the hostile ones.
+const RAW: usize = 3;
 /// Things to do; the rest of the input is left.
 const LIMIT: usize = 200;
 /// More runs than this in a row with work left would be work that feeds on itself.
@@ -23,7 +26,7 @@ struct Scene {
     cq: TestCq,
     qps: Vec<TestQp>,
     mr: TestMr,
-    /// The one who behaves, and what it has.
+    /// The neighbour, which behaves, and its objects.
     a: End,
     b: End,
     memory: TestMr,
@@ -40,15 +43,28 @@ fn spec(pd: u32) -> QpSpec {
     }
 }
 
+/// That of a hostile queue pair.
+fn spec_of(qp: usize) -> QpSpec {
+    QpSpec {
+        qp_type: if qp == RAW {
+            QpType::RawPacket
+        } else {
+            QpType::Rc
+        },
+        ..spec(2)
+    }
+}
+
 impl Scene {
     fn new() -> Self {
         let mut world = World::new();
+        world.host.frame_limit = 1518;
         let (a, b) = world.pair_with(&spec(1));
         let memory = world.mr(2048);
         let hostile = world.context();
         let cq = world.cq(2 * DEPTH);
-        let qps = (0..3)
-            .map(|_| world.qp_in(Some(&hostile), &spec(2), &cq, &cq))
+        let qps = (0..=RAW)
+            .map(|qp| world.qp_in(Some(&hostile), &spec_of(qp), &cq, &cq))
             .collect();
         let mr = world.mr_with(
             2,
@@ -68,20 +84,39 @@ impl Scene {
             memory,
             transfers: 0,
         };
-        // Two are connected with each other, the third with itself.
-        for (qp, peer) in [(0, 1), (1, 0), (2, 2)] {
+        // Two are connected with each other, the third with itself, and the last one with nobody.
+        for (qp, peer) in [(0, 1), (1, 0), (2, 2), (RAW, 0)] {
             scene.connect(qp, peer);
         }
         scene
     }
 
     fn connect(&mut self, qp: usize, peer: usize) {
-        let qp = self.qps[qp].clone();
         let peer = self.qps[peer].id.number;
-        for modify in [init(), rtr(peer), rts()] {
+        let mut modifies = [init(), rtr(peer), rts()];
+        if qp == RAW {
+            for modify in &mut modifies {
+                *modify = Modify {
+                    state: modify.state,
+                    port: modify.port,
+                    ..Modify::default()
+                };
+            }
+        }
+        let qp = self.qps[qp].clone();
+        for modify in modifies {
             // Any of them may be refused by the state that the pair is in.
             let _ = self.world.modify(&qp, &modify);
         }
+    }
+
+    /// A frame comes for a queue pair, of any type.
+    fn frame(&mut self, qp: usize, length: u16) {
+        let packet = SentPacket::of_frame(&vec![7; usize::from(length % 2048)]);
+        let number = self.qps[qp].id.number;
+        let world = &mut self.world;
+        let length = u32::from(length % 2048);
+        (world.engine).receive_frame(&mut world.host, number, &packet, length);
     }
 
     fn run(&mut self, budget: Budget, first: bool) {
@@ -90,9 +125,10 @@ impl Scene {
         assert!(outcome.used.requests <= budget.requests.max(1));
         self.world.host.traces.clear();
         self.world.host.events.clear();
+        self.world.host.frames.clear();
     }
 
-    /// Runs until nothing is left to do, which has to come. Whoever had to kick has done so.
+    /// Runs until nothing is left to do, which has to come. Programs that had to kick have done so.
     fn run_all(&mut self) {
         for context in [self.hostile.id, self.world.context.id] {
             self.world.engine.kicked(context);
@@ -102,6 +138,7 @@ impl Scene {
             let more = world.engine.run(&mut world.host, PLENTY, None).more;
             self.world.host.traces.clear();
             self.world.host.events.clear();
+            self.world.host.frames.clear();
             if !more {
                 return;
             }
@@ -109,7 +146,7 @@ impl Scene {
         panic!("there is always more to do");
     }
 
-    /// The one who behaves moves bytes, whatever else is going on.
+    /// The neighbour moves bytes, whatever else is going on.
     fn transfer(&mut self, length: u32) {
         let id = self.transfers;
         let length = 1 + length % 1024;
@@ -137,7 +174,7 @@ impl Scene {
             3 => State::Rts,
             _ => return self.connect(qp, usize::from(how >> 4) % self.qps.len()),
         };
-        let modify = ferrule_engine::Modify {
+        let modify = Modify {
             state: Some(state),
             ..Default::default()
         };
@@ -150,14 +187,14 @@ impl Scene {
         assert!(self.world.engine.remove_qp(old).is_ok());
         self.qps[qp] = self
             .world
-            .qp_in(Some(&self.hostile), &spec(2), &self.cq, &self.cq);
-        self.connect(qp, (qp + 1) % 3);
+            .qp_in(Some(&self.hostile), &spec_of(qp), &self.cq, &self.cq);
+        self.connect(qp, (qp + 1) % RAW);
     }
 
     /// Fills a slot with a request that is right but for a few bytes.
     fn request(&mut self, qp: usize, input: &mut Input<'_>) {
         let index = u32::from(input.byte());
-        let opcode = input.byte() % 10;
+        let opcode = input.byte() % 12;
         let length = u32::from(input.u16());
         let wr = Wr::write(1, &[self.mr.sge(0, length)], self.mr.remote(0)).with_opcode(opcode);
         let qp = &self.qps[qp];
@@ -212,7 +249,11 @@ impl Scene {
             12 => self.replace_qp(qp),
             13 => {
                 let length = input.u16();
-                self.transfer(length.into());
+                if what & 0x80 != 0 {
+                    self.frame(qp, length);
+                } else {
+                    self.transfer(length.into());
+                }
             }
             14 => {
                 if what & 0x80 != 0 {
@@ -260,7 +301,7 @@ pub fn run(data: &[u8]) {
 /// Inputs to begin with: a post of each opcode, and each thing to do by itself.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for opcode in 0..10 {
+    for opcode in 0..12 {
         // A slot for each side, both producers, the doorbell, a run.
         seeds.push(vec![
             2, 0, opcode, 0, 1, 1, 0x12, 0, opcode, 0, 4, 1, 0x11, 1, 0, 0, 0, 0, 1, 0, 0, 0, 3, 9,

@@ -9,9 +9,9 @@ use super::each;
 use crate::sim::memory::{shared, Shared};
 use crate::sim::{End, QpSpec, TestMr, TestQp, Wc, World, ALL, MS};
 
-/// What of a send slot comes from the input: the head and four entries, or 64 bytes inline.
+/// Bytes of a send slot that come from the input: the head and four entries, or 64 bytes inline.
 pub const SEND_BYTES: usize = size_of::<abi::SendWqe>() + 4 * size_of::<abi::Sge>();
-/// What of a receive slot comes from the input.
+/// Bytes of a receive slot that come from the input.
 pub const RECV_BYTES: usize = size_of::<abi::RecvWqe>() + 4 * size_of::<abi::Sge>();
 
 /// The memory of which parts are registered; the rest must never change.
@@ -247,21 +247,33 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let send = |opcode: u8, flags: u8, list: &[(u64, u32, u32)], to: &TestMr| -> Vec<u8> {
         let inline = flags & abi::wr_flags::INLINE != 0;
+        // A flush has its placement type where others have zero.
+        let mut extra = [0; 16];
+        let is_bare = matches!(opcode, abi::wr_opcode::FLUSH | abi::wr_opcode::ATOMIC_WRITE);
+        if opcode == abi::wr_opcode::FLUSH {
+            extra[..5].copy_from_slice(&[100, 0, 0, 0, abi::flush_placement::GLOBAL]);
+        }
         let head = abi::SendWqe {
             wr_id: 9.into(),
             opcode,
             flags,
-            num_sge: if inline { 0 } else { list.len() as u16 }.into(),
+            num_sge: if inline || is_bare {
+                0
+            } else {
+                list.len() as u16
+            }
+            .into(),
             inline_len: if inline { 48 } else { 0 }.into(),
             remote_addr: to.iova.into(),
             rkey: to.key.into(),
+            extra,
             ..abi::SendWqe::default()
         };
         [&[0x81], head.as_bytes(), &entries(list)].concat()
     };
     let list = [own.sge(0, 1000), own.sge(5000, 0), read_only.sge(10, 2000)];
     let mut seeds = Vec::new();
-    for opcode in 0..10 {
+    for opcode in 0..12 {
         for flags in [0, abi::wr_flags::INLINE, abi::wr_flags::FENCE] {
             let length = if (5..7).contains(&opcode) { 8 } else { 1000 };
             let from = [own.sge(64, length)];

@@ -153,16 +153,16 @@ fn threads_share_doorbell_words_of_a_scan_that_pauses() {
     two_programs_beside(true, World::step_to_sleep);
 }
 
-/// What the lock around the top bit is for: without it two toggles undo each other. This also
-/// shows that the model finds such a loss.
+/// The lock around the top bit is needed: without it two toggles undo each other. This also shows that the model finds
+/// such a loss.
 #[test]
 #[should_panic(expected = "left == right")]
 fn threads_without_the_lock_lose_a_doorbell() {
     two_programs(false);
 }
 
-/// A program arms, fences and polls; the engine completes, fences and looks at the arm word. What
-/// the program does not see raises an event.
+/// A program arms, fences and polls; the engine completes, fences and looks at the arm word. A completion that the
+/// program does not see raises an event.
 #[test]
 fn completion_is_seen_or_raises_an_event() {
     loom::model(|| {

@@ -26,6 +26,10 @@ impl Region for NoBytes {
     fn fetch_add(&self, _: u64, _: u64) -> Result<u64, Fault> {
         Err(Fault)
     }
+
+    fn store_word(&self, _: u64, _: u64) -> Result<(), Fault> {
+        Err(Fault)
+    }
 }
 
 pub(crate) const DEPTH: u32 = 2;

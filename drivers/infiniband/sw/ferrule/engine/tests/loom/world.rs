@@ -219,7 +219,7 @@ impl World {
         self.run_first(None);
     }
 
-    /// What a kick does.
+    /// Serves the program as a kick does.
     pub(crate) fn kick(&mut self) {
         self.run_first(Some(self.context));
     }
@@ -228,7 +228,7 @@ impl World {
         assert!(!self.engine.run(&mut self.host, PLENTY, first).more);
     }
 
-    /// What the worker does when it finds no work: it runs until it can sleep.
+    /// Runs until the engine can sleep, as the worker does when it finds no work.
     pub(crate) fn run_to_sleep(&mut self) {
         loop {
             self.run();

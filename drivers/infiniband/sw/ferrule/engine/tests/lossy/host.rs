@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A host that has no room for a packet, and packets that cannot be made.
+//! A host that has no space for a packet, and packets that cannot be made.
 
 use ferrule_engine::packet::opcode::CONGESTION;
 use ferrule_engine::{Sends, State, Status};
@@ -10,7 +10,7 @@ use crate::sim::network::{Link, GIDS};
 use crate::sim::*;
 
 #[test]
-fn a_host_without_room_is_asked_again() {
+fn a_busy_host_is_asked_again() {
     let mut s = Datagrams::new(GIDS[0], GIDS[1]);
     s.ends[1].qp.post_recv(2, &[s.to.sge(0, 1000)]);
     let ah = s.link.worlds[0].ah(1, s.way);
@@ -33,7 +33,7 @@ fn a_host_without_room_is_asked_again() {
     assert_eq!(s.dropped(), 0);
 }
 
-/// Who has as much on its way as it may have is not asked for more before it is rung.
+/// A queue pair that has as much on its way as it may have is not asked for more before it is rung.
 #[test]
 fn whoever_has_too_much_on_its_way_waits_to_be_rung() {
     let mut s = Datagrams::new(GIDS[0], GIDS[1]);

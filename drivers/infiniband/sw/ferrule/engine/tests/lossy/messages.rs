@@ -35,7 +35,7 @@ fn number_of(wc: &Wc) -> u64 {
     u32::from_be_bytes(wc.imm).into()
 }
 
-/// What a receiver has got.
+/// The messages that a receiver has got.
 #[derive(Default)]
 struct Got {
     receives: u64,
@@ -73,14 +73,14 @@ fn send_unreliably(seed: u64, count: u64, faults: Faults) -> ([Vec<u64>; 2], u64
         ..path(PathKind::Remote)
     };
     let ah = link.worlds[0].ah(1, way);
-    let rooms = [0, 1].map(|_| link.worlds[1].mr(2 * WRITES as usize + 4096));
+    let buffers = [0, 1].map(|_| link.worlds[1].mr(2 * WRITES as usize + 4096));
     let mut got = [Got::default(), Got::default()];
     let mut sent = [0u64; 2];
     let mut ended = [0u64; 2];
     let largest = [LARGEST, mtu];
     loop {
         for (i, end) in [&uc[1], &ud[1]].into_iter().enumerate() {
-            let (got, room) = (&mut got[i], &rooms[i]);
+            let (got, buffer) = (&mut got[i], &buffers[i]);
             while let Some(wc) = end.cq.poll() {
                 assert_eq!((wc.status, wc.wr_id), (Status::Success as u8, got.taken));
                 let number = number_of(&wc);
@@ -93,7 +93,7 @@ fn send_unreliably(seed: u64, count: u64, faults: Faults) -> ([Vec<u64>; 2], u64
                     WRITES + number % u64::from(DEPTH) * LARGEST
                 };
                 assert_eq!(
-                    room.bytes(place as usize, length as usize),
+                    buffer.bytes(place as usize, length as usize),
                     patterns[1].bytes(from as usize, length as usize),
                     "message {number}"
                 );
@@ -103,7 +103,7 @@ fn send_unreliably(seed: u64, count: u64, faults: Faults) -> ([Vec<u64>; 2], u64
             while got.receives - got.taken < u64::from(DEPTH) {
                 let slot = got.receives % u64::from(DEPTH) * LARGEST;
                 end.qp
-                    .post_recv(got.receives, &[room.sge(slot, LARGEST as u32)]);
+                    .post_recv(got.receives, &[buffer.sge(slot, LARGEST as u32)]);
                 got.receives += 1;
             }
         }
@@ -129,7 +129,7 @@ fn send_unreliably(seed: u64, count: u64, faults: Faults) -> ([Vec<u64>; 2], u64
                     wr.with_opcode(wr_opcode::SEND_WITH_IMM)
                 } else if number % 3 == 0 {
                     let slot = WRITES + number % u64::from(DEPTH) * LARGEST;
-                    let wr = Wr::write(number, &sges, rooms[0].remote(slot));
+                    let wr = Wr::write(number, &sges, buffers[0].remote(slot));
                     wr.with_opcode(wr_opcode::RDMA_WRITE_WITH_IMM)
                 } else {
                     Wr::send(number, &sges).with_opcode(wr_opcode::SEND_WITH_IMM)

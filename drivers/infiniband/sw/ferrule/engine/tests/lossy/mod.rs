@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Unreliable services over the wire: what arrives is whole, and what is lost stays lost.
+//! Unreliable services over the wire: a message arrives whole or not at all, and is not sent again.
 
 mod host;
 mod messages;
@@ -8,7 +8,7 @@ mod uc;
 mod ud;
 
 use ferrule_engine::packet::opcode::Service;
-use ferrule_engine::{Gid, Mtu, Path, PathKind, QpType, Status, Vport};
+use ferrule_engine::{Gid, Mtu, Path, PathKind, Status, Vport};
 
 use crate::sim::network::{deliver, Faults, Link};
 use crate::sim::*;
@@ -18,7 +18,7 @@ const GRH: u32 = 40;
 const MULTICAST: u32 = 0xff_ffff;
 const UC: u8 = Service::Uc as u8;
 
-/// Two ends of an unreliable connection, and what their packets carry.
+/// Two ends of an unreliable connection, and the memory for their messages.
 struct Scene {
     link: Link,
     ends: [End; 2],
@@ -29,17 +29,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let mut link = Link::new(1, Faults::default(), false);
-        let spec = QpSpec {
-            qp_type: QpType::Uc,
-            ..QpSpec::default()
-        };
-        let ends = [0, 1].map(|i| {
-            let world = &mut link.worlds[i];
-            let cq = world.cq(64);
-            let qp = world.qp_with(&spec, &cq, &cq);
-            End { qp, cq }
-        });
-        link.connect_uc([&ends[0].qp, &ends[1].qp], Mtu::Mtu1024);
+        let ends = link.pair_uc();
         let (from, to) = (link.worlds[0].mr(8192), link.worlds[1].mr(8192));
         from.fill(5);
         Self {

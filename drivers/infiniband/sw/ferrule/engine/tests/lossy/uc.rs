@@ -4,7 +4,7 @@
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_engine::packet::opcode::rc;
-use ferrule_engine::{State, Status};
+use ferrule_engine::{DropReason, State, Status};
 
 use super::{Scene, UC};
 use crate::sim::*;
@@ -40,8 +40,8 @@ fn a_message_is_cut_into_packets() {
     assert_eq!(s.dropped(), 0);
 }
 
-/// Whatever is lost of a message, all of it is dropped, and the next one arrives. A receive request
-/// that had been taken for it is there for the next.
+/// If a packet of a message is lost, all of the message is dropped, and the next one arrives. A
+/// receive request that had been taken for it is there for the next.
 #[test]
 fn a_message_arrives_whole_or_not_at_all() {
     let orders: [&[usize]; 8] = [
@@ -96,6 +96,8 @@ fn packets_of_two_messages_make_none() {
     s.deliver([&sent[0], &middle, &sent[2]]);
     s.ends[1].cq.expect_none();
     assert_eq!(s.dropped(), before + 2);
+    let drops = s.link.worlds[1].host.drops();
+    assert_eq!(drops, [DropReason::OutOfSequence; 2]);
     // A write that is longer or shorter than it said.
     for claim in [2022u32, 2024] {
         let mut packets = s.packets(&Wr::write(3, &[s.from.sge(0, 2023)], s.to.remote(4096)));
@@ -108,5 +110,13 @@ fn packets_of_two_messages_make_none() {
     let last = s.packets(&Wr::send(4, &[s.from.sge(0, 3000)]));
     s.deliver(&last);
     s.ends[1].cq.expect(7, Status::Success);
+    s.link.worlds[1].host.drops();
+    s.deliver(&last);
+    s.ends[1].qp.post_recv(8, &[s.to.sge(0, 2)]);
+    s.deliver(&last);
+    let drops = s.link.worlds[1].host.drops();
+    let [first, second] = [DropReason::NoReceive, DropReason::TooLong];
+    let behind = DropReason::OutOfSequence;
+    assert_eq!(drops, [first, behind, behind, second, behind, behind]);
     s.link.worlds[1].state(&s.ends[1].qp, State::Rts);
 }

@@ -4,7 +4,7 @@
 
 use ferrule_engine::abi::{wc_flags, wc_opcode};
 use ferrule_engine::packet::opcode::rc;
-use ferrule_engine::{Group, Status};
+use ferrule_engine::{DropReason, Group, Status};
 
 use super::{mapped, Datagrams, GRH, MULTICAST, QKEY};
 use crate::sim::network::GIDS;
@@ -36,30 +36,38 @@ fn a_datagram_that_nobody_takes_is_counted() {
     let counters = |s: &Datagrams| s.link.worlds[1].engine.counters();
     s.deliver(&good);
     assert_eq!(counters(&s).dropped, 1, "no receive request");
+    assert_eq!(s.link.worlds[1].host.drops(), [DropReason::NoReceive]);
     s.ends[1].qp.post_recv(2, &[s.to.sge(0, 1000)]);
     let nobody = s.send(100, 0x1234, QKEY);
     s.deliver(&nobody);
     assert_eq!(counters(&s).unknown_queue_pairs, 1);
+    assert_eq!(
+        s.link.worlds[1].host.drops(),
+        [DropReason::UnknownQueuePair]
+    );
     let other = s.send(100, target, 5);
     s.deliver(&other);
     assert_eq!((counters(&s).qkey_violations, counters(&s).dropped), (1, 2));
+    assert_eq!(s.link.worlds[1].host.drops(), [DropReason::Qkey]);
     let mut partition = good.clone();
     partition.transport[2..4].copy_from_slice(&[0x80, 1]);
     partition.seal();
     s.deliver(&partition);
     assert_eq!(counters(&s).pkey_errors, 1);
+    assert_eq!(s.link.worlds[1].host.drops(), [DropReason::Pkey]);
     // The service of a connection.
     let mut connected = good.clone();
     connected.transport[0] = rc::SEND_ONLY;
     connected.seal();
     s.deliver(&connected);
     assert_eq!(counters(&s).misdirected, 1);
+    assert_eq!(s.link.worlds[1].host.drops(), [DropReason::Misdirected]);
     s.ends[1].cq.expect_none();
     s.deliver(&good);
     assert_eq!(s.ends[1].cq.expect(2, Status::Success).byte_len, 140);
 }
 
-/// A program cannot send with a controlled Q_Key: what it asks for is that of its queue pair.
+/// A program cannot send with a controlled Q_Key: the queue pair's own takes its place.
 #[test]
 fn a_controlled_qkey_is_not_sent() {
     let mut s = Datagrams::new(GIDS[0], GIDS[1]);
@@ -73,25 +81,25 @@ fn a_datagram_to_a_group_goes_to_all_of_it() {
     let gid = s.way.dgid;
     let mut more = Vec::new();
     for (i, world) in s.link.worlds.iter_mut().enumerate() {
-        let room = world.mr(4096);
+        let buffer = world.mr(4096);
         for j in 0..3 {
             let end = world.ud(&QpSpec::default(), QKEY);
             let attached = add(&mut world.engine, Group::new(), |engine, memory| {
                 engine.attach_mcast(end.qp.id.number, &gid, memory)
             });
             assert!(attached.is_ok());
-            end.qp.post_recv(j, &[room.sge(j * 1000, 1000)]);
-            more.push((i, j, end, room.clone()));
+            end.qp.post_recv(j, &[buffer.sge(j * 1000, 1000)]);
+            more.push((i, j, end, buffer.clone()));
         }
     }
     let packet = s.send(200, MULTICAST, QKEY);
     s.deliver(&packet);
-    for (i, j, end, room) in &more {
+    for (i, j, end, buffer) in &more {
         let wc = end.cq.expect(*j, Status::Success);
         assert_eq!(wc.byte_len, 200 + GRH, "{i} {j}");
         let at = *j as usize * 1000;
-        assert_eq!(room.bytes(at + 20, 20), packet.ip, "{i} {j}");
-        assert_eq!(room.bytes(at + 40, 200), s.from.bytes(0, 200));
+        assert_eq!(buffer.bytes(at + 20, 20), packet.ip, "{i} {j}");
+        assert_eq!(buffer.bytes(at + 40, 200), s.from.bytes(0, 200));
     }
     // By another number than that of groups, and to a group that nobody is attached to.
     let mut single = packet.clone();

@@ -11,13 +11,13 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Modify, Mr, MrChange,
-    MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo, QpInit, Queue,
-    Refused, Region, Reorder, RxPacket, Sink, Sleep, Srq, SrqEvent, SrqInfo, SrqInit, Trace,
-    Unsent, Vport,
+    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Moderation, Modify, Mr,
+    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
+    QpInit, Queue, Refused, Region, Reorder, RxPacket, Sink, Sleep, Srq, SrqEvent, SrqInfo,
+    SrqInit, SrqResize, Trace, Unsent, Vport,
 };
 
-/// What a method of the host answers is not known to the compiler.
+/// The compiler does not know the answer of a method of the host.
 #[inline(never)]
 fn unknown(value: u64) -> u64 {
     core::hint::black_box(value)
@@ -51,6 +51,10 @@ impl Region for Opaque {
 
     fn fetch_add(&self, offset: u64, add: u64) -> Result<u64, Fault> {
         fault_unless!(offset).map(|()| unknown(add))
+    }
+
+    fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        fault_unless!(offset ^ value)
     }
 }
 
@@ -265,10 +269,12 @@ methods! {
     add_cq(cq: Box<Cq<Opaque>>) -> Result<u32, Handed<Cq<Opaque>>>;
     remove_cq(cqn: u32) -> Result<Box<Cq<Opaque>>, Error>;
     resize_cq(cqn: u32, resize: &mut CqResize<Opaque>) -> Result<u32, Error>;
+    moderate_cq(host: &mut Opaque, cqn: u32, moderation: Moderation) -> Result<(), Error>;
     query_cq(cqn: u32) -> Result<CqInfo, Error>;
     add_srq(srq: Box<Srq<Opaque>>) -> Result<u32, Handed<Srq<Opaque>>>;
     remove_srq(number: u32) -> Result<Box<Srq<Opaque>>, Error>;
     set_srq_limit(host: &mut Opaque, number: u32, limit: u32) -> Result<(), Error>;
+    resize_srq(host: &mut Opaque, number: u32, resize: &mut SrqResize<Opaque>) -> Result<(), Error>;
     query_srq(number: u32) -> Result<SrqInfo, Error>;
     add_qp(qp: Box<Qp<Opaque>>) -> Result<QpId, Handed<Qp<Opaque>>>;
     remove_qp(qpn: u32) -> Result<Box<Qp<Opaque>>, Error>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What arrives, byte for byte, and what its completions say.
+//! The data that arrive, byte for byte, and their completions.
 
 use ferrule_engine::{abi, State, Status};
 

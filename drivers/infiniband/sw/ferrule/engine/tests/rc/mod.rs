@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reliable connections between queue pairs of one engine: what arrives, and how it is told.
+//! Reliable connections between queue pairs of one engine: data and their completions.
 
 mod budget;
 mod data;

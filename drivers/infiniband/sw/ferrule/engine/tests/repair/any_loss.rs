@@ -23,6 +23,8 @@ fn request() -> impl Strategy<Value = Request> {
         wr_opcode::RDMA_READ,
         wr_opcode::SEND,
         wr_opcode::ATOMIC_FETCH_AND_ADD,
+        wr_opcode::ATOMIC_WRITE,
+        wr_opcode::FLUSH,
     ]);
     (opcodes, 0..SIZE, 0..SIZE).prop_map(|(opcode, from, length)| Request {
         opcode,
@@ -45,7 +47,7 @@ proptest! {
         REORDERS.set(keeps);
         let mut s = Scene::new(&[]);
         s.link.network.doomed = doomed;
-        let counter = s.link.worlds[1].mr(8);
+        let counter = s.link.worlds[1].mr(16);
         let answers = s.link.worlds[0].mr(8 * 12);
         for (i, request) in requests.iter().enumerate() {
             let i = i as u64;
@@ -56,6 +58,8 @@ proptest! {
                 wr_opcode::RDMA_WRITE => Wr::write(i, &[sge], remote),
                 wr_opcode::RDMA_READ => Wr::read(i, &[sge], remote),
                 wr_opcode::SEND => Wr::send(i, &[sge]),
+                wr_opcode::ATOMIC_WRITE => Wr::atomic_write(i, counter.remote(8), i + 1),
+                wr_opcode::FLUSH => Wr::flush(i, remote, request.length),
                 _ => Wr::fetch_add(i, answers.sge(8 * i, 8), counter.remote(0), 1),
             });
         }
@@ -71,6 +75,10 @@ proptest! {
                 added += 1;
             }
         }
+        // The last one stands, whichever of them came again.
+        let is_write = |request: &Request| request.opcode == wr_opcode::ATOMIC_WRITE;
+        let last = requests.iter().rposition(is_write).map_or(0, |i| i as u64 + 1);
+        prop_assert_eq!(counter.bytes(8, 8), last.to_ne_bytes());
         let end = u64::from_ne_bytes(counter.bytes(0, 8).try_into().unwrap());
         prop_assert_eq!(end, start + added);
     }

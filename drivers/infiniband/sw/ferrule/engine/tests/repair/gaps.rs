@@ -89,7 +89,8 @@ fn a_peer_that_keeps_nothing_gets_all_again() {
     REORDERS.set(true);
 }
 
-/// That yet another packet is missing is told when one behind it comes: who goes back sends it next.
+/// The responder tells that yet another packet is missing when one behind it comes: a peer that goes back sends it
+/// next.
 #[test]
 fn the_next_gap_is_told_by_what_comes_behind_it() {
     for goes_back in [true, false] {

@@ -13,7 +13,7 @@ const PACKET: u32 = 1024;
 const PACKETS: u32 = 30;
 const SIZE: u32 = PACKET * PACKETS;
 
-/// A connection, and what is lost of it.
+/// A connection, and the losses of its packets.
 type Scene = scene::Scene<Repair>;
 
 enum Repair {}

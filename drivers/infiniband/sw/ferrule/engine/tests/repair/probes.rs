@@ -29,7 +29,7 @@ fn the_end_of_a_message_is_acknowledged_by_itself() {
     }
     let first = u32::from(packets[0].transport[11]);
     let (acknowledged, refused) = (0, 0x60);
-    // Each packet, and what it is answered by: up to which one, and whether that is missing.
+    // Each packet, and its answer: up to which one, and whether that is missing.
     let steps = [
         (0, Some((0, acknowledged))),
         (1, None),
@@ -117,11 +117,11 @@ fn not_ready_is_no_loss() {
 #[test]
 fn no_probe_while_a_receiver_is_waited_for() {
     let mut s = Scene::new(&[]);
-    let room = s.memory[1].sge(0, 100);
+    let buffer = s.memory[1].sge(0, 100);
     let data = s.memory[0].sge(0, 100);
     let send = |wr_id| Wr::send(wr_id, &[data]);
     // From the first one it knows how long an answer takes.
-    s.ends[1].qp.post_recv(10, &[room]);
+    s.ends[1].qp.post_recv(10, &[buffer]);
     s.ends[0].qp.post_send(&send(1));
     s.link.settle();
     s.ends[0].qp.post_send(&send(2));
@@ -137,7 +137,7 @@ fn no_probe_while_a_receiver_is_waited_for() {
     let not_ready = exchange(&mut s);
     assert_eq!(not_ready[0].transport[12] & 0x60, 0x20);
     deliver(&mut s.link.worlds[0], &not_ready[0]);
-    s.ends[1].qp.post_recv(11, &[room]);
+    s.ends[1].qp.post_recv(11, &[buffer]);
     s.ends[0].qp.post_send(&s.write(3, 0, 8));
     let [from, to] = &mut s.link.worlds;
     while from.host.sent.is_empty() {
@@ -153,7 +153,7 @@ fn no_probe_while_a_receiver_is_waited_for() {
     deliver(to, &first);
     to.run();
     let acknowledged = std::mem::take(&mut to.host.sent);
-    // The network has the refusal of before twice, and the answer comes after it.
+    // The network has the old refusal twice, and the answer comes after it.
     for packet in [&not_ready[0], &acknowledged[0]] {
         deliver(from, packet);
     }

@@ -49,13 +49,13 @@ fn what_is_kept_waits_for_receive_requests() {
         let sge = s.memory[0].sge(0, 2 * PACKET);
         s.ends[0].qp.post_send(&Wr::send(i, &[sge]));
     }
-    let room = s.memory[1].sge(0, 2 * PACKET);
-    s.ends[1].qp.post_recv(10, &[room]);
+    let buffer = s.memory[1].sge(0, 2 * PACKET);
+    s.ends[1].qp.post_recv(10, &[buffer]);
     while s.link.now < 50 * MS {
         assert!(s.link.step());
     }
     for i in 11..14 {
-        s.ends[1].qp.post_recv(i, &[room]);
+        s.ends[1].qp.post_recv(i, &[buffer]);
     }
     s.settle();
     for i in 0..4 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A narrow place that connections share: each way a queue that is served at one rate and that drops, or marks,
-//! what it has no room for; and beside the connections a TCP flow that follows Reno.
+//! A narrow place that connections share: each way a queue that is served at one rate and that drops, or marks, packets
+//! that do not fit; and beside the connections a TCP flow that follows Reno.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,28 +15,28 @@ use super::*;
 pub const PACKET_TIME: u64 = 10 * US;
 /// From the queue to the other side.
 const DISTANCE: u64 = 95 * US;
-/// What is not measured: connections begin, and so does the TCP flow.
+/// The time that is not measured: connections begin, and so does the TCP flow.
 const BEGINNING: u64 = 100 * MS;
 /// One message.
 const SIZE: u32 = 64 * 1024;
 /// Messages of a connection that are under way.
 const DEPTH: u64 = 8;
 
-/// What connections transfer by.
+/// The operation of the connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verb {
     Write,
     Read,
 }
 
-/// What shares what.
+/// The connections and the queue that they share.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
     pub verb: Verb,
     pub connections: usize,
-    /// Packets of 4 KiB that the queue has room for.
+    /// Packets of 4 KiB that the queue has space for.
     pub buffer: u64,
-    /// What finds so many packets in the queue is marked, if it is capable of that.
+    /// A packet that finds so many others in the queue is marked, if it is capable of that.
     pub mark: Option<u64>,
     /// So many of 1000 packets are lost beside, whatever the queue does.
     pub lost: u64,
@@ -60,7 +60,7 @@ impl Default for Shared {
     }
 }
 
-/// What came of it after the beginning.
+/// The result after the beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// The share of the rate that data of completed messages had.
@@ -158,7 +158,7 @@ impl Reno {
     }
 }
 
-/// Both ends, and what is between.
+/// Both ends, and the queue between them.
 struct Bottleneck {
     shared: Shared,
     now: u64,
@@ -207,8 +207,8 @@ impl Bottleneck {
         self.contents.insert(self.count, event);
     }
 
-    /// What takes so long to leave comes to the queue to side `to`. Answers when it arrives there, unless there
-    /// is no room for it, and whether it is marked.
+    /// A packet that takes so long to leave comes to the queue to side `to`. Answers when it arrives there, unless
+    /// there is no space for it, and whether it is marked.
     fn enqueue(&mut self, to: usize, takes: u64, is_capable: bool) -> Option<(u64, bool)> {
         let begins = self.empty_at[to].max(self.now);
         let packets = (begins - self.now).div_ceil(PACKET_TIME);

@@ -65,7 +65,19 @@ pub fn rts() -> Modify {
     }
 }
 
-/// What the host has of a path: the path.
+/// Leaves those attributes that a side of XRC has: the initiator, which `sends`, or the target.
+pub fn of_xrc_side(modify: &mut Modify, sends: bool) {
+    if sends {
+        modify.max_dest_rd_atomic = None;
+        modify.min_rnr_timer = None;
+    } else {
+        modify.retry_cnt = None;
+        modify.rnr_retry = None;
+        modify.max_rd_atomic = None;
+    }
+}
+
+/// The host's route along a path: the path itself.
 pub(super) fn route(path: Option<Path>) -> Option<Path> {
     path.filter(|path| path.kind == PathKind::Remote)
 }
@@ -102,6 +114,32 @@ impl World {
         self.modify(qp, &rts).unwrap();
     }
 
+    /// A queue pair for frames, ready to send, and its completion queue.
+    #[track_caller]
+    pub fn raw(&mut self, spec: &QpSpec) -> End {
+        let cq = self.cq(64);
+        let spec = QpSpec {
+            qp_type: QpType::RawPacket,
+            ..spec.clone()
+        };
+        let qp = self.qp_with(&spec, &cq, &cq);
+        self.ready_raw(&qp);
+        End { qp, cq }
+    }
+
+    /// Moves a queue pair for frames from RESET to RTS.
+    #[track_caller]
+    pub fn ready_raw(&mut self, qp: &TestQp) {
+        let init = Modify {
+            state: Some(State::Init),
+            port: Some(1),
+            ..Modify::default()
+        };
+        self.modify(qp, &init).unwrap();
+        self.to(qp, State::Rtr);
+        self.to(qp, State::Rts);
+    }
+
     /// Connects unreliable connections.
     #[track_caller]
     pub fn connect_uc(&mut self, qp: &TestQp, peer: &TestQp) {
@@ -118,6 +156,17 @@ impl World {
             ..Modify::default()
         };
         self.modify(qp, &rts).unwrap();
+    }
+
+    /// Connects an initiator of XRC to a target.
+    #[track_caller]
+    pub fn connect_xrc(&mut self, initiator: &TestQp, target: &TestQp) {
+        for (qp, peer, sends) in [(initiator, target, true), (target, initiator, false)] {
+            for mut modify in [init(), rtr(peer.id.number), rts()] {
+                of_xrc_side(&mut modify, sends);
+                self.modify(qp, &modify).unwrap();
+            }
+        }
     }
 
     pub fn modify(&mut self, qp: &TestQp, modify: &Modify) -> Result<(), Error> {

@@ -6,14 +6,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use ferrule_engine::{
-    CqEvent, Engine, Error, Fault, Host, Outgoing, Path, QpEvent, Refused, Reorder, Sends,
-    SrqEvent, Trace, Unsent,
+    CqEvent, DropReason, Engine, Error, Fault, Host, Outgoing, Path, QpEvent, Refused, Reorder,
+    Sends, SrqEvent, Trace, Unsent,
 };
 
 use super::memory::{SimDoorbells, SimQueue, SimRegion, SimRing};
-use super::packet::SentPacket;
+use super::packet::{written_frame, SentPacket};
 
-/// What the engine told, by the names that the test gave.
+/// The engine's events, by the names that the test gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Completion(u32),
@@ -28,14 +28,20 @@ pub struct Sim {
     pub now: u64,
     pub events: Vec<Event>,
     pub traces: Vec<Trace>,
-    /// Packets that were sent: IP and UDP header, what follows, and the invariant CRC.
+    /// Packets that were sent: IP and UDP header, transport headers with payload, and the invariant
+    /// CRC.
     pub sent: Vec<SentPacket>,
-    /// So many packets more are found no room for.
+    /// Ethernet frames that were sent, and how long one may be.
+    pub frames: Vec<Vec<u8>>,
+    pub frame_limit: u32,
+    /// So many packets more are found no space for.
     pub busy: u32,
     /// Each queue pair has as much of this on its way as it may have.
     pub full: Option<Sends>,
     /// Where datagrams of queue pairs without a context go, whatever they say.
     pub destination: Option<Path>,
+    /// It notes no steps of the data path: they are measured.
+    pub is_quiet: bool,
 }
 
 thread_local! {
@@ -88,6 +94,31 @@ impl Reorder<SentPacket> for SimReorder {
     }
 }
 
+impl Sim {
+    /// Why packets were dropped since traces were taken the last time.
+    pub fn drops(&mut self) -> Vec<DropReason> {
+        let steps = std::mem::take(&mut self.traces).into_iter();
+        steps
+            .filter_map(|step| match step {
+                Trace::PacketDropped { reason, .. } => Some(reason),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Space for one packet more, if there is any.
+    fn take_space(&mut self, kind: Sends) -> Result<(), Unsent> {
+        if self.full == Some(kind) {
+            return Err(Unsent::Full);
+        }
+        if self.busy != 0 {
+            self.busy -= 1;
+            return Err(Unsent::Busy);
+        }
+        Ok(())
+    }
+}
+
 impl Host for Sim {
     type Box<T> = Box<T>;
     type Region = SimRegion;
@@ -127,17 +158,22 @@ impl Host for Sim {
         route: &mut Path,
         packet: &mut impl Outgoing<'a, Self>,
     ) -> Result<(), Unsent> {
-        // A host may find that it has no room when the packet has been written.
+        // A host may find that it has no space when the packet has been written.
         let kind = packet.kind();
         let packet = SentPacket::new(route, packet).map_err(|Fault| Unsent::Fault)?;
-        if self.full == Some(kind) {
-            return Err(Unsent::Full);
-        }
-        if self.busy != 0 {
-            self.busy -= 1;
-            return Err(Unsent::Busy);
-        }
+        self.take_space(kind)?;
         self.sent.push(packet);
+        Ok(())
+    }
+
+    fn frame_limit(&mut self, _: &SimQueue) -> u32 {
+        self.frame_limit
+    }
+
+    fn transmit_frame<'a>(&mut self, frame: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
+        let bytes = written_frame(frame).map_err(|Fault| Unsent::Fault)?;
+        self.take_space(frame.kind())?;
+        self.frames.push(bytes);
         Ok(())
     }
 
@@ -163,7 +199,9 @@ impl Host for Sim {
     }
 
     fn trace(&mut self, step: &Trace) {
-        self.traces.push(*step);
+        if !self.is_quiet {
+            self.traces.push(*step);
+        }
     }
 }
 

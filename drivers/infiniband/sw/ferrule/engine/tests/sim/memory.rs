@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region};
+use ferrule_engine::{abi, Asker, CompletionRing, Doorbells, Fault, Presence, Queue, Region};
 use zerocopy::IntoBytes;
 
 /// Bytes that a program and the engine share.
@@ -23,6 +23,12 @@ pub struct SimRegion {
     pub length: usize,
     /// Faults while set, as memory does that cannot be brought in.
     pub broken: Rc<Cell<bool>>,
+    /// How often it is to be asked for before it is in memory.
+    pub absent: Rc<Cell<u32>>,
+    /// The bytes before this are in memory at any rate.
+    pub absent_from: Rc<Cell<u64>>,
+    /// The names of those that have asked for it.
+    pub askers: Rc<RefCell<Vec<Asker>>>,
     /// The bytes for the next fast registrations: start and length.
     pub next: Rc<Cell<Option<(usize, usize)>>>,
 }
@@ -31,7 +37,8 @@ impl SimRegion {
     fn range(&self, offset: u64, length: usize) -> Result<std::ops::Range<usize>, Fault> {
         let offset = usize::try_from(offset).map_err(|_| Fault)?;
         let end = offset.checked_add(length).ok_or(Fault)?;
-        if end > self.length || self.broken.get() {
+        let is_absent = self.absent.get() != 0 && end as u64 > self.absent_from.get();
+        if end > self.length || self.broken.get() || is_absent {
             return Err(Fault);
         }
         Ok(self.start + offset..self.start + end)
@@ -92,6 +99,30 @@ impl Region for SimRegion {
         Ok(old)
     }
 
+    fn store_word(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        let range = self.range(offset, 8)?;
+        if range.start % 8 != 0 {
+            return Err(Fault);
+        }
+        self.memory.borrow_mut()[range].copy_from_slice(&value.to_ne_bytes());
+        Ok(())
+    }
+
+    fn page_in(&self, offset: u64, length: u64, _: bool, asker: Asker) -> Presence {
+        if !self.broken.get() && offset + length <= self.absent_from.get() {
+            return Presence::Present;
+        }
+        self.askers.borrow_mut().push(asker);
+        match self.absent.get() {
+            0 if self.broken.get() => Presence::Gone,
+            0 => Presence::Present,
+            asks => {
+                self.absent.set(asks - 1);
+                Presence::Coming
+            }
+        }
+    }
+
     fn renew(&mut self) -> Option<u64> {
         (self.start, self.length) = self.next.get()?;
         Some(self.length as u64)
@@ -102,7 +133,7 @@ impl Region for SimRegion {
 #[derive(Clone)]
 pub struct SimQueue {
     pub memory: Shared,
-    /// For each byte, how often the engine read it: requests are read once.
+    /// For each byte, how often the engine read it: requests are read once. Empty if nobody wants to know.
     pub reads: Rc<RefCell<Vec<u32>>>,
     /// The host tells where its datagrams go.
     pub is_hosts: bool,
@@ -117,9 +148,18 @@ impl SimQueue {
         }
     }
 
+    /// Writes the first bytes of a slot. The engine may read the rest of its start as well, which the program leaves as it
+    /// is.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        self.memory.borrow_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
-        self.reads.borrow_mut()[offset..offset + bytes.len()].fill(0);
+        let end = offset + bytes.len();
+        self.memory.borrow_mut()[offset..end].copy_from_slice(bytes);
+        if let Some(reads) = self
+            .reads
+            .borrow_mut()
+            .get_mut(offset..end.next_multiple_of(64))
+        {
+            reads.fill(0);
+        }
     }
 
     pub fn word(&self, offset: usize) -> u32 {
@@ -140,8 +180,8 @@ impl Queue for SimQueue {
     fn read(&self, offset: u32, to: &mut [u8]) {
         let range = offset as usize..offset as usize + to.len();
         to.copy_from_slice(&self.memory.borrow()[range.clone()]);
-        for count in &mut self.reads.borrow_mut()[range] {
-            *count += 1;
+        if let Some(reads) = self.reads.borrow_mut().get_mut(range) {
+            reads.iter_mut().for_each(|count| *count += 1);
         }
     }
 
@@ -219,7 +259,7 @@ pub struct DbMemory {
     pub dead: Cell<bool>,
     /// Words of the lower level that the engine looked at.
     pub leaf_reads: Cell<u32>,
-    /// All that the engine looked at: counts, and words of both levels; and what it told about its sleep.
+    /// All that the engine looked at: counts, and words of both levels; and its word about its sleep.
     pub looks: Cell<u32>,
 }
 

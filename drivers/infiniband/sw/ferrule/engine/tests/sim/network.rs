@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use ferrule_engine::{packet, Config, Modify, Mtu, PathKind};
+use ferrule_engine::{packet, Config, Modify, Mtu, PathKind, QpType};
 
-use super::{init, path, rtr, rts, End, SentPacket, TestCq, TestQp, World, PLENTY, US};
+use super::{init, path, rtr, rts, End, QpSpec, SentPacket, TestCq, TestQp, World, PLENTY, US};
 
 /// Numbers by a seed (xorshift).
 #[derive(Clone)]
@@ -46,8 +46,8 @@ pub struct Faults {
     pub duplicated: u64,
     pub reordered: u64,
     pub corrupted: u64,
-    /// What there is no room for is lost: so many packets are under way at most. 0: no limit.
-    pub room: usize,
+    /// So many packets are under way at most; more are lost. 0: no limit.
+    pub capacity: usize,
     /// How long a packet with data takes to leave, in nanoseconds; those behind it wait. 0: no time.
     pub packet_time: u64,
     /// How much longer than usual each packet is on its way, in nanoseconds.
@@ -104,7 +104,7 @@ impl Network {
         if self.doomed.contains(&(to, number)) {
             return;
         }
-        let is_full = self.faults.room != 0 && self.packets.len() >= self.faults.room;
+        let is_full = self.faults.capacity != 0 && self.packets.len() >= self.faults.capacity;
         if is_full || self.random.happens(self.faults.lost) {
             return;
         }
@@ -217,7 +217,7 @@ impl Link {
         while self.step() {}
     }
 
-    /// What side `from` has to send now. It is handed to nobody.
+    /// The packets that side `from` has to send now. They are handed to nobody.
     pub fn sent(&mut self, from: usize) -> Vec<SentPacket> {
         let world = &mut self.worlds[from];
         world.run();
@@ -261,6 +261,22 @@ impl Link {
         });
     }
 
+    /// Two ends of an unreliable connection, one of each world, with packets of 1024 bytes.
+    pub fn pair_uc(&mut self) -> [End; 2] {
+        let spec = QpSpec {
+            qp_type: QpType::Uc,
+            ..QpSpec::default()
+        };
+        let ends = [0, 1].map(|i| {
+            let world = &mut self.worlds[i];
+            let cq = world.cq(64);
+            let qp = world.qp_with(&spec, &cq, &cq);
+            End { qp, cq }
+        });
+        self.connect_uc([&ends[0].qp, &ends[1].qp], Mtu::Mtu1024);
+        ends
+    }
+
     /// Two ends, one of each world, connected with packets of 1024 bytes. `make` makes their queue pairs.
     pub fn pair(
         &mut self,
@@ -296,13 +312,13 @@ impl Link {
     }
 }
 
-/// What a test gives a network that is as bad as can be borne.
+/// The faults of a network that is as bad as can be borne.
 pub const BAD: Faults = Faults {
     lost: 100,
     duplicated: 50,
     reordered: 50,
     corrupted: 5,
-    room: 0,
+    capacity: 0,
     packet_time: 0,
     distance: 0,
 };

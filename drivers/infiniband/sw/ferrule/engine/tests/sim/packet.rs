@@ -8,30 +8,30 @@ use ferrule_engine::{Fault, Outgoing, Packet, Path, Region, RxPacket, Sink, Vpor
 use super::host::Sim;
 use super::memory::SimRegion;
 
-/// A packet in the making, with room for so many bytes.
+/// A packet in the making, with space for so many bytes.
 struct SimSink {
     bytes: Vec<u8>,
-    room: usize,
+    capacity: usize,
 }
 
 impl SimSink {
-    fn new(room: usize) -> Self {
+    fn new(capacity: usize) -> Self {
         Self {
-            bytes: Vec::with_capacity(room),
-            room,
+            bytes: Vec::with_capacity(capacity),
+            capacity,
         }
     }
 
-    /// All bytes, of which there must be as many as there was room for.
+    /// All bytes, of which there must be as many as there was space for.
     fn into_bytes(self) -> Vec<u8> {
-        assert_eq!(self.bytes.len(), self.room);
+        assert_eq!(self.bytes.len(), self.capacity);
         self.bytes
     }
 }
 
 impl Sink<SimRegion> for SimSink {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        assert!(bytes.len() <= self.room - self.bytes.len());
+        assert!(bytes.len() <= self.capacity - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
@@ -43,6 +43,13 @@ impl Sink<SimRegion> for SimSink {
     fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// The bytes of a frame, as the engine writes them.
+pub(super) fn written_frame<'a>(frame: &mut impl Outgoing<'a, Sim>) -> Result<Vec<u8>, Fault> {
+    let mut bytes = SimSink::new(frame.length());
+    frame.write(&[], &[], &mut bytes)?;
+    Ok(bytes.into_bytes())
 }
 
 /// A packet on the simulated network.
@@ -90,6 +97,16 @@ impl SentPacket {
             transport,
             icrc: icrc.try_into().unwrap(),
         })
+    }
+
+    /// One that is an Ethernet frame.
+    pub fn of_frame(frame: &[u8]) -> Self {
+        Self {
+            ip: Vec::new(),
+            udp: Vec::new(),
+            transport: frame.to_vec(),
+            icrc: [0; 4],
+        }
     }
 
     /// As a host hands it to the engine.

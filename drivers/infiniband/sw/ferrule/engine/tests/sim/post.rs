@@ -117,6 +117,40 @@ impl Wr {
         }
     }
 
+    /// Writes `value` all at once.
+    pub fn atomic_write(wr_id: u64, remote: (u64, u32), value: u64) -> Self {
+        let words = abi::AtomicWriteWords {
+            value: value.to_ne_bytes(),
+            reserved: [0; 8],
+        };
+        Self {
+            opcode: abi::wr_opcode::ATOMIC_WRITE,
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::write(wr_id, &[], remote)
+        }
+    }
+
+    /// Flushes so many bytes until all see them.
+    pub fn flush(wr_id: u64, remote: (u64, u32), length: u32) -> Self {
+        let words = abi::FlushWords {
+            length: length.into(),
+            placement: abi::flush_placement::GLOBAL,
+            level: abi::flush_level::RANGE,
+            reserved: [0; 10],
+        };
+        Self {
+            opcode: abi::wr_opcode::FLUSH,
+            extra: words.as_bytes().try_into().unwrap(),
+            ..Self::write(wr_id, &[], remote)
+        }
+    }
+
+    /// A flush of these placement types and this selectivity level.
+    pub fn with_placement(mut self, placement: u8, level: u8) -> Self {
+        self.extra[4..6].copy_from_slice(&[placement, level]);
+        self
+    }
+
     /// A datagram.
     pub fn datagram(wr_id: u64, sges: &[(u64, u32, u32)], to: (u32, u32), qkey: u32) -> Self {
         let words = abi::Destination {
@@ -128,6 +162,23 @@ impl Wr {
         Self {
             extra: words.as_bytes().try_into().unwrap(),
             ..Self::send(wr_id, sges)
+        }
+    }
+
+    /// Over XRC, to this shared receive queue of the peer.
+    pub fn to_srq(self, number: u32) -> Self {
+        use abi::wr_opcode::{ATOMIC_CMP_AND_SWP, ATOMIC_FETCH_AND_ADD};
+
+        if matches!(self.opcode, ATOMIC_CMP_AND_SWP | ATOMIC_FETCH_AND_ADD) {
+            return self.with_imm(number.to_le_bytes());
+        }
+        let words = abi::XrcWords {
+            remote_srq: number.into(),
+            reserved: [0; 12],
+        };
+        Self {
+            extra: words.as_bytes().try_into().unwrap(),
+            ..self
         }
     }
 

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use ferrule_engine::host::Queue;
 use ferrule_engine::{abi, Access, ContextId, QpId, RingLayout, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -74,12 +75,32 @@ impl TestSrq {
         true
     }
 
+    /// Another ring, filled as the driver does it.
+    pub fn copy(&self, depth: u32) -> TestSrq {
+        let ring = RingLayout { depth, ..self.ring };
+        let ctrl = ring.depth * ring.stride;
+        let copy = TestSrq {
+            queue: SimQueue::new(ctrl as usize + 128),
+            ring,
+            ctrl,
+            producer: Rc::clone(&self.producer),
+            ..*self
+        };
+        for index in self.consumer()..self.producer.get() {
+            let mut request = vec![0; ring.stride as usize];
+            self.queue.read(self.ring.slot(index), &mut request);
+            copy.queue.write(ring.slot(index) as usize, &request);
+        }
+        copy.set_producer(self.producer.get());
+        copy
+    }
+
     pub fn set_producer(&self, index: u32) {
         self.producer.set(index);
         self.queue.set_word(self.ctrl as usize, index);
     }
 
-    /// What the engine says is free.
+    /// The consumer index that the engine has stored.
     pub fn consumer(&self) -> u32 {
         self.queue.word(self.ctrl as usize + 64)
     }
@@ -111,9 +132,17 @@ impl TestQp {
     pub fn put_send(&self, wr: &Wr) {
         let index = self.sq_producer.get();
         self.fill_send(index, wr);
-        self.sq_producer.set(index.wrapping_add(1));
-        self.queue
-            .set_word(self.ctrl as usize, index.wrapping_add(1));
+        self.set_sq_producer(index.wrapping_add(1));
+    }
+
+    pub fn set_sq_producer(&self, index: u32) {
+        self.sq_producer.set(index);
+        self.queue.set_word(self.ctrl as usize, index);
+    }
+
+    pub fn set_rq_producer(&self, index: u32) {
+        self.rq_producer.set(index);
+        self.queue.set_word(self.ctrl as usize + 64, index);
     }
 
     /// Rings the doorbell; answers whether a kick is due.
@@ -130,20 +159,16 @@ impl TestQp {
     pub fn post_recv(&self, wr_id: u64, sges: &[(u64, u32, u32)]) {
         let index = self.rq_producer.get();
         fill_recv(&self.queue, &self.rq, index, wr_id, sges);
-        self.rq_producer.set(index.wrapping_add(1));
-        self.queue
-            .set_word(self.ctrl as usize + 64, index.wrapping_add(1));
+        self.set_rq_producer(index.wrapping_add(1));
         if self.queue.word(self.ctrl as usize + 68) != 0 {
             self.ring();
         }
     }
 
-    /// What the provider does after a change to RESET.
+    /// Resets the program's indices, as the provider does after a change to RESET.
     pub fn rewind(&self) {
-        self.sq_producer.set(0);
-        self.rq_producer.set(0);
-        self.queue.set_word(self.ctrl as usize, 0);
-        self.queue.set_word(self.ctrl as usize + 64, 0);
+        self.set_sq_producer(0);
+        self.set_rq_producer(0);
     }
 }
 
@@ -161,6 +186,8 @@ pub struct Wc {
     pub src_qp: u32,
     pub sl: u8,
     pub ip_version: u8,
+    /// Of an XRC shared receive queue, its number.
+    pub srq: Option<u32>,
     pub queue_index: u32,
     pub timestamp: u64,
 }
@@ -183,7 +210,8 @@ impl TestCq {
         if cqe.phase.get() != phase {
             return None;
         }
-        assert_eq!(cqe.reserved, [0; 11]);
+        assert_eq!(cqe.reserved, [0; 10]);
+        let srq = (cqe.is_xrc != 0).then_some(cqe.queue_index.get());
         Some(Wc {
             wr_id: cqe.wr_id.get(),
             status: cqe.status,
@@ -196,6 +224,7 @@ impl TestCq {
             src_qp: cqe.src_qp.get(),
             sl: cqe.sl,
             ip_version: cqe.ip_version,
+            srq,
             queue_index: cqe.queue_index.get(),
             timestamp: cqe.timestamp.get(),
         })
@@ -210,8 +239,8 @@ impl TestCq {
         self.next.set(index);
         self.ring.0.consumer.set(index);
         for slot in 0..self.depth {
-            // What was written last, of this lap or the one before, has another phase than what
-            // is written next.
+            // The last entry written, of this lap or the one before, has another phase than the
+            // next one.
             let lap = if slot < index % self.depth {
                 index
             } else {
@@ -269,7 +298,7 @@ impl TestMr {
 }
 
 /// All rights of a region, but that to bind windows.
-pub const ALL: Access = Access(0xf);
+pub const ALL: Access = Access(0x10f);
 
 /// All rights of a region.
-pub const BINDABLE: Access = Access(0x1f);
+pub const BINDABLE: Access = Access(0x11f);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What most tests of packets begin with: a connection across a link, and memory at either end.
+//! The scene of most tests of packets: a connection across a link, and memory at either end.
 
 use std::marker::PhantomData;
 

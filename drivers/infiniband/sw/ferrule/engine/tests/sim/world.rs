@@ -4,10 +4,11 @@
 
 use std::rc::Rc;
 
+use ferrule_engine::host::Queue;
 use ferrule_engine::{
     Access, Ah, Budget, Capabilities, Config, Context, Cq, CqInit, CqResize, Engine, Error, Memory,
-    Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout, Sleep, Srq,
-    SrqInfo, SrqInit, Vport,
+    Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout,
+    Sleep, Srq, SrqInfo, SrqInit, SrqResize, Vport, XrcSrq, NO_CQ,
 };
 
 use super::connect::route;
@@ -31,6 +32,7 @@ pub struct QpSpec {
     pub qp_type: QpType,
     pub gsi: bool,
     pub vport: Vport,
+    /// Of a target of XRC, the XRC domain.
     pub pd: u32,
     pub depth: u32,
     pub max_sge: u32,
@@ -146,6 +148,9 @@ impl World {
             start,
             length,
             broken: Rc::default(),
+            absent: Rc::default(),
+            absent_from: Rc::default(),
+            askers: Rc::default(),
             next: Rc::default(),
         };
         let iova = 0x7f00_0000_0000 + start as u64;
@@ -169,6 +174,9 @@ impl World {
             start: 0,
             length: 0,
             broken: Rc::default(),
+            absent: Rc::default(),
+            absent_from: Rc::default(),
+            askers: Rc::default(),
             next: Rc::default(),
         };
         let mr = Mr::fast(MrInit {
@@ -220,16 +228,22 @@ impl World {
         recv: &TestCq,
     ) -> Result<TestQp, Error> {
         let name = self.name();
+        let sends = spec.qp_type != QpType::XrcTgt;
+        let receives = sends && spec.qp_type != QpType::XrcIni;
         let stride = |head: u32, body: u32| (head + body).next_power_of_two().max(64);
         let body = (spec.max_sge * 16).max(spec.max_inline);
         let sq = RingLayout {
             offset: 0,
-            depth: spec.depth,
+            depth: if sends { spec.depth } else { 0 },
             stride: stride(48, body),
         };
         let rq = RingLayout {
             offset: sq.depth * sq.stride,
-            depth: if spec.srq.is_some() { 0 } else { spec.depth },
+            depth: if spec.srq.is_some() || !receives {
+                0
+            } else {
+                spec.depth
+            },
             stride: stride(16, spec.max_sge * 16),
         };
         let ctrl = rq.offset + rq.depth * rq.stride;
@@ -246,11 +260,11 @@ impl World {
             pd: spec.pd,
             qp_type: spec.qp_type,
             gsi: spec.gsi,
-            send_cq: send.cqn,
-            recv_cq: recv.cqn,
+            send_cq: if sends { send.cqn } else { NO_CQ },
+            recv_cq: if receives { recv.cqn } else { NO_CQ },
             srq: spec.srq,
             cap: Capabilities {
-                max_send_wr: spec.depth,
+                max_send_wr: sq.depth,
                 max_recv_wr: rq.depth,
                 max_send_sge: spec.max_sge,
                 max_recv_sge: spec.max_sge,
@@ -279,6 +293,25 @@ impl World {
 
     /// A shared receive queue of a protection domain.
     pub fn srq(&mut self, pd: u32, depth: u32, max_sge: u32) -> TestSrq {
+        self.try_srq(pd, depth, max_sge, None).unwrap()
+    }
+
+    /// An XRC shared receive queue of a protection domain and an XRC domain.
+    pub fn xrc_srq(&mut self, pd: u32, domain: u32, cq: &TestCq) -> TestSrq {
+        let xrc = XrcSrq { domain, cq: cq.cqn };
+        self.try_srq(pd, 16, 2, Some(xrc)).unwrap()
+    }
+
+    /// # Errors
+    ///
+    /// Those of [`Engine::add_srq`].
+    pub fn try_srq(
+        &mut self,
+        pd: u32,
+        depth: u32,
+        max_sge: u32,
+        xrc: Option<XrcSrq>,
+    ) -> Result<TestSrq, Error> {
         let name = self.name();
         let ring = RingLayout {
             offset: 0,
@@ -289,21 +322,42 @@ impl World {
         let queue = SimQueue::new(ctrl as usize + 128);
         let srq = Srq::new(SrqInit {
             pd,
+            xrc,
             max_sge,
             ring,
             ctrl,
             queue: queue.clone(),
             handle: name,
         });
-        let number = add(&mut self.engine, srq.unwrap(), Engine::add_srq).unwrap();
-        TestSrq {
+        let number = add(&mut self.engine, srq.unwrap(), Engine::add_srq)?;
+        Ok(TestSrq {
             number,
             name,
             queue,
             ring,
             ctrl,
             producer: Rc::default(),
-        }
+        })
+    }
+
+    pub fn moderate_cq(&mut self, cq: &TestCq, count: u16, period: u16) {
+        let moderation = Moderation { count, period };
+        self.engine
+            .moderate_cq(&mut self.host, cq.cqn, moderation)
+            .unwrap();
+    }
+
+    /// Lets the queue go on with the ring of `copy`; answers the size of the buffer that is left.
+    pub fn resize_srq(&mut self, copy: &TestSrq, limit: Option<u32>) -> Result<usize, Error> {
+        let mut resize = SrqResize {
+            ring: copy.ring,
+            ctrl: copy.ctrl,
+            queue: copy.queue.clone(),
+            limit,
+        };
+        self.engine
+            .resize_srq(&mut self.host, copy.number, &mut resize)?;
+        Ok(resize.queue.size())
     }
 
     pub fn set_srq_limit(&mut self, srq: &TestSrq, limit: u32) -> Result<(), Error> {

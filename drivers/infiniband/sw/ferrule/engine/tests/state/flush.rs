@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flush, drain, reset: what becomes of the work of a queue pair.
+//! Flush, drain, reset: the end of a queue pair's work.
 
 use ferrule_engine::{abi, Budget, Modify, QpEvent, State, Status};
 
@@ -38,7 +38,7 @@ fn error_flushes_send_then_receive_queue_in_order() {
             (abi::wc_opcode::RECV, i as u32 - 9)
         );
     }
-    // What is posted later is flushed as well.
+    // Requests that are posted later are flushed as well.
     qp.post_recv(20, &[]);
     qp.post_send(&Wr::write(21, &[], (0, 0)));
     w.run();

@@ -63,7 +63,7 @@ fn objects_in_use_are_kept() {
 fn a_chunk_too_many_comes_back() {
     let mut w = World::new();
     let Err(refused) = w.engine.add_mw(Box::new(Mw::new(1, MwType::Type1))) else {
-        panic!("an empty table has no room");
+        panic!("an empty table has no space");
     };
     let Error::NeedChunk(need) = refused.error else {
         panic!("{:?}", refused.error);

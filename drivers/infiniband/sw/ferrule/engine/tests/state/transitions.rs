@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transitions and their attributes, and what query answers.
+//! Transitions and their attributes, and the answers of queries.
 
 use ferrule_engine::{
     Access, Attributes, Error, Modify, Mtu, PathKind, QpType, State, Vport, MAX_RD_ATOMIC,
@@ -59,6 +59,15 @@ RC SQD SQD | PORT AV TIMEOUT RETRY RNR_RETRY RD_ATOMIC DEST_RD ALT_PATH ACCESS P
 UC SQD SQD | AV ALT_PATH ACCESS PKEY MIGRATION
 UD SQD SQD | PKEY QKEY
 UC SQE RTS | CUR_STATE ACCESS
+RAW RESET INIT PORT |
+RAW INIT INIT |
+RAW INIT RTR |
+RAW RTR RTS |
+RAW RTS RTS |
+RAW RTS SQD |
+RAW SQD RTS |
+RAW SQD SQD |
+RAW SQE RTS |
 UD SQE RTS | CUR_STATE QKEY
 ";
 
@@ -148,6 +157,7 @@ fn lead(w: &mut World, service: &str, state: State) -> Option<TestQp> {
     let qp_type = match service {
         "RC" => QpType::Rc,
         "UC" => QpType::Uc,
+        "RAW" => QpType::RawPacket,
         _ => QpType::Ud,
     };
     let cq = w.cq(16);
@@ -183,7 +193,7 @@ proptest! {
 
     #[test]
     fn transitions_are_those_of_the_table(
-        service in prop::sample::select(vec!["RC", "UC", "UD"]),
+        service in prop::sample::select(vec!["RC", "UC", "UD", "RAW"]),
         from in 0usize..7,
         to in prop::option::of(0usize..7),
         // Mostly what is required, with a few attributes more or less.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which datagrams arrive, and how.
+//! The datagrams that arrive, and how.
 
 use ferrule_engine::{abi, Error, Gid, Path, PathKind, QpType, State, Status, GSI};
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(cases(200))]
 
     /// Datagrams of any length, in any order with receive requests of any size: each is delivered
-    /// whole to the oldest request with room for it, if that is the oldest, and else dropped.
+    /// whole to the oldest request with space for it, if that is the oldest, and else dropped.
     #[test]
     fn datagrams_arrive_whole_or_not_at_all(
         steps in prop::collection::vec(
@@ -169,12 +169,12 @@ proptest! {
             }
             s.a.cq.expect(i, Status::Success);
             match buffers.front().copied() {
-                Some((wr_id, first, room)) if room >= length + GRH => {
+                Some((wr_id, first, capacity)) if capacity >= length + GRH => {
                     buffers.pop_front();
                     let wc = s.b.cq.expect(wr_id, Status::Success);
                     prop_assert_eq!(wc.byte_len, length + GRH);
                     let mut got = s.to.bytes(0, first as usize);
-                    got.extend(s.to.bytes(3000, (room - first) as usize));
+                    got.extend(s.to.bytes(3000, (capacity - first) as usize));
                     prop_assert_eq!(&got[40..40 + bytes.len()], bytes);
                     let flag = if imm { wc_flags::WITH_IMM } else { 0 };
                     prop_assert_eq!(wc.flags, wc_flags::GRH | flag);

@@ -37,7 +37,7 @@ fn the_qkey_has_to_match() {
     s.a.qp.post_send(&wr);
     s.w.run();
     s.b.cq.expect(1, Status::Success);
-    // A controlled Q_Key is reached by those only who have one.
+    // Only a sender that has the controlled Q_Key reaches this queue pair.
     let modify = Modify {
         qkey: Some(0x8001_0000),
         ..Modify::default()
@@ -174,7 +174,7 @@ fn an_error_of_the_sender_stops_its_send_queue_only() {
             |s| Wr::datagram(1, &[], (s.ah, 1 << 24), QKEY),
             Status::LocalOperation,
         ),
-        // An operation that there is not.
+        // An unknown operation.
         (
             |s| Wr::datagram(1, &[], s.to_b(), QKEY).with_opcode(wr_opcode::RDMA_WRITE),
             Status::LocalOperation,
@@ -196,7 +196,7 @@ fn an_error_of_the_sender_stops_its_send_queue_only() {
         s.a.cq.expect(1, status);
         s.a.cq.expect(2, Status::Flushed);
         s.w.state(&s.a.qp, State::Sqe);
-        // What is posted now is flushed, too.
+        // A request that is posted now is flushed, too.
         s.a.qp.post_send(&Wr::datagram(3, &[], s.to_b(), QKEY));
         s.w.run();
         s.a.cq.expect(3, Status::Flushed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Multicast groups: who is attached, and what reaches them.
+//! Multicast groups: their members, and the datagrams that reach them.
 
 use ferrule_engine::{Error, Gid, Modify, Path, Status, MAX_MCAST_QP_ATTACH};
 

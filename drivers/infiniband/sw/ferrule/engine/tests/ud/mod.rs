@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams between queue pairs of one engine: what arrives, what is dropped, and groups.
+//! Datagrams between queue pairs of one engine: those that arrive, those that are dropped, and
+//! groups.
 
 mod delivery;
 mod dropped;

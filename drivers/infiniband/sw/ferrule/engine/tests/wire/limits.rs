@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be under way at a time.
+//! The limits of packets and requests under way at a time.
 
 use ferrule_engine::Status;
 
@@ -8,14 +8,14 @@ use super::pair;
 use crate::sim::network::{Faults, Link};
 use crate::sim::Wr;
 
-/// A responder knows no window, so the requester asks for no more than there may be room for.
+/// A responder knows no window, so the requester asks for no more than there may be space for.
 #[test]
 fn a_long_read_floods_nobody() {
     const LENGTH: u32 = (5 << 20) + 3;
 
-    for (room, is_lossless) in [(160, true), (50, false)] {
+    for (capacity, is_lossless) in [(160, true), (50, false)] {
         let little = Faults {
-            room,
+            capacity,
             ..Faults::default()
         };
         let mut link = Link::new(1, little, false);
@@ -23,7 +23,7 @@ fn a_long_read_floods_nobody() {
         let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(LENGTH as usize));
         theirs.fill(7);
         qp.post_send(&Wr::read(1, &[mine.sge(0, LENGTH)], theirs.remote(0)));
-        // What follows does not overtake it, and needs a receive request.
+        // The request behind it does not overtake it, and needs a receive request.
         peer.post_recv(9, &[theirs.sge(0, 8)]);
         qp.post_send(&Wr::send(2, &[mine.sge(0, 8)]));
         link.settle();
@@ -43,8 +43,8 @@ fn a_long_read_floods_nobody() {
     }
 }
 
-/// A responder keeps resources for so many reads and atomic operations, and no more are on their way
-/// (IBA volume 1, 9.4.4).
+/// A responder keeps resources for so many reads, atomic operations, flushes and atomic writes, and no more are on their
+/// way (IBA volume 1, 9.4.4; annex A19.4.3).
 #[test]
 fn reads_under_way_are_as_many_as_agreed() {
     for agreed in 1..5u8 {
@@ -55,10 +55,11 @@ fn reads_under_way_are_as_many_as_agreed() {
             }
         });
         for i in 0..6 {
-            qp.post_send(&if i % 2 == 0 {
-                Wr::read(i, &[mr.sge(0, 100)], theirs.remote(0))
-            } else {
-                Wr::fetch_add(i, mr.sge(0, 8), theirs.remote(0), 1)
+            qp.post_send(&match i % 4 {
+                0 => Wr::read(i, &[mr.sge(0, 100)], theirs.remote(0)),
+                1 => Wr::fetch_add(i, mr.sge(0, 8), theirs.remote(0), 1),
+                2 => Wr::flush(i, theirs.remote(0), 100),
+                _ => Wr::atomic_write(i, theirs.remote(0), 1),
             });
         }
         link.run();

@@ -23,18 +23,18 @@ struct Sent {
     /// Where in the pattern its bytes begin.
     from: u64,
     imm: [u8; 4],
-    /// What an atomic operation has to find.
+    /// The value that an atomic operation has to find.
     found: u64,
 }
 
-/// One end of a connection: what it sends, and what it is sent.
+/// One end of a connection: the messages that it sends, and those that it receives.
 struct End {
     qp: TestQp,
     cq: TestCq,
     /// Bytes to be sent or read, never written.
     pattern: TestMr,
     /// A slot for each request: receives, then answers, then writes of the peer; then a counter.
-    room: TestMr,
+    buffer: TestMr,
     outstanding: VecDeque<Sent>,
     /// Messages of this side that take a receive request of the peer, in order.
     announced: VecDeque<Sent>,
@@ -62,7 +62,7 @@ impl End {
             qp,
             cq,
             pattern: pattern.clone(),
-            room: world.mr(COUNTER as usize + 64),
+            buffer: world.mr(COUNTER as usize + 64),
             outstanding: VecDeque::new(),
             announced: VecDeque::new(),
             posted: 0,
@@ -79,8 +79,8 @@ impl End {
         self.qp.post_recv(
             self.receives,
             &[
-                self.room.sge(slot, half),
-                self.room.sge(slot + u64::from(half), half),
+                self.buffer.sge(slot, half),
+                self.buffer.sge(slot + u64::from(half), half),
             ],
         );
         self.receives += 1;
@@ -98,7 +98,9 @@ impl End {
             wr_opcode::RDMA_READ,
             wr_opcode::ATOMIC_FETCH_AND_ADD,
             wr_opcode::ATOMIC_CMP_AND_SWP,
-        ][random.below(7) as usize];
+            wr_opcode::ATOMIC_WRITE,
+            wr_opcode::FLUSH,
+        ][random.below(9) as usize];
         // Logarithmically uniform, and nothing now and then.
         let magnitude = random.below(17);
         let mut length = (random.below(1 << magnitude) as u32) & 0xffff;
@@ -117,8 +119,8 @@ impl End {
             wr_opcode::RDMA_READ => {
                 let half = length / 2;
                 wr.sges = vec![
-                    self.room.sge(ANSWERS + slot, half),
-                    self.room
+                    self.buffer.sge(ANSWERS + slot, half),
+                    self.buffer
                         .sge(ANSWERS + slot + u64::from(half), length - half),
                 ];
                 wr.remote = peer_pattern.remote(from);
@@ -126,7 +128,7 @@ impl End {
             wr_opcode::ATOMIC_FETCH_AND_ADD | wr_opcode::ATOMIC_CMP_AND_SWP => {
                 length = 8;
                 found = self.counter;
-                wr.sges = vec![self.room.sge(ANSWERS + slot, 8)];
+                wr.sges = vec![self.buffer.sge(ANSWERS + slot, 8)];
                 wr.remote = peer.remote(COUNTER);
                 let (first, second) = if opcode == wr_opcode::ATOMIC_FETCH_AND_ADD {
                     self.counter += 3;
@@ -138,6 +140,12 @@ impl End {
                 wr.extra[..8].copy_from_slice(&u64::to_le_bytes(first));
                 wr.extra[8..].copy_from_slice(&u64::to_le_bytes(second));
             }
+            wr_opcode::ATOMIC_WRITE => {
+                self.counter += 7;
+                length = 8;
+                wr = Wr::atomic_write(number, peer.remote(COUNTER), self.counter);
+            }
+            wr_opcode::FLUSH => wr = Wr::flush(number, peer.remote(WRITES), length),
             _ if length <= 200 && random.happens(300) => {
                 wr = wr.inline(&self.pattern.bytes(from as usize, length as usize));
             }
@@ -204,7 +212,7 @@ fn collect(me: &mut End, peer: &mut End, peer_pattern: &TestMr) {
                 slot
             };
             assert!(
-                same(&me.room, place, &peer.pattern, sent.from, sent.length),
+                same(&me.buffer, place, &peer.pattern, sent.from, sent.length),
                 "{sent:?}"
             );
             me.post_receive();
@@ -217,7 +225,7 @@ fn collect(me: &mut End, peer: &mut End, peer_pattern: &TestMr) {
         match sent.opcode {
             wr_opcode::RDMA_WRITE => assert!(
                 same(
-                    &peer.room,
+                    &peer.buffer,
                     WRITES + slot,
                     &me.pattern,
                     sent.from,
@@ -227,7 +235,7 @@ fn collect(me: &mut End, peer: &mut End, peer_pattern: &TestMr) {
             ),
             wr_opcode::RDMA_READ => assert!(
                 same(
-                    &me.room,
+                    &me.buffer,
                     ANSWERS + slot,
                     peer_pattern,
                     sent.from,
@@ -236,7 +244,7 @@ fn collect(me: &mut End, peer: &mut End, peer_pattern: &TestMr) {
                 "{sent:?}"
             ),
             wr_opcode::ATOMIC_FETCH_AND_ADD | wr_opcode::ATOMIC_CMP_AND_SWP => {
-                let bytes = me.room.bytes((ANSWERS + slot) as usize, 8);
+                let bytes = me.buffer.bytes((ANSWERS + slot) as usize, 8);
                 let found = u64::from_ne_bytes(bytes.try_into().unwrap());
                 assert_eq!(found, sent.found, "{sent:?}");
             }
@@ -290,10 +298,10 @@ fn messages(seed: u64, count: u64, faults: Faults) -> u64 {
             collect(a, b, &patterns[1]);
             collect(b, a, &patterns[0]);
             for (me, peer, pattern) in [(0, 1, &patterns[1]), (1, 0, &patterns[0])] {
-                let peer_room = pair[peer].room.clone();
+                let peer_buffer = pair[peer].buffer.clone();
                 let me = &mut pair[me];
                 while me.posted < each && me.posted - me.ended < u64::from(DEPTH) {
-                    me.post(&mut random, &peer_room, pattern);
+                    me.post(&mut random, &peer_buffer, pattern);
                 }
                 left |= me.ended < each;
             }

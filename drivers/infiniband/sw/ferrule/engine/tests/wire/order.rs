@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes after what: refusals, and the end of a drain.
+//! The order of events: refusals, and the end of a drain.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_engine::{Modify, State, Status};

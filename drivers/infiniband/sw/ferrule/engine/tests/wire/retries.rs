@@ -18,6 +18,8 @@ fn retries_are_as_many_as_the_count_says() {
             wr_opcode::SEND,
             wr_opcode::RDMA_READ,
             wr_opcode::ATOMIC_FETCH_AND_ADD,
+            wr_opcode::ATOMIC_WRITE,
+            wr_opcode::FLUSH,
         ] {
             retries_of(kind, count, for_ever);
         }
@@ -39,6 +41,8 @@ fn retries_of(kind: u8, count: u8, for_ever: bool) {
     qp.post_send(&match kind {
         wr_opcode::RDMA_READ => Wr::read(1, &[mr.sge(0, 3000)], theirs.remote(0)),
         wr_opcode::ATOMIC_FETCH_AND_ADD => Wr::fetch_add(1, mr.sge(0, 8), theirs.remote(0), 1),
+        wr_opcode::ATOMIC_WRITE => Wr::atomic_write(1, theirs.remote(0), 1),
+        wr_opcode::FLUSH => Wr::flush(1, theirs.remote(0), 3000),
         _ => Wr::send(1, &[mr.sge(0, 3000)]),
     });
     qp.post_send(&Wr::send(2, &[mr.sge(0, 10)]));
@@ -108,7 +112,7 @@ fn receiver_not_ready_is_waited_for() {
 }
 
 #[test]
-fn a_host_without_room_is_asked_again() {
+fn a_busy_host_is_asked_again() {
     let mut link = Link::new(1, Faults::default(), false);
     let [(qp, cq, mr), (_, _, peer_mr)] = pair(&mut link, |_| ());
     mr.fill(3);

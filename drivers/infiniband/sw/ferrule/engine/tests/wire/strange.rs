@@ -69,7 +69,7 @@ fn a_read_of_nothing_names_no_key() {
     }
 }
 
-/// What does not come from the peer, or is not whole, is counted and changes nothing.
+/// A packet that does not come from the peer, or is not whole, is counted and changes nothing.
 #[test]
 fn strange_packets_are_counted_and_dropped() {
     let mut link = Link::new(1, Faults::default(), false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of the requester: which requests are on their way, where it stands, what it sends again, and how much it
+//! State of the requester: the requests on their way, where it stands, the packets that it sends again, and how much it
 //! may send.
 
 use crate::{
@@ -11,14 +11,15 @@ use crate::{
         status::Status, //
     },
     congestion::Congestion,
-    object::opcode::{
+    object::wr_opcode::{
         Class,
-        Opcode, //
+        WrOpcode, //
     },
+    packet::opcode::Kind,
     queue_pair::remote::tail_loss_probe::TailLossProbe, //
 };
 
-/// What is known of a request that has been taken from the ring and has not ended.
+/// The record of a request that has been taken from the ring and has not ended.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Record {
     pub(crate) wr_id: u64,
@@ -28,17 +29,17 @@ pub(crate) struct Record {
     pub(crate) length: u32,
     /// Bytes that have come back for it.
     pub(crate) done: u32,
-    /// Which message it is, counted as the responder does (24 bits).
+    /// The message's number, counted as the responder does (24 bits).
     pub(crate) ssn: u32,
     /// Its operation, `None` if there is no such; and its flags.
-    pub(crate) opcode: Option<Opcode>,
+    pub(crate) opcode: Option<WrOpcode>,
     pub(crate) flags: u8,
     pub(crate) mark: Mark,
     /// How it ends when all before it have ended, if it must not be sent.
     pub(crate) failed: Option<Status>,
 }
 
-/// What has been done about a request that its kind does not tell.
+/// A step that was taken for a request, beyond those that its kind calls for.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
     #[default]
@@ -63,12 +64,28 @@ impl Record {
         };
         match opcode.facts().class {
             Class::Read => true,
-            Class::Send | Class::Write | Class::Atomic(_) | Class::Key(_) => false,
+            Class::Send
+            | Class::Write
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => false,
         }
     }
 
-    pub(crate) fn has_response_data(&self) -> bool {
-        self.opcode.is_some_and(Opcode::has_response_data)
+    pub(crate) fn has_response(&self) -> bool {
+        self.opcode.is_some_and(WrOpcode::has_response)
+    }
+
+    /// Whether it is answered by a response of this kind.
+    pub(crate) fn is_answered_by(&self, kind: Kind) -> bool {
+        self.opcode.and_then(WrOpcode::response) == Some(kind)
+    }
+
+    /// The bytes that come back for it.
+    pub(crate) fn response_length(&self) -> u32 {
+        self.opcode
+            .map_or(0, |opcode| opcode.response_length(self.length))
     }
 
     /// It sends no packets: a local operation, or a request that was refused when it was taken.
@@ -100,7 +117,7 @@ pub(crate) struct SendPosition {
     pub(crate) is_part_sent: bool,
 }
 
-/// What the requester knows of a selective retransmit, and of the peer.
+/// The requester's knowledge of a selective retransmit, and of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct RetransmitState {
     /// The next packet is retransmitted alone: where the requester resumes after that.
@@ -134,7 +151,7 @@ impl RetransmitState {
         self.resume.is_some()
     }
 
-    /// All before packet `psn` has come, and so has what was to be retransmitted.
+    /// Whether no packet is missing any more, now that all before `psn` have come.
     pub(crate) fn is_complete(&self, psn: u32) -> bool {
         let is_before = |hole_end| psn::is_ahead(hole_end, psn);
         self.is_active() && !self.hole_end.is_some_and(is_before)
@@ -149,7 +166,7 @@ impl RetransmitState {
         self.goes_back = false;
     }
 
-    /// Up to which of its bytes a read is asked for again, if more has come behind that.
+    /// The end of the bytes that are asked for again, of a read whose later bytes have come.
     pub(crate) fn read_end(&self, record: &Record, shift: u32) -> u32 {
         self.hole_end
             .map(|hole_end| psn::distance(record.psn, hole_end))
@@ -161,7 +178,7 @@ impl RetransmitState {
     pub(crate) fn on_ack(&mut self, psn: u32) {
         self.peer_buffered = 0;
         if let Some(retransmitted) = self.retransmitted {
-            // It was sent alone, so the peer had what is behind it.
+            // It was sent alone, so the peer had the packets behind it.
             if psn::is_ahead(psn, psn::advance(retransmitted, 1)) {
                 self.attempts = ATTEMPTS;
                 self.retransmitted = None;
@@ -171,8 +188,8 @@ impl RetransmitState {
 
     /// More has been acknowledged than was sent since the requester went back.
     pub(crate) fn on_ack_beyond_sent(&mut self) {
-        // Or else what it missed, and all behind that, would have had to come again. Where the network
-        // only was late with it this may be wrong, and costs a few round trips.
+        // The peer has a reorder buffer: without one it would need the missing packet and all behind it again.
+        // Where the network was only late with the packet this may be wrong, and costs a few round trips.
         if self.goes_back {
             self.attempts = ATTEMPTS;
         }
@@ -219,8 +236,8 @@ pub(crate) struct RequesterState<H: Host> {
     pub(crate) loaded: Option<u32>,
     /// The sequence number of the oldest packet that has not been acknowledged (SND.UNA of TCP).
     pub(crate) snd_una: u32,
-    /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). What is sent again does not
-    /// change it.
+    /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). A retransmission does not change
+    /// it.
     pub(crate) snd_nxt: u32,
     /// Messages sent so far (24 bits).
     pub(crate) ssn: u32,
@@ -236,8 +253,8 @@ pub(crate) struct RequesterState<H: Host> {
     /// The host was `Unsent::Full`: no request is sent until then; responses are.
     pub(crate) full_until: Option<u64>,
     /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
-    /// they have come: for all that is known, the responder heard of that part alone, and then what
-    /// is asked for again must not reach beyond it.
+    /// they have come: the responder may have heard of that part alone, and then no byte beyond it may
+    /// be asked for again.
     pub(crate) part: Option<u32>,
     /// That part has been asked for, and nothing is sent until it has come.
     pub(crate) is_part_sent: bool,
@@ -319,7 +336,7 @@ impl<H: Host> RequesterState<H> {
 
     /// The sequence number of the next packet, which is one of this request.
     pub(crate) fn next_psn(&self, record: &Record, mtu: Mtu) -> u32 {
-        let sent = if record.has_response_data() {
+        let sent = if record.has_response() {
             record.done
         } else {
             self.offset
@@ -338,7 +355,7 @@ impl<H: Host> RequesterState<H> {
             let ahead = psn::distance(record.psn, psn);
             let is_waiting = record.is_local() && !record.is_registered();
             if is_waiting || record.failed.is_some() || ahead < record.packets {
-                let sends_bytes = !record.is_local() && !record.has_response_data();
+                let sends_bytes = !record.is_local() && !record.has_response();
                 self.offset = if sends_bytes && record.failed.is_none() {
                     ahead.wrapping_shl(mtu.shift())
                 } else {

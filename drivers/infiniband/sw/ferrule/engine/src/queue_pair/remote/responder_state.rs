@@ -10,6 +10,7 @@ use crate::{
     },
     packet::{
         opcode::{
+            Kind,
             Position,
             Rule, //
         },
@@ -27,22 +28,28 @@ pub(crate) const SPAN: u32 = 1 << 23;
 /// Once in so many packets, a power of two, resources that are too old are dropped.
 const STALE_CHECK: u32 = 1 << 22;
 
-/// A responder resource: a request of the peer whose response has data (a READ or an atomic operation).
+/// A responder resource: a request of the peer that has a response of its own (a READ, an atomic operation, an ATOMIC
+/// WRITE or a FLUSH).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Resource {
+    /// The kind of the request.
+    pub(crate) kind: Option<Kind>,
     pub(crate) psn: u32,
     pub(crate) packets: u32,
     /// Messages carried out with this one (24 bits): the MSN in all packets of the response.
     pub(crate) msn: u32,
-    /// The range that the request names. A duplicate READ is compared with it; atomic operations do not use it.
+    /// The range that the request names, and the length of the response. A duplicate READ is compared with it; others
+    /// do not use the range.
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
+    /// Over XRC, the shared receive queue that the request names.
+    pub(crate) srq: u32,
     /// The sequence number of the response's next packet, and that of its first one.
     pub(crate) next: u32,
     pub(crate) start: u32,
-    /// Packets of it that are asked for again, though what is behind them is not: the next one, the
-    /// first one, and that after the last one.
+    /// Packets of it that the peer asks for again, but not those behind them: the next one, the first one, and that
+    /// after the last one.
     pub(crate) again: Option<(u32, u32, u32)>,
     /// The value that an atomic operation found.
     pub(crate) found: Option<u64>,
@@ -64,8 +71,8 @@ impl Resource {
         self.again = None;
     }
 
-    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind
-    /// these. What is asked for again is waited for by what came behind it, and goes first.
+    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind these.
+    /// Responses that the peer asks for again go first, for those behind them wait for them there.
     pub(crate) fn next(&self) -> (u32, u32, u32) {
         let end = psn::advance(self.psn, self.packets);
         self.again.unwrap_or((self.next, self.start, end))
@@ -89,7 +96,7 @@ impl Resource {
 /// The responder resources of a queue pair.
 pub(crate) type Resources<H> = <H as Host>::Box<[Resource; MAX_RD_ATOMIC as usize]>;
 
-/// What the responder knows of a remote peer, beyond what it needs for local ones.
+/// The responder's knowledge of a remote peer, beyond its need for local ones.
 pub(crate) struct ResponderState<H: Host> {
     /// Messages carried out (24 bits).
     pub(crate) msn: u32,
@@ -118,7 +125,7 @@ pub(crate) struct ResponderState<H: Host> {
     /// The acknowledgement or NAK that is to be sent, and its sequence number.
     pub(crate) pending_ack: Option<(u32, Syndrome)>,
     pub(crate) resources: Resources<H>,
-    /// Which of these is used next.
+    /// The resource that is used next.
     next_resource: u8,
 }
 
@@ -163,7 +170,7 @@ impl<H: Host> ResponderState<H> {
         if rule.position.ends() {
             self.msn = psn::advance(self.msn, 1);
         }
-        let is_data = rule.kind.has_response_data();
+        let is_data = rule.kind.has_response();
         if !is_data {
             self.forget_stale(psn, 1);
             self.last_coalescable = Some(match rule.position {
@@ -205,22 +212,31 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// The place of the resource that is used next: that of the oldest one.
-    fn next_place(&self, core: &QpCore<H>) -> usize {
-        let limit = usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len());
-        let next = usize::from(self.next_resource);
-        if next < limit {
-            next
-        } else {
-            0
-        }
+    /// How many resources the peer was promised.
+    fn promised(&self, core: &QpCore<H>) -> usize {
+        usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len())
     }
 
-    /// Whether a resource is free for one more READ or atomic operation.
-    pub(crate) fn has_resource(&self, core: &QpCore<H>) -> bool {
-        self.resources
-            .get(self.next_place(core))
-            .is_some_and(|resource| !resource.active || resource.responded)
+    /// The place of a resource for one more request that takes one: that of the oldest one, if its response has been
+    /// sent.
+    ///
+    /// A FLUSH may have one beyond those that the peer was promised. rdma_rxe counts none of those that it has under
+    /// way (`check_init_depth`), and there is nothing to keep for its response.
+    pub(crate) fn free_place(&self, core: &QpCore<H>, kind: Kind) -> Option<usize> {
+        let is_free = |place: &usize| {
+            self.resources
+                .get(*place)
+                .is_some_and(|resource| !resource.active || resource.responded)
+        };
+        let promised = self.promised(core);
+        let next = usize::from(self.next_resource);
+        let next = if next < promised { next } else { 0 };
+        if is_free(&next) {
+            return Some(next);
+        }
+        (kind == Kind::Flush)
+            .then(|| (promised..self.resources.len()).find(is_free))
+            .flatten()
     }
 
     /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
@@ -244,14 +260,15 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// Adds a resource in the place of the oldest one.
-    pub(crate) fn add_resource(&mut self, core: &QpCore<H>, resource: Resource) {
+    /// Adds a resource in a [`free_place`](Self::free_place).
+    pub(crate) fn add_resource(&mut self, core: &QpCore<H>, place: usize, resource: Resource) {
         self.forget_stale(resource.psn, resource.packets);
-        let place = self.next_place(core);
         if let Some(old) = self.resources.get_mut(place) {
             *old = resource;
         }
-        self.next_resource = place.wrapping_add(1) as u8;
+        if place < self.promised(core) {
+            self.next_resource = place.wrapping_add(1) as u8;
+        }
     }
 
     /// Whether a response has been sent in full at least once.

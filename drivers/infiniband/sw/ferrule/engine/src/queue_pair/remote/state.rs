@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair knows of its remote peer, and of what is on its way between them: state alone, and the reorder
-//! buffers as far as they are state.
+//! A queue pair's knowledge of its remote peer, and of the packets between them: state alone, and the reorder buffers
+//! as far as they are state.
 
 use crate::{
     base::{
@@ -14,19 +14,16 @@ use crate::{
         psn, //
     },
     congestion::WINDOW,
-    object::request::SendRequest,
     packet::opcode::Kind,
     queue_pair::{
         remote::{
             completer_state::CompleterState,
             requester_state::{
                 Record,
-                Records,
                 RequesterState, //
             },
             responder_state::{
                 Resource,
-                Resources,
                 ResponderState, //
             },
         },
@@ -74,32 +71,7 @@ impl Notification {
     }
 }
 
-/// The memory that a [`Wire`] has outside of itself. It is there before the `Wire`, which so is made in its place: it is
-/// too large to lie on a stack.
-pub(crate) struct WireMemory<H: Host> {
-    records: Records<H>,
-    request: H::Box<SendRequest>,
-    resources: Resources<H>,
-}
-
-/// Allocates the copy of a request. Not inlined: its size would be in the caller's stack frame.
-#[inline(never)]
-fn request<H: Host>() -> Option<H::Box<SendRequest>> {
-    H::boxed(SendRequest::new)
-}
-
-impl<H: Host> WireMemory<H> {
-    /// Allocates, with [`Host::boxed`] and [`Host::boxed_array`]; `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
-            records: H::boxed_array(|_| Record::default())?,
-            request: request::<H>()?,
-            resources: H::boxed_array(|_| Resource::default())?,
-        })
-    }
-}
-
-/// What a queue pair needs for a remote peer, beyond what it needs for local ones.
+/// The part of a queue pair that remote peers need beyond local ones.
 pub(crate) struct Wire<H: Host> {
     /// The way to the peer, as the host has it.
     pub(crate) route: Option<H::Route>,
@@ -108,25 +80,31 @@ pub(crate) struct Wire<H: Host> {
     pub(crate) responder: ResponderState<H>,
     /// The CNP that marks on the peer's requests call for.
     pub(crate) notification: Notification,
-    /// The host had no room for a packet: until then nothing is sent, neither requests nor responses.
+    /// The host had no space for a packet: until then nothing is sent, neither requests nor responses.
     pub(crate) tx_blocked_until: Option<u64>,
+    /// The next packet in order, of either direction, waits for memory that is being brought in, until it is tried
+    /// again.
+    pub(crate) absent_until: Option<u64>,
     /// When both reorder buffers are cleared, unless a missing packet comes before.
     pub(crate) reorder_expires: Option<u64>,
 }
 
 impl<H: Host> Wire<H> {
-    /// Of a queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
-    #[inline(never)]
-    pub(crate) fn new(memory: WireMemory<H>) -> Self {
-        Self {
+    /// Of a queue pair that has not been used. Allocates, with [`Host::boxed`] and [`Host::boxed_array`]; `None` if
+    /// there is no memory. It lies outside of the queue pair, since both together are too large for a stack frame.
+    pub(crate) fn new() -> Option<H::Box<Self>> {
+        let records = H::boxed_array(|_| Record::default())?;
+        let resources = H::boxed_array(|_| Resource::default())?;
+        H::boxed(|| Self {
             route: None,
-            requester: RequesterState::new(memory.records),
-            completer: CompleterState::new(memory.request),
-            responder: ResponderState::new(memory.resources),
+            requester: RequesterState::new(records),
+            completer: CompleterState::new(),
+            responder: ResponderState::new(resources),
             notification: Notification::default(),
             tx_blocked_until: None,
+            absent_until: None,
             reorder_expires: None,
-        }
+        })
     }
 
     /// Forgets all, as in RESET.
@@ -152,11 +130,11 @@ impl<H: Host> Wire<H> {
         self.clear_reorder_buffers();
         self.notification = Notification::default();
         self.tx_blocked_until = None;
+        self.absent_until = None;
         self.responder.stop();
     }
 
-    /// The peer was remote and is local now, or the other way round: what has not ended is
-    /// begun anew.
+    /// The peer was remote and is local now, or the other way round: requests that have not ended are begun anew.
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.requester.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.requester.oldest);
@@ -178,12 +156,12 @@ impl<H: Host> Wire<H> {
     pub(crate) fn block_tx(&mut self, kind: Sends, unsent: Unsent, now: u64) {
         let until = Some(now.saturating_add(unsent.wait()));
         match (kind, unsent) {
-            (Sends::Requests, Unsent::Full) => self.requester.full_until = until,
+            (Sends::Requests, Unsent::Full | Unsent::Absent) => self.requester.full_until = until,
             _ => self.tx_blocked_until = until,
         }
     }
 
-    /// There may be room for packets again.
+    /// There may be space for packets again.
     pub(crate) fn unblock_tx(&mut self) {
         self.tx_blocked_until = None;
         self.requester.full_until = None;
@@ -233,6 +211,12 @@ impl<H: Host> Wire<H> {
             self.completer.reorder.insert(psn, packet);
             self.start_reorder_timer(now);
         }
+    }
+
+    /// The next packet in order, of number `psn`, waits in a reorder buffer for memory that is being brought in.
+    #[cold]
+    pub(crate) fn await_memory(&mut self, now: u64) {
+        self.absent_until = Some(now.saturating_add(Unsent::Absent.wait()));
     }
 
     /// A packet has been buffered. The timer runs from the first one on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tail-loss probe (TLP): a packet that is sent again soon, to learn what became of those on their way.
+//! The tail-loss probe (TLP): a packet that is sent again soon, to learn whether those on their way were lost.
 //!
 //! As a rule a loss shows by the packets behind it. Where none comes (the last packet of many, the request for a
 //! read, a NAK) both sides wait for the local ACK timeout, which is long since a timeout is an error, and counted:
@@ -76,7 +76,7 @@ impl TailLossProbe {
         self.backoff != 0 && !self.is_selective
     }
 
-    /// It is sent, for the first time or again. `is_selective`: what is behind it need not be sent again.
+    /// It is sent, for the first time or again. `is_selective`: packets behind it need not be sent again.
     pub(crate) fn sent(&mut self, now: u64, ack_deadline: Option<u64>, is_selective: bool) {
         self.sample = None;
         self.is_selective = is_selective;

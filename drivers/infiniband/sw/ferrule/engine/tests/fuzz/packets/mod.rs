@@ -16,7 +16,8 @@ use super::each;
 use crate::sim::memory::{shared, Shared};
 use crate::sim::network::{deliver, Faults, Link, GIDS};
 use crate::sim::{
-    add, init, path, End, QpSpec, SentPacket, TestCq, TestMr, TestQp, World, ALL, MS, PLENTY,
+    add, init, of_xrc_side, path, End, QpSpec, SentPacket, TestCq, TestMr, TestQp, TestSrq, World,
+    ALL, MS, PLENTY,
 };
 
 const DEPTH: u32 = 8;
@@ -29,6 +30,18 @@ const RUNS: usize = 10_000;
 const QKEY: u32 = 0x1234;
 const MULTICAST: u32 = 0xff_ffff;
 
+const XRCD: u32 = 4;
+
+/// The queue pairs that the peer may send to.
+const TYPES: [QpType; 6] = [
+    QpType::Rc,
+    QpType::Uc,
+    QpType::Ud,
+    QpType::Ud,
+    QpType::XrcTgt,
+    QpType::XrcIni,
+];
+
 /// The number of the peer's queue pair, for all of its connections.
 const PEER: u32 = 0x99;
 
@@ -39,7 +52,7 @@ const OPEN: std::ops::Range<usize> = 4096..12288;
 const HOSTILE: Gid = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
 const GROUP: Gid = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
 
-/// A queue pair that the peer may send to, and what was posted to it since its last reset.
+/// A queue pair that the peer may send to, and the requests that were posted to it since its last reset.
 struct Target {
     qp: TestQp,
     cq: TestCq,
@@ -54,12 +67,14 @@ struct Scene {
     targets: Vec<Target>,
     arena: Shared,
     open: TestMr,
+    /// Of the XRC domain of the targets.
+    srq: TestSrq,
     ah: u32,
     a: End,
     b: End,
     memory: [TestMr; 2],
     transfers: u64,
-    /// What the engine has sent to the peer, the last of each opcode.
+    /// The engine's packets to the peer, the last of each opcode.
     seen: BTreeMap<u8, SentPacket>,
 }
 
@@ -99,11 +114,19 @@ impl Scene {
         let arena = shared(ARENA);
         arena.borrow_mut().copy_from_slice(&pattern());
         let open = world.mr_with(2, ALL, arena.clone(), OPEN.start, OPEN.len());
-        let targets = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Ud]
+        let shared_cq = world.cq(64);
+        let srq = world.xrc_srq(2, XRCD, &shared_cq);
+        let targets = TYPES
             .into_iter()
             .map(|qp_type| {
-                let cq = world.cq(64);
-                let qp = world.qp_with(&spec(2, qp_type), &cq, &cq);
+                let is_target = qp_type == QpType::XrcTgt;
+                let cq = if is_target {
+                    shared_cq.clone()
+                } else {
+                    world.cq(64)
+                };
+                let domain = if is_target { XRCD } else { 2 };
+                let qp = world.qp_with(&spec(domain, qp_type), &cq, &cq);
                 Target {
                     qp,
                     cq,
@@ -120,6 +143,7 @@ impl Scene {
             targets,
             arena,
             open,
+            srq,
             ah,
             a,
             b,
@@ -165,7 +189,10 @@ impl Scene {
             rts.rnr_retry = None;
             rts.max_rd_atomic = None;
         }
-        for modify in [init(), rtr, rts] {
+        for mut modify in [init(), rtr, rts] {
+            if matches!(qp_type, QpType::XrcIni | QpType::XrcTgt) {
+                of_xrc_side(&mut modify, qp_type == QpType::XrcIni);
+            }
             self.world().modify(&qp, &modify).unwrap();
         }
     }
@@ -175,8 +202,11 @@ impl Scene {
         self.collect();
         self.world().to(&qp, State::Reset);
         qp.rewind();
-        self.targets[target].posted = [0; 2];
-        self.targets[target].completed = [0; 2];
+        // Requests of the shared queue stay.
+        if self.targets[target].qp_type != QpType::XrcTgt {
+            self.targets[target].posted = [0; 2];
+            self.targets[target].completed = [0; 2];
+        }
         self.connect(target);
     }
 
@@ -194,7 +224,7 @@ impl Scene {
         panic!("there is always more to do");
     }
 
-    /// What was sent to the neighbour's peer goes there, what was sent to the other is kept.
+    /// Packets to the neighbour's peer go there, packets to the other are kept.
     fn sort(&mut self) {
         for packet in std::mem::take(&mut self.world().host.sent) {
             if packet.ip.ends_with(&HOSTILE) {
@@ -268,6 +298,11 @@ impl Scene {
         for target in &mut self.targets {
             for wc in target.cq.drain() {
                 let receive = usize::from(wc.opcode & wc_opcode::RECV != 0);
+                // Of the shared queue, the request at hand ends without a completion when its target is reset.
+                if target.qp_type == QpType::XrcTgt {
+                    assert!(wc.wr_id >= target.completed[receive].into(), "{wc:?}");
+                    target.completed[receive] = wc.wr_id as u32;
+                }
                 assert_eq!(wc.wr_id, target.completed[receive].into(), "{wc:?}");
                 target.completed[receive] += 1;
                 assert!(target.completed[receive] <= target.posted[receive]);

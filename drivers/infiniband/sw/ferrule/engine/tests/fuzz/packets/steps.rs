@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the bytes of an input mean, one step after the other.
+//! The bytes of an input are steps, one after the other.
 
 use ferrule_engine::packet::{
-    self, opcode, Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Headers, Reth, U24,
+    self, opcode, Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Headers, Reth, XrcEth, U24,
 };
 use ferrule_engine::{QpType, Status};
 use zerocopy::IntoBytes;
@@ -14,7 +14,7 @@ use crate::sim::network::GIDS;
 use crate::sim::{Wr, MS, SQ_PSN, US};
 
 impl Scene {
-    /// A packet that is right but for what the input says.
+    /// A packet that is right but for changes by the input.
     fn packet(&mut self, input: &mut Input<'_>) {
         let opcode = input.byte();
         let whom = input.byte();
@@ -94,6 +94,14 @@ impl Scene {
                     syndrome: input.byte(),
                     msn: U24::new(input.byte().into()),
                 }),
+                Header::Xrceth => headers.push(&XrcEth {
+                    reserved: 0,
+                    srq: U24::new(if how & 64 != 0 {
+                        input.u32()
+                    } else {
+                        self.srq.number
+                    }),
+                }),
                 Header::AtomicAck => headers.push(&AtomicAckEth { original: 3.into() }),
                 _ => headers.push(&input.array::<4>()),
             }
@@ -104,7 +112,7 @@ impl Scene {
         self.receive(&to, transport, true);
     }
 
-    /// What the engine has sent comes back, with a few bytes changed.
+    /// A packet that the engine has sent comes back, with a few bytes changed.
     fn reflect(&mut self, input: &mut Input<'_>) {
         let which = usize::from(input.byte());
         let Some(packet) = self.seen.values().nth(which % self.seen.len().max(1)) else {
@@ -128,19 +136,26 @@ impl Scene {
         let length = u32::from(input.u16()) % 2000;
         let (open, ah) = (self.open.clone(), self.ah);
         let target = &mut self.targets[target];
-        if target.posted[0] - target.completed[0] == DEPTH {
+        let is_full = target.posted[0] - target.completed[0] == DEPTH;
+        if is_full || target.qp_type == QpType::XrcTgt {
             return;
         }
         let number = target.posted[0].into();
         let sges = [open.sge(2048, length)];
         let remote = (0x1000, 0x55);
         let word = [open.sge(0, 8)];
-        let wr = match (target.qp_type, kind % 5) {
+        let wr = match (target.qp_type, kind % 7) {
             (QpType::Ud, _) => Wr::datagram(number, &[open.sge(0, length % 257)], (ah, 7), QKEY),
-            (QpType::Rc, 1) => Wr::read(number, &sges, remote),
-            (QpType::Rc, 2) => Wr::fetch_add(number, word[0], remote, 5),
+            (QpType::Rc | QpType::XrcIni, 1) => Wr::read(number, &sges, remote),
+            (QpType::Rc | QpType::XrcIni, 2) => Wr::fetch_add(number, word[0], remote, 5),
+            (QpType::Rc, 5) => Wr::atomic_write(number, remote, number),
+            (QpType::Rc, 6) => Wr::flush(number, remote, length),
             (_, 3) => Wr::write(number, &sges, remote),
             _ => Wr::send(number, &sges),
+        };
+        let wr = match target.qp_type {
+            QpType::XrcIni => wr.to_srq(0x77),
+            _ => wr,
         };
         target.posted[0] += 1;
         target.qp.post_send(&wr);
@@ -151,14 +166,19 @@ impl Scene {
         let target = &mut self.targets[target];
         if target.posted[1] - target.completed[1] < DEPTH {
             let number = target.posted[1].into();
+            let sges = [open.sge(4096, length % 4096)];
+            match target.qp_type {
+                QpType::XrcIni => return,
+                // Some may have been dropped without a completion, and the queue is full.
+                QpType::XrcTgt if !self.srq.post(number, &sges) => return,
+                QpType::XrcTgt => (),
+                _ => target.qp.post_recv(number, &sges),
+            }
             target.posted[1] += 1;
-            target
-                .qp
-                .post_recv(number, &[open.sge(4096, length % 4096)]);
         }
     }
 
-    /// The one who behaves moves bytes, whatever else is going on.
+    /// The neighbour moves bytes, whatever else is going on.
     pub(super) fn transfer(&mut self, length: u32) {
         let id = self.transfers;
         let length = 1 + length % 1024;
@@ -221,6 +241,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let target = match opcode >> 5 {
             0 => 0,
             1 => 1,
+            5 if opcode::rule(opcode).is_some_and(|rule| rule.kind.is_request()) => 4,
+            5 => 5,
             _ => 2,
         };
         let send = |kind, length| [8 | target << 4, kind, length, 1];
@@ -243,7 +265,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         };
         let mut seed = Vec::new();
         seed.extend([9 | target << 4, 0, 2, 9 | target << 4, 0, 1]);
-        seed.extend(send(opcode % 5, 100));
+        seed.extend(send(opcode % 7, 100));
         seed.extend(send(opcode % 3, 0));
         seed.extend([14]);
         seed.extend(packet(0));

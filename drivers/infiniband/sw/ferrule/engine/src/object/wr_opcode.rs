@@ -2,7 +2,7 @@
 
 //! The operations of send requests, and the one table of what each of them is.
 //!
-//! [`Opcode::facts`] has a row for each. The rest of the engine matches on what the row says, and no match over
+//! [`WrOpcode::facts`] has a row for each. The rest of the engine matches on what the row says, and no match over
 //! operations has an arm for all others: for a new one, the compiler names every place that has to know it.
 
 use crate::{
@@ -19,24 +19,31 @@ use crate::{
     memory::fast,
     packet::opcode::{
         rc,
+        Kind,
         Position, //
     },
 };
 
+/// The bytes that an atomic operation works on.
+pub(crate) const WORD: u32 = 8;
+
 /// The operation that a send request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
+pub(crate) enum WrOpcode {
     Send,
     SendWithImm,
     Write,
     WriteWithImm,
     Read,
+    ReadWithInv,
     CompareSwap,
     FetchAdd,
     SendWithInv,
     LocalInv,
     BindWindow,
     Register,
+    Flush,
+    AtomicWrite,
 }
 
 /// How an operation is carried out.
@@ -50,6 +57,10 @@ pub(crate) enum Class {
     Read,
     /// A change of 8 bytes of the peer's memory. Their former value comes back in the response.
     Atomic(Atomic),
+    /// 8 bytes for the peer's memory, which are in the request, and which the memory has all at once.
+    AtomicWrite,
+    /// The peer makes the bytes that were written before visible to all, or persistent.
+    Flush,
     /// A change of a key of the requester's own side. The peer hears nothing of it.
     Key(KeyChange),
 }
@@ -72,7 +83,7 @@ pub(crate) enum KeyChange {
     Register,
 }
 
-/// The immediate data or key that the last packet carries beside its payload.
+/// The immediate data or key that a request has beside its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
     None,
@@ -80,6 +91,8 @@ pub(crate) enum Extra {
     Immediate,
     /// The key that the responder is to invalidate.
     Invalidate,
+    /// Nothing on the way: the key is the requester's, which invalidates it when the message has ended.
+    InvalidateOwn,
 }
 
 /// The packet of a message that takes a receive request of the responder.
@@ -113,22 +126,25 @@ const fn only(opcode: u8) -> [u8; 4] {
     [opcode; 4]
 }
 
-impl Opcode {
+impl WrOpcode {
     /// The operation that a byte of the ring names.
     #[inline(always)]
     pub(crate) const fn of(byte: u8) -> Option<Self> {
         Some(match byte {
-            wr_opcode::SEND => Opcode::Send,
-            wr_opcode::SEND_WITH_IMM => Opcode::SendWithImm,
-            wr_opcode::RDMA_WRITE => Opcode::Write,
-            wr_opcode::RDMA_WRITE_WITH_IMM => Opcode::WriteWithImm,
-            wr_opcode::RDMA_READ => Opcode::Read,
-            wr_opcode::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
-            wr_opcode::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
-            wr_opcode::SEND_WITH_INV => Opcode::SendWithInv,
-            wr_opcode::LOCAL_INV => Opcode::LocalInv,
-            wr_opcode::BIND_MW => Opcode::BindWindow,
-            fast::WR_REGISTER => Opcode::Register,
+            wr_opcode::SEND => WrOpcode::Send,
+            wr_opcode::SEND_WITH_IMM => WrOpcode::SendWithImm,
+            wr_opcode::RDMA_WRITE => WrOpcode::Write,
+            wr_opcode::RDMA_WRITE_WITH_IMM => WrOpcode::WriteWithImm,
+            wr_opcode::RDMA_READ => WrOpcode::Read,
+            wr_opcode::ATOMIC_CMP_AND_SWP => WrOpcode::CompareSwap,
+            wr_opcode::ATOMIC_FETCH_AND_ADD => WrOpcode::FetchAdd,
+            wr_opcode::SEND_WITH_INV => WrOpcode::SendWithInv,
+            wr_opcode::LOCAL_INV => WrOpcode::LocalInv,
+            wr_opcode::BIND_MW => WrOpcode::BindWindow,
+            wr_opcode::FLUSH => WrOpcode::Flush,
+            wr_opcode::ATOMIC_WRITE => WrOpcode::AtomicWrite,
+            fast::WR_REGISTER => WrOpcode::Register,
+            fast::WR_READ_WITH_INV => WrOpcode::ReadWithInv,
             // A byte that names nothing. Without an arm above, a new operation is never constructed, and the
             // compiler says so.
             _ => return None,
@@ -139,7 +155,7 @@ impl Opcode {
     #[inline(always)]
     pub(crate) const fn facts(self) -> Facts {
         match self {
-            Opcode::Send => Facts {
+            WrOpcode::Send => Facts {
                 class: Class::Send,
                 uc: true,
                 ud: true,
@@ -155,7 +171,7 @@ impl Opcode {
                     rc::SEND_ONLY,
                 ],
             },
-            Opcode::SendWithImm => Facts {
+            WrOpcode::SendWithImm => Facts {
                 class: Class::Send,
                 uc: true,
                 ud: true,
@@ -172,7 +188,7 @@ impl Opcode {
                 ],
             },
             // The manual page names UC, too, which has no opcode for it (9.2, table 35).
-            Opcode::SendWithInv => Facts {
+            WrOpcode::SendWithInv => Facts {
                 class: Class::Send,
                 uc: false,
                 ud: false,
@@ -188,7 +204,7 @@ impl Opcode {
                     rc::SEND_ONLY_WITH_INV,
                 ],
             },
-            Opcode::Write => Facts {
+            WrOpcode::Write => Facts {
                 class: Class::Write,
                 uc: true,
                 ud: false,
@@ -204,7 +220,7 @@ impl Opcode {
                     rc::WRITE_ONLY,
                 ],
             },
-            Opcode::WriteWithImm => Facts {
+            WrOpcode::WriteWithImm => Facts {
                 class: Class::Write,
                 uc: true,
                 ud: false,
@@ -220,7 +236,7 @@ impl Opcode {
                     rc::WRITE_ONLY_WITH_IMM,
                 ],
             },
-            Opcode::Read => Facts {
+            WrOpcode::Read => Facts {
                 class: Class::Read,
                 uc: false,
                 ud: false,
@@ -231,7 +247,18 @@ impl Opcode {
                 completion: wc_opcode::RDMA_READ,
                 packets: &const { only(rc::READ_REQUEST) },
             },
-            Opcode::CompareSwap => Facts {
+            WrOpcode::ReadWithInv => Facts {
+                class: Class::Read,
+                uc: false,
+                ud: false,
+                is_privileged: true,
+                has_words: false,
+                receive: Receive::None,
+                extra: Extra::InvalidateOwn,
+                completion: wc_opcode::RDMA_READ,
+                packets: &const { only(rc::READ_REQUEST) },
+            },
+            WrOpcode::CompareSwap => Facts {
                 class: Class::Atomic(Atomic::CompareSwap),
                 uc: false,
                 ud: false,
@@ -242,7 +269,7 @@ impl Opcode {
                 completion: wc_opcode::COMP_SWAP,
                 packets: &const { only(rc::COMPARE_SWAP) },
             },
-            Opcode::FetchAdd => Facts {
+            WrOpcode::FetchAdd => Facts {
                 class: Class::Atomic(Atomic::FetchAdd),
                 uc: false,
                 ud: false,
@@ -253,7 +280,7 @@ impl Opcode {
                 completion: wc_opcode::FETCH_ADD,
                 packets: &const { only(rc::FETCH_ADD) },
             },
-            Opcode::LocalInv => Facts {
+            WrOpcode::LocalInv => Facts {
                 class: Class::Key(KeyChange::Invalidate),
                 uc: true,
                 ud: false,
@@ -264,7 +291,7 @@ impl Opcode {
                 completion: wc_opcode::LOCAL_INV,
                 packets: &[0; 4],
             },
-            Opcode::BindWindow => Facts {
+            WrOpcode::BindWindow => Facts {
                 class: Class::Key(KeyChange::Bind),
                 uc: true,
                 ud: false,
@@ -275,7 +302,7 @@ impl Opcode {
                 completion: wc_opcode::BIND_MW,
                 packets: &[0; 4],
             },
-            Opcode::Register => Facts {
+            WrOpcode::Register => Facts {
                 class: Class::Key(KeyChange::Register),
                 uc: true,
                 ud: false,
@@ -286,6 +313,28 @@ impl Opcode {
                 completion: fast::WC_REGISTER,
                 packets: &[0; 4],
             },
+            WrOpcode::Flush => Facts {
+                class: Class::Flush,
+                uc: false,
+                ud: false,
+                is_privileged: false,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::FLUSH,
+                packets: &const { only(rc::FLUSH) },
+            },
+            WrOpcode::AtomicWrite => Facts {
+                class: Class::AtomicWrite,
+                uc: false,
+                ud: false,
+                is_privileged: false,
+                has_words: true,
+                receive: Receive::None,
+                extra: Extra::None,
+                completion: wc_opcode::ATOMIC_WRITE,
+                packets: &const { only(rc::ATOMIC_WRITE) },
+            },
         }
     }
 
@@ -294,13 +343,21 @@ impl Opcode {
     #[inline(always)]
     pub(crate) fn parse(byte: u8, qp_type: QpType, privileged: bool) -> Option<Self> {
         let opcode = Self::of(byte)?;
-        let facts = opcode.facts();
-        let has = match qp_type {
+        let has = qp_type == QpType::Rc || opcode.is_of(qp_type);
+        (has && (privileged || !opcode.facts().is_privileged)).then_some(opcode)
+    }
+
+    #[inline(never)]
+    fn is_of(self, qp_type: QpType) -> bool {
+        let Facts { uc, ud, .. } = self.facts();
+        match qp_type {
             QpType::Rc => true,
-            QpType::Uc => facts.uc,
-            QpType::Ud => facts.ud,
-        };
-        (has && (privileged || !facts.is_privileged)).then_some(opcode)
+            QpType::Uc => uc,
+            QpType::Ud => ud,
+            // Annex A14 has all but those of annex A19. A target has no send queue.
+            QpType::XrcIni | QpType::XrcTgt => self.has_list() || self.is_local(),
+            QpType::RawPacket => matches!(self, WrOpcode::Send),
+        }
     }
 
     /// The opcode of a packet in its message, of a reliable connection.
@@ -315,12 +372,61 @@ impl Opcode {
         }
     }
 
-    /// Data come back from the responder, and take one of its resources for reads and atomics.
+    /// The response of its own that it is answered by, which takes one of the responder's resources (IBA volume 1,
+    /// 9.4.4; annex A19.4.3). Any acknowledgement answers a request that has none.
+    #[inline(always)]
+    pub(crate) fn response(self) -> Option<Kind> {
+        match self.facts().class {
+            Class::Read | Class::AtomicWrite | Class::Flush => Some(Kind::ReadResponse),
+            Class::Atomic(_) => Some(Kind::AtomicAcknowledge),
+            Class::Send | Class::Write | Class::Key(_) => None,
+        }
+    }
+
+    /// It has a [`response`](Self::response).
+    #[inline(always)]
+    pub(crate) fn has_response(self) -> bool {
+        self.response().is_some()
+    }
+
+    /// The bytes that the response brings, where the message has `length`.
+    #[inline(always)]
+    pub(crate) fn response_length(self, length: u32) -> u32 {
+        match self.facts().class {
+            Class::Read | Class::Atomic(_) => length,
+            Class::Send | Class::Write | Class::AtomicWrite | Class::Flush | Class::Key(_) => 0,
+        }
+    }
+
+    /// The bytes that the packet of a request has which is answered by a response of its own.
+    #[inline(always)]
+    pub(crate) fn request_length(self) -> u32 {
+        match self.facts().class {
+            Class::AtomicWrite => WORD,
+            Class::Send
+            | Class::Write
+            | Class::Read
+            | Class::Atomic(_)
+            | Class::Flush
+            | Class::Key(_) => 0,
+        }
+    }
+
+    /// Bytes come back from the responder.
     #[inline(always)]
     pub(crate) fn has_response_data(self) -> bool {
         match self.facts().class {
             Class::Read | Class::Atomic(_) => true,
-            Class::Send | Class::Write | Class::Key(_) => false,
+            Class::Send | Class::Write | Class::AtomicWrite | Class::Flush | Class::Key(_) => false,
+        }
+    }
+
+    /// A scatter/gather list or inline data are part of it.
+    #[inline(always)]
+    pub(crate) fn has_list(self) -> bool {
+        match self.facts().class {
+            Class::Send | Class::Write | Class::Read | Class::Atomic(_) => true,
+            Class::AtomicWrite | Class::Flush | Class::Key(_) => false,
         }
     }
 
@@ -329,16 +435,26 @@ impl Opcode {
     pub(crate) fn is_local(self) -> bool {
         match self.facts().class {
             Class::Key(_) => true,
-            Class::Send | Class::Write | Class::Read | Class::Atomic(_) => false,
+            Class::Send
+            | Class::Write
+            | Class::Read
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush => false,
         }
     }
 
-    /// An operation on [`WORD`](crate::object::request::WORD) bytes of the peer's memory.
+    /// An operation on [`WORD`] bytes of the peer's memory, of which the former value comes back.
     #[inline(always)]
     pub(crate) fn is_atomic(self) -> bool {
         match self.facts().class {
             Class::Atomic(_) => true,
-            Class::Send | Class::Write | Class::Read | Class::Key(_) => false,
+            Class::Send
+            | Class::Write
+            | Class::Read
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => false,
         }
     }
 
@@ -357,7 +473,12 @@ impl Opcode {
         match self.facts().class {
             Class::Key(KeyChange::Register) => true,
             Class::Key(KeyChange::Bind | KeyChange::Invalidate) => false,
-            Class::Send | Class::Write | Class::Read | Class::Atomic(_) => false,
+            Class::Send
+            | Class::Write
+            | Class::Read
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush => false,
         }
     }
 
@@ -374,6 +495,6 @@ impl Opcode {
 
 /// The `abi::wc_opcode` of a send request, also of one that names no operation.
 #[inline(always)]
-pub(crate) fn completion_opcode(opcode: Option<Opcode>) -> u8 {
+pub(crate) fn completion_opcode(opcode: Option<WrOpcode>) -> u8 {
     opcode.map_or(wc_opcode::SEND, |opcode| opcode.facts().completion)
 }

@@ -11,9 +11,9 @@ use crate::sim::*;
 const LAST_RESORT: u64 = 100 * MS;
 
 /// Packets of a connection are handed on one by one. Of `kind`, the first side may send none.
-type Scene = scene::Scene<Room>;
+type Scene = scene::Scene<WriteSpace>;
 
-enum Room {}
+enum WriteSpace {}
 
 impl Scene {
     fn new(kind: Sends) -> Self {
@@ -46,8 +46,8 @@ impl Scene {
         self.link.worlds[0].engine.counters().send_waits
     }
 
-    /// There is room, and the host says so.
-    fn make_room(&mut self) {
+    /// There is space, and the host says so.
+    fn free_write_space(&mut self) {
         let number = self.ends[0].qp.id.number;
         let world = &mut self.link.worlds[0];
         world.host.full = None;
@@ -61,11 +61,11 @@ fn requests_wait_until_they_are_rung() {
     s.write(5000);
     assert_eq!(s.link.sent(0), []);
     assert_eq!(s.waits(), 1);
-    // Whatever else gives the queue pair a turn, it does not ask again.
+    // Another reason for a turn does not make the queue pair ask again.
     s.link.wait(MS);
     s.write(5000);
     assert_eq!((s.link.sent(0), s.waits()), (vec![], 1));
-    s.make_room();
+    s.free_write_space();
     let sent = s.link.sent(0);
     assert!(!sent.is_empty());
     s.link.give(1, &sent);
@@ -79,7 +79,7 @@ fn requests_wait_until_they_are_rung() {
 
 /// The peer's requests are answered meanwhile: it may have filled up by what it waits for an answer to.
 #[test]
-fn answers_do_not_wait_for_room_for_requests() {
+fn answers_do_not_wait_for_write_space_for_requests() {
     let mut s = Scene::new(Sends::Requests);
     s.write(100);
     assert_eq!(s.link.sent(0), []);
@@ -103,7 +103,7 @@ fn answers_wait_until_they_are_rung() {
     assert_eq!(s.waits(), 1);
     s.link.wait(MS);
     assert_eq!(s.link.sent(0), []);
-    s.make_room();
+    s.free_write_space();
     let sent = s.link.sent(0);
     assert_eq!(sent.len(), 1);
     s.link.give(1, &sent);
@@ -129,9 +129,9 @@ fn nobody_waits_for_ever() {
     }
 }
 
-/// What waits for room is flushed like all else, and a queue pair that begins anew does not wait.
+/// Requests that wait for space are flushed like all others, and a queue pair that begins anew does not wait.
 #[test]
-fn the_wait_for_room_ends_with_the_work() {
+fn the_wait_for_write_space_ends_with_the_work() {
     let mut s = Scene::new(Sends::Requests);
     s.write(100);
     assert_eq!(s.link.sent(0), []);

@@ -15,10 +15,10 @@ impl Sum {
             [high, low] => u64::from(u16::from_be_bytes([high, low])),
             _ => 0,
         });
-        let sum = words.fold(self.0, u64::saturating_add);
+        let sum = words.fold(self.0, u64::wrapping_add);
         let odd = pairs.remainder().first();
         let odd = odd.map_or(0, |&high| u64::from(u16::from_be_bytes([high, 0])));
-        Self(sum.saturating_add(odd))
+        Self(sum.wrapping_add(odd))
     }
 
     /// Adds a number.
@@ -31,23 +31,8 @@ impl Sum {
     pub fn end(self) -> u16 {
         let Self(mut sum) = self;
         while let high @ 1.. = sum.wrapping_shr(16) {
-            sum = (sum & 0xffff).saturating_add(high);
+            sum = (sum & 0xffff).wrapping_add(high);
         }
         !(sum as u16)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_known_bytes() {
-        // The example of RFC 1071, 3.
-        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(Sum::default().with(&bytes).end(), !0xddf2);
-        assert_eq!(Sum::default().with(&bytes[..3]).end(), !0xf201);
-        assert_eq!(Sum::default().with_word(0x0001_f203).end(), !0xf204);
-        assert_eq!(Sum::default().end(), 0xffff);
     }
 }

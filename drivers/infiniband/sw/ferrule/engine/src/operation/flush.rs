@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! FLUSH at the responder (IBA volume 1, annex A19.4.1): when the response leaves, all see the bytes that were written to
+//! this side's memory before.
+
+use crate::{
+    base::{
+        abi::{
+            self,
+            flush_level, //
+        },
+        host::Host, //
+    },
+    memory::key_use::KeyUse,
+    object::request::flush_rights,
+    operation::message::{
+        Message,
+        Refusal,
+        Response, //
+    },
+    queue_pair::{
+        cx::Cx,
+        qp_core::QpCore, //
+    },
+};
+
+/// Judges a flush and carries it out.
+///
+/// The processor writes to memory, and the caches of processors are coherent: bytes are visible globally as soon as
+/// they are ordered before the response.
+pub(crate) fn execute<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    message: Message<'_, H>,
+) -> Result<Response, Refusal> {
+    let words: abi::FlushWords = zerocopy::transmute!(message.head.extra);
+    let need = flush_rights(words.placement).ok_or(Refusal::InvalidRequest)?;
+    // It takes a resource as a READ does, and a queue pair that promised none takes none (IBA volume 1, 9.4.4).
+    if !core.attr.access.allows(need) || core.attr.max_dest_rd_atomic == 0 {
+        return Err(Refusal::InvalidRequest);
+    }
+    let named = message.remote(core, need);
+    let range = match words.level {
+        flush_level::RANGE => Some(KeyUse {
+            length: words.length.get().into(),
+            ..named
+        }),
+        flush_level::REGION => cx.keys.whole(&named),
+        _ => return Err(Refusal::InvalidRequest),
+    };
+    let range = range.ok_or(Refusal::Access)?;
+    cx.keys.check(&range).map_err(|_| Refusal::Access)?;
+    H::fence();
+    Ok(Response::Acknowledge)
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that is absent when it is used, and is brought in while the request waits.
+
+use ferrule_engine::{Access, PathKind, State, Status, Vport};
+
+use crate::sim::network::{Faults, Link};
+use crate::sim::*;
+
+/// How often each memory is asked for.
+const ASKS: u32 = 3;
+
+/// More than a segment of a message between queue pairs of one engine.
+const LONG: u32 = 300_000;
+
+/// All rights, to memory that is paged on demand.
+fn paged(w: &mut World, size: u32, seed: u8) -> TestMr {
+    let size = size as usize;
+    let mr = w.mr_with(1, ALL.or(Access::ON_DEMAND), memory::shared(size), 0, size);
+    mr.fill(seed);
+    mr
+}
+
+/// Lets all of it be absent from this byte on.
+fn page_out_from(regions: &[&TestMr], first: u64) {
+    for mr in regions {
+        mr.region.absent_from.set(first);
+        mr.region.absent.set(ASKS);
+    }
+}
+
+/// Lets all of it be absent.
+fn page_out(regions: &[&TestMr]) {
+    page_out_from(regions, 0);
+}
+
+/// Asserts that the memory which a request names was asked for, until it was there.
+fn asked_for(wr: &Wr, mine: &TestMr, theirs: &TestMr) {
+    if !wr.sges.is_empty() {
+        assert_eq!(mine.region.absent.get(), 0);
+    }
+    assert_eq!(theirs.region.absent.get(), 0);
+    mine.region.absent.set(0);
+}
+
+/// How many requests there are.
+const REQUESTS: usize = 6;
+
+/// How many of them, the first ones, have many bytes.
+const MESSAGES: usize = 3;
+
+/// The requests of a connection.
+fn requests(mine: &TestMr, theirs: &TestMr, length: u32) -> [Wr; REQUESTS] {
+    [
+        Wr::send(1, &[mine.sge(0, 10), mine.sge(10, length - 10)]),
+        Wr::write(1, &[mine.sge(0, length)], theirs.remote(0)),
+        Wr::read(1, &[mine.sge(0, length)], theirs.remote(0)),
+        Wr::fetch_add(1, mine.sge(0, 8), theirs.remote(0), 5),
+        Wr::compare_swap(1, mine.sge(0, 8), theirs.remote(0), 0, 9),
+        Wr::atomic_write(1, theirs.remote(0), 77),
+    ]
+}
+
+/// The bytes of both ends after a request.
+type Left = (Vec<u8>, Vec<u8>);
+
+fn left(mine: &TestMr, theirs: &TestMr) -> Left {
+    let all = |mr: &TestMr| mr.bytes(0, mr.region.length);
+    (all(mine), all(theirs))
+}
+
+/// Carries out a request of this number between queue pairs of one engine. The memory is absent from a byte on, if so.
+fn local(number: usize, absent: Option<u64>) -> Left {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let [mine, theirs] = [7, 11].map(|seed| paged(&mut w, LONG, seed));
+    let wr = &requests(&mine, &theirs, LONG)[number];
+    b.qp.post_recv(2, &[theirs.sge(0, 1000), theirs.sge(1000, LONG - 1000)]);
+    if let Some(first) = absent {
+        page_out_from(&[&mine, &theirs], first);
+    }
+    a.qp.post_send(wr);
+    w.settle(1_000_000_000);
+    a.cq.expect(1, Status::Success);
+    asked_for(wr, &mine, &theirs);
+    left(&mine, &theirs)
+}
+
+/// As [`local`], across a link.
+fn remote(number: usize, absent: Option<u64>) -> Left {
+    const SIZE: u32 = 40_000;
+
+    let mut link = Link::new(1, Faults::default(), false);
+    let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+    let [mine, theirs] =
+        [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], SIZE, seed));
+    let wr = &requests(&mine, &theirs, SIZE)[number];
+    ends[1]
+        .qp
+        .post_recv(2, &[theirs.sge(0, 1000), theirs.sge(1000, SIZE - 1000)]);
+    if let Some(first) = absent {
+        page_out_from(&[&mine, &theirs], first);
+    }
+    ends[0].qp.post_send(wr);
+    link.settle();
+    ends[0].cq.expect(1, Status::Success);
+    asked_for(wr, &mine, &theirs);
+    // Nothing was lost: the peer heard of no gap, and waited in vain for no answer.
+    for world in &link.worlds {
+        let counters = world.engine.counters();
+        assert_eq!((counters.naks_sent, counters.unanswered), (0, 0));
+    }
+    left(&mine, &theirs)
+}
+
+#[test]
+fn a_local_request_waits_for_memory_of_both_ends() {
+    for number in 0..REQUESTS {
+        assert_eq!(
+            local(number, Some(0)),
+            local(number, None),
+            "request {number}"
+        );
+    }
+    // In the middle of a piece, and at the second piece.
+    for (number, first) in (0..MESSAGES).flat_map(|number| [(number, 5000), (number, 280_000)]) {
+        assert_eq!(
+            local(number, Some(first)),
+            local(number, None),
+            "request {number} from {first} on"
+        );
+    }
+}
+
+#[test]
+fn a_remote_request_waits_for_memory_of_both_ends() {
+    for number in 0..REQUESTS {
+        assert_eq!(
+            remote(number, Some(0)),
+            remote(number, None),
+            "request {number}"
+        );
+    }
+    // In the middle of a packet, and at a later one.
+    for (number, first) in (0..MESSAGES).flat_map(|number| [(number, 500), (number, 20_480)]) {
+        assert_eq!(
+            remote(number, Some(first)),
+            remote(number, None),
+            "request {number} from {first} on"
+        );
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_not_a_wait() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let (mine, theirs) = (paged(&mut w, 64, 7), paged(&mut w, 64, 11));
+    page_out(&[&theirs]);
+    theirs.region.broken.set(true);
+    a.qp.post_send(&Wr::write(1, &[mine.sge(0, 64)], theirs.remote(0)));
+    w.settle(1_000_000_000);
+    a.cq.expect(1, Status::RemoteAccess);
+    b.cq.expect_none();
+}
+
+#[test]
+fn a_datagram_waits_for_memory_of_both_ends() {
+    const QKEY: u32 = 5;
+
+    let mut w = World::new();
+    let spec = QpSpec::default();
+    let (a, b) = (w.ud(&spec, QKEY), w.ud(&spec, QKEY));
+    let ah = w.ah(1, path(PathKind::Local(Vport::default())));
+    let (mine, theirs) = (paged(&mut w, 256, 7), paged(&mut w, 512, 11));
+    page_out(&[&mine, &theirs]);
+    b.qp.post_recv(2, &[theirs.sge(0, 512)]);
+    a.qp.post_send(&Wr::datagram(
+        1,
+        &[mine.sge(0, 256)],
+        (ah, b.qp.id.number),
+        QKEY,
+    ));
+    w.settle(1_000_000_000);
+    a.cq.expect(1, Status::Success);
+    b.cq.expect(2, Status::Success);
+    for mr in [&mine, &theirs] {
+        assert_eq!(mr.region.absent.get(), 0);
+    }
+    assert_eq!(theirs.bytes(40, 256), mine.bytes(0, 256));
+}
+
+/// A host tells what could not be had to those who have asked before. A queue pair that begins anew has not.
+#[test]
+fn each_queue_pair_asks_by_its_name_until_it_is_reset() {
+    let mut w = World::new();
+    let (a, b) = w.pair();
+    let (mine, theirs) = (paged(&mut w, 64, 7), paged(&mut w, 64, 11));
+    let mut askers = Vec::new();
+    for [from, to] in [[&a, &b], [&b, &a], [&a, &b]] {
+        page_out(&[&theirs]);
+        from.qp
+            .post_send(&Wr::write(1, &[mine.sge(0, 64)], theirs.remote(0)));
+        w.settle(1_000_000_000);
+        from.cq.expect(1, Status::Success);
+        let asked = theirs.region.askers.take();
+        assert_eq!(asked, [asked[0]; ASKS as usize]);
+        assert!(!askers.contains(&asked[0]));
+        askers.push(asked[0]);
+        for end in [from, to] {
+            w.to(&end.qp, State::Reset);
+            end.qp.rewind();
+        }
+        w.connect(&a.qp, &b.qp);
+        w.connect(&b.qp, &a.qp);
+    }
+}
+
+/// No one sends a packet of an unreliable service again: the memory is there for the next message.
+#[test]
+fn a_packet_without_acknowledgement_is_dropped_and_has_its_memory_brought_in() {
+    let mut link = Link::new(1, Faults::default(), false);
+    let ends = link.pair_uc();
+    let [mine, theirs] =
+        [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], 64, seed));
+    ends[1].qp.post_recv(2, &[theirs.sge(0, 64)]);
+    page_out(&[&theirs]);
+    for message in 0..=ASKS {
+        ends[1].cq.expect_none();
+        ends[0].qp.post_send(&Wr::send(3, &[mine.sge(0, 64)]));
+        link.settle();
+        ends[0].cq.expect(3, Status::Success);
+        let dropped = link.worlds[1].engine.counters().dropped;
+        assert_eq!(dropped, u64::from((message + 1).min(ASKS)));
+    }
+    ends[1].cq.expect(2, Status::Success);
+    assert_eq!(theirs.bytes(0, 64), mine.bytes(0, 64));
+}
