@@ -78,7 +78,7 @@ def main():
              if driver in way.drivers and number <= way.rounds]
     machines = Machines(scenario.nodes)
     loaded = None
-    # What has failed will fail again.
+    # A program that has failed will fail again.
     failed = set()
     for done, (number, driver, way) in enumerate(turns, 1):
         if driver != loaded:

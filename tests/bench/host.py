@@ -23,7 +23,7 @@ LAB = CHECKOUT / "qemu/lab"
 TESTS = "/ferrule/tests"
 # All that can be measured in turn, those of one guest first.
 DRIVERS = tuple(dict.fromkeys(driver for scenario in SCENARIOS.values() for driver in scenario.drivers))
-# What one thing may take before the guest is given up; hangs of single programs end much earlier.
+# The time that one thing may take before the guest is given up; hangs of single programs end much earlier.
 SECONDS = 20
 
 
@@ -62,7 +62,7 @@ class Missing(Exception):
 
 
 class Run:
-    """One run of a scenario: the figures, and what the guest was."""
+    """One run of a scenario: the figures, and the guest."""
 
     def __init__(self, name: str, options: argparse.Namespace):
         self.name, self.options = name, options
@@ -122,7 +122,7 @@ class Run:
             print(f"{progress}{self.label(measure, series, x)} {value:.4g} {self.measures[measure].unit}", flush=True)
 
     def label(self, name: str, series: str = "", x: int | None = None) -> str:
-        """What a person calls it."""
+        """Its name for a person."""
         measure = self.measures.get(name)
         if not measure:
             return name
@@ -172,7 +172,7 @@ class Run:
 
 
 def shortened(reason: str) -> str:
-    """A reason in one line: what was run, how it ended, and the first that it said, without rules and banners."""
+    """A reason in one line: the command, how it ended, and the first line that it said, without rules and banners."""
     lines = [" ".join(line.split()) for line in reason.splitlines()]
     return "; ".join(line for line in lines if line.strip("-") and "to implement inline feature" not in line)[:240]
 

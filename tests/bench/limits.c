@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the machine itself can do, as the limits that figures of RDMA are held
- * against: a bare system call, a cache line from one core to another and back,
- * memcpy, and what the kernel copies when a cached file of a tmpfs is read.
- * With an IPv4 address, instead of these how long that machine's kernel takes
- * to answer an echo request, for which a program waits without sleeping: what
- * a request and an answer take that both need one small packet.
- * Prints "name value unit", one a line; each value is the median of several
- * runs.
+ * The limits of the machine itself, which figures of RDMA are held against: a
+ * bare system call, a cache line from one core to another and back, memcpy, and
+ * the kernel's copy when a cached file of a tmpfs is read. With an IPv4
+ * address, instead of these how long that machine's kernel takes to answer an
+ * echo request, for which a program waits without sleeping: what a request and
+ * an answer take that both need one small packet. Prints "name value unit", one
+ * a line; each value is the median of several runs.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -150,7 +149,7 @@ static double reading(void *arg)
 	size_t len = *(size_t *)arg;
 	unsigned int reads = (256u << 20) / len;
 	char *buffer = malloc(len);
-	/* What memfd_create() makes is a file of a tmpfs. */
+	/* A file of memfd_create() is one of a tmpfs. */
 	int file = memfd_create("limits", 0);
 	double begin, seconds;
 

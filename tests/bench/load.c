@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What perftest cannot do: many idle queue pairs, WRITEs spread over queue
- * pairs and over a large memory region, and the time that registering takes.
+ * Measurements that perftest cannot make: many idle queue pairs, WRITEs spread
+ * over queue pairs and over a large memory region, and the time that
+ * registering takes.
  *
  * usage: load DEVICE
  *

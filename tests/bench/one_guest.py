@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ferrule against rdma_rxe with both ends in one guest: what `make bench` measures."""
+"""ferrule against rdma_rxe with both ends in one guest, for `make bench`."""
 
 from scenario import KIB, MIB, Measure, Scenario
 from ways import CpuTime, IdleQueues, Limits, Perftest, QueueMemory, Rate, SystemCalls, Way

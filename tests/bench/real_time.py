@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How late a thread with real-time priority is beside the device: what `make bench` measures of that, by instructions."""
+"""How late a thread with real-time priority is beside the device, by instructions, for `make bench`."""
 
 from scenario import Measure, Scenario
 from ways import Lateness

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run of the benchmarks consists of."""
+"""The parts of a run of the benchmarks."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -11,7 +11,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Measure:
-    """What the figures of one name are."""
+    """The meaning of the figures of one name."""
 
     title: str
     unit: str
@@ -21,7 +21,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A kind of run: guests, what is measured there, and what that is called."""
+    """A kind of run: guests, the measurements there, and their names."""
 
     about: str
     lab: tuple[str, ...]            # options of `qemu/lab run`

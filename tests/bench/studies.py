@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The parameter study: what each choice in the use of verbs costs. What `make study` measures."""
+"""The parameter study of `make study`: the cost of each choice in the use of verbs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ways import CpuTime, Perftest, Rate, Registration, Writes
 
 @dataclass(frozen=True)
 class Study:
-    """One parameter, and what there is to know before looking at its picture."""
+    """One parameter, and the explanation of its picture."""
 
     name: str
     title: str
@@ -29,8 +29,9 @@ STUDIES = (
           "and WRITE, where both ends post, and the whole of one for READ and atomics, where only one does.",
           ("study_verb",)),
     Study("events", "Polling or events",
-          "Who polls sees a completion at once and uses a processor for it. Who sleeps on a completion channel "
-          "(ibv_get_cq_event) lets others have it, and pays with an interrupt's way through the kernel for each message. "
+          "A program that polls sees a completion at once and uses a processor for it. One that sleeps on a completion "
+          "channel (ibv_get_cq_event) lets others have it, and pays with an interrupt's way through the kernel for each "
+          "message. "
           "ib_send_lat, with and without -e; the processor time is of both processes together.",
           ("study_events", "study_events_cpu")),
     Study("signalled", "Every n-th request signalled",

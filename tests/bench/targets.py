@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What ferrule has to reach, and how a run is judged by it."""
+"""The targets that ferrule has to reach, and the verdict on a run."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class Target:
         raise NotImplementedError
 
     def name(self, run: Run) -> str:
-        """What is bounded, in words."""
+        """The figure that is bounded, in words."""
         return run.label(self.measure, self.series, self.x)
 
     def ours(self, run: Run) -> float:

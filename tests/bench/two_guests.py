@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ferrule against rdma_rxe between two guests, and each as the other's peer: what `make bench` measures of the wire."""
+"""ferrule against rdma_rxe between two guests, and each as the other's peer, for `make bench`."""
 
 from scenario import KIB, Measure, Scenario
 from wire_ways import Echo, Iperf, LossyPerftest, WirePerftest

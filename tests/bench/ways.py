@@ -50,14 +50,14 @@ def in_time() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """What all ways of measuring have."""
+    """The parts that all ways of measuring have."""
 
     measure: str            # whose figures these are
     rounds: int = ALWAYS    # in so many rounds, and not in the later ones
     series: str = ""
     x: int | None = None
 
-    # Who is measured: the devices in turn, or the guest itself, without a device.
+    # The devices that are measured, in turn, or the guest itself, without a device.
     drivers = ("ferrule", "rxe")
 
     def run(self, driver: str) -> Iterator[Figure]:
@@ -69,7 +69,7 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Way):
-    """What the guest itself can do: tests/bench/limits.c."""
+    """The limits of the guest itself: tests/bench/limits.c."""
 
     measure: str = "limits"
     drivers = ("guest",)
@@ -101,7 +101,7 @@ class Perftest(Way):
         return [self.program, "-n", count, "-F", *self.options, *size]
 
     def pair(self, driver: str, count: int, seconds: int = 25):
-        """Run server and client, which have to succeed; returns what became of them."""
+        """Run server and client, which have to succeed; returns their results."""
         device = f"{driver}0"
         command = [*self.command(count), "-d", device, "-x", gid_index(device)]
         with in_time():
@@ -148,7 +148,7 @@ class Rate(Perftest):
 
 @dataclass(frozen=True, kw_only=True)
 class PerMessage(Perftest):
-    """What a message costs: the difference of a short and a long run, so that beginning and end do not count.
+    """The cost of a message: the difference of a short and a long run, so that beginning and end do not count.
 
     The figure is of both processes together; `client` and `server`, and what else is told, are series of their own
     where this is none itself.
@@ -297,7 +297,7 @@ class Registration(Way):
 
 
 def engine_counters(driver: str) -> dict[str, int]:
-    """What the engine of a device has counted; nothing if there is none."""
+    """The counters of a device's engine; none if there is no engine."""
     counters = {}
     with contextlib.suppress(OSError), open(f"/sys/kernel/debug/{driver}/{driver}0/engine") as file:
         for line in file:
@@ -341,7 +341,7 @@ class IdleQueues(Way):
                     other.answer(180)
                 beside = self.sample(active, driver)
             alone.append(self.sample(active, driver))
-        # What drifts, drifts for "alone" as much: it was measured before, between and after.
+        # A drift changes "alone" as much: it was measured before, between and after.
         first = {name: statistics.mean(one[name] for one in alone) for name in alone[0]}
         for series, sample in (("alone", first), ("own process", own), ("others", beside)):
             for name, value in sample.items():

@@ -70,7 +70,7 @@ class Echo(Limits):
     measure: str = "echo"
 
     def run(self, driver: str) -> Iterator[Figure]:
-        # Who may use such sockets is told by their groups.
+        # The kernel asks for the group of a process that uses such sockets.
         must("sysctl", "-qw", "net.ipv4.ping_group_range=0 0")
         with in_time():
             _, value, _ = must(f"{PROGRAMS}/limits", nodes("none")[1].address, seconds=60).split()

@@ -51,7 +51,7 @@ fn free_armed_timer() -> Result {
 
     let timer = KBox::pin_init(WithTimer::new(Idle), GFP_KERNEL)?;
     timer.arm_at(monotonic_ns() + HOUR);
-    // SAFETY: There is none, which is the point: what is pinned is freed, and not dropped.
+    // SAFETY: There is none, which is the point: a pinned value is freed, and not dropped.
     let timer = KBox::into_raw(unsafe { Pin::into_inner_unchecked(timer) });
     // SAFETY: The memory comes from a box of this size.
     drop(unsafe { KBox::from_raw(timer.cast::<MaybeUninit<WithTimer<Idle>>>()) });

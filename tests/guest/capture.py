@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""What queue pairs send is what tshark takes for RoCEv2, without a complaint.
+"""tshark takes the packets of queue pairs for RoCEv2, without a complaint.
 
 usage: capture.py DEVICE 'PROGRAM [OPTION…]'…
 
@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = "/ferrule/build/tests"
 # As many of a program's packets are looked at. tshark takes about a millisecond for each in a guest under TCG.
 PACKETS = 4000
-# What programs send, as far as they are known here, by the operation codes of IBA volume 1, 9.2.
+# Packets that programs send, as far as they are known here, by the operation codes of IBA volume 1, 9.2.
 ACKNOWLEDGE = {0x11}
 SEND, SEND_IMMEDIATE, SEND_INVALIDATE = {0x00, 0x01, 0x02, 0x04}, {0x00, 0x01, 0x03, 0x05}, {0x17}
 WRITE, WRITE_IMMEDIATE = {0x06, 0x07, 0x08, 0x0a}, {0x06, 0x07, 0x09, 0x0b}
@@ -59,7 +59,7 @@ def decodes(device, program, seen):
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/pcap"
         captured(device, program, path)
-        # What follows SEND is taken for RPC over RDMA where the bytes look like it.
+        # Bytes behind a SEND are taken for RPC over RDMA where they look like it.
         words = [word for field in FIELDS for word in ("-e", field)]
         text = must("tshark", "-r", path, "-T", "fields", "-E", "separator=|", "-E", "occurrence=a",
                     "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "--disable-protocol", "rpcordma",

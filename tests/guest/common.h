@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the verbs tests share: cases and their TAP lines, a device, memory with
- * canaries, and one end of a connection.
+ * The parts that the verbs tests share: cases and their TAP lines, a device,
+ * memory with canaries, and one end of a connection.
  *
  * Every case runs in a process of its own with a time limit, so a hang or a
  * crash costs one case and the kernel's clean-up after a dead process is
@@ -106,7 +106,7 @@ void become_nobody(rlim_t memlock);
 /* Time, in microseconds of CLOCK_MONOTONIC. */
 uint64_t now_us(void);
 void sleep_us(uint64_t us);
-/* How long to wait for what must come: 10 s times the slowness. */
+/* How long to wait for an event that must come: 10 s times the slowness. */
 #define PATIENCE_US (10000000ull * opt.slow)
 
 /* A device and a protection domain on it. */
@@ -128,15 +128,26 @@ struct ibv_context *open_by_name(const char *name);
 
 /*
  * A device that a case has for itself, on a dummy netdev of its own, made with
- * `rdma link add` (needs --type). The number tells several apart.
+ * `rdma link add` (needs --type). The number tells several apart. If the guest
+ * has a PCI function, it is that, on the function's netdev, with this MTU.
  */
 struct own_device {
 	char netdev[16];	/* such as "test0" */
 	char device[32];	/* such as "ferrule_test0" */
+	char function[16];	/* its PCI address, or empty */
 };
 
+/* Whether the guest has a PCI function of ferrule-nic. */
+bool has_function(void);
 void own_device_make(struct own_device *o, unsigned int number, int mtu);
-void own_device_remove(struct own_device *o);
+/* The device goes, whoever uses it; its netdev stays. */
+void own_device_delete(const struct own_device *o);
+/* After that: the netdev goes, too; or the function comes back. */
+void own_device_clean(const struct own_device *o);
+/* Both. */
+void own_device_remove(const struct own_device *o);
+/* The core fills the GID table of a new device from a work queue. */
+void wait_for_gids(const char *device);
 /* Runs a shell command; returns its exit status. */
 int run_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -185,7 +196,7 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 #define VERIFY_BYTE(buf, len, byte) \
 	verify_byte_at(buf, len, byte, __FILE__, __LINE__)
 
-/* What this process has pinned, in KiB. */
+/* The memory that this process has pinned, in KiB. */
 long pinned_kib(void);
 
 /* The mappings of uverbs files in this process: rings and doorbells. */
@@ -212,6 +223,7 @@ struct end_config {		/* 0 means the value behind it */
 	struct ibv_cq *cq;	/* one of the caller's for both directions;
 				 * else one for each is made */
 	struct ibv_srq *srq;	/* to receive from; none */
+	uint64_t send_ops;	/* enum ibv_qp_create_send_ops_flags; none */
 	struct ibv_comp_channel *channel;
 	int access;		/* of the QP; local and remote write */
 	uint8_t timeout;	/* local ACK timeout; 14: 67 ms, more
@@ -232,7 +244,7 @@ struct end {
 	uint32_t psn;
 };
 
-/* What one end tells the other. */
+/* The names of one end that the other one needs. */
 struct peer {
 	uint32_t qpn, psn;
 	union ibv_gid gid;
@@ -276,6 +288,12 @@ void pair_open(struct pair *p, const struct end_config *c);
 void pair_memory(struct pair *p, size_t mine, size_t theirs, int access);
 /* Both ends back to RESET. */
 void pair_reset(struct pair *p);
+/*
+ * b refuses WRITEs of a to bytes around the 'length' ones of 'to'. Connects the
+ * ends anew after each.
+ */
+void pair_refuses_outside(struct pair *p, const struct peer *to,
+			  size_t length);
 /* Frees all of it, and looks at the canaries. */
 void pair_close(struct pair *p);
 
@@ -290,7 +308,16 @@ void send_sges(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 void send_atomic(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 		 unsigned int flags, struct ibv_sge sge, const struct peer *to,
 		 uint64_t offset, uint64_t compare_add, uint64_t swap);
-/* What gives a memory window of type 2 a key, and takes one away; signalled. */
+/* By ibv_wr_atomic_write() and ibv_wr_flush(), for which send_ops has to ask. */
+void send_atomic_write(struct end *e, uint64_t wr_id, unsigned int flags,
+		       const struct peer *to, uint64_t offset, uint64_t value);
+void send_flush(struct end *e, uint64_t wr_id, unsigned int flags,
+		const struct peer *to, uint64_t offset, size_t length,
+		uint8_t type, uint8_t level);
+/*
+ * Requests that give a memory window of type 2 a key, and take one away;
+ * signalled.
+ */
 void send_bind(struct end *e, uint64_t wr_id, struct ibv_mw *mw, uint32_t key,
 	       struct ibv_mw_bind_info info);
 void send_local_inv(struct end *e, uint64_t wr_id, uint32_t key);

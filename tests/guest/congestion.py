@@ -20,7 +20,7 @@ PAIRS = 2
 
 @contextlib.contextmanager
 def narrow(one, *queue):
-    """What leaves by the veth of `one` waits in this queue, which is served at one rate. Packets wait one by one."""
+    """Packets by the veth of `one` wait in this queue, which is served at one rate, one by one."""
     one.must("modprobe", "sch_htb")
     one.must("ethtool", "-K", "veth0", "tso", "off", "gso", "off", "tx-gso-list", "off")
     one.must("tc", "qdisc", "add", "dev", "veth0", "root", "handle", "1:", "htb", "default", "1")
@@ -48,7 +48,7 @@ def start(server, client, port, program="ib_write_bw"):
 
 
 def megabytes(running):
-    """What such a pair of programs transferred in a second."""
+    """The rate of such a pair of programs, in megabytes a second."""
     ends = [program.wait() for program in running]
     for program, end in zip(running, ends):
         check(end[0] == 0, program.told(*end))

@@ -42,7 +42,7 @@ static void overrun(void)
 	/* Once each. */
 	expect_no_async(d.ctx);
 	end_await_state(&e, IBV_QPS_ERR);
-	/* What was complete before is still told truly. */
+	/* Earlier completions are still told truly. */
 	for (int i = 0; i < fit && next_wc_within(e.scq, &wc, 0); i++) {
 		REQUIRE_EQ(wc.wr_id, i);
 		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
@@ -369,7 +369,9 @@ static void resize(void)
 			  NULL, 0, 0);
 	for (int i = 0; i < 40; i++)
 		EXPECT_OK(e.scq, i);
-	/* Too small for what lies there; too large for the device; none. */
+	/*
+	 * Too small for the completions there; too large for the device; none.
+	 */
 	for (int i = 0; i < 40; i++)
 		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
 			  NULL, 0, 0);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# What `make run` shows: the device, and bytes that move between two processes over it.
+# The demonstration of `make run`: the device, and bytes that move between two processes over it.
 
 set -e
 device=$(ls /sys/class/infiniband | head -n 1)

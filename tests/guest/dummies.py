@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Dummy netdevs ("lt…"), devices of the driver under test on them, and what is to be seen of both."""
+"""Dummy netdevs ("lt…"), devices of the driver under test on them, and the views of both."""
 
 import contextlib
 import json

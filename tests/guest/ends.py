@@ -25,9 +25,9 @@ from guestlib import ROCE_PORT, SLOW, check, inside, wait_for
 
 SERVICES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 QKEY = 0x11111111
-# What a datagram is received behind.
+# Bytes in front of a datagram's data at the receiver.
 GRH = 40
-ROOM = 64 * 1024
+LENGTH = 64 * 1024
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
 
 
@@ -55,7 +55,7 @@ class End:
         self.gid = self.context.query_gid(1, self.gid_index)
         self.pd = PD(self.context)
         self.cq = CQ(self.context, 64)
-        self.mr = MR(self.pd, ROOM, ACCESS)
+        self.mr = MR(self.pd, LENGTH, ACCESS)
         init = QPInitAttr(qp_type=SERVICES[service], scq=self.cq, rcq=self.cq, sq_sig_all=1,
                           cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=1, max_recv_sge=1))
         # No attributes with it: it stays in RESET.
@@ -88,7 +88,7 @@ class End:
         attr.timeout, attr.retry_cnt, attr.rnr_retry = timeout, retry, 7
         self.qp.to_rts(attr)
 
-    def receive(self, length=ROOM):
+    def receive(self, length=LENGTH):
         self.qp.post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf, length, self.mr.lkey)]))
 
     def send(self, length):
@@ -138,7 +138,7 @@ def transfer(one, other, length=100):
 
 @dataclass(frozen=True)
 class Packet:
-    """What the headers of a RoCEv2 packet say. `vlan` is the identifier and the priority, None without a tag."""
+    """The headers of a RoCEv2 packet. `vlan` is the identifier and the priority, None without a tag."""
 
     vlan: tuple
     version: int

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Who sends by a slow network device holds up nobody else.
+"""A sender by a slow network device holds up nobody else.
 
-usage: fair.py TYPE measure     what others make beside a full queue: for a guest whose clock counts instructions
-       fair.py TYPE room        what becomes of those who wait
+usage: fair.py TYPE measure      what others make beside a full queue: for a guest whose clock counts instructions
+       fair.py TYPE write_space  senders that wait for write space go on, and hold up no link and no module
 
 Two devices are in this namespace, and their peers in another one, each by a veth of its own. What the first one sends to
 one of its peer's addresses is shaped to next to nothing. A program that has sent as much there as it may waits for events,
@@ -82,7 +82,7 @@ def gid_of(device, address):
 
 @contextlib.contextmanager
 def shaped():
-    """What goes to one address by the slow device waits in a queue with much room."""
+    """Packets to one address by the slow device wait in a queue with much space."""
     netdev = SLOW_LINK[0]
     must("tc", "qdisc", "add", "dev", netdev, "root", "handle", "1:", "prio")
     must("tc", "qdisc", "add", "dev", netdev, "parent", "1:3", "handle", "30:", *tbf(CLOSED))
@@ -218,8 +218,8 @@ def none_is_held_up(tap):
     def rounds():
         for _ in range(ROUNDS):
             for name, ends in MEASURES.items():
-                # A queue that is full and has to wait costs whoever sends through the same discipline: it looks at the
-                # clock for each packet. Whose packets are in it makes no difference.
+                # A queue that is full and has to wait costs every sender through the same discipline: it looks at the
+                # clock for each packet. The owner of the packets in it makes no difference.
                 with shaped(), datagrams_queued() if name == SAME_DEVICE else contextlib.nullcontext():
                     alone[name].append(measure(*ends))
             with shaped(), filling("-q", 16, "-n", 100000):
@@ -240,7 +240,7 @@ def none_is_held_up(tap):
 
 
 def goes_on():
-    """A sender that waits is counted, sleeps meanwhile, and goes on when there is room."""
+    """A sender that waits is counted, sleeps meanwhile, and goes on when there is space."""
     before = counter("send_waits")
     # A connection that hears nothing has some 40 packets in flight, so it takes several to fill a device's limit.
     with shaped(), filling("-n", 125, "-q", 16) as pair:
@@ -262,7 +262,7 @@ def goes_at_once(what, words):
         took = time.monotonic() - begin
         check(took < 5 * SLOW, f"{what} took {took:.1f} s")
         check(backlog()[1] > 100, f"nothing is queued any more: {backlog()}")
-    # What was queued is freed only now.
+    # The queued packets are freed only now.
 
 
 def link_goes():
@@ -287,7 +287,7 @@ def main():
         if WHAT == "measure":
             none_is_held_up(tap)
         else:
-            tap.case("a sender that waits goes on when there is room", goes_on)
+            tap.case("a sender that waits goes on when there is write space", goes_on)
             tap.case("a link is deleted at once", link_goes)
             tap.case("the module goes at once", module_goes)
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What rounds of a test leave behind in the kernel: memory, what is charged to their programs, lines in the log.
+"""The remains of a test's rounds in the kernel: memory, charges to their programs, lines in the log.
 
 Figures that tell most are exact: the rounds run in a control group of their own, and what it is still charged for when
 all its programs have ended is what their verbs objects have left behind.

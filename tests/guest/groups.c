@@ -87,7 +87,10 @@ static void expect_member(const char *ip, const char *link, bool is_member)
 	}
 }
 
-/* Who is in the group receives, at the other end of the wire; who left does not. */
+/*
+ * Members of the group receive, at the other end of the wire; former members do
+ * not.
+ */
 static void members(bool ipv6, const union ibv_gid *group, const char *ip,
 		    const char *link)
 {

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the guest's Python tests share: TAP, commands, a device's GID, a server and its client."""
+"""The parts that the guest's Python tests share: TAP, commands, a device's GID, a server and its client."""
 
 import contextlib
 import ctypes
 import errno
+import glob
 import json
 import os
 import re
@@ -20,11 +21,11 @@ from dataclasses import dataclass
 SLOW = int(os.environ.get("TEST_SLOW", "1"))
 
 
-def rounds(count, least=20):
-    """So many; but as many fewer as the guest is slower, if this is no long run."""
+def rounds(count, least=20, fewer=1):
+    """So many; but as many times fewer as the guest is slower, or as asked for, if this is no long run."""
     if "TEST_LONG" in os.environ:
         return count
-    return max(min(count, least), count // SLOW)
+    return max(min(count, least), count // max(SLOW, fewer))
 
 
 def some(cases, count):
@@ -99,9 +100,43 @@ def read(path):
         return file.read().strip()
 
 
-# What perftest says when it could not learn the rate of the processor's clock, and then its figures are zero: a virtual
+# The subsystem of ferrule-nic's PCI functions.
+SUBSYSTEM = "0x4645"
+
+
+def is_function(device):
+    """Whether a device is a PCI function of ferrule-nic."""
+    path = f"/sys/class/infiniband/{device}/device/subsystem_device"
+    return os.path.exists(path) and read(path) == SUBSYSTEM
+
+
+PCI = "/sys/bus/pci"
+
+
+def pci_function():
+    """The PCI address of this guest's function of ferrule-nic, if it has one."""
+    for path in glob.glob(f"{PCI}/devices/*/subsystem_device"):
+        if read(path) == SUBSYSTEM:
+            return path.split("/")[-2]
+    return None
+
+
+def set_driver(address, bound):
+    """Let the driver take the function, or let go of it."""
+    with open(f"{PCI}/drivers/ferrule/{'bind' if bound else 'unbind'}", "w") as file:
+        file.write(address)
+
+
+# The message of perftest when it could not learn the rate of the processor's clock, and its figures are zero: a virtual
 # processor that waits for the host meanwhile measures nonsense.
 CLOCK_UNKNOWN = "Correlation coefficient"
+
+
+def check_pingpong(program, size, count, text):
+    """Check what a ping-pong of rdma-core printed: how many bytes there were, or of XRC that all went well."""
+    wanted = r"^success$" if "xsrq" in program else rf"{2 * size * count} bytes in "
+    check(re.search(wanted, text, re.MULTILINE), f"not all bytes were counted:\n{text}")
+    check("invalid data" not in text, text)
 
 
 def check_perftest(size, text):
@@ -149,13 +184,13 @@ def listens(port):
 
 
 def within(namespace):
-    """What a command begins with that is to run in a namespace; without one, here."""
+    """The words in front of a command that is to run in a namespace; without one, here."""
     return ("ip", "netns", "exec", namespace) if namespace else ()
 
 
 @contextlib.contextmanager
 def inside(namespace):
-    """This thread is in a network namespace, or stays where it is without one: what is opened meanwhile belongs to that."""
+    """This thread is in a network namespace, or stays where it is without one: sockets that it opens belong to that."""
     if not namespace:
         yield
         return
@@ -172,7 +207,7 @@ _MNT_DETACH = 2
 
 
 def _enter(namespace):
-    """What `ip netns exec` does: the network namespace, and its sysfs in place of the one before."""
+    """Enters a network namespace as `ip netns exec` does, with its sysfs in place of the one before."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(name, *arguments):
@@ -332,7 +367,7 @@ def _ended(process, output, seconds):
 def pair(server, client, seconds=30):
     """Run a server with -p PORT and, once it listens, its client with the server's address; both have to succeed.
 
-    Returns what became of both. Nothing of this process runs while they do.
+    Returns the results of both. Nothing of this process runs while they do.
     """
     global _port
     _port += 1

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""What address vectors and network devices make of packets, as seen on the way; and what becomes of connections when the
+"""The packets that address vectors and network devices make, as seen on the way; and the fate of connections when the
 network devices change under them.
 
 usage: headers.py TYPE
@@ -150,7 +150,7 @@ def cut_lists(one):
 
 @contextlib.contextmanager
 def on_egress(one, *words):
-    """What leaves by the device meets with this queueing discipline."""
+    """Packets that leave by the device meet with this queueing discipline."""
     one.must("tc", "qdisc", "add", "dev", "veth0", *words)
     try:
         yield
@@ -196,7 +196,7 @@ def lists(nodes, version):
 
 
 def lists_and_filters(nodes):
-    """Who changes a list changes its first packet, so no list goes where somebody may."""
+    """A filter that changes a list changes its first packet, so no list goes where a filter may change it."""
     modules = ("sch_ingress", "cls_matchall", "act_pedit", "act_csum", "iptable_mangle")
     if any(run("modprobe", module)[0] for module in modules):
         raise Skip("this kernel has no modules that change packets")
@@ -394,8 +394,8 @@ def address_tail(version):
 
 
 def events(nodes):
-    """The port says when it goes down and when it is active again, and the table of GIDs when it changes. Of another MTU
-    there is no event: who has to know asks the port."""
+    """The port says when it goes down and when it is active again, and the table of GIDs when it changes. Another MTU
+    raises no event: a program has to query the port."""
     left = nodes[0]
     heard = tempfile.NamedTemporaryFile()
     watch = subprocess.Popen(["stdbuf", "-oL", "ibv_asyncwatch", "-d", left.device], stdout=heard)

@@ -36,6 +36,7 @@ static const struct attack {
 	{ "poke", attack_poke },
 	{ "ring_regions", attack_ring_regions },
 	{ "regions", attack_regions },
+	{ "paging", attack_paging },
 	{ "bulk", attack_bulk },
 	{ "privileges", attack_privileges },
 	{ "memlock", attack_memlock },
@@ -47,7 +48,7 @@ struct round {
 	const struct neighbour *n;
 };
 
-/* What it did to its own memory is no news, and none for the kernel's log. */
+/* Faults in its own memory are no news, and none for the kernel's log. */
 static void end_quietly(int sig)
 {
 	(void)sig;
@@ -137,16 +138,16 @@ static void make_queue_pairs(void *arg)
 			FAIL("the limit is enough for %u queue pairs", n);
 	test_note("after %u queue pairs: %s", n, strerror(errno));
 	REQUIRE_EQ(errno, ENOMEM);
-	/* What it has goes on working. */
+	/* Its objects go on working. */
 	EXPECT_NO_WC(e.scq);
 	end_to_state(&e, IBV_QPS_RESET);
 }
 
-/* What it makes is charged to its control group, and ends there. */
+/* Its objects are charged to its control group, and end there. */
 static void queue_pairs(void)
 {
 	struct neighbour *n = neighbour_start();
-	unsigned int limit = (opt.slow > 1 ? 4 : 64) << 20;
+	unsigned int limit = (opt.slow > 1 ? 4 : 16) << 20;
 	int status;
 	pid_t pid;
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Hostile programs, and what they leave behind.
+"""Hostile programs, and their remains.
 
 usage: hostile.py TYPE ROUNDS DEVICE
 
@@ -19,7 +19,7 @@ TESTS = "/ferrule/build/tests"
 # One of each attack, twice, or as often as they come afterwards.
 WARM = min(36, ROUNDS)
 
-# What the core says, once, of a program that has changed its user and goes on with commands of the old kind.
+# The core's line, once, about a program that has changed its user and goes on with commands of the old kind.
 EXPECTED = ("changed security contexts",)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Hostile packets, and what they leave behind.
+"""Hostile packets, and their remains.
 
 usage: hostile_wire.py ROUNDS DEVICE
 
@@ -24,7 +24,7 @@ WARM = min(4000, ROUNDS // 4)
 # The hostile machine's, which is not far away; hostile_wire.c has them, too.
 ADDRESSES = ("10.77.0.66/32", "fd77::66/128")
 
-# What packets are dropped for. A filled inbox is not among them: who sends carries out what it has sent.
+# Reasons to drop packets. A filled inbox is not among them: the sender carries out the packets that it has sent.
 REASONS = ("not_rocev2", "malformed_short", "malformed_version", "malformed_opcode", "malformed_length", "icrc_errors",
            "pkey_errors", "unknown_queue_pairs", "misdirected", "duplicate_request", "sequence_errors", "dropped",
            "rcvd_ecn_marked")
@@ -52,8 +52,8 @@ def objects():
 def counted(before, after, rounds):
     more = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
     note(", ".join(f"{name} {value}" for name, value in more.items() if value))
-    # What the device has sent itself comes back by the loopback device, less what went to the hostile machine. Of that
-    # one's packets, some have a length in their UDP header that the network drops them for.
+    # Packets that the device has sent itself come back by the loopback device, less those to the hostile machine. Of
+    # its packets, some have a length in their UDP header that the network drops them for.
     hostile = more["rcvd_pkts"] - more["sent_pkts"]
     check(hostile >= rounds * 3 // 4, f"{hostile} packets of {rounds} have come")
     never = [name for name in REASONS if not more[name]]

@@ -25,6 +25,8 @@ BOTH_WAYS(unsignalled)
 BOTH_WAYS(solicited)
 BOTH_WAYS(compare_and_swap)
 BOTH_WAYS(fetch_and_add)
+BOTH_WAYS(atomic_write)
+BOTH_WAYS(flush)
 BOTH_WAYS(pipelined)
 BOTH_WAYS(invalidate)
 BOTH_WAYS(remote_access)
@@ -50,6 +52,8 @@ int main(int argc, char **argv)
 		CASES(solicited),
 		CASES(compare_and_swap),
 		CASES(fetch_and_add),
+		CASES(atomic_write),
+		CASES(flush),
 		CASES(pipelined),
 		CASES(invalidate),
 		CASES(remote_access),

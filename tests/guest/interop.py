@@ -20,7 +20,7 @@ BEAR_LOSS = ("sizes", "immediate", "inline_data", "lists", "unsignalled", "compa
 
 
 def counted(node):
-    """What the device has counted, but for what is zero: it tells who waits for whom."""
+    """The device's counters, but those that are zero: they tell who waits for whom."""
     words = must("rdma", "statistic", "show", "link", f"{node.device}/1").split()
     return " ".join(f"{name} {value}" for name, value in zip(words[2::2], words[3::2]) if value != "0")
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a process can reach: the mappings of the rings and their rights, what
- * a child inherits, what another process's mapping offsets are worth, how much
- * memory an unprivileged user may pin, how many objects a control group has.
+ * The reach of a process: the mappings of the rings and their rights, a child's
+ * mappings, the mapping offsets of another process, the memory that an
+ * unprivileged user may pin, the objects of a control group.
  */
 #include "isolation/isolation.h"
 

@@ -22,7 +22,7 @@ AGE = 5
 FIND = sys.argv[1:] == ["find"]
 SHOWN = 20 if FIND else 400
 
-# What Linux itself loses: the program, a function of the stack, and how.
+# Memory that Linux itself loses: the program, a function of the stack, and how.
 KNOWN = (
     # Linux 7.2, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver or the control group refuses a context, that is
     # freed without rdma_restrack_put, and with it a reference to the task.
@@ -61,7 +61,7 @@ def look():
 def main():
     tap = Tap()
     if not FIND:
-        # What counts is decided here, and not by the kernel's line that there is something, which is of level 6.
+        # look() judges the records. The kernel's own line that there are some, of level 6, stays out of the console.
         write(PRINTK, 6)
     tap.case("lost memory is found" if FIND else "no memory is lost", look)
     tap.end()

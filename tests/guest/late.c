@@ -262,8 +262,8 @@ static void copy(void *arg)
 
 /*
  * Keeps the engine busy, and so its worker awake, and posts in each context now
- * and then: who kicks while the worker is awake need not do so again. The
- * worker has the processor while this rests, and to itself.
+ * and then: a program that kicks while the worker is awake need not do so
+ * again. The worker has the processor while this rests, and to itself.
  */
 static void keep_awake(void *arg)
 {

@@ -59,7 +59,7 @@ def netdev_in_use():
 
 
 def added_twice_at_once():
-    """Two links to one netdev, asked for at the same time: one of them is made. What is deleted then goes at once."""
+    """Two links to one netdev, asked for at the same time: one of them is made. A deletion right after that succeeds at once."""
     netdev_add("lt0")
     took = []
     for number in range(rounds(20, least=5)):
@@ -212,7 +212,7 @@ def netdev_deleted():
             wait_for(port_is_free, "the port was given back")
 
 
-# What makes a network device of a kind, "lt0", where that takes more than its name; those that are stacked lie on "lt1".
+# The words that make a network device of a kind, "lt0", beyond its name; those that are stacked lie on "lt1".
 KINDS = {"dummy": (), "veth": ("peer", "name", "lt2"), "bridge": (), "bond": (), "ifb": (), "macvlan": ("mode", "bridge"),
          "macsec": (), "vxlan": ("id", 7, "dstport", 4789, "local", "10.79.9.1"),
          "gretap": ("local", "10.79.9.1", "remote", "10.79.9.2")}
@@ -280,7 +280,7 @@ def device_renamed():
     if TYPE == "ferrule":
         check(read(f"{DEBUGFS}/ferrule/ltother/engine") and not os.path.exists(f"{DEBUGFS}/ferrule/ltdev0"),
               "its directory in debugfs has another name")
-        # What was set there stays, and the name is free for another device.
+        # Settings stay, and the name is free for another device.
         with open(f"{DEBUGFS}/ferrule/ltother/wire_only", "w") as switch:
             switch.write("1")
         must("rdma", "dev", "set", "ltother", "name", "ltthird")
@@ -378,12 +378,12 @@ def statistic():
     traffic("ltdev0")
     if TYPE == "rxe":
         return
-    # What was read is taken for what is for 10 ms.
+    # The driver answers with the same figures for 10 ms.
     wait_for(lambda: counters()["send_requests"] >= before["send_requests"] + 100, "the requests were counted")
     after = counters()
     check(after["message_bytes"] >= before["message_bytes"] + 100 * 1000, f"{after}")
     check(after["send_errors"] == 0, f"{after}")
-    # Packets from the wire are counted, and what is none is no trouble.
+    # Packets from the wire are counted, and other datagrams do no harm.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:
         for size in (0, 1, 12, 16, 64, 1400):
             program.sendto(os.urandom(size), ("10.79.0.1", ROCE_PORT))
@@ -391,7 +391,7 @@ def statistic():
 
 
 def sent_and_received():
-    """What a device sends to itself by packets, it receives, packet for packet."""
+    """A device receives all that it sends to itself by packets, packet for packet."""
     if TYPE == "rxe":
         raise Skip("rdma_rxe counts bytes, elsewhere")
     netdev_add("lt0", "10.79.0.1")
@@ -413,7 +413,7 @@ def sent_and_received():
 
 
 def uppers():
-    """What comes by a VLAN, a bond and a bridge over the network device is for its RDMA device, too."""
+    """Packets by a VLAN, a bond and a bridge over the network device are for its RDMA device, too."""
     must("modprobe", "-a", "veth", "8021q", "bonding", "bridge")
     must("ip", "netns", "add", "ltns")
     must("ip", "link", "add", "lt0", "type", "veth", "peer", "name", "lt1", "netns", "ltns")

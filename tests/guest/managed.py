@@ -3,6 +3,8 @@
 """Programs of rdma_cm on a device that goes away under them, comes back, or belongs to a network namespace.
 
 usage: managed.py TYPE ROUNDS
+
+The device is one of `rdma link`, or the guest's PCI function of ferrule-nic.
 """
 
 import contextlib
@@ -12,12 +14,14 @@ import subprocess
 import sys
 import time
 
-from guestlib import SLOW, Tap, check, must, run, set_namespace_mode, wait_for, within
+from guestlib import (PCI, SLOW, Skip, Tap, check, must, pci_function, run, set_driver, set_namespace_mode, wait_for,
+                      within)
 
 TYPE, ROUNDS = sys.argv[1], int(sys.argv[2])
 MODULE = {"ferrule": "/ferrule/module/ferrule.ko"}.get(TYPE)
 NAME = "ferrule" if MODULE else f"rdma_{TYPE}"
-ADDRESS = "10.79.0.1"
+FUNCTION = pci_function()
+DEVICE, ADDRESS = (f"{NAME}0", "10.77.0.1") if FUNCTION else ("cm_dev", "10.79.0.1")
 NETNS = ("left", "right")
 
 
@@ -37,6 +41,10 @@ def has_address(device, *inside):
 
 @contextlib.contextmanager
 def netdev():
+    """The network device of the device; that of a function is there since the guest's boot."""
+    if FUNCTION:
+        yield
+        return
     must("ip", "link", "add", "cm0", "type", "dummy")
     try:
         must("ip", "link", "set", "cm0", "mtu", 9000, "up")
@@ -48,8 +56,28 @@ def netdev():
 
 def add_link():
     load()
-    must("rdma", "link", "add", "cm_dev", "type", TYPE, "netdev", "cm0")
-    wait_for(lambda: has_address("cm_dev"), "cm_dev has its IPv4 GID")
+    if not FUNCTION:
+        must("rdma", "link", "add", DEVICE, "type", TYPE, "netdev", "cm0")
+    elif not os.path.exists(f"{PCI}/drivers/ferrule/{FUNCTION}"):
+        set_driver(FUNCTION, True)
+    wait_for(lambda: has_address(DEVICE), f"{DEVICE} has its IPv4 GID")
+
+
+def delete_link():
+    if FUNCTION:
+        set_driver(FUNCTION, False)
+    else:
+        must("rdma", "link", "delete", DEVICE)
+
+
+def delete_netdev():
+    if FUNCTION:
+        raise Skip("a PCI function is not its netdev's, and stays")
+    must("ip", "link", "delete", "cm0")
+
+
+def unload():
+    must("rmmod", NAME)
 
 
 class Programs:
@@ -73,7 +101,9 @@ class Programs:
 
     def __exit__(self, *_):
         for process in self.started:
-            os.killpg(process.pid, signal.SIGKILL)
+            # One that somebody has waited for is no process any more.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -104,38 +134,61 @@ def rping(count=10, server=(), client=(), address=ADDRESS):
         must(*client, "rping", "-c", "-a", address, "-C", count, "-V")
 
 
-def goes(*command):
-    """The device goes by this command, at once, whatever programs do."""
+def goes(remove):
+    """The device goes, at once, whatever programs do."""
     begin = time.monotonic()
-    must(*command)
-    check(time.monotonic() - begin < 5 * SLOW, f"{' '.join(command)} took {time.monotonic() - begin:.1f} s")
-    wait_for(lambda: not is_there("cm_dev"), "cm_dev is gone")
+    remove()
+    check(time.monotonic() - begin < 5 * SLOW, f"{remove.__name__} took {time.monotonic() - begin:.1f} s")
+    wait_for(lambda: not is_there(DEVICE), f"{DEVICE} is gone")
 
 
-def under_programs(*command):
+def under_programs(remove):
     for number in range(ROUNDS):
         with netdev():
             add_link()
             with Programs() as programs:
                 busy(programs)
                 time.sleep(0.05 * (number % 5))
-                goes(*command)
-                # Some end by themselves when they hear of it. None of them waits in the kernel for what does not come.
+                goes(remove)
+                # Some end by themselves when they hear of it. None of them waits in the kernel for an event that does
+                # not come.
                 time.sleep(0.2)
-            wait_for(lambda: not cm_ids("cm_dev"), "nothing is left of the connections")
+            wait_for(lambda: not cm_ids(DEVICE), "nothing is left of the connections")
 
 
 def listener_stays():
-    """Who listens at all addresses listens at a device that comes later, too, and comes again."""
+    """A program that listens at all addresses listens at a device that comes later, too, and comes again."""
     with netdev(), Programs() as programs:
         add_link()
         programs.start("rping", "-s", "-P", "-a", "0.0.0.0")
         for _ in range(2):
             wait_for(lambda: cm_ids("LISTEN"), "rping listens")
             must("rping", "-c", "-a", ADDRESS, "-C", 10, "-V")
-            must("rdma", "link", "delete", "cm_dev")
+            delete_link()
             add_link()
-        must("rdma", "link", "delete", "cm_dev")
+        delete_link()
+
+
+GROUP = "239.77.0.2"
+
+
+def group():
+    """A program gets the datagrams that another one on the same device sends to a group, when both have joined it. The
+    sender ends without waiting until they are sent, so it posts many."""
+    words = ("mckey", "-m", GROUP, "-b", ADDRESS)
+    with netdev(), Programs() as programs:
+        add_link()
+        receiver = programs.start(*words, "-C", 10)
+        wait_for(lambda: GROUP in must("ip", "maddress", "show"), "the receiver joins the group")
+        # Its queue pair is attached a little later.
+        for _ in range(4):
+            must(*words, "-s", "-C", 100)
+            if receiver.poll() is not None:
+                break
+        status = receiver.wait(20 * SLOW)
+        check(status == 0, f"the receiver: status {status}")
+        wait_for(lambda: GROUP not in must("ip", "maddress", "show"), "both have left the group")
+        delete_link()
 
 
 @contextlib.contextmanager
@@ -172,6 +225,8 @@ def devices(*inside_words):
 
 def exclusive_namespaces():
     """A device belongs to the namespace of its network device, and programs of others do not see it."""
+    if FUNCTION:
+        raise Skip("a guest has one function")
     load()
     with exclusive(), namespaces():
         for name in NETNS:
@@ -195,25 +250,26 @@ def moved():
             add_link()
             with Programs() as programs:
                 busy(programs)
-                must("rdma", "dev", "set", "cm_dev", "netns", "left")
-                check("cm_dev" in devices(*within("left")), "cm_dev is not where it was moved to")
-                check("cm_dev" not in devices(), "cm_dev is seen from where it was")
-            must(*within("left"), "rdma", "dev", "set", "cm_dev", "netns", "first")
+                must("rdma", "dev", "set", DEVICE, "netns", "left")
+                check(DEVICE in devices(*within("left")), f"{DEVICE} is not where it was moved to")
+                check(DEVICE not in devices(), f"{DEVICE} is seen from where it was")
+            must(*within("left"), "rdma", "dev", "set", DEVICE, "netns", "first")
             must("ip", "netns", "delete", "first")
-            wait_for(lambda: has_address("cm_dev"), "cm_dev has its IPv4 GID again")
+            wait_for(lambda: has_address(DEVICE), f"{DEVICE} has its IPv4 GID again")
             rping()
-            must("rdma", "dev", "set", "cm_dev", "netns", "right")
-        wait_for(lambda: has_address("cm_dev"), "cm_dev comes back from a namespace that ends")
+            must("rdma", "dev", "set", DEVICE, "netns", "right")
+        wait_for(lambda: has_address(DEVICE), f"{DEVICE} comes back from a namespace that ends")
         rping()
 
 
 def main():
     tap = Tap()
     must("modprobe", "-a", "ib_uverbs", "rdma_ucm", "dummy")
-    tap.case("link delete under programs", under_programs, "rdma", "link", "delete", "cm_dev")
-    tap.case("the network device goes under programs", under_programs, "ip", "link", "delete", "cm0")
-    tap.case("the module goes under programs", under_programs, "rmmod", NAME)
-    tap.case("who listens stays", listener_stays)
+    tap.case("the device goes under programs", under_programs, delete_link)
+    tap.case("the network device goes under programs", under_programs, delete_netdev)
+    tap.case("the module goes under programs", under_programs, unload)
+    tap.case("a listener stays", listener_stays)
+    tap.case("a group of one device", group)
     tap.case("exclusive namespaces", exclusive_namespaces)
     tap.case("a device is moved between namespaces", moved)
     tap.end()

@@ -75,8 +75,9 @@ static void neighbour_main(void *arg)
 	uint64_t begin, us;
 
 	/*
-	 * Who yields has the processor again behind all that ask for it, some
-	 * milliseconds later. What is to be seen is how long the engine takes.
+	 * A process that yields has the processor again behind all that ask for
+	 * it, some milliseconds later. But the case is about the time that the
+	 * engine takes.
 	 */
 	looks_before_rest = 10000;
 	device_open(&h.d);

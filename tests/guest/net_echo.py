@@ -158,8 +158,8 @@ LISTS = ((1, 1000, 1000, [1]), (2, 1000, 1000, [2]), (5, 3000, 5, [5]), (3, 1000
 
 
 def lists():
-    """Packets that leave as a list arrive one by one, with headers of their own, whether the list is cut before they leave
-    the device or by who receives it."""
+    """Packets that leave as a list arrive one by one, with headers of their own, whether the sending stack or the
+    receiving one cuts the list."""
     with inside("as"):
         tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
@@ -354,7 +354,7 @@ def many_namespaces():
 
 
 def nonsense():
-    """What no question is leaves no trace but a count; the log stays quiet, as every case checks."""
+    """A packet that is no question leaves no trace but a count; the log stays quiet, as every case checks."""
     for family in FAMILIES:
         with Asker(family) as asker:
             before = asker.facts()["unanswered"]

@@ -24,7 +24,7 @@ from guestlib import (SLOW, Failure, Tap, call_within, calling_within, check, gi
 CLASS = "/sys/class/infiniband"
 # The namespace of the test, for commands that want a name.
 FIRST = "ltfirst"
-# What one namespace does to the other by a connection between them.
+# Programs that one namespace runs with the other over a connection between them.
 BETWEEN = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_write_bw", 65536, 100, ()), ("ib_read_bw", 16384, 100, ()),
            ("ibv_ud_pingpong", 1000, 100, ("-e",)))
 
@@ -62,7 +62,7 @@ def devices(namespace=None):
 
 
 def clear():
-    """Remove what a case may have left. What was in a namespace is in the first one when that has gone. That one gets a name,
+    """Remove the remains of a case. Devices of a namespace are in the first one when that has gone. That one gets a name,
     for commands that want one."""
     for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
         must("ip", "netns", "delete", name)
@@ -152,7 +152,7 @@ def refused(words, *texts):
 
 
 def open_uverbs():
-    """What becomes of an attempt to open each uverbs device in this namespace: device name, error."""
+    """Tries to open each uverbs device in this namespace: device name, error."""
     tried = {}
     for name in os.listdir("/sys/class/infiniband_verbs"):
         if not name.startswith("uverbs"):
@@ -277,7 +277,7 @@ def namespace_ends():
     netdev_add("lt1", "10.79.1.1", "ltns")
     link_add("ltdev1", "lt1", "ltns")
     await_gid("ltdev1", "ltns")
-    # Who is in a namespace keeps it: that its name is deleted does no harm to a program.
+    # A process in a namespace keeps it: a program does not notice that its name is deleted.
     with writing("ltdev1", "ltns") as program:
         must("ip", "netns", "delete", "ltns")
         for one in program:
@@ -288,7 +288,7 @@ def namespace_ends():
 
 
 def namespace_ends_under_descriptor():
-    """An open device does not keep a namespace in which nobody is; what is asked of it then is refused."""
+    """An open device does not keep a namespace in which nobody is; its later calls are refused."""
     set_namespace_mode("exclusive")
     namespace_add("ltns")
     netdev_add("lt0", "10.79.0.1", "ltns")

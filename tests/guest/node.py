@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from guestlib import SLOW, Failure, check, listens, must, read, wait_for
+from guestlib import SLOW, Failure, check, is_function, listens, must, read, wait_for
 
 PORT = 18500
 
@@ -52,7 +52,7 @@ def await_listener(port):
     wait_for(lambda: listens(port), f"somebody listens at port {port}")
 
 
-CALLS = {call.__name__: call for call in (must, read, gid, await_listener)}
+CALLS = {call.__name__: call for call in (must, read, gid, await_listener, is_function)}
 
 
 def _execute(argv, seconds, connection):
@@ -101,7 +101,7 @@ class Running:
         self.node, self.argv, self.connection = node, argv, node.ask({"argv": argv, "seconds": seconds})
 
     def wait(self):
-        """Wait until it has ended; returns its status and what it printed."""
+        """Wait until it has ended; returns its status and its output."""
         with self.connection, self.connection.makefile() as file:
             answer = json.loads(file.readline())
         return answer["status"], answer["output"]

@@ -107,7 +107,7 @@ def pattern(seed, length):
 
 
 class Disk:
-    """A disk without the page cache: what is read comes from the target."""
+    """A disk without the page cache: data come from the target."""
 
     def __init__(self, path):
         self.file = os.open(path, os.O_RDWR | os.O_DIRECT)
@@ -118,8 +118,8 @@ class Disk:
     def __exit__(self, *_):
         os.close(self.file)
 
-    # Anonymous memory begins at a page's boundary; `skip` bytes of it are left out. What direct I/O asks for
-    # is less: the alignment that the driver has named.
+    # Anonymous memory begins at a page's boundary; `skip` bytes of it are left out. Direct I/O asks for less: the
+    # alignment that the driver has named.
 
     def write(self, offset, data, skip=0):
         with mmap.mmap(-1, skip + len(data)) as pages, memoryview(pages) as whole, whole[skip:] as memory:
@@ -183,7 +183,7 @@ def transfers_by_srq(there):
 
 
 def another_connection(there):
-    """What was written by way of the page cache is there for those who connect later."""
+    """Data that were written by way of the page cache are there for those who connect later."""
     data = pattern(99, 8 << 20)
     with connected(there) as path, open(path, "r+b") as file:
         file.write(data)
@@ -215,7 +215,7 @@ class Reader:
 
 
 def under_load(there, one):
-    """What `one` does happens while the disk is read; then whoever reads hears of an error or of the end."""
+    """`one` happens while the disk is read. The reader then gets an error, or reads to the end."""
     name, path = connect(there)
     reader = Reader(path)
     reader.await_some()
@@ -224,23 +224,63 @@ def under_load(there, one):
     wait_for(lambda: not os.path.exists(f"/sys/class/nvme/{name}"), f"{name} is gone", 30)
 
 
-def link_delete(side):
+# A device of a PCI function has no link to delete: it goes when its function loses the driver.
+GO = """
+function=/sys/class/infiniband/$1/device
+[ -e $function ] || exec rdma link delete $1
+basename $(readlink $function) >/run/function
+cat /run/function >/sys/bus/pci/drivers/ferrule/unbind
+"""
+COME = """
+[ -e /run/function ] || exec rdma link add $1 type ${1%[0-9]*} netdev $2
+cat /run/function >/sys/bus/pci/drivers/ferrule/bind
+"""
+
+
+def device_goes(side):
     begin = time.monotonic()
-    side.must("rdma", "link", "delete", side.device)
-    check(time.monotonic() - begin < 10 * SLOW, f"link delete took {time.monotonic() - begin:.1f} s")
+    side.must("sh", "-ec", GO, "sh", side.device)
+    check(time.monotonic() - begin < 10 * SLOW, f"to go took {time.monotonic() - begin:.1f} s")
 
 
-def link_add(side, netdev):
-    side.must("rdma", "link", "add", side.device, "type", side.device.rstrip("0123456789"), "netdev", netdev)
+def device_comes(side, netdev):
+    side.must("sh", "-ec", COME, "sh", side.device, netdev)
     side.call("gid", side.device, "ipv4")
+
+
+def is_of_function(device):
+    return os.path.exists(f"/sys/class/infiniband/{device}/device")
+
+
+def reset_unseen(device):
+    """Reset the function of a device by a write to Device Control, of which its driver is not told."""
+    control = 0x40 + 8
+    with open(f"/sys/class/infiniband/{device}/device/config", "r+b", buffering=0) as config:
+        word = int.from_bytes(os.pread(config.fileno(), 2, control), "little")
+        os.pwrite(config.fileno(), (word | 1 << 15).to_bytes(2, "little"), control)
+
+
+def function_is_reset(here):
+    """The function of both forgets all while the disk is read: their users are told, and let go."""
+    device = here.device
+    address = os.path.basename(os.readlink(f"/sys/class/infiniband/{device}/device"))
+    try:
+        under_load(here, lambda _name: reset_unseen(device))
+        wait_for(lambda: not os.path.exists(f"/sys/class/infiniband/{device}"), f"{device} is gone")
+    finally:
+        # It is bound still, without a device.
+        for file in ("unbind", "bind"):
+            here.must("sh", "-c", f"echo {address} >/sys/bus/pci/drivers/ferrule/{file}")
+        here.call("gid", device, "ipv4")
+    transfers(here)
 
 
 def host_goes(there, here, netdev):
     """The host's device goes while the disk is read, and the disk with it; they come again."""
     try:
-        under_load(there, lambda _name: link_delete(here))
+        under_load(there, lambda _name: device_goes(here))
     finally:
-        link_add(here, netdev)
+        device_comes(here, netdev)
     transfers(there)
 
 
@@ -250,9 +290,9 @@ def target_goes(there, netdev):
         reader = Reader(path)
         reader.await_some()
         try:
-            link_delete(there)
+            device_goes(there)
         finally:
-            link_add(there, netdev)
+            device_comes(there, netdev)
         # The host asks again every few seconds.
         reader.await_some(30)
         with Disk(path) as disk:
@@ -287,16 +327,18 @@ def main():
         tap.case("another connection", another_connection, there)
         tap.case("disconnect under load", under_load, there, disconnect)
         if peer:
-            tap.case("link delete at the host under load", host_goes, there, here, netdev)
-            tap.case("link delete at the target under load", target_goes, there, netdev)
+            tap.case("the device goes at the host under load", host_goes, there, here, netdev)
+            tap.case("the device goes at the target under load", target_goes, there, netdev)
         else:
-            tap.case("link delete under load", host_goes, there, here, netdev)
+            tap.case("the device goes under load", host_goes, there, here, netdev)
+            if is_of_function(device):
+                tap.case("the function is reset unseen under load", function_is_reset, here)
     with target(there, "use_srq=1"):
         tap.case("transfers, shared receive queues at the target", transfers_by_srq, there)
         if not peer:
-            tap.case("link delete under load, shared receive queues at the target", host_goes, there, here, netdev)
+            tap.case("the device goes under load, shared receive queues at the target", host_goes, there, here, netdev)
         elif peer[0] == device:
-            tap.case("link delete at the target under load, shared receive queues", target_goes, there, netdev)
+            tap.case("the device goes at the target under load, shared receive queues", target_goes, there, netdev)
     if peer and peer[0] != device:
         tap.case("transfers the other way round", the_other_way_round, here, there)
     tap.end()

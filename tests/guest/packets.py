@@ -27,7 +27,7 @@ def read(path):
 
 
 def tshark(packets):
-    """What tshark says of the packets: for each a list of fields."""
+    """tshark's view of the packets: for each a list of fields."""
     fields = ("infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "infiniband.invariant.crc",
               "_ws.malformed", "_ws.expert.message", "_ws.col.Info")
     with tempfile.NamedTemporaryFile(suffix=".pcap") as file:

@@ -24,7 +24,7 @@ MAGIC, VERSION, FEATURES, STATUS, RESET, VECTORS, MAC_LOW, MAC_HIGH = range(0, 0
 CHECK_ADDRESS, CHECK_NONCE, CHECK, RAISE = 0x20, 0x28, 0x30, 0x34
 COMMAND_ADDRESS, COMMAND_DONE, KICK = 0x40, 0x48, 0x4c
 
-# What comes of the memory check.
+# The results of the memory check.
 NOT_RUN, SHARED, NOT_SHARED, NO_MEMORY, NO_MASTER = range(5)
 
 COMMAND = 4
@@ -96,7 +96,7 @@ class Function:
         self.write_config(COMMAND, 2, command | (COMMAND_MASTER if on else 0))
 
     def run_check(self, address, nonce):
-        """Run the memory check for an address; returns what came of it."""
+        """Run the memory check for an address; returns its result."""
         self.poke(CHECK_ADDRESS, address & 0xffffffff)
         self.poke(CHECK_ADDRESS + 4, address >> 32)
         self.poke(CHECK_NONCE, nonce & 0xffffffff)
@@ -105,7 +105,7 @@ class Function:
         return self.peek(CHECK)
 
     def check_memory(self):
-        """What comes of the memory check in a page of this process, and whether the device has answered there."""
+        """The result of the memory check in a page of this process, and whether the device has answered there."""
         nonce = secrets.randbits(64)
         page = Page()
         page.set(0, nonce)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The device below its provider: what a program can do that obeys no library. */
+/* The device below its provider, for a program that obeys no library. */
 #ifndef TESTS_RAW_H
 #define TESTS_RAW_H
 

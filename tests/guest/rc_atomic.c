@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Atomic operations over reliable connections: the word is changed whole, also
- * against processors that change it at the same time, and what was there comes
+ * against processors that change it at the same time, and the old value comes
  * back.
  */
 #include "common.h"
@@ -14,7 +14,7 @@
 
 static const struct end_config atomic_end = { .access = QP_ACCESS };
 
-/* Words of the peer, and room for what they were. */
+/* Words of the peer, and memory for their old values. */
 static void make(struct pair *p, const struct end_config *config, int access)
 {
 	pair_open(p, config);
@@ -178,7 +178,7 @@ static void lock_with_processor(void)
 
 /* One atomic that fails: the status here, and the event there. */
 static void refused(const struct end_config *config, int access,
-		    uint64_t offset, uint32_t key, size_t room,
+		    uint64_t offset, uint32_t key, size_t length,
 		    enum ibv_wc_status status, int event)
 {
 	struct pair p;
@@ -186,7 +186,7 @@ static void refused(const struct end_config *config, int access,
 	make(&p, config, access);
 	fill(p.theirs.data, 64, 3);
 	p.to.rkey ^= key;
-	post(&p, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, sge_of(&p.mine, 0, room),
+	post(&p, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, sge_of(&p.mine, 0, length),
 	     offset, 1, 0);
 	EXPECT_WC(p.a.scq, 1, status);
 	REQUIRE_EQ(end_state(&p.a), IBV_QPS_ERR);
@@ -222,6 +222,25 @@ static void misaligned(void)
 	for (unsigned int offset = 1; offset < 8; offset += 3)
 		refused(&atomic_end, QP_ACCESS, offset, 0, 8,
 			IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	/* With a key that is none, that is what is told. */
+	refused(&atomic_end, QP_ACCESS, 4, 1, 8, IBV_WC_REM_ACCESS_ERR,
+		IBV_EVENT_QP_ACCESS_ERR);
+}
+
+/* Of a list that has more space, 8 bytes are written. */
+static void long_list(void)
+{
+	struct pair p;
+
+	make(&p, &atomic_end, QP_ACCESS);
+	word(&p)[1] = 5;
+	memset(p.mine.data, 0xee, 64);
+	post(&p, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED,
+	     sge_of(&p.mine, 0, 9), 8, 1, 0);
+	REQUIRE_EQ(EXPECT_OK(p.a.scq, 1).byte_len, 8);
+	REQUIRE_EQ(answer(&p, 0), 5);
+	VERIFY_BYTE(p.mine.data + 8, 56, 0xee);
+	pair_close(&p);
 }
 
 int main(int argc, char **argv)
@@ -233,6 +252,7 @@ int main(int argc, char **argv)
 		{ "lock_with_processor", lock_with_processor, 60 },
 		{ "refused_accesses", refused_accesses },
 		{ "misaligned", misaligned },
+		{ "long_list", long_list },
 		{ }
 	};
 

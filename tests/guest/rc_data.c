@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Data over reliable connections: what is sent arrives, whole, once, in
- * order, nowhere else, and the completions at both ends say so.
+ * Data over reliable connections: a message arrives, whole, once, in order,
+ * nowhere else, and the completions at both ends say so.
  */
 #include "rc_data/rc_data.h"
 

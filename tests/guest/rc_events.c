@@ -4,7 +4,7 @@
  * counts that hold back the destruction of what they name.
  */
 #define _GNU_SOURCE
-#include "common.h"
+#include "rc_events/rc_events.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,16 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LEN = 64 };
-
-struct scene {
-	struct device d;
-	struct ibv_comp_channel *channel;
-	struct end a, b;
-	struct region r;
-};
-
-static void scene_make(struct scene *s)
+void scene_make(struct scene *s)
 {
 	struct end_config config = { };
 
@@ -34,7 +25,7 @@ static void scene_make(struct scene *s)
 	region_make(&s->r, &s->d, 2 * LEN, 0, ACCESS_ALL);
 }
 
-static void scene_free(struct scene *s)
+void scene_free(struct scene *s)
 {
 	end_free(&s->a);
 	end_free(&s->b);
@@ -43,14 +34,14 @@ static void scene_free(struct scene *s)
 	device_close(&s->d);
 }
 
-static bool event_waits(struct ibv_comp_channel *channel, int ms)
+bool event_waits(struct ibv_comp_channel *channel, int ms)
 {
 	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
 
 	return poll(&p, 1, ms) == 1;
 }
 
-static void expect_event(struct ibv_comp_channel *channel, struct ibv_cq *want)
+void expect_event(struct ibv_comp_channel *channel, struct ibv_cq *want)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -63,13 +54,13 @@ static void expect_event(struct ibv_comp_channel *channel, struct ibv_cq *want)
 	ibv_ack_cq_events(cq, 1);
 }
 
-static void expect_no_event(struct ibv_comp_channel *channel)
+void expect_no_event(struct ibv_comp_channel *channel)
 {
 	if (event_waits(channel, 30 * opt.slow))
 		FAIL("unexpected completion event");
 }
 
-static void message(struct scene *s, uint64_t wr_id, unsigned int flags)
+void message(struct scene *s, uint64_t wr_id, unsigned int flags)
 {
 	struct ibv_sge sge = sge_of(&s->r, 0, LEN);
 
@@ -78,7 +69,7 @@ static void message(struct scene *s, uint64_t wr_id, unsigned int flags)
 		  NULL, 0, 0);
 }
 
-static void message_done(struct scene *s, uint64_t wr_id)
+void message_done(struct scene *s, uint64_t wr_id)
 {
 	EXPECT_OK(s->a.scq, wr_id);
 	EXPECT_OK(s->b.rcq, wr_id);
@@ -476,5 +467,11 @@ int main(int argc, char **argv)
 		{ }
 	};
 
-	return test_main(argc, argv, cases);
+	static const struct test_case *const tables[] = {
+		cases,
+		moderation_cases,
+		NULL,
+	};
+
+	return test_main_of(argc, argv, tables);
 }

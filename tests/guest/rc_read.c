@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * RDMA READ over reliable connections: what is read is what is there, it takes
- * no receive request, and what must not be read is not.
+ * RDMA READ over reliable connections: the data are the peer's, it takes no
+ * receive request, and forbidden memory is not read.
  */
 #include "common.h"
 
@@ -57,7 +57,7 @@ static void read_sizes(void)
 	pair_close(&p);
 }
 
-/* What is read is scattered over a list. */
+/* Data of a read are scattered over a list. */
 static void scattered(void)
 {
 	struct ibv_sge sge[8];
@@ -117,8 +117,8 @@ static void fence(void)
 
 /*
  * One read that fails: the status here, and the event there. True unless the
- * wire has lost the refusal: who has sent it is in error and answers no more,
- * so the read ends as one to nobody does.
+ * wire has lost the refusal: the responder that has sent it is in error and
+ * answers no more, so the read ends as one to nobody does.
  */
 static bool was_refused(const struct end_config *config, int access,
 			int64_t offset, uint32_t key, enum ibv_wc_status status,

@@ -142,7 +142,7 @@ static void rnr_write_with_imm(void)
 	pair_close(&p);
 }
 
-/* What lies behind a request that waits keeps its order. */
+/* Requests behind one that waits keep their order. */
 static void rnr_keeps_order(void)
 {
 	const struct end_config config = { .rnr_timer = 14 };

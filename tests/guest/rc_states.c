@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The state machine of an RC queue pair: every transition with every
- * attribute, legal and not (IBA volume 1, table 91 of 11.2.5.2 and
- * ibv_modify_qp(3)), values that no attribute may have, what query tells, and
- * what may be posted in which state.
+ * The state machine of an RC queue pair: every transition with every attribute,
+ * legal and not (IBA volume 1, table 91 of 11.2.5.2 and ibv_modify_qp(3)),
+ * values that no attribute may have, the answers of queries, and the requests
+ * that may be posted in each state.
  */
 #include "rc_states/rc_states.h"
 
@@ -66,7 +66,7 @@ void query(struct end *e, struct ibv_qp_attr *attr)
 
 	memset(attr, 0, sizeof(*attr));
 	REQUIRE_ERRNO(ibv_query_qp(e->qp, attr, 0x1fffff, &init), 0);
-	/* What may change by itself. */
+	/* This may change by itself. */
 	attr->sq_draining = 0;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Memory windows of both types, invalidation, and regions that are registered
- * anew: who gets in by a key, when, and who does not any more.
+ * anew: when a key opens memory for a peer, and when it does not any more.
  */
 #include "common.h"
 
@@ -134,7 +134,7 @@ static void type_1(void)
 	VERIFY_BYTE(p.theirs.data + 150, 4096 - 150, 0);
 	/* The region's own key opens nothing. */
 	try_write(&p, p.theirs.mr->rkey, 100, false);
-	/* Read-only now, and elsewhere; the key of before is no key. */
+	/* Read-only now, and elsewhere; the old key is no key. */
 	old = mw->rkey;
 	bind_1(&p, mw, part(&p, 2000, 8, IBV_ACCESS_REMOTE_READ),
 	       IBV_WC_SUCCESS);
@@ -182,8 +182,8 @@ static void type_2(void)
 	try_write(&p, key, 8, true);
 	local_inv(&p, key, IBV_WC_SUCCESS);
 	try_write(&p, key, 8, false);
-	/* By addresses that count from its start. */
-	bind_2(&p, mw, again, part(&p, 16, 8, REMOTE | IBV_ACCESS_ZERO_BASED),
+	/* By addresses that count from its start, and by the lower 8 bits of the key. */
+	bind_2(&p, mw, again & 0xff, part(&p, 16, 8, REMOTE | IBV_ACCESS_ZERO_BASED),
 	       IBV_WC_SUCCESS);
 	fill(p.mine.data, 8, 3);
 	try_access(&p, IBV_WR_RDMA_WRITE, again, 0, true);
@@ -241,7 +241,7 @@ static void send_with_inv(void)
 	pair_close(&p);
 }
 
-/* What a bind must not do. */
+/* Faults of binds. */
 static void bad_binds(void)
 {
 	struct ibv_mw *mw, *mw_2;
@@ -273,7 +273,7 @@ static void bad_binds(void)
 	info.addr = (uintptr_t)read_only.data;
 	bind_1(&p, mw, info, IBV_WC_MW_BIND_ERR);
 	reconnect(&p);
-	/* Another window's key; the key that it has. */
+	/* The key that it has, of which the lower 8 bits count. */
 	bind_2(&p, mw_2, mw_2->rkey ^ 0x100, part(&p, 0, 8, REMOTE),
 	       IBV_WC_MW_BIND_ERR);
 	reconnect(&p);
@@ -329,7 +329,7 @@ static void reregister(void)
 	rereg(&p, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 	      BINDABLE | REMOTE, 0);
 	try_write(&p, key, 0, true);
-	/* To be read only; what the pages were pinned for stays. */
+	/* To be read only; the rights that the pages were pinned with stay. */
 	rereg(&p, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 	      IBV_ACCESS_REMOTE_READ, 0);
 	try_write(&p, key, 0, false);
@@ -352,7 +352,7 @@ static void reregister(void)
 	rereg(&p, IBV_REREG_MR_CHANGE_PD, p.d.pd, NULL, 0, 0, 0);
 	try_access(&p, IBV_WR_RDMA_READ, key, (uintptr_t)map, true);
 	REQUIRE_ERRNO(ibv_dealloc_pd(other), 0);
-	/* What fails changes nothing. */
+	/* A call that fails changes nothing. */
 	rereg(&p, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 	      IBV_ACCESS_REMOTE_WRITE, EINVAL);
 	rereg(&p, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)4096, 4096, 0,

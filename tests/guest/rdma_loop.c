@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The second driver, tests/rdma_loop: what its program sees of the abstractions
+ * The second driver, tests/rdma_loop: its program's view of the abstractions
  * that it stands on. There is no provider for it, so this speaks the command
  * channel (rdma/ib_user_verbs.h) itself.
  */
@@ -100,7 +100,7 @@ static void mappings(void)
 	join_process(fork_process(child, &l));
 
 	destroy_objects(&l);
-	/* What was destroyed cannot be mapped. */
+	/* A queue that was destroyed cannot be mapped. */
 	p = map(&l, l.cq_offset, CQ_SIZE, PROT_READ);
 	REQUIRE(p == MAP_FAILED && errno == EINVAL);
 	close_device(&l);

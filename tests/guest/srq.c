@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared receive queues: who takes which request, what it may hold, the two
- * events that belong to it, and posting from several threads.
+ * Shared receive queues: the queue pair that takes a request, the requests that
+ * they may hold, their two events, and posting from several threads.
  */
-#include "common.h"
-
 #include <pthread.h>
 #include <sched.h>
 
-enum { LEN = 64, PAIRS = 3 };
+#include "srq/srq.h"
 
-static struct ibv_srq *srq_make(struct device *d, uint32_t max_wr,
-				uint32_t max_sge, struct ibv_srq_attr *granted)
+struct ibv_srq *srq_make(struct device *d, uint32_t max_wr, uint32_t max_sge,
+			 struct ibv_srq_attr *granted)
 {
 	struct ibv_srq_init_attr init = {
 		.attr = { .max_wr = max_wr, .max_sge = max_sge },
@@ -26,8 +24,8 @@ static struct ibv_srq *srq_make(struct device *d, uint32_t max_wr,
 	return srq;
 }
 
-static int try_post(struct ibv_srq *srq, uint64_t wr_id, struct ibv_sge *sge,
-		    int num_sge)
+int try_post(struct ibv_srq *srq, uint64_t wr_id, struct ibv_sge *sge,
+	     int num_sge)
 {
 	struct ibv_recv_wr wr = {
 		.wr_id = wr_id,
@@ -42,23 +40,15 @@ static int try_post(struct ibv_srq *srq, uint64_t wr_id, struct ibv_sge *sge,
 	return ret;
 }
 
-static void post(struct ibv_srq *srq, uint64_t wr_id, const struct region *r,
-		 size_t offset, size_t len)
+void post(struct ibv_srq *srq, uint64_t wr_id, const struct region *r,
+	  size_t offset, size_t len)
 {
 	struct ibv_sge sge = sge_of(r, offset, len);
 
 	REQUIRE_ERRNO(try_post(srq, wr_id, &sge, 1), 0);
 }
 
-/* Senders, and receivers that share a queue. */
-struct scene {
-	struct device d;
-	struct ibv_srq *srq;
-	struct end from[PAIRS], to[PAIRS];
-	struct region r;
-};
-
-static void scene_make(struct scene *s, const struct end_config *receiver)
+void scene_make(struct scene *s, const struct end_config *receiver)
 {
 	struct end_config config = { };
 
@@ -80,7 +70,7 @@ static void scene_make(struct scene *s, const struct end_config *receiver)
 	region_make(&s->r, &s->d, 64 * LEN, 0, ACCESS_ALL);
 }
 
-static void scene_free(struct scene *s)
+void scene_free(struct scene *s)
 {
 	for (int i = 0; i < PAIRS; i++) {
 		end_free(&s->from[i]);
@@ -112,11 +102,6 @@ static void attributes(void)
 
 	attr.srq_limit = granted.max_wr + 1;
 	REQUIRE_ERRNO(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), EINVAL);
-	if (!(d.attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE)) {
-		attr.max_wr = 2 * granted.max_wr;
-		REQUIRE_ERRNO(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR),
-			      EOPNOTSUPP);
-	}
 	REQUIRE_ERRNO(ibv_query_srq(srq, &attr), 0);
 	REQUIRE_EQ(attr.max_wr, granted.max_wr);
 	REQUIRE_EQ(attr.srq_limit, 0);
@@ -186,7 +171,7 @@ static void capacity(void)
 	device_close(&d);
 }
 
-/* Whoever needs one takes the oldest. */
+/* A queue pair that needs a request takes the oldest. */
 static void order(void)
 {
 	struct scene s;
@@ -356,15 +341,9 @@ static void domain(void)
 	device_close(&d);
 }
 
-/* Threads that post as fast as there is room; each request arrives once. */
+/* Threads that post as fast as there is space; each request arrives once. */
 
 enum { POSTERS = 3 };
-
-struct poster {
-	struct scene *s;
-	uint64_t first, count;	/* of the requests that it posts */
-	pthread_t thread;
-};
 
 static void *post_all(void *arg)
 {
@@ -382,6 +361,16 @@ static void *post_all(void *arg)
 	return NULL;
 }
 
+void poster_start(struct poster *p)
+{
+	REQUIRE_EQ(pthread_create(&p->thread, NULL, post_all, p), 0);
+}
+
+void poster_join(struct poster *p)
+{
+	REQUIRE_EQ(pthread_join(p->thread, NULL), 0);
+}
+
 static void threads(void)
 {
 	uint64_t each = (opt.rounds ?: 5000) / POSTERS;
@@ -393,8 +382,7 @@ static void threads(void)
 	scene_make(&s, NULL);
 	for (int i = 0; i < POSTERS; i++) {
 		posters[i] = (struct poster){ &s, (uint64_t)i << 32, each };
-		REQUIRE_EQ(pthread_create(&posters[i].thread, NULL, post_all,
-					  &posters[i]), 0);
+		poster_start(&posters[i]);
 	}
 	while (taken < total) {
 		struct ibv_wc wc;
@@ -414,7 +402,7 @@ static void threads(void)
 		taken++;
 	}
 	for (int i = 0; i < POSTERS; i++) {
-		REQUIRE_EQ(pthread_join(posters[i].thread, NULL), 0);
+		poster_join(&posters[i]);
 		REQUIRE_EQ(next[i], each);
 	}
 	scene_free(&s);
@@ -435,5 +423,11 @@ int main(int argc, char **argv)
 		{ }
 	};
 
-	return test_main(argc, argv, cases);
+	static const struct test_case *const tables[] = {
+		cases,
+		resize_cases,
+		NULL,
+	};
+
+	return test_main_of(argc, argv, tables);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Programs that ask for all that they can, as fast as they can: what is left
- * for a neighbour? A fixed part at least of what there is beside programs that
- * do nothing but keep the processors busy.
+ * Programs that ask for all that they can, as fast as they can: the share that
+ * is left for a neighbour? A fixed part at least of what there is beside
+ * programs that do nothing but keep the processors busy.
  */
 #define _GNU_SOURCE
 #include "neighbour.h"
@@ -89,7 +89,7 @@ static void contexts(struct storm *s, unsigned int thread)
 	(void)thread;
 	if (!ctx)
 		return;
-	/* What has an object is quiesced when it closes. */
+	/* A context with an object is quiesced when it closes. */
 	pd = ibv_alloc_pd(ctx);
 	if (pd)
 		ibv_dealloc_pd(pd);
@@ -176,7 +176,7 @@ static uint64_t beside(struct neighbour *n, struct storm *s)
 	return done;
 }
 
-/* What else runs on the machine differs, so one good look is enough. */
+/* Other work on the machine differs, so one good look is enough. */
 static void measure(const char *what, step_fn *storm_step, step_fn *calm_step,
 		    unsigned int part)
 {
@@ -216,7 +216,7 @@ CASE(bulk)
 CASE(contexts)
 CASE(queue_pairs)
 
-/* What sleeps is compared with what sleeps. */
+/* A sleeping neighbour is compared with a sleeping one. */
 static void case_wait_for_receivers(void)
 {
 	measure("wait_for_receivers", wait_for_receivers, rest, 24);

@@ -100,7 +100,7 @@ static void losses(void)
 		  &p.to, 1, 0);
 	EXPECT_OK(p.a.scq, 3);
 	VERIFY_BYTE(p.theirs.data, LEN, 0);
-	/* A buffer that is too small stays for what fits. */
+	/* A buffer that is too small stays for a message that fits. */
 	recv_region(&p.b, 4, &p.theirs, 0, LEN / 2);
 	send_region(&p.a, 5, &p.mine, 0, LEN);
 	EXPECT_OK(p.a.scq, 5);

@@ -22,7 +22,7 @@ TRANSPORTS = (("rc_verbs", "am_lat", 8, "short"), ("rc_verbs", "am_bw", 4096, "z
               ("rc_verbs", "put_bw", 65536, "zcopy"), ("rc_verbs", "get", 65536, "zcopy"), ("rc_verbs", "fadd", 8, "bcopy"),
               ("rc_verbs", "cswap", 8, "bcopy"), ("ud_verbs", "am_lat", 8, "short"), ("ud_verbs", "am_bw", 2000, "bcopy"),
               ("ud_verbs", "am_bw", 4000, "zcopy"))
-# With the other kind of address, what a datagram's header says matters, and nothing else differs.
+# With the other kind of address, a datagram's header matters, and nothing else differs.
 OTHER = [words for words in TRANSPORTS if words[1] == "am_lat"]
 
 # Those of UCP, which makes its protocols of what transports it has. Not its atomic operations: UCX 1.18 ends each with a
@@ -30,7 +30,7 @@ OTHER = [words for words in TRANSPORTS if words[1] == "am_lat"]
 PROTOCOLS = (("tag_lat", 8), ("tag_bw", 65536), ("tag_bw", 1 << 20), ("ucp_am_lat", 8), ("ucp_put_lat", 8), ("ucp_get", 65536),
              ("stream_bw", 4096))
 
-# What UCX may choose from: one kind of queue pair, or whatever goes to another machine, TCP as well.
+# The transports that UCX may choose from: one kind of queue pair, or any to another machine, TCP as well.
 CHOICES = ("self,rc", "self,ud", "^shm")
 
 # Sizes of MPI messages: by each way that the libraries have, at once, and after an agreement.

@@ -88,7 +88,7 @@ static void send_plain(struct scene *s, uint64_t wr_id, size_t len)
 	EXPECT_OK(s->a.scq, wr_id);
 }
 
-/* What UCX reads from the service level: UDP, and the version of IP. */
+/* The part of the service level that UCX reads: UDP, and the version of IP. */
 static uint8_t kind_of_packet(const union ibv_gid *gid)
 {
 	enum { IPV6 = 1, IPV4 = 2, UDP = 8 };
@@ -230,7 +230,10 @@ static void losses(void)
 	send_datagram(&s.a, 3, &s.from,
 		      (struct datagram){ s.ah, 0xabcdef, QKEY, LEN });
 	EXPECT_OK(s.a.scq, 3);
-	/* A buffer without room for the header, too, stays for what fits. */
+	/*
+	 * A buffer without space for the header, too, stays for a datagram that
+	 * fits.
+	 */
 	recv_region(&s.b, 4, &s.to, 0, GRH + LEN - 1);
 	send_plain(&s, 5, LEN);
 	EXPECT_NO_WC(s.b.rcq);

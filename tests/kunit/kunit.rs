@@ -2,8 +2,9 @@
 
 //! `ferrule_kunit`: KUnit tests of the crates in `rust/`, one suite a module of theirs.
 //!
-//! They run when the module is loaded, in a kernel with `CONFIG_KUNIT=y`. What needs a program, a
-//! network device or traffic is tested from user space (`tests/guest/`), on every kernel.
+//! They run when the module is loaded, in a kernel with `CONFIG_KUNIT=y`. Code that needs a
+//! program, a network device or traffic is tested from user space (`tests/guest/`), on every
+//! kernel.
 
 use kernel::prelude::*;
 

@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(area.load_u32(usize::MAX - 3), Err(EFAULT));
         assert_eq!(area.write_bytes(end - 3, &[9; 4]), Err(EFAULT));
         assert_eq!(area.read_bytes(usize::MAX, &mut [0; 2]), Err(EFAULT));
-        // What is refused is not done in part.
+        // A refused access is not done in part.
         assert_eq!(area.load_u64(end - 8)?, 1);
         area.write_bytes(end, &[])?;
         Ok(())

@@ -25,7 +25,7 @@ mod tests {
         assert_eq!(eui64_from_mac([0x02, 0, 0, 0, 0, 1]), 0x0000_00ff_fe00_0001);
     }
 
-    /// What waits for a device is bounded, whatever comes; what does not fit is given back.
+    /// The packets that wait for a device are bounded; one too many is given back.
     #[test]
     fn a_queue_takes_no_more_than_its_limit() -> Result {
         const LIMIT: usize = 100;
@@ -56,7 +56,7 @@ mod tests {
         packet.prepend(b"a")?;
         assert_eq!(packet.linear(), b"abcdef");
         assert_eq!(packet.prepend(b"x"), Err(ENOSPC));
-        // Of a failure nothing is left, whatever was written before it.
+        // A failed write leaves nothing, whatever was written before it.
         let failed = packet.append_with(4, |to| {
             to.append(b"gh")?;
             assert_eq!(to.bytes(), b"gh");
@@ -71,7 +71,7 @@ mod tests {
         Ok(())
     }
 
-    /// A packet with so much behind the headers of IPv4 and UDP, and so much room in front.
+    /// A packet with so much behind the headers of IPv4 and UDP, and so much space in front.
     fn packet_in(headroom: usize, payload: usize) -> Result<NewSkBuff> {
         let mut packet = NewSkBuff::new(headroom, 28 + payload)?;
         let mut front = [0; 28];
@@ -123,7 +123,7 @@ mod tests {
         let close = packet_in(PacketList::HEADROOM - 1, 100)?;
         assert!(PacketList::new(close).is_err());
 
-        // What has no such headers is no packet of UDP.
+        // A packet without such headers is none of UDP.
         let mut other = NewSkBuff::new(PacketList::HEADROOM, 200)?;
         other.append(&[0x45; 200])?;
         let other = PacketList::new(other).err().ok_or(EINVAL)?;

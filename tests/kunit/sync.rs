@@ -106,7 +106,7 @@ mod tests {
         Ok(())
     }
 
-    /// What two threads tell each other.
+    /// State by which two threads tell each other.
     #[pin_data]
     struct Shared {
         #[pin]

@@ -29,7 +29,7 @@ mod tests {
         Ok(Arc::new(Atomic::new(0), GFP_KERNEL)?)
     }
 
-    /// Adds one to the counter when what it returns is dropped.
+    /// Adds one to the counter when its return value is dropped.
     fn count_drop(counter: &Arc<Atomic<u32>>) -> impl Send {
         let counter = counter.clone();
         ScopeGuard::new(move || {

@@ -68,7 +68,7 @@ const PORT: u16 = 4799;
 
 const HOP_LIMIT: u8 = 77;
 
-/// What has happened since the module was loaded.
+/// The events since the module was loaded.
 static UP: Atomic<u32> = Atomic::new(0);
 static UNREGISTERED: Atomic<u32> = Atomic::new(0);
 static ADDED: Atomic<u32> = Atomic::new(0);
@@ -141,7 +141,7 @@ impl Ports {
 /// The route of the last answer, with the headers that it is for.
 type Kept = Option<(UdpHeaders, Route)>;
 
-/// Who answers.
+/// The module's answering side.
 #[pin_data]
 pub(super) struct Echo {
     #[pin]
@@ -188,8 +188,8 @@ impl Echo {
         let route = self.route(&headers)?;
         let priority = (asked.traffic_class >> 5).into();
         let make = |bytes: &[u8]| -> Result<NewSkBuff> {
-            let room = route.headroom().max(PacketList::HEADROOM) + headers.len();
-            let mut answer = NewSkBuff::new(room, bytes.len())?;
+            let headroom = route.headroom().max(PacketList::HEADROOM) + headers.len();
+            let mut answer = NewSkBuff::new(headroom, bytes.len())?;
             answer.append(bytes)?;
             let mut front = [0; MAX_LEN];
             let front = &mut front[..headers.len()];
@@ -253,11 +253,10 @@ impl Echo {
         }
     }
 
-    /// What is known: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length,
-    /// linear, crc, mtu, resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered,
-    /// last_error, routes, cuts_lists`.
+    /// The answer: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length, linear, crc, mtu,
+    /// resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered, last_error, routes, cuts_lists`.
     ///
-    /// No VLAN is 0xffffffff; what is resolved is 0 or an error.
+    /// No VLAN is 0xffffffff; `resolved` is 0 or an error.
     fn tell(packet: &mut Packet<'_>, route: &Route) -> Result<KVec<u8>> {
         let (skb, headers) = (&mut packet.skb, &packet.headers);
         let linear = skb.linear().len();
@@ -269,7 +268,7 @@ impl Echo {
         if halves != whole || skb.crc32(!0, 0, skb.len())? != whole {
             return Err(EIO);
         }
-        // And what was pulled can be had back.
+        // And bytes that were pulled can be had back.
         let len = skb.len();
         skb.unpull(8)?;
         skb.pull(8)?;

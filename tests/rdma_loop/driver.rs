@@ -64,6 +64,9 @@ impl Driver for Loop {
     type Ah = Unsupported<Self>;
     type Srq = Unsupported<Self>;
     type Mw = Unsupported<Self>;
+    type Dm = Unsupported<Self>;
+    type Xrcd = Unsupported<Self>;
+    type Flow = Unsupported<Self>;
 
     fn query_device(_dev: &Device<Self>) -> Result<device::Attr> {
         Ok(device::Attr {
@@ -76,7 +79,7 @@ impl Driver for Loop {
         })
     }
 
-    fn query_port(_dev: &Device<Self>, _netdev: &NetDevice, attr: &mut port::Attr) -> Result {
+    fn query_port(_dev: &Device<Self>, attr: &mut port::Attr) -> Result {
         attr.gid_tbl_len = 16;
         attr.max_msg_sz = 1 << 20;
         Ok(())
@@ -132,7 +135,7 @@ impl Method for Kick {
 
     const ID: u16 = 1 << 12;
 
-    fn call(ctx: &rdma::Ucontext<Loop>, _attrs: &Attrs<'_>) -> Result {
+    fn call(ctx: &rdma::Ucontext<Loop>, _attrs: &Attrs<'_, Loop>) -> Result {
         let queues = ctx.0.lock();
         let mut queues = queues.iter();
         queues.try_for_each(|queue| queue.serve(ctx.device()))
@@ -154,7 +157,7 @@ impl Method for Scale {
     const ID: u16 = (1 << 12) + 1;
     const ATTRS: &'static [&'static Attr] = &[&Self::FACTOR, &Self::FROM, &Self::TO];
 
-    fn call(_ctx: &rdma::Ucontext<Loop>, attrs: &Attrs<'_>) -> Result {
+    fn call(_ctx: &rdma::Ucontext<Loop>, attrs: &Attrs<'_, Loop>) -> Result {
         let factor = match attrs.read::<u8>(&Self::FACTOR) {
             Err(ENOENT) => 2,
             factor => factor?,

@@ -52,7 +52,7 @@ const INTERRUPT: u32 = 4;
 const COPIED: u32 = 0x100;
 const RAISED: u32 = 1;
 
-/// The buffer, as the engine addresses it. It has room for a page.
+/// The buffer, as the engine addresses it. It has space for a page.
 const BUFFER: u32 = 0x4_0000;
 
 /// The device.
@@ -63,7 +63,7 @@ pub(super) struct Edu {
     came: Atomic<u32>,
     #[pin]
     comes: WaitQueue,
-    /// The buffer is one's who holds it.
+    /// The holder owns the buffer.
     #[pin]
     buffer: Mutex<()>,
 }

@@ -13,18 +13,18 @@ pub fn greet(packet: &mut NewSkBuff) -> Result {
     packet.append_with(5, |to| to.append(b"hello"))
 }
 
-/// Who has written bytes answers them. `write` is such a one.
+/// A writer answers with the bytes that it has written. `write` is such a one.
 pub fn lend(
     packet: &mut NewSkBuff,
     write: fn(&mut [MaybeUninit<u8>]) -> Result<&mut [u8]>,
 ) -> Result {
-    packet.append_with(5, |to| to.append_by(5, |room| write(room)))
+    packet.append_with(5, |to| to.append_by(5, |dst| write(dst)))
 }
 
 #[cfg(unsound)]
 pub fn leave(packet: &mut NewSkBuff) -> Result {
     //~ E0308
-    packet.append_with(5, |to| to.append_by(5, |room| Ok(room)))
+    packet.append_with(5, |to| to.append_by(5, |dst| Ok(dst)))
 }
 
 #[cfg(unsound)]
@@ -36,9 +36,9 @@ pub fn look(packet: &mut NewSkBuff) -> Result {
 #[cfg(unsound)]
 pub fn keep<'a>(packet: &mut NewSkBuff, kept: &mut &'a mut [MaybeUninit<u8>]) -> Result {
     packet.append_with(5, |to| {
-        to.append_by(5, |room| {
+        to.append_by(5, |dst| {
             //~ E0521
-            *kept = room;
+            *kept = dst;
             Err::<&mut [u8], Error>(EIO)
         })
     })

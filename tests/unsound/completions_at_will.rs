@@ -32,7 +32,7 @@ pub fn invented(wr_id: u64) -> Completion {
 }
 
 /// Whether the user can be told of more.
-pub fn has_room(completions: &Completions<'_>, _qp: &Notifier) -> bool {
+pub fn has_space(completions: &Completions<'_>, _qp: &Notifier) -> bool {
     !completions.is_full()
 }
 

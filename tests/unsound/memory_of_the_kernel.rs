@@ -10,7 +10,7 @@ use rdma::{
     Memory, //
 };
 
-/// Whatever is there, it is the program's.
+/// It is the program's memory.
 pub fn greet(memory: &Umem) -> Result {
     memory.write(0, b"hello")
 }

@@ -17,7 +17,7 @@ use kernel_ext::time::{
     WithTimer, //
 };
 
-/// What is counted lives as long as the module.
+/// The counter lives as long as the module.
 #[cfg(not(unsound))]
 struct Ticker(&'static Atomic<u64>);
 

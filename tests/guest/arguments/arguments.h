@@ -5,7 +5,7 @@
 
 #include "../common.h"
 
-/* What a queue pair is made with that nothing is wrong with. */
+/* Good parameters of a queue pair. */
 struct ibv_qp_init_attr small_qp(struct ibv_cq *cq);
 
 /* Each table is that of a file; the last case has no name. */

@@ -88,7 +88,9 @@ static void unknown_requests(void)
 	rereg.head.mr_handle = r.mr->handle;
 	REQUIRE_EQ(UVERBS_COMMAND(d.ctx->cmd_fd, REREG_MR, &rereg, &answer),
 		   EOPNOTSUPP);
-	/* Completions come where the program looks; what is received is written. */
+	/*
+	 * Completions come where the program looks; received data are written.
+	 */
 	recv_region(&e, 1, &r, 0, 8);
 	send_region(&e, 2, &r, 8, 8);
 	EXPECT_OK(e.scq, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the device says of itself, and verbs that it may not have. */
+/* The device's attributes, and verbs that it may not have. */
 #include "arguments.h"
 
 static void device_attributes(void)
@@ -70,7 +70,7 @@ static void port_number(void)
 }
 
 /*
- * What is not there yet says so with EOPNOTSUPP, so that a program can tell
+ * A verb that is not there says so with EOPNOTSUPP, so that a program can tell
  * it from its own mistake; or it works.
  */
 static void optional_verbs(void)

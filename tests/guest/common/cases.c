@@ -18,7 +18,7 @@
 
 struct test_options opt = { .slow = 1 };
 
-/* What the processes of a case tell the program. */
+/* Memory by which the processes of a case tell the program. */
 static struct {
 	volatile bool failed;
 	volatile bool skipped;

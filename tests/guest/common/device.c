@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The device of a test, devices of its own, and events. */
+/* The device of a test, commands, and events. */
 #define _GNU_SOURCE
 #include "../common.h"
 
@@ -118,60 +118,6 @@ int run_command(const char *fmt, ...)
 	if (status == -1 || !WIFEXITED(status))
 		FAIL("could not run: %s", command);
 	return WEXITSTATUS(status);
-}
-
-static bool device_has_gid(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_gid_entry entries[8];
-	struct ibv_context *ctx;
-	bool ready = false;
-
-	for (int i = 0; list && list[i]; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), name))
-			continue;
-		ctx = ibv_open_device(list[i]);
-		if (!ctx)
-			continue;
-		/* IPv6 of the link and IPv4, of which RoCEv2 has one each. */
-		ready = ibv_query_gid_table(ctx, entries, ARRAY_SIZE(entries),
-					    0) >= 2;
-		ibv_close_device(ctx);
-	}
-	ibv_free_device_list(list);
-	return ready;
-}
-
-/* A case that failed does not clean up, so the next begins with that. */
-void own_device_make(struct own_device *o, unsigned int number, int mtu)
-{
-	uint64_t end = now_us() + PATIENCE_US;
-
-	if (!opt.type)
-		FAIL("this case needs --type");
-	snprintf(o->netdev, sizeof(o->netdev), "test%u", number);
-	snprintf(o->device, sizeof(o->device), "%s_test%u", opt.type, number);
-	run_command("rdma link delete %s 2>/dev/null; ip link delete %s 2>/dev/null",
-		    o->device, o->netdev);
-	REQUIRE_EQ(run_command("ip link add %s type dummy && "
-			       "ip link set %s mtu %d up && "
-			       "ip addr add 10.78.%u.1/24 dev %s",
-			       o->netdev, o->netdev, mtu, number, o->netdev),
-		   0);
-	REQUIRE_EQ(run_command("rdma link add %s type %s netdev %s", o->device,
-			       opt.type, o->netdev), 0);
-	/* The core fills the GID table from a work queue. */
-	while (!device_has_gid(o->device)) {
-		if (now_us() > end)
-			FAIL("%s has not got its GIDs", o->device);
-		sleep_us(10000);
-	}
-}
-
-void own_device_remove(struct own_device *o)
-{
-	REQUIRE_EQ(run_command("rdma link delete %s", o->device), 0);
-	REQUIRE_EQ(run_command("ip link delete %s", o->netdev), 0);
 }
 
 static bool async_within(struct ibv_context *ctx, int ms)

@@ -25,6 +25,27 @@ static uint8_t ack_timeout(void)
 	return opt.slow > 1 ? 18 : 14;
 }
 
+static struct ibv_qp *create_qp_ex(struct device *d, uint64_t send_ops,
+				   struct ibv_qp_init_attr *init)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.qp_type = init->qp_type,
+		.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.srq = init->srq,
+		.sq_sig_all = init->sq_sig_all,
+		.cap = init->cap,
+		.pd = d->pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = send_ops,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(d->ctx, &ex);
+
+	init->cap = ex.cap;
+	return qp;
+}
+
 void end_make(struct end *e, struct device *d, const struct end_config *config)
 {
 	struct ibv_qp_init_attr init = { };
@@ -60,7 +81,8 @@ void end_make(struct end *e, struct device *d, const struct end_config *config)
 	init.cap.max_send_sge = c->send_sge;
 	init.cap.max_recv_sge = c->recv_sge;
 	init.cap.max_inline_data = c->inline_data;
-	e->qp = ibv_create_qp(d->pd, &init);
+	e->qp = c->send_ops ? create_qp_ex(d, c->send_ops, &init) :
+			      ibv_create_qp(d->pd, &init);
 	if (!e->qp)
 		FAIL("ibv_create_qp: %s", strerror(errno));
 	e->cap = init.cap;

@@ -48,6 +48,26 @@ void pair_reset(struct pair *p)
 	end_reset(&p->b);
 }
 
+void pair_refuses_outside(struct pair *p, const struct peer *to, size_t length)
+{
+	const struct {
+		uint64_t offset;
+		uint32_t length;
+	} outside[] = {
+		{ length, 1 }, { length - 1, 2 }, { ~0ull, 1 }, { ~0ull, 2 },
+	};
+	struct ibv_sge sge;
+
+	for (size_t i = 0; i < ARRAY_SIZE(outside); i++) {
+		sge = sge_of(&p->mine, 0, outside[i].length);
+		send_sges(&p->a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
+			  1, to, outside[i].offset, 0);
+		EXPECT_WC(p->a.scq, i, IBV_WC_REM_ACCESS_ERR);
+		pair_reset(p);
+		ends_connect(&p->a, &p->b);
+	}
+}
+
 void pair_close(struct pair *p)
 {
 	end_free(&p->a);

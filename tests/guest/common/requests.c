@@ -71,6 +71,31 @@ void send_atomic(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,
 	REQUIRE_ERRNO(ibv_post_send(e->qp, &wr, &bad), 0);
 }
 
+void send_atomic_write(struct end *e, uint64_t wr_id, unsigned int flags,
+		       const struct peer *to, uint64_t offset, uint64_t value)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(e->qp);
+
+	ibv_wr_start(qp);
+	qp->wr_id = wr_id;
+	qp->wr_flags = flags;
+	ibv_wr_atomic_write(qp, to->rkey, to->addr + offset, &value);
+	REQUIRE_ERRNO(ibv_wr_complete(qp), 0);
+}
+
+void send_flush(struct end *e, uint64_t wr_id, unsigned int flags,
+		const struct peer *to, uint64_t offset, size_t length,
+		uint8_t type, uint8_t level)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(e->qp);
+
+	ibv_wr_start(qp);
+	qp->wr_id = wr_id;
+	qp->wr_flags = flags;
+	ibv_wr_flush(qp, to->rkey, to->addr + offset, length, type, level);
+	REQUIRE_ERRNO(ibv_wr_complete(qp), 0);
+}
+
 void send_bind(struct end *e, uint64_t wr_id, struct ibv_mw *mw, uint32_t key,
 	       struct ibv_mw_bind_info info)
 {

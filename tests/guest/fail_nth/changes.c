@@ -24,6 +24,16 @@ static void resized_back(void)
 	REQUIRE_ERRNO(ibv_resize_cq(st.cq, 4), 0);
 }
 
+static int modify_cq(void)
+{
+	struct ibv_modify_cq_attr attr = {
+		.attr_mask = IBV_CQ_ATTR_MODERATE,
+		.moderate = { .cq_count = 8, .cq_period = 100 },
+	};
+
+	return ibv_modify_cq(st.cq, &attr);
+}
+
 /* ibv_modify_srq answers -1 for some errors of commands. */
 int set_srq_limit(uint32_t limit)
 {
@@ -36,6 +46,21 @@ int set_srq_limit(uint32_t limit)
 static int modify_srq(void)
 {
 	return set_srq_limit(0);
+}
+
+static int resize_srq(void)
+{
+	struct ibv_srq_attr attr = { .max_wr = 1024 };
+
+	errno = 0;
+	return ibv_modify_srq(st.srq, &attr, IBV_SRQ_MAX_WR) ? errno : 0;
+}
+
+static void srq_resized_back(void)
+{
+	struct ibv_srq_attr attr = { .max_wr = 4 };
+
+	REQUIRE_ERRNO(ibv_modify_srq(st.srq, &attr, IBV_SRQ_MAX_WR), 0);
 }
 
 static int attach_mcast(void)
@@ -145,7 +170,10 @@ static void in_rts(void)
 const struct verb change_verbs[] = {
 	{ "ibv_rereg_mr", rereg_mr },
 	{ "ibv_resize_cq", resize_cq, resized_back, resized_back },
+	{ "ibv_modify_cq", modify_cq },
 	{ "ibv_modify_srq", modify_srq },
+	{ "ibv_modify_srq to another size", resize_srq, srq_resized_back,
+	  srq_resized_back },
 	{ "ibv_modify_qp to INIT", modify_to_init, NULL, in_reset },
 	{ "ibv_modify_qp to RTR", modify_to_rtr, NULL, in_init },
 	{ "ibv_modify_qp to RTS", modify_to_rts, NULL, in_rtr },

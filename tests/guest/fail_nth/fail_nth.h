@@ -34,6 +34,8 @@ extern const struct verb object_verbs[];
 extern const struct verb change_verbs[];
 extern const struct verb query_verbs[];
 extern const struct verb traffic_verbs[];
+/* Only where the device has raw packet queue pairs. */
+extern const struct verb raw_packet_verbs[];
 
 /* Something that is made, and destroyed by a verb that can fail. */
 struct destroyed {
@@ -44,11 +46,14 @@ struct destroyed {
 
 /* The last has no name. */
 extern const struct destroyed destroyed[];
+extern const struct destroyed raw_packet_destroyed[];
 
-/* stage.c: what the verbs work on; there is one. */
+/* stage.c: the objects that the verbs work on; there is one stage. */
 void stage_make(void);
+/* Whether the device has raw packet queue pairs; says so where it has none. */
+bool stage_has_raw_packets(void);
 void stage_free(void);
-/* What a make function made last. */
+/* The object that a make function made last. */
 void *stage_made(void);
 
 #endif /* TESTS_FAIL_NTH_H */

@@ -2,6 +2,8 @@
 /* Verbs that make and destroy objects. */
 #include "stage.h"
 
+#include <unistd.h>
+
 /* libibverbs tries another name when it cannot open the first: ENOENT. */
 static int open_device(void)
 {
@@ -13,6 +15,24 @@ static int open_device(void)
 static void close_device(void)
 {
 	REQUIRE_ERRNO(ibv_close_device(st.made), 0);
+}
+
+/*
+ * libibverbs answers EINVAL for a file that it cannot look at, and ENODEV for
+ * devices that it cannot list.
+ */
+static int import_device(void)
+{
+	int fd = dup(st.d.ctx->cmd_fd);
+	int error;
+
+	if (fd < 0)
+		return errno;
+	error = made(ibv_import_device(fd));
+	if (error)
+		close(fd);
+
+	return error == EINVAL || error == ENODEV ? ENOMEM : error;
 }
 
 static int alloc_pd(void)
@@ -35,9 +55,33 @@ static int reg_mr_large(void)
 	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20, ACCESS_ALL));
 }
 
+static int reg_mr_on_demand(void)
+{
+	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20,
+			       ACCESS_ALL | IBV_ACCESS_ON_DEMAND));
+}
+
 static void dereg_mr(void)
 {
 	REQUIRE_ERRNO(ibv_dereg_mr(st.made), 0);
+}
+
+static int alloc_dm(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 10000 };
+
+	return made(ibv_alloc_dm(st.d.ctx, &attr));
+}
+
+static void free_dm(void)
+{
+	REQUIRE_ERRNO(ibv_free_dm(st.made), 0);
+}
+
+static int reg_dm_mr(void)
+{
+	return made(ibv_reg_dm_mr(st.d.pd, st.dm, 4, 4096,
+				  IBV_ACCESS_ZERO_BASED));
 }
 
 static int alloc_mw_1(void)
@@ -180,9 +224,13 @@ static void destroy_ah(void)
 
 const struct verb object_verbs[] = {
 	{ "ibv_open_device", open_device, close_device },
+	{ "ibv_import_device", import_device, close_device },
 	{ "ibv_alloc_pd", alloc_pd, dealloc_pd },
 	{ "ibv_reg_mr, a page", reg_mr_small, dereg_mr },
 	{ "ibv_reg_mr, 4 MiB", reg_mr_large, dereg_mr },
+	{ "ibv_reg_mr, on demand", reg_mr_on_demand, dereg_mr },
+	{ "ibv_alloc_dm", alloc_dm, free_dm },
+	{ "ibv_reg_dm_mr", reg_dm_mr, dereg_mr },
 	{ "ibv_alloc_mw, type 1", alloc_mw_1, dealloc_mw },
 	{ "ibv_alloc_mw, type 2", alloc_mw, dealloc_mw },
 	{ "ibv_create_comp_channel", create_channel, destroy_channel },
@@ -205,6 +253,9 @@ const struct destroyed destroyed[] = {
 	{ "ibv_close_device", open_device, (int (*)(void *))ibv_close_device },
 	{ "ibv_dealloc_pd", alloc_pd, (int (*)(void *))ibv_dealloc_pd },
 	{ "ibv_dereg_mr", reg_mr_small, (int (*)(void *))ibv_dereg_mr },
+	{ "ibv_dereg_mr, on demand", reg_mr_on_demand,
+	  (int (*)(void *))ibv_dereg_mr },
+	{ "ibv_free_dm", alloc_dm, (int (*)(void *))ibv_free_dm },
 	{ "ibv_dealloc_mw", alloc_mw, (int (*)(void *))ibv_dealloc_mw },
 	{ "ibv_destroy_comp_channel", create_channel,
 	  (int (*)(void *))ibv_destroy_comp_channel },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the verbs work on. */
+/* The objects that the verbs work on. */
 #define _GNU_SOURCE
 #include "stage.h"
 
@@ -44,6 +44,17 @@ struct ibv_ah *ah_to(const union ibv_gid *gid)
 	return ibv_create_ah(st.d.pd, &attr);
 }
 
+struct ibv_qp *raw_qp(void)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = st.u.scq, .recv_cq = st.u.rcq,
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.cap = { 4, 4, 1, 1, 0 },
+	};
+
+	return ibv_create_qp(st.d.pd, &init);
+}
+
 void stage_make(void)
 {
 	struct end_config config = { .access = QP_ACCESS };
@@ -51,6 +62,8 @@ void stage_make(void)
 	struct ibv_srq_init_attr srq = {
 		.attr = { .max_wr = 4, .max_sge = 1 },
 	};
+	struct ibv_alloc_dm_attr dm = { .length = 10000 };
+	struct ibv_device_attr limits;
 	struct peer self;
 
 	device_open(&st.d);
@@ -61,12 +74,18 @@ void stage_make(void)
 	end_to_state(&st.a, IBV_QPS_RTS);
 	end_make(&st.b, &st.d, &config);
 	end_make(&st.u, &st.d, &datagrams);
+	REQUIRE_ERRNO(ibv_query_device(st.d.ctx, &limits), 0);
+	if (limits.max_raw_ethy_qp) {
+		st.raw = raw_qp();
+		REQUIRE(st.raw);
+	}
 	self = end_address(&st.u, NULL);
 	end_connect(&st.u, &self);
 	region_make(&st.r, &st.d, 2000, 0, QP_ACCESS | IBV_ACCESS_MW_BIND);
 	st.mr = ibv_reg_mr(st.d.pd, memory(), 1 << 20, ACCESS_ALL);
 	st.cq = ibv_create_cq(st.d.ctx, 4, NULL, NULL, 0);
-	REQUIRE(st.mr && st.cq);
+	st.dm = ibv_alloc_dm(st.d.ctx, &dm);
+	REQUIRE(st.mr && st.cq && st.dm);
 	st.srq = ibv_create_srq(st.d.pd, &srq);
 	st.mw1 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_1);
 	st.mw2 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_2);
@@ -78,16 +97,26 @@ void stage_make(void)
 	REQUIRE(st.ah && st.group_ah);
 }
 
+bool stage_has_raw_packets(void)
+{
+	if (!st.raw)
+		test_note("the device has no raw packet queue pairs");
+	return st.raw;
+}
+
 void stage_free(void)
 {
 	REQUIRE_ERRNO(ibv_destroy_ah(st.ah), 0);
 	REQUIRE_ERRNO(ibv_destroy_ah(st.group_ah), 0);
 	REQUIRE_ERRNO(ibv_dealloc_mw(st.mw1), 0);
 	REQUIRE_ERRNO(ibv_dealloc_mw(st.mw2), 0);
+	REQUIRE_ERRNO(ibv_free_dm(st.dm), 0);
 	REQUIRE_ERRNO(ibv_dereg_mr(st.mr), 0);
 	REQUIRE_ERRNO(ibv_destroy_cq(st.cq), 0);
 	REQUIRE_ERRNO(ibv_destroy_srq(st.srq), 0);
 	region_free(&st.r);
+	if (st.raw)
+		REQUIRE_ERRNO(ibv_destroy_qp(st.raw), 0);
 	end_free(&st.a);
 	end_free(&st.b);
 	end_free(&st.u);

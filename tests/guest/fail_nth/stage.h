@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the verbs work on. */
+/* The objects that the verbs work on. */
 #ifndef TESTS_FAIL_NTH_STAGE_H
 #define TESTS_FAIL_NTH_STAGE_H
 
@@ -12,8 +12,10 @@ extern struct stage {
 	struct end a;			/* RC, connected with itself */
 	struct end b;			/* RC, whose state is changed */
 	struct end u;			/* UD */
+	struct ibv_qp *raw;		/* for raw packets, or NULL */
 	struct region r;
 	struct ibv_mr *mr;
+	struct ibv_dm *dm;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_mw *mw1, *mw2;	/* of types 1 and 2 */
@@ -28,6 +30,7 @@ int made(void *object);
 /* 4 MiB. */
 char *memory(void);
 struct ibv_ah *ah_to(const union ibv_gid *gid);
+struct ibv_qp *raw_qp(void);
 
 /* changes.c: the UD queue pair in the group and out of it; a limit of the SRQ. */
 void attached(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the attacks of a hostile process work with. */
+/* The tools of a hostile process's attacks. */
 #ifndef TESTS_HOSTILE_H
 #define TESTS_HOSTILE_H
 
@@ -75,6 +75,7 @@ void attack_handles(struct hostile *h);
 void attack_commands(struct hostile *h);
 void attack_ring_regions(struct hostile *h);
 void attack_regions(struct hostile *h);
+void attack_paging(struct hostile *h);
 void attack_bulk(struct hostile *h);
 void attack_privileges(struct hostile *h);
 void attack_memlock(struct hostile *h);

@@ -14,7 +14,7 @@
 
 /* ---- Keys, numbers and handles of others ---- */
 
-/* What the request must end with, whatever else is wrong with it. */
+/* The status that the request must end with, whatever else is wrong with it. */
 static void must_fail(struct hostile *h, const char *what, uint32_t lkey,
 		      uint64_t addr, const struct peer *to)
 {
@@ -244,6 +244,82 @@ void attack_regions(struct hostile *h)
 	pthread_join(thread, NULL);
 }
 
+/* Takes memory away under an on-demand region, and maps it again. */
+static void *storm_pages(void *arg)
+{
+	struct hostile own = *(struct hostile *)arg, *h = &own;
+	const int rights[] = { PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE };
+
+	while (on(h)) {
+		uint8_t *at = h->r.data + below(h, MEMORY / PAGE) * PAGE;
+		size_t len = PAGE * (1 + below(h, 8));
+
+		at = (uint8_t *)((uintptr_t)at & ~(PAGE - 1ul));
+		if (at + len > h->r.data + MEMORY)
+			continue;
+		switch (below(h, 4)) {
+		case 0:
+			madvise(at, len, MADV_DONTNEED);
+			break;
+		case 1:
+			mprotect(at, len, rights[below(h, 3)]);
+			break;
+		case 2:
+			munmap(at, len);
+			break;
+		case 3:
+			mmap(at, len, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+			break;
+		}
+	}
+	return NULL;
+}
+
+/* All addresses are open: rings, memory in a storm, and what is no memory. */
+void attack_paging(struct hostile *h)
+{
+	struct ibv_mr *mr = ibv_reg_mr(h->d.pd, NULL, SIZE_MAX, ACCESS_ALL |
+				       IBV_ACCESS_REMOTE_READ |
+				       IBV_ACCESS_REMOTE_ATOMIC |
+				       IBV_ACCESS_ON_DEMAND);
+	pthread_t thread;
+
+	/* A PCI function has none. */
+	if (!mr && errno == EOPNOTSUPP)
+		return;
+	REQUIRE(mr);
+	REQUIRE_EQ(pthread_create(&thread, NULL, storm_pages, h), 0);
+	while (on(h)) {
+		for (int i = 0; i < 8; i++) {
+			uint64_t places[] = {
+				number(h),
+				h->map[below(h, h->maps)].begin,
+				(uintptr_t)h->r.data + below(h, MEMORY),
+				(uintptr_t)h->r.data + below(h, MEMORY),
+			};
+			struct ibv_sge sge = {
+				places[below(h, 4)], below(h, 4 * PAGE),
+				mr->lkey
+			};
+			struct peer to = {
+				.addr = places[below(h, 4)], .rkey = mr->rkey,
+			};
+
+			if (below(h, 8) == 0)
+				ibv_advise_mr(h->d.pd, below(h, 4), below(h, 2),
+					      &sge, 1);
+			else
+				try_send(&h->a.e, 1, below(h, 2) ?
+					 IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+					 IBV_SEND_SIGNALED, &sge, 1, &to, 0, 0);
+		}
+		connect_prey(h);
+	}
+	pthread_join(thread, NULL);
+	/* It is left with requests that wait. */
+}
+
 /* Much is under way when this is killed, and when it forgets to stop. */
 void attack_bulk(struct hostile *h)
 {
@@ -260,7 +336,10 @@ void attack_bulk(struct hostile *h)
 
 /* ---- Privileges ---- */
 
-/* What it opened as root serves it on, and gives it no more than others have. */
+/*
+ * A device that it opened as root serves it on, and gives it no more than
+ * others have.
+ */
 void attack_privileges(struct hostile *h)
 {
 	struct end_config c = { .cq = h->cq };

@@ -154,7 +154,7 @@ void send_with_nonsense(struct hostile *h, uint8_t *slot)
 
 	memset(wqe, 0, sizeof(*wqe));
 	wqe->wr_id = rnd(h);
-	wqe->opcode = below(h, 8) ? below(h, 10) : number(h);
+	wqe->opcode = below(h, 8) ? below(h, 12) : number(h);
 	wqe->flags = below(h, 8) ? below(h, 16) : number(h);
 	wqe->num_sge = below(h, 8) ? below(h, SGES + 1) : number(h);
 	if (wqe->flags & FERRULE_WR_INLINE || !below(h, 16)) {
@@ -164,8 +164,17 @@ void send_with_nonsense(struct hostile *h, uint8_t *slot)
 	}
 	wqe->remote_addr = an_address(h);
 	wqe->rkey = a_key(h);
+	if (wqe->opcode == FERRULE_WR_FLUSH) {
+		wqe->flush.length = below(h, 2) ? below(h, 9000) : number(h);
+		wqe->flush.placement = below(h, 8) ? 1 + below(h, 3) :
+						     number(h);
+		wqe->flush.level = below(h, 8) ? below(h, 2) : number(h);
+	}
 	if (!below(h, 8))
 		wqe->atomic.compare_add = number(h);
+	/* Neither has a list. */
+	if (wqe->opcode >= FERRULE_WR_FLUSH && below(h, 8))
+		wqe->flags = wqe->num_sge = wqe->inline_len = 0;
 	sges_with_nonsense(h, (struct ferrule_sge *)(wqe + 1));
 }
 

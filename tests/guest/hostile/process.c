@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a process does to its own mappings, and to those of others. */
+/* Attacks of a process on its own mappings, and on those of others. */
 #define _GNU_SOURCE
 #include "hostile.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a hostile machine knows and aims at. */
+/* The knowledge and the aims of a hostile machine. */
 #ifndef TESTS_HOSTILE_WIRE_H
 #define TESTS_HOSTILE_WIRE_H
 
@@ -52,7 +52,7 @@ void send_batch(struct scene *s, bool six);
 void target_make(struct scene *s, bool six, struct target *t,
 			enum ibv_qp_type type);
 void tend(struct scene *s, struct target *t);
-/* Registered is less than what lies around it. */
+/* Registered is less than the memory around it. */
 void check_memory(struct target *t);
 
 #endif /* TESTS_HOSTILE_WIRE_H */

@@ -102,7 +102,9 @@ static uint32_t crc(uint32_t sum, const uint8_t *bytes, size_t len)
 	return sum;
 }
 
-/* The invariant CRC: what may change on the way counts as ones (A17.3.3). */
+/*
+ * The invariant CRC: bits that may change on the way count as ones (A17.3.3).
+ */
 static uint32_t icrc(const struct packet *p)
 {
 	const size_t len = headers(p->six) + BTH;
@@ -130,19 +132,25 @@ static uint32_t icrc(const struct packet *p)
 	return ~crc(sum, p->bytes + len, p->len - len - ICRC);
 }
 
-/* A request's address and key come behind the base transport header. */
-static bool has_reth(uint8_t opcode)
+/*
+ * Where a request has address and key: behind the base transport header, and
+ * that of a FLUSH. 0: it has none.
+ */
+static size_t reth_of(uint8_t opcode)
 {
 	switch (opcode & 0x1f) {
+	case 0x1c:	/* FLUSH */
+		return BTH + 4;
+	case 0x1d:	/* ATOMIC WRITE */
 	case 0x06:	/* RDMA WRITE, first */
 	case 0x0a:	/* only */
 	case 0x0b:	/* only, with immediate data */
 	case 0x0c:	/* RDMA READ request */
 	case 0x13:	/* atomic operations */
 	case 0x14:
-		return true;
+		return BTH;
 	}
-	return false;
+	return 0;
 }
 
 static bool is_response(uint8_t opcode)
@@ -166,6 +174,7 @@ static void aim_at_target(struct scene *s, bool six, uint8_t *bth)
 {
 	struct target *t = &s->targets[six][below(s, TYPES)];
 	uint8_t opcode = bth[0] & 0x1f;
+	size_t reth = reth_of(opcode);
 
 	if (t->e.config.type == IBV_QPT_UC)
 		bth[0] = 0x20 | opcode;
@@ -177,14 +186,14 @@ static void aim_at_target(struct scene *s, bool six, uint8_t *bth)
 	put(bth + 9, next_psn(s, t, is_response(opcode)), 3);
 	if (t->e.config.type == IBV_QPT_UD) {
 		put(bth + BTH, QKEY, 4);
-	} else if (has_reth(opcode)) {
-		put(bth + BTH, (uintptr_t)t->open.data + below(s, MEMORY) -
+	} else if (reth) {
+		put(bth + reth, (uintptr_t)t->open.data + below(s, MEMORY) -
 		    (one_in(s, 8) ? MEMORY : 0), 8);
-		put(bth + BTH + 8, t->open.mr->rkey, 4);
+		put(bth + reth + 8, t->open.mr->rkey, 4);
 		if (opcode == 0x06)
-			put(bth + BTH + 12, 1 + below(s, 4 * MTU), 4);
-		else if (opcode == 0x0c)
-			put(bth + BTH + 12, below(s, 2 * MEMORY), 4);
+			put(bth + reth + 12, 1 + below(s, 4 * MTU), 4);
+		else if (opcode == 0x0c || opcode == 0x1c)
+			put(bth + reth + 12, below(s, 2 * MEMORY), 4);
 	}
 }
 
@@ -215,13 +224,16 @@ void look_at_neighbour(struct scene *s)
 /* As the neighbour's peer would, but it is not. */
 static void aim_at_neighbour(struct scene *s, uint8_t *bth)
 {
+	size_t reth;
+
 	bth[0] &= 0x1f;
 	put(bth + 5, s->n->peer.qpn, 3);
 	put(bth + 9, (is_response(bth[0]) ? s->sq_psn : s->rq_psn) +
 	    below(s, 8), 3);
-	if (has_reth(bth[0])) {
-		put(bth + BTH, s->n->peer.addr + below(s, MEMORY), 8);
-		put(bth + BTH + 8, s->n->peer.rkey, 4);
+	reth = reth_of(bth[0]);
+	if (reth) {
+		put(bth + reth, s->n->peer.addr + below(s, MEMORY), 8);
+		put(bth + reth + 8, s->n->peer.rkey, 4);
 	}
 }
 
@@ -238,7 +250,7 @@ static void change(struct scene *s, struct packet *p)
 		p->len += below(s, 600);
 }
 
-/* The headers of IP, as far as what they say depends on the length. */
+/* The headers of IP, as far as they depend on the length. */
 static void make_ip(struct scene *s, struct packet *p,
 		    const union ibv_gid *from)
 {
@@ -264,7 +276,9 @@ static void make_ip(struct scene *s, struct packet *p,
 	memcpy(&ip->daddr, to->raw + 12, 4);
 }
 
-/* What RoCEv2 does not have: options of IPv4, and extensions of IPv6. */
+/*
+ * Headers that RoCEv2 does not have: options of IPv4, and extensions of IPv6.
+ */
 static void add_options(struct packet *p)
 {
 	static const uint8_t extension[8] = { IPPROTO_UDP, 0, 1, 4 };
@@ -321,7 +335,7 @@ static void make_packet(struct scene *s, struct packet *p)
 
 		memcpy(p->bytes + p->len - ICRC, &sum, ICRC);
 	}
-	/* What is damaged on the way from a good peer: not one bit counts. */
+	/* Damage on the way from a good peer: not one bit counts. */
 	if (complete && aimed_at_neighbour && one_in(s, 2)) {
 		make_ip(s, p, &s->d[p->six].gid);
 		uint32_t sum = icrc(p) ^ 1u << below(s, 32);

@@ -25,7 +25,7 @@ void target_make(struct scene *s, bool six, struct target *t,
 		.send_wr = RECEIVES,
 		.recv_wr = RECEIVES,
 		.access = ACCESS_ALL | IBV_ACCESS_REMOTE_READ |
-			  IBV_ACCESS_REMOTE_ATOMIC,
+			  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL,
 		.timeout = 10,	/* 4 ms */
 		.retry = 1,
 	};
@@ -44,12 +44,15 @@ static void ask(struct scene *s, struct target *t)
 {
 	static const enum ibv_wr_opcode kinds[] = {
 		IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+		IBV_WR_ATOMIC_WRITE,
 	};
+	enum ibv_wr_opcode kind = kinds[below(s, ARRAY_SIZE(kinds))];
 	struct ibv_sge sge = sge_of(&t->inbox, 0, 1 + below(s, MEMORY));
 
-	/* With no room left that fails, which is right. */
-	try_send(&t->e, 0, kinds[below(s, 3)], IBV_SEND_SIGNALED, &sge, 1,
-		 &t->peer, 0, 0);
+	if (kind == IBV_WR_ATOMIC_WRITE)
+		sge.length = 8;
+	/* With no space left that fails, which is right. */
+	try_send(&t->e, 0, kind, IBV_SEND_SIGNALED, &sge, 1, &t->peer, 0, 0);
 }
 
 void tend(struct scene *s, struct target *t)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reliable connections: what the answerer refuses, does not answer yet, or does
- * not answer at all, and what both ends are told of it.
+ * Reliable connections: requests that the responder refuses, does not answer
+ * yet, or does not answer at all, and the completions of both ends.
  */
 #include "interop.h"
 
@@ -48,19 +48,23 @@ static void refused(bool from_peer, const struct end_config *config,
 		    struct culprit c, enum ibv_wc_status status,
 		    enum ibv_event_type event)
 {
+	struct end_config placing = *config;
 	struct ibv_sge sge;
 	struct scene s;
 
-	scene_make(&s, from_peer, config, LEN);
+	placing.send_ops = PLACEMENT;
+	scene_make(&s, from_peer, &placing, LEN);
 	for (int i = 100; i < 103; i++)
 		recv_region(&s.b.e, i, &s.b.r, 0, LEN);
 	fill(s.a.r.data, LEN, 1);
-	/* What comes before it is done. */
+	/* The request before it is done. */
 	send_region(&s.a.e, 1, &s.a.r, 0, 0);
 	s.to.rkey ^= c.flip;
 	sge = sge_of(&s.a.r, 0, c.len);
 	if (c.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		post_atomic(&s, 2, c.opcode, 0, 0, c.offset, 1, 0);
+	else if (c.opcode == IBV_WR_ATOMIC_WRITE)
+		send_atomic_write(&s.a.e, 2, 0, &s.to, c.offset, 1);
 	else
 		send_sges(&s.a.e, 2, c.opcode, 0, &sge, 1, &s.to, c.offset, 0);
 	send_region(&s.a.e, 3, &s.a.r, 0, 10);
@@ -83,6 +87,7 @@ void remote_access(bool from_peer)
 		{ IBV_WR_RDMA_WRITE, -1, 8, 0 },
 		{ IBV_WR_RDMA_WRITE, LEN - 7, 8, 0 },
 		{ IBV_WR_RDMA_READ, LEN, 1, 0 },
+		{ IBV_WR_ATOMIC_WRITE, WORD, 8, 1 },
 		{ IBV_WR_RDMA_WRITE_WITH_IMM, 0, 8, 1 },
 	};
 
@@ -99,11 +104,16 @@ void remote_invalid_request(bool from_peer)
 		{ IBV_WR_RDMA_WRITE, 0, 8, 0 },
 		{ IBV_WR_RDMA_READ, 0, 8, 0 },
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, WORD, 8, 0 },
+		{ IBV_WR_ATOMIC_WRITE, WORD, 8, 0 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(culprits); i++)
 		refused(from_peer, &config, culprits[i], IBV_WC_REM_INV_REQ_ERR,
 			IBV_EVENT_QP_REQ_ERR);
+	/* An atomic write that is not aligned. */
+	refused(from_peer, &rc,
+		(struct culprit){ IBV_WR_ATOMIC_WRITE, WORD + 4, 8, 0 },
+		IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 	/* An atomic that is not aligned; rdma_rxe's provider posts none. */
 	if (!from_peer)
 		refused(from_peer, &rc,
@@ -113,20 +123,20 @@ void remote_invalid_request(bool from_peer)
 }
 
 /*
- * More than the receive request has room for is an invalid request, and an error
+ * More than the receive request has space for is an invalid request, and an error
  * of length at b (IBA volume 1, 11.6.2). rdma_rxe's send_data_in() takes it for
  * a receive request that is malformed: an error of operation at both ends.
  */
 void too_long(bool from_peer)
 {
-	static const uint32_t rooms[] = { 0, 1, LEN - 1 };
+	static const uint32_t lengths[] = { 0, 1, LEN - 1 };
 
-	for (size_t i = 0; i < ARRAY_SIZE(rooms); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
 		struct scene s;
 
 		scene_make(&s, from_peer, &rc, LEN);
 		fill(s.a.r.data, LEN, 1);
-		recv_region(&s.b.e, 100, &s.b.r, 0, rooms[i]);
+		recv_region(&s.b.e, 100, &s.b.r, 0, lengths[i]);
 		recv_region(&s.b.e, 101, &s.b.r, 0, LEN);
 		recv_region(&s.b.e, 102, &s.b.r, 0, LEN);
 		send_region(&s.a.e, 2, &s.a.r, 0, LEN);
@@ -136,7 +146,7 @@ void too_long(bool from_peer)
 		EXPECT_WC(s.b.e.rcq, 100, is_rxe(&s.b) ? IBV_WC_LOC_QP_OP_ERR :
 							 IBV_WC_LOC_LEN_ERR);
 		both_in_error(&s);
-		VERIFY_BYTE(s.b.r.data + rooms[i], LEN - rooms[i], 0);
+		VERIFY_BYTE(s.b.r.data + lengths[i], LEN - lengths[i], 0);
 		scene_free(&s);
 	}
 }
@@ -233,7 +243,7 @@ void rnr_exhausted(bool from_peer)
 		EXPECT_WC(s.a.e.scq, 2, IBV_WC_WR_FLUSH_ERR);
 		end_await_state(&s.a.e, IBV_QPS_ERR);
 		REQUIRE_EQ(end_state(&s.b.e), IBV_QPS_RTS);
-		/* What was sent last may still wait in rdma_rxe's work queue. */
+		/* The last packets may still wait in rdma_rxe's work queue. */
 		sleep_us(50000 * opt.slow);
 		recv_region(&s.b.e, 3, &s.b.r, 0, LEN);
 		EXPECT_NO_WC(s.b.e.rcq);
@@ -279,7 +289,7 @@ void nobody_answers(bool from_peer)
 	struct end_config config = rc;
 	struct scene s;
 
-	/* 4 ms, or what the device makes of it. */
+	/* 4 ms, or the device's nearest value. */
 	config.timeout = 10;
 	config.retry = 2;
 	scene_make(&s, from_peer, &config, LEN);

@@ -28,8 +28,14 @@ struct scene {
 	uint64_t seed;		/* of the latest message, and its wr_id */
 };
 
-/* What a case of reliable connections is run with, unless it says otherwise. */
+/*
+ * The parameters of a case of reliable connections, unless it says otherwise.
+ */
 extern const struct end_config rc;
+
+/* For ibv_wr_atomic_write() and ibv_wr_flush(). */
+#define PLACEMENT (IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH | \
+		   IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE)
 
 /* How often a case repeats what it does. */
 unsigned long rounds(void);
@@ -39,9 +45,8 @@ void scene_make(struct scene *s, bool from_peer,
 void scene_free(struct scene *s);
 
 /*
- * A message of this length, for which b has a receive request. What else it
- * carries is as ibv_send_wr has it: immediate data in the order of the wire, or
- * a key.
+ * A message of this length, for which b has a receive request. It carries
+ * immediate data in the order of the wire, or a key, as in ibv_send_wr.
  */
 struct ibv_wc message(struct scene *s, enum ibv_wr_opcode opcode, size_t len,
 		      uint32_t carried);
@@ -69,6 +74,8 @@ void unsignalled(bool from_peer);
 void solicited(bool from_peer);
 void compare_and_swap(bool from_peer);
 void fetch_and_add(bool from_peer);
+void atomic_write(bool from_peer);
+void flush(bool from_peer);
 void pipelined(bool from_peer);
 void invalidate(bool from_peer);
 void remote_access(bool from_peer);

@@ -201,7 +201,10 @@ void lists(bool from_peer)
 	scene_free(&s);
 }
 
-/* Who asks for no completions gets none; the one that is asked for tells of all. */
+/*
+ * A program that asks for no completions gets none; the one that is asked for
+ * tells of all.
+ */
 void unsignalled(bool from_peer)
 {
 	enum { N = 32, EACH = 8, SIZE = 96 };
@@ -247,7 +250,7 @@ static bool event_within(struct side *s, int ms)
 	return true;
 }
 
-/* The bit of the last packet that wakes who waits for solicited messages alone. */
+/* The solicited bit of the last packet wakes a program that waits for such messages alone. */
 void solicited(bool from_peer)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
@@ -313,7 +316,7 @@ void compare_and_swap(bool from_peer)
 	scene_free(&s);
 }
 
-/* Each is done once, whatever is lost, and sees those before it. */
+/* Each is done once, in spite of losses, and sees those before it. */
 void fetch_and_add(bool from_peer)
 {
 	enum { N = 32 };
@@ -385,7 +388,7 @@ void pipelined(bool from_peer)
 	scene_free(&s);
 }
 
-/* What a may do by the key of a window: write to it, and read it back. */
+/* The use that a may make of a window's key: write to it, and read it back. */
 static void use_window(struct scene *s, uint32_t key, const struct region *r,
 		       size_t offset, size_t len)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Two sides, and what they do to each other. */
+/* Two sides, and their requests to each other. */
 #include "interop.h"
 
 #include <arpa/inet.h>

@@ -23,7 +23,7 @@ void uc_sizes(bool from_peer)
 	scene_free(&s);
 }
 
-/* What cannot be received is lost, whole, and what comes after it is not. */
+/* A message that cannot be received is lost, whole, and the next one is not. */
 void uc_losses(bool from_peer)
 {
 	struct scene s;

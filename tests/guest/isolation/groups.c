@@ -39,7 +39,7 @@ static void fill_group(void *arg)
 	other = ibv_open_device(d.ctx->device);
 	REQUIRE(!other);
 	require_charged(1, 3);
-	/* What is given back can be had again. */
+	/* Memory that is given back can be had again. */
 	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
 	require_charged(1, 2);
 	REQUIRE(ibv_create_cq(d.ctx, 16, NULL, NULL, 0));
@@ -113,7 +113,7 @@ static void *one_context(struct device *d)
 }
 
 /*
- * What the driver allocates for a program, down to the smallest object, is
+ * Each allocation of the driver for a program, down to the smallest object, is
  * charged to its control group: many objects of each kind leave those that are
  * charged to nobody about as they were. (Caches count by pages of objects.)
  */

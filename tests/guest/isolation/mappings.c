@@ -145,7 +145,7 @@ static void wrong_mappings(void)
 	scene_free(&s);
 }
 
-/* What the program has destroyed cannot be mapped again. */
+/* Objects that the program has destroyed cannot be mapped again. */
 static void offsets_end_with_objects(void)
 {
 	struct mapping left[32];

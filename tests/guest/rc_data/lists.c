@@ -128,7 +128,7 @@ static void scatter_gather(void)
 		for (int i = 0; i < m; i++) {
 			memcpy(got + at, (void *)(uintptr_t)to[i].addr,
 			       to[i].length);
-			/* Take it away; what is left must be the gaps. */
+			/* Take it away; the rest must be the gaps. */
 			memset((void *)(uintptr_t)to[i].addr, 0x55,
 			       to[i].length);
 			at += to[i].length;

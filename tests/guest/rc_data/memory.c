@@ -47,6 +47,82 @@ static void mr_addresses(void)
 	pair_close(&p);
 }
 
+/* One WRITE to an address of the region, which goes to an offset in theirs. */
+static void write_to(struct pair *p, const struct ibv_mr *mr, uint64_t addr,
+		     size_t offset)
+{
+	const struct peer to = { .addr = addr, .rkey = mr->rkey };
+	struct ibv_sge sge = sge_of(&p->mine, 0, 100);
+
+	memset(p->theirs.data, 0x11, p->theirs.len);
+	send_sges(&p->a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, 1, &to,
+		  0, 0);
+	EXPECT_OK(p->a.scq, 1);
+	VERIFY_BYTE(p->theirs.data, offset, 0x11);
+	VERIFY(p->theirs.data + offset, 100, 3);
+	VERIFY_BYTE(p->theirs.data + offset + 100,
+		    p->theirs.len - offset - 100, 0x11);
+}
+
+/*
+ * IBV_ACCESS_ZERO_BASED: addresses are offsets, wherever in its page the memory
+ * begins (ibv_reg_mr(3)); and regions that become so, or are it no more.
+ */
+static void zero_based(void)
+{
+	const int zero = ACCESS_ALL | IBV_ACCESS_ZERO_BASED;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+	uint8_t *memory;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	region_make(&p.mine, &p.d, 4096, 0, 0);
+	region_make(&p.theirs, &p.d, 3 * 4096, 0, ACCESS_ALL);
+	fill(p.mine.data, p.mine.len, 3);
+	memory = p.theirs.data + 1234;
+	mr = ibv_reg_mr(p.d.pd, memory, 8192, zero);
+	if (!mr)
+		FAIL("ibv_reg_mr: %s", strerror(errno));
+	write_to(&p, mr, 0, 1234);
+	write_to(&p, mr, 8092, 1234 + 8092);
+
+	/* And as a local buffer. */
+	sge = (struct ibv_sge){ 50, 100, mr->lkey };
+	REQUIRE_ERRNO(try_recv(&p.b, 9, &sge, 1), 0);
+	send_region(&p.a, 8, &p.mine, 0, 100);
+	EXPECT_OK(p.a.scq, 8);
+	EXPECT_OK(p.b.rcq, 9);
+	VERIFY(memory + 50, 100, 3);
+
+	REQUIRE_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+				memory + 1000, 4096, 0), 0);
+	write_to(&p, mr, 7, 1234 + 1000 + 7);
+	REQUIRE_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				ACCESS_ALL), 0);
+	write_to(&p, mr, (uintptr_t)memory + 1000, 1234 + 1000);
+	REQUIRE_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				zero), 0);
+	write_to(&p, mr, 0, 1234 + 1000);
+
+	/* One byte beyond, and the pointer. */
+	for (int i = 0; i < 2; i++) {
+		const struct peer to = {
+			.addr = i ? (uintptr_t)memory + 1000 : 4096 - 99,
+			.rkey = mr->rkey
+		};
+
+		sge = sge_of(&p.mine, 0, 100);
+		send_sges(&p.a, 2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
+			  1, &to, 0, 0);
+		EXPECT_WC(p.a.scq, 2, IBV_WC_REM_ACCESS_ERR);
+		pair_reset(&p);
+		ends_connect(&p.a, &p.b);
+	}
+	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	pair_close(&p);
+}
+
 /* Memory that the program itself can only read can still be sent. */
 static void read_only_source(void)
 {
@@ -102,6 +178,7 @@ static void overlapping(void)
 
 const struct test_case memory_cases[] = {
 	{ "mr_addresses", mr_addresses },
+	{ "zero_based", zero_based },
 	{ "read_only_source", read_only_source },
 	{ "overlapping", overlapping },
 	{ }

@@ -86,7 +86,7 @@ static void full_queues(void)
 	uint32_t n;
 
 	pair_open(&p, &config);
-	/* What was granted is usable, to the last slot. */
+	/* The granted queues are usable, to the last slot. */
 	n = p.a.cap.max_send_wr < p.b.cap.max_recv_wr ? p.a.cap.max_send_wr :
 	    p.b.cap.max_recv_wr;
 	if ((int)n > p.a.scq->cqe)

@@ -9,7 +9,7 @@
 
 /*
  * One transfer with every check that a transfer can have. The destination
- * region is larger than the transfer; what lies around must stay.
+ * region is larger than the transfer; the bytes around must stay.
  */
 void transfer(struct end *a, struct end *b, const struct region *src,
 		     struct region *dst, enum ibv_wr_opcode opcode,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What is left behind by an error: flushes, RESET, other connections. */
+/* The aftermath of an error: flushes, RESET, other connections. */
 #include "rc_errors.h"
 
 static void flush_on_modify(void)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Values that no attribute may have, and what query tells of those it has. */
+/*
+ * Values that no attribute may have, and the query of those that it may have.
+ */
 #include "rc_states.h"
 
 /* Values beyond an attribute's range, each alone. */
@@ -95,6 +97,29 @@ static void path_mtu(void)
 	}
 	device_close(&d);
 	own_device_remove(&own);
+}
+
+/* A flow label has 20 bits. UCX sets the others, too, and they mean nothing. */
+static void flow_label(void)
+{
+	struct ibv_qp_attr attr, got;
+	struct ibv_ah *ah;
+	struct device d;
+	struct end e;
+
+	device_open(&d);
+	end_make(&e, &d, NULL);
+	end_to_init(&e);
+	attr = good_attr(&e, IBV_QPS_RTR);
+	attr.ah_attr.grh.flow_label = ~0u;
+	REQUIRE_ERRNO(ibv_modify_qp(e.qp, &attr, IBV_QP_STATE | REQ_RTR), 0);
+	query(&e, &got);
+	REQUIRE_EQ(got.ah_attr.grh.flow_label & 0xfffff, 0xfffff);
+	ah = ibv_create_ah(d.pd, &attr.ah_attr);
+	REQUIRE(ah);
+	REQUIRE_EQ(ibv_destroy_ah(ah), 0);
+	end_free(&e);
+	device_close(&d);
 }
 
 /* Query tells what was set, in each state, and where the streams stand. */
@@ -214,6 +239,7 @@ static void modify_without_state(void)
 const struct test_case attribute_cases[] = {
 	{ "bad_values", bad_values },
 	{ "path_mtu", path_mtu },
+	{ "flow_label", flow_label },
 	{ "query_tells_truth", query_tells_truth },
 	{ "modify_without_state", modify_without_state },
 	{ }

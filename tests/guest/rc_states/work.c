@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What becomes of work in which state. */
+/* The fate of work in each state. */
 #include "rc_states.h"
 
-/* What may be posted in which state (10.8.3.1, 10.8.3.2). */
+/* The work that may be posted in each state (10.8.3.1, 10.8.3.2). */
 static void posting(void)
 {
 	struct device d;
@@ -46,7 +46,7 @@ static void posting(void)
 }
 
 /*
- * SQD: what was begun ends, what is posted waits, receives are served, the
+ * SQD: requests that were begun end, later ones wait, receives are served, the
  * event comes once all is drained (10.3.1.5).
  */
 static void send_queue_drain(void)
@@ -112,7 +112,7 @@ static void send_queue_drain(void)
 	pair_close(&p);
 }
 
-/* Error states by the engine, and what a program sees of them by query. */
+/* Error states by the engine, as a program sees them by query. */
 static void states_after_error(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };

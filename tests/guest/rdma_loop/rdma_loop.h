@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What a program has of the second driver. */
+/* The second driver as a program has it. */
 #ifndef TESTS_RDMA_LOOP_H
 #define TESTS_RDMA_LOOP_H
 

@@ -22,7 +22,7 @@ pub(crate) struct Line {
     pub(crate) points: Vec<Point>,
 }
 
-/// What the rounds measured in one place.
+/// The figures of all rounds in one place.
 pub(crate) struct Point {
     pub(crate) x: Option<f64>,
     pub(crate) values: Vec<f64>,
@@ -51,7 +51,7 @@ impl Line {
             .flat_map(|point| point.values.iter().copied())
     }
 
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub(crate) fn name(&self) -> String {
         if self.series.is_empty() {
             self.driver.clone()

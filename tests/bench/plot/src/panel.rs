@@ -40,7 +40,7 @@ const RIGHT: u32 = 26;
 const X_LABELS: u32 = 36;
 const Y_LABELS: u32 = 62;
 
-/// Which of its driver's series a line is.
+/// The place of a line among its driver's series.
 fn place(line: &Line, among: &[Line]) -> usize {
     among
         .iter()
@@ -96,11 +96,11 @@ pub(crate) fn curves(area: &Area<'_>, measure: &Measure) -> Drawn {
     if !least.is_finite() {
         return Err(format!("{}: nothing above 0 to draw", measure.title).into());
     }
-    // Above the curves there is room for the legend.
+    // Above the curves there is space for the legend.
     let legend = measure.lines.len() as f64;
     if most / least > 10.0 {
-        let room = (most / least).powf(0.08 + 0.08 * legend);
-        curves_on(area, measure, (least / 1.5..most * room).log_scale(), least)
+        let gap = (most / least).powf(0.08 + 0.08 * legend);
+        curves_on(area, measure, (least / 1.5..most * gap).log_scale(), least)
     } else {
         curves_on(area, measure, 0.0..most * (1.1 + 0.08 * legend), 0.0)
     }
@@ -141,7 +141,7 @@ where
             .iter()
             .filter_map(|point| Some((point.x?, point)))
             .collect();
-        // What is below is drawn at the bottom: differences may be below 0.
+        // A figure below 0 is drawn at the bottom: differences may be below 0.
         let lows = points
             .iter()
             .map(|(x, point)| (*x, point.least().max(bottom)));
@@ -184,7 +184,7 @@ fn marker<'a>(
 
 /// Draws each figure as a dot, a column for each driver and series, and bars at the medians.
 pub(crate) fn dots(area: &Area<'_>, measure: &Measure) -> Drawn {
-    // Where there is a figure for the whole, what it is made up of is for the table.
+    // Where there is a figure for the whole, its parts are for the table.
     let whole = measure.lines.iter().any(|line| line.series.is_empty());
     let lines: Vec<&Line> = measure
         .lines

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Draws small files and looks for what has to be in the picture.
+//! Draws small files and looks for the parts that the picture must have.
 
 use std::{
     fs,
