@@ -42,11 +42,10 @@ static bool event_waits(const struct ibv_cq *ibcq)
  * "solicited": the word is loaded first (acquire), so the number loaded after
  * it is none that is older than the word's.
  *
- * A number that was used already stands for an event to come, or one that
- * nobody has taken yet. Where no event waits, the kernel may have dropped it,
- * as it does when it has no memory for it, and that number would never raise
- * another. So there arming takes a new number. If the queue was only armed, it
- * stays so, as it was.
+ * Arming again keeps the number while the event of that number waits to be
+ * taken. If no event waits, the kernel may have dropped it for lack of memory,
+ * and a number raises one event at most, so arming takes a new number. A queue
+ * that is armed and has raised no event stays as it is.
  */
 int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {

@@ -3,9 +3,9 @@
  * Protection domains, thread domains, and parent domains, which tie a
  * protection domain to a thread domain and to a program's allocator.
  *
- * A parent domain is the protection domain that it contains to the kernel. To
- * the provider it says which objects take no locks, and where the provider's
- * own part of an object lies. (Rings are the kernel's memory.)
+ * The kernel sees only the protection domain inside a parent domain. The
+ * provider reads from a parent domain which objects take no locks, and where
+ * its own part of an object lies. (Rings are the kernel's memory.)
  */
 
 #include <config.h>

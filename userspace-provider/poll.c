@@ -248,10 +248,11 @@ static __be32 imm_or_inv(const struct ferrule_cqe *cqe)
 }
 
 /*
- * The service level, or of a datagram the kind of its packet, coded as adapters
- * do that programs are written for: there is no other field for the flag of IBA
- * volume 1, A17.4.5.1. No service level of Ethernet has bit 3 (UDP), so address
- * handles made from this ask for no priority. See Documentation/features.md.
+ * The service level. For a datagram it is the kind of the packet, in the bits
+ * that adapters use and programs expect, since no other field holds the flag of
+ * IBA volume 1, A17.4.5.1. No service level of Ethernet has bit 3 (UDP), so an
+ * address handle made from this asks for no priority. See
+ * Documentation/features.md.
  */
 static uint8_t service_level(const struct ferrule_cqe *cqe)
 {

@@ -2,8 +2,8 @@
 
 //! The keeper: a process of its own that ends the connections of a ferrule-nic that has died.
 //!
-//! QEMU survives an end only if nothing is left unread and no request without a reply (`drain`), which a process that is
-//! killed cannot see to. So the keeper has each connection's socket, too, and does nothing until the process is gone.
+//! QEMU survives the end of a connection only if all that it sent was read and each request has its reply (`drain`). A
+//! process that is killed can do neither. So the keeper has each connection's socket, too, and does nothing until the process is gone.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

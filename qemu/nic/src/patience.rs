@@ -5,7 +5,7 @@
 //! It pays while the thread has a processor: then programs ring without an access to a register. Where there are fewer
 //! processors than programs that poll, the scheduler gives the thread its turn only after theirs, which takes
 //! milliseconds, while a kick is served at once. So after the thread has lost its processor for little work, kicks leave
-//! it asleep for a while; the while doubles each time that this comes again.
+//! it asleep for a time, which doubles whenever that happens again.
 
 use ferrule_engine::Budget;
 

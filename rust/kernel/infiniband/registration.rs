@@ -126,7 +126,7 @@ impl<D: Link> PinnedDrop for Registration<D> {
     }
 }
 
-/// `add` of `struct ib_client`: of the devices of others, which it refuses, the core tells nothing any more.
+/// `add` of `struct ib_client`. It refuses the devices of other drivers, so the core makes no more calls about them.
 ///
 /// # Safety
 ///

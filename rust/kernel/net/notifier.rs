@@ -88,9 +88,9 @@ pub struct DeviceNotice<'a> {
 
 /// The network devices of all namespaces.
 ///
-/// Process context; the RTNL is held. A notifier that is registered is told of all devices that
-/// there are (`Register`, and `Up` if a device is); one that is unregistered, too (`Unregister`),
-/// as if they went.
+/// Process context; the RTNL is held. Registration calls the notifier for each device that there
+/// is (`Register`, and `Up` if the device is up). Unregistration calls it for each device, too
+/// (`Unregister`), as if the device went.
 pub enum Devices {}
 
 impl private::Sealed for Devices {}
@@ -122,8 +122,8 @@ impl Chain for Devices {
     }
 
     unsafe fn unregister(block: *mut bindings::notifier_block) {
-        // SAFETY: By the requirements of this function. It says nothing but that the block was not
-        // registered.
+        // SAFETY: The caller has registered the block, and uses it no more. The status would only say
+        // that it was not registered.
         unsafe { bindings::unregister_netdevice_notifier(block) };
     }
 }

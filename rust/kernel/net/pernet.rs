@@ -104,9 +104,9 @@ pub trait PerNet: HasId + Send + Sync + Sized + 'static {
 
 /// That a namespace is there, for what belongs to it and must go before it does: sockets, routes.
 ///
-/// It does not keep the namespace from ending, as [`HeldNamespace`] does. But when the end has come, or that of the
-/// registration, and the data have been dropped, it is waited for until all leases have been dropped. So a lease is to
-/// be kept in the data, or with a network device of the namespace: those have gone by then.
+/// A lease does not keep the namespace from ending, as [`HeldNamespace`] does. When the namespace or the registration
+/// ends, the data are dropped first, and then the end waits until all leases have been dropped. So keep a lease in the
+/// data, or with a network device of the namespace: both have gone by then.
 #[derive(Clone)]
 pub struct Lease(Arc<Leased>);
 

@@ -78,11 +78,11 @@ impl Address {
         }
     }
 
-    /// Begins to connect, and waits for nobody: whether there is somebody, the stream tells.
+    /// Begins to connect, without waiting. The stream tells whether the connection came about.
     ///
     /// # Errors
     ///
-    /// Nobody listens there, or has no time.
+    /// Nobody listens there, or the queue of connections is full.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         let begun = |done: Result<(), Errno>| match done {
             Err(errno) if errno != Errno::INPROGRESS => Err(errno),

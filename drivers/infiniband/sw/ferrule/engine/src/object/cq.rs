@@ -111,8 +111,7 @@ pub struct Cq<H: Host> {
 pub(crate) struct Arming {
     /// The sequence number of the last event.
     last: u32,
-    /// A completion was written since the arm word was last looked at that raises an event even
-    /// where only solicited ones do.
+    /// A solicited or failed completion was written since the arm word was last read.
     solicited: bool,
 }
 

@@ -86,9 +86,9 @@ impl DoorbellScan {
     /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
     /// pair is no more work than one that rings none.
     ///
-    /// When `rung` is called, everything that was stored before the doorbell was rung can be read: a doorbell that is
-    /// acknowledged and waits for the rest of the scan is rung anew by whoever stores something meanwhile. No word
-    /// is looked at while the count has not changed. Answers whether it had.
+    /// When `rung` is called, everything that was stored before the doorbell was rung can be read. A doorbell that was
+    /// acknowledged, and waits for the rest of the scan, can be rung again meanwhile. Words are read only if the count
+    /// has changed. Returns `true` if it had.
     #[inline]
     pub(crate) fn take<D: Doorbells>(
         &mut self,

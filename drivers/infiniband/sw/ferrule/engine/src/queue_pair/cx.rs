@@ -35,7 +35,7 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
     pub(crate) paths: &'a mut [PathState],
-    /// Those of the virtual port that something happens at: the queue pair's own, or for a while its peer's.
+    /// The counters of the queue pair's virtual port, or those of its peer's while the peer takes a message.
     pub(crate) counters: &'a Cells,
     /// Those of all virtual ports.
     pub(crate) ports: &'a PortCounters<H>,

@@ -231,8 +231,8 @@ impl<H: Host> Qps<H> {
             .move_to_front(&mut self.flow_links, flow(Some(context)));
     }
 
-    /// Takes the queue pair whose turn it is out of the table. One that was removed while it waited has left its place
-    /// behind: nobody stands there.
+    /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while it waits keeps its
+    /// place in the list; then this returns `None`.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
         let flow = self.flows.pop_front(&mut self.flow_links)?;

@@ -252,11 +252,11 @@ pub(crate) struct RequesterState<H: Host> {
     pub(crate) rnr_psn: u32,
     /// The host was `Unsent::Full`: no request is sent until then; responses are.
     pub(crate) full_until: Option<u64>,
-    /// Up to which byte the data of the oldest request, a read, have been asked for. It stays until
-    /// they have come: the responder may have heard of that part alone, and then no byte beyond it may
-    /// be asked for again.
+    /// The end of the part of the oldest request, a READ, that is being asked for, in bytes from its beginning. It is
+    /// kept until the data arrive: the responder may have received the request for this part alone, and must not be
+    /// asked again for bytes beyond it.
     pub(crate) part: Option<u32>,
-    /// That part has been asked for, and nothing is sent until it has come.
+    /// That part has been asked for, and nothing is sent until it arrives.
     pub(crate) is_part_sent: bool,
     pub(crate) retransmit: RetransmitState,
     /// How many packets may be in flight, in either direction, beside those that have come behind a loss.

@@ -71,8 +71,8 @@ impl Resource {
         self.again = None;
     }
 
-    /// The packet that is to be sent next, and the first of those that it belongs to, and the one behind these.
-    /// Responses that the peer asks for again go first, for those behind them wait for them there.
+    /// The range of packets that is being sent: the next PSN, the first one, and the one behind the last. A range that
+    /// the peer asks for again goes first, since the peer cannot use the later ones before it.
     pub(crate) fn next(&self) -> (u32, u32, u32) {
         let end = psn::advance(self.psn, self.packets);
         self.again.unwrap_or((self.next, self.start, end))
@@ -102,15 +102,16 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) msn: u32,
     /// The last packet carried out that the acknowledgement of an earlier one may name.
     ///
-    /// By the specification that could be any, but not every peer bears it. rdma_rxe takes the
-    /// acknowledgement of a READ or an atomic operation for the response. And when it is sending a message of
-    /// several packets again and the last one is acknowledged, which it has not sent yet, then it does not complete
-    /// the message, and has nothing more to send again by its account: if the next acknowledgement is lost,
-    /// it waits for ever. So the last packet of such a message is acknowledged only if it asks itself.
+    /// The specification allows any packet. rdma_rxe breaks in two cases. It takes the acknowledgement of a READ or
+    /// an atomic operation for the response. And when it repeats a message of several packets, an acknowledgement of
+    /// the last one before it has sent that one again neither completes the message nor leaves anything to be
+    /// repeated: if the next acknowledgement is lost, rdma_rxe waits for ever. So the last packet of such a message is
+    /// acknowledged only if it asks itself.
     pub(crate) last_coalescable: Option<u32>,
     /// Packets are missing, or the peer is to send a packet again later.
     pub(crate) gap: Gap,
-    /// The packet that got the last RNR NAK, and until when copies of it were sent before the peer had that NAK.
+    /// The PSN of the last RNR NAK, and a time: the peer has sent copies of that packet which arrive before it without
+    /// having received the NAK.
     pub(crate) rnr_nak: Option<(u32, u64)>,
     /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
     pub(crate) peer_goes_back: bool,

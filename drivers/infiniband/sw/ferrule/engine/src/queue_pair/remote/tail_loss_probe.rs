@@ -12,13 +12,12 @@
 
 use crate::base::psn;
 
-/// A probe is sent after so many smoothed round trips. RFC 6298's retransmission timeout may be longer, where
-/// responses vary much, and holds then.
+/// A probe is sent after 4 smoothed round trips, or after RFC 6298's retransmission timeout if that is longer, which it
+/// is where round trips vary much.
 const ROUND_TRIPS: u64 = 4;
 
-/// The same where a probe that was sent in vain costs one packet and nothing else: as RFC 8985 has it, whose
-/// probe likewise does not regard how much responses vary. Where packets are lost they vary by what is sent again,
-/// and it is then that a probe should not be late.
+/// A probe is sent after 2 smoothed round trips where a needless one costs a single packet, however much they vary
+/// (RFC 8985, 7.2). Retransmissions make round trips vary, and that is when a probe should not be late.
 const ROUND_TRIPS_SELECTIVE: u64 = 2;
 
 /// And not before so many nanoseconds: the responder may have to be scheduled first.
