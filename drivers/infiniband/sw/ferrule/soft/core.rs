@@ -75,13 +75,6 @@ pub(super) struct State {
     pub(super) kicked: BitmapScan,
 }
 
-impl State {
-    /// Whether a set has been taken in part.
-    pub(super) fn has_notes(&self) -> bool {
-        !(self.doorbells.is_done() && self.kicked.is_done())
-    }
-}
-
 impl Core {
     /// An engine without anything, asleep.
     pub(super) fn new() -> impl PinInit<Self, Error> {
@@ -111,12 +104,6 @@ impl Core {
             lost: Atomic::new(0),
             lists: Atomic::new(0),
         })
-    }
-
-    /// Whether packets or frames wait at the moment.
-    #[inline]
-    pub(super) fn has_arrivals(&self) -> bool {
-        !self.inbox.is_empty() || !self.frames.is_empty()
     }
 
     /// Wakes the worker, unless somebody has done so already. Any context.

@@ -21,7 +21,7 @@ unsafe impl Exclusive for Paging {
     fn exclusively(&self, f: &mut dyn FnMut()) {
         let owner = self.0.shard.enter();
         f();
-        // A caller that has left a message relies on an owner to run the engine.
+        // A caller whose call was missed relies on an owner to run the engine.
         if owner.leave() {
             self.0.wake_worker();
         }

@@ -56,7 +56,7 @@ const KICK: Budget = Budget {
     bytes: 4 << 20,
 };
 
-/// The part of it for other programs, which left messages during this program's work.
+/// The part of it for other programs, whose calls were missed during this program's work.
 const OTHERS: Budget = SLICE;
 
 /// The budget of a command for the work of others, after its own.
@@ -85,7 +85,7 @@ const FINISH_ROUNDS: u32 = 32768;
 
 /// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
 /// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
-/// 25 thousand instructions, or 8 thousand and the copying. Scanning doorbells and messages counts, each of them
+/// 25 thousand instructions, or 8 thousand and the copying. Scanning doorbells and notes counts, each of them
 /// as a part of a request, since programs decide how many there are.
 pub(super) const SLICE: Budget = Budget {
     requests: 32,
@@ -95,7 +95,7 @@ pub(super) const SLICE: Budget = Budget {
 /// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller ends the burst
 /// ([`sent`]).
 ///
-/// Answers what the engine did, and whether a message was left meanwhile.
+/// Answers what the engine did, and whether a call was missed meanwhile.
 #[inline]
 fn turn(
     core: &WithTimer<Core>,
@@ -107,15 +107,15 @@ fn turn(
     let taken = take_in(core, &mut owner, host, budget);
     let left = budget.less(taken);
     let mut outcome = match first {
-        // Callers that left messages are served, too.
-        Some(context) if !owner.has_messages() => owner.engine.run_for(host, left, context),
+        // Missed calls are served, too.
+        Some(context) if !owner.has_missed() => owner.engine.run_for(host, left, context),
         _ => owner.engine.run(host, left, first),
     };
     outcome.used = Budget {
         requests: outcome.used.requests + taken.requests,
         bytes: outcome.used.bytes + taken.bytes,
     };
-    outcome.more |= core.has_arrivals() || owner.has_notes();
+    outcome.more |= has_arrivals(core) || has_notes(&owner);
     // A caller that is told of more work sees to it, and to the timer then: a deadline that is due
     // already would only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
@@ -124,12 +124,23 @@ fn turn(
         let wait = deadline.saturating_sub(monotonic_raw_ns());
         let at = monotonic_ns().saturating_add(wait);
         core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
-        // `ring` moves the timer to now, and this may just have moved it back. The timer's own lock
-        // orders the two: a queue pair that was added before the timer's last move is seen here. So it is with frames that
-        // are to be taken later.
+        // `ring` sets the timer to now, and this call may have set it back to later. The timer's own
+        // lock orders the two: a queue pair that was added before the timer was last set is seen
+        // here. The same holds for frames that are to be taken later.
         outcome.more |= !core.doorbells.is_empty() || !core.frames.is_empty();
     }
     (outcome, owner.leave())
+}
+
+/// Whether packets or frames wait at the moment.
+#[inline]
+fn has_arrivals(core: &Core) -> bool {
+    !core.inbox.is_empty() || !core.frames.is_empty()
+}
+
+/// Whether a set of pending queue pairs or contexts has been taken in part.
+fn has_notes(state: &State) -> bool {
+    !(state.doorbells.is_done() && state.kicked.is_done())
 }
 
 /// Hands the engine the pending queue pairs and contexts, and the packets that wait, within half of
@@ -159,7 +170,7 @@ pub(super) fn take_in(
         requests: (2 * part - for_doorbells - for_kicked) / Budget::LOOKS,
         bytes: 0,
     };
-    if !core.has_arrivals() {
+    if !has_arrivals(core) {
         return used;
     }
     let most = Budget {
@@ -203,7 +214,7 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
-/// the work of those that ask for much. Others that left messages meanwhile are served, but within
+/// the work of those that ask for much. Calls that were missed meanwhile are served, but within
 /// [`OTHERS`].
 ///
 /// If another caller owns the shard, that one does the work. Any context.
@@ -211,7 +222,7 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
     let mut first = caller;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
-    // it has left a message with the owner. So a caller that finds another one's work at its first
+    // the owner has missed its call. So a caller that finds another one's work at its first
     // turn may leave that work to the other one. It may not at later turns: others have relied on
     // this caller.
     let mut came_back = false;
@@ -227,19 +238,19 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
         let mut host = Kernel::default();
-        let (outcome, message) = turn(core, owner, &mut host, left.min(SLICE), first);
+        let (outcome, missed) = turn(core, owner, &mut host, left.min(SLICE), first);
         sent(core, host);
-        if !outcome.more && !message {
+        if !outcome.more && !missed {
             return false;
         }
         if first.is_some() && !outcome.first {
-            if is_anothers && !message {
+            if is_anothers && !missed {
                 return false;
             }
             first = None;
             left = left.min(OTHERS);
         }
-        // A caller that left a message found this one here, which does the other one's work now.
+        // A caller whose call was missed found this one here, which does the other one's work now.
         // Each turn counts as a request, so that programs which kick without end cannot keep this
         // caller for ever.
         left = left.less(Budget {
@@ -280,11 +291,11 @@ pub(super) fn command<R>(
     let mut host = Kernel::default();
     let result = f(&mut owner.engine, &mut host);
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
-    // it, if there is a message, before the next has its turn.
-    owner.take_messages();
-    let left = if owner.has_messages() || owner.engine.has_work() {
-        let (outcome, message) = turn(core, owner, &mut host, SLICE, None);
-        outcome.more || message
+    // it, if a call was missed, before the next has its turn.
+    owner.take_missed();
+    let left = if owner.has_missed() || owner.engine.has_work() {
+        let (outcome, missed) = turn(core, owner, &mut host, SLICE, None);
+        outcome.more || missed
     } else {
         owner.leave()
     };
@@ -303,12 +314,12 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
     let mut quiescent = QuiescentStates::begin();
     for _ in 0..FINISH_ROUNDS {
         let mut owner = core.shard.enter();
-        owner.take_messages();
+        owner.take_missed();
         owner.engine.kicked(context);
         let mut host = Kernel::default();
-        let (outcome, message) = turn(core, owner, &mut host, SLICE, None);
+        let (outcome, missed) = turn(core, owner, &mut host, SLICE, None);
         sent(core, host);
-        if !outcome.more && !message {
+        if !outcome.more && !missed {
             return;
         }
         quiescent.pass();

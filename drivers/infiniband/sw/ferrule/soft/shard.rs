@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The shard: it gives the engine one owner at a time, and others leave a message.
+//! The shard: it gives the engine one owner at a time, and others tell the owner that they came.
 //!
 //! An engine is a state machine that one caller at a time may move. Callers come from system calls,
 //! from the worker thread, and from timers in softirq context, where nobody may wait. So ownership
-//! is an atomic word instead of a lock: a caller that finds it taken leaves a message and goes.
+//! is an atomic word instead of a lock: a caller that finds it taken sets a bit, [`MISSED`], and goes.
+//! Linux's queueing disciplines without a lock do the same (`__QDISC_STATE_MISSED`).
 //!
 //! The work itself stands in doorbells and deadlines already, and the contexts and queue pairs of
-//! those doorbells are noted before (`pending.rs`), so a mark is all the message that an owner
-//! needs. Owner, mark and the callers that wait stand in one word, and each step is one fully
-//! ordered exchange of it: so either the mark is set before the owner leaves, and the owner sees
-//! it, or the owner has left before, and the second caller is the owner. A message is never lost.
+//! those doorbells are noted before (`pending.rs`), so a bit is all that an owner needs. It stands
+//! in one word with the owner and the callers that wait, and each step is one fully ordered exchange
+//! of that word. So either the bit is set before the owner leaves, and the owner sees it, or the
+//! owner has left before, and the second caller is the owner. A missed call is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
 //! give. It does so without sleeping: an owner is not preempted and leaves within a slice, sooner
 //! than a thread that sleeps would have a processor again behind those that want one. Commands queue
 //! up at a spinlock, which is fair among them. While the first of them waits for the owner,
-//! [`Shard::try_enter`] only leaves messages, so that a program which posts without a pause cannot
+//! [`Shard::try_enter`] only sets the bit, so that a program which posts without a pause cannot
 //! keep another one from destroying its queue pair.
 
 use core::{
@@ -46,8 +47,8 @@ use kernel_ext::task::NoPreempt;
 /// Somebody owns the state.
 const OWNED: u32 = 1;
 
-/// Somebody came while it was owned or waited for, and went: the engine has to run once more.
-const MESSAGE: u32 = 2;
+/// A call was missed: its caller came while the state was owned or waited for, and went. The engine has to run once more.
+const MISSED: u32 = 2;
 
 /// A caller in [`Shard::enter`] waits for the owner to leave, and is the next one.
 const WAITING: u32 = 4;
@@ -82,31 +83,31 @@ impl<T> Shard<T> {
     }
 
     /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and
-    /// leaves a message. The owner that takes the message sees the note.
+    /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
-    /// The new owner has taken the messages that were left, and is about to run the engine for all
-    /// of them. Callable from any context.
+    /// The new owner has taken the missed calls, and is about to run the engine for all of them. Callable from any
+    /// context.
     #[inline]
     pub(crate) fn try_enter(&self, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         let here = NoPreempt::new();
         let mut note = Some(note);
         let mut word = 0;
         loop {
-            let free = word & !MESSAGE == 0;
+            let free = word & !MISSED == 0;
             let next = if free {
                 OWNED
             } else {
                 if let Some(note) = note.take() {
                     note();
                 }
-                word | MESSAGE
+                word | MISSED
             };
             match self.word.cmpxchg(word, next, Full) {
                 // INVARIANT: Of all callers, one alone sets `OWNED` where it was not.
                 Ok(_) if free => {
                     return Some(Owner {
                         shard: self,
-                        messages: word & MESSAGE != 0,
+                        missed: word & MISSED != 0,
                         left: false,
                         _here: here,
                     })
@@ -117,12 +118,12 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Becomes the owner, waiting for it where need be. Messages stay where they are.
+    /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner.
     ///
     /// Waits without a time limit, since every owner leaves within its slice. Process context only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let here = NoPreempt::new();
-        let word = self.word.load(Relaxed) & MESSAGE;
+        let word = self.word.load(Relaxed) & MISSED;
         // INVARIANT: As in `try_enter`.
         if self.word.cmpxchg(word, word | OWNED, Full).is_ok() {
             return Owner::new(self, here);
@@ -133,7 +134,7 @@ impl<T> Shard<T> {
             // INVARIANT: As in `try_enter`.
             match self
                 .word
-                .cmpxchg(word & !OWNED, word & MESSAGE | OWNED, Full)
+                .cmpxchg(word & !OWNED, word & MISSED | OWNED, Full)
             {
                 Ok(_) => return Owner::new(self, here),
                 Err(now) => word = now,
@@ -152,44 +153,44 @@ impl<T> Shard<T> {
 /// again, behind programs that do nothing but ask for one.
 pub(crate) struct Owner<'a, T> {
     shard: &'a Shard<T>,
-    /// Messages were taken, and the engine is to run for whoever left them.
-    messages: bool,
+    /// Missed calls were taken, and the engine is to run for their callers.
+    missed: bool,
     /// The shard has been given up already.
     left: bool,
     _here: NoPreempt,
 }
 
 impl<'a, T> Owner<'a, T> {
-    /// An owner who has taken no messages.
+    /// An owner who has taken no missed calls.
     fn new(shard: &'a Shard<T>, here: NoPreempt) -> Self {
         Self {
             shard,
-            messages: false,
+            missed: false,
             left: false,
             _here: here,
         }
     }
 
-    /// Takes the messages that were left: the caller is about to run the engine for all of them.
+    /// Takes the missed calls: the caller is about to run the engine for all of them.
     #[inline]
-    pub(crate) fn take_messages(&mut self) {
+    pub(crate) fn take_missed(&mut self) {
         let mut word = self.shard.word.load(Relaxed);
-        while word & MESSAGE != 0 {
-            self.messages = true;
-            match self.shard.word.cmpxchg(word, word & !MESSAGE, Full) {
+        while word & MISSED != 0 {
+            self.missed = true;
+            match self.shard.word.cmpxchg(word, word & !MISSED, Full) {
                 Ok(_) => break,
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Whether messages were taken: then any context may have work.
+    /// Whether missed calls were taken: then any context may have work.
     #[inline]
-    pub(crate) fn has_messages(&self) -> bool {
-        self.messages
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed
     }
 
-    /// Gives the shard up and says whether a message is waiting.
+    /// Gives the shard up. Returns `true` if a call was missed.
     ///
     /// A caller that hears `true` must make sure that the engine runs again: nobody else will.
     #[must_use]
@@ -197,7 +198,7 @@ impl<'a, T> Owner<'a, T> {
     pub(crate) fn leave(mut self) -> bool {
         let word = self.release();
         self.left = true;
-        word & MESSAGE != 0
+        word & MISSED != 0
     }
 
     /// Clears `OWNED`, and answers the word as it was.

@@ -185,7 +185,7 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
         let number = psn::advance(SQ_PSN, behind);
         let engine = &mut link.worlds[1].engine;
         let qp = engine.qps_mut().get_mut(b.qp.id.number).unwrap();
-        qp.rq.set_psn(number);
+        qp.rq.psn = number;
         let mut packet = packet.clone();
         packet.transport[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
         packet.seal();

@@ -96,6 +96,12 @@ impl QpType {
         }
     }
 
+    /// It takes requests over XRC, for shared receive queues that these name.
+    #[inline(always)]
+    pub(crate) fn is_target(self) -> bool {
+        self == QpType::XrcTgt
+    }
+
     /// The type that a peer has.
     #[inline(always)]
     pub(crate) fn peer(self) -> Self {

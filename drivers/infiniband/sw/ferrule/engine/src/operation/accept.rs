@@ -153,7 +153,7 @@ pub(crate) fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
-    message.pd = if core.is_target() {
+    message.pd = if core.init.qp_type.is_target() {
         enter_srq(cx, core, rq, message)?
     } else {
         core.init.pd

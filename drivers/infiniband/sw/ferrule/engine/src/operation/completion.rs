@@ -100,7 +100,7 @@ impl Completion {
             reserved: [0; 10],
             phase: U32::ZERO,
         };
-        if core.is_target() {
+        if core.init.qp_type.is_target() {
             cqe.is_xrc = 1;
         }
         // A completion in error counts as a solicited one (IBA volume 1, 11.4.2.2).
@@ -119,7 +119,7 @@ pub(crate) fn complete_send<H: Host>(
     sq: &SendQueue,
     status: Status,
 ) -> Result<(), Overrun> {
-    let request = sq.request();
+    let request = &sq.request;
     if status == Status::Success && !request.is_signaled() && !core.init.sq_sig_all {
         return Ok(());
     }
@@ -168,7 +168,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
     rq: &ReceiveQueue,
     status: Status,
 ) -> Result<(), Overrun> {
-    let request = rq.request();
+    let request = &rq.request;
     let Some(cqn) = core.receive_cq(cx.srqs, rq.srq) else {
         return Ok(());
     };

@@ -57,15 +57,15 @@ pub(crate) fn receive<H: Host>(
         cx.counters.dropped.count(u64::from(is_counted));
         return Err(DropReason::NotReady);
     }
-    if message.psn != rq.psn() {
+    if message.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
     }
     if message.is_first {
         // A message that begins is taken with the number that it has, whatever was lost before it.
         // The unfinished message before it is dropped (C9-184 and following).
         rq.abandon();
-        rq.set_psn(message.psn);
-    } else if message.psn != rq.psn() || !rq.is_within_message() {
+        rq.psn = message.psn;
+    } else if message.psn != rq.psn || !rq.is_within_message() {
         cx.counters.dropped.count(u64::from(message.is_packet()));
         rq.abandon();
         rq.skip(message.psn, message.packets);

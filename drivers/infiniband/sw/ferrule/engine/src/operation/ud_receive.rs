@@ -218,7 +218,7 @@ fn take<H: Host>(
     cx.counters.bytes.count(u64::from(length));
     message.count_taken(cx.counters);
     let completed = Completion {
-        wr_id: rq.request().slot.head.wr_id.get(),
+        wr_id: rq.request.slot.head.wr_id.get(),
         status: Status::Success,
         opcode: wc_opcode::RECV,
         length: total,
@@ -231,7 +231,7 @@ fn take<H: Host>(
         source: qpn(message.from),
         sl: area.map_or(0, |area| area.sl),
         ip_version: area.map_or(0, |area| grh::ip_version(&area.header)),
-        queue_index: rq.request().queue_index,
+        queue_index: rq.request.queue_index,
         solicited: message.is_solicited(),
     }
     .write(cx, core, core.init.recv_cq);

@@ -126,8 +126,8 @@ impl<H: Host> Qp<H> {
             cap: core.init.cap,
             sq_sig_all: core.init.sq_sig_all,
             attr: Attributes {
-                sq_psn: self.sq.psn(),
-                rq_psn: self.rq.psn(),
+                sq_psn: self.sq.psn,
+                rq_psn: self.rq.psn,
                 ..core.attr
             },
             sq_consumer: self.sq.consumer(),
@@ -154,6 +154,6 @@ pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<
     if core.is_acknowledged() {
         wire.requester.outstanding(sq.consumer()) == 0
     } else {
-        !sq.is_busy()
+        !sq.busy
     }
 }

@@ -8,7 +8,6 @@ use crate::{
         attr::{
             Attributes,
             Path,
-            QpType,
             State, //
         },
         event::Trace,
@@ -95,17 +94,11 @@ impl<H: Host> QpCore<H> {
         self.init.qp_type.is_reliable() && self.remote_path().is_some()
     }
 
-    /// It takes requests over XRC, for shared receive queues that these name.
-    #[inline(always)]
-    pub(crate) fn is_target(&self) -> bool {
-        self.init.qp_type == QpType::XrcTgt
-    }
-
     /// The protection domain by which keys of the peer are judged: the queue pair's, or that of the XRC shared receive
     /// queue that the request names. `None` if there is no such queue in the XRC domain.
     #[inline(always)]
     pub(crate) fn remote_pd(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
-        if self.is_target() {
+        if self.init.qp_type.is_target() {
             srqs.of_domain(srq, self.init.pd).map(|(pd, _)| pd)
         } else {
             Some(self.init.pd)
@@ -116,7 +109,7 @@ impl<H: Host> QpCore<H> {
     /// queue is gone.
     #[inline(always)]
     pub(crate) fn receive_cq(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
-        if self.is_target() {
+        if self.init.qp_type.is_target() {
             srqs.of_domain(srq, self.init.pd).map(|(_, cq)| cq)
         } else {
             Some(self.init.recv_cq)

@@ -43,8 +43,9 @@ pub(crate) enum Inbound {
 /// The receive queue's side of a queue pair.
 pub(crate) struct ReceiveQueue {
     ring: Consumer,
-    /// A receive request is at hand: `request` is it.
+    /// A receive request is at hand.
     pub(crate) busy: bool,
+    /// The receive request at hand, or the last one.
     pub(crate) request: ReceiveRequest,
     /// The protection domain of that request's memory: with a shared receive queue, the queue's.
     pd: u32,
@@ -93,19 +94,6 @@ impl ReceiveQueue {
         self.ring.set_indices(index);
     }
 
-    /// The receive request at hand, or the last one.
-    pub(crate) fn request(&self) -> &ReceiveRequest {
-        &self.request
-    }
-
-    pub(crate) fn psn(&self) -> u32 {
-        self.psn
-    }
-
-    pub(crate) fn set_psn(&mut self, psn: u32) {
-        self.psn = psn;
-    }
-
     pub(crate) fn consumer(&self) -> u32 {
         self.ring.index
     }
@@ -132,7 +120,7 @@ impl ReceiveQueue {
         if self.busy {
             return Ok(());
         }
-        let srq = if core.is_target() {
+        let srq = if core.init.qp_type.is_target() {
             Some(self.srq)
         } else {
             core.init.srq
@@ -141,7 +129,7 @@ impl ReceiveQueue {
             let taken = cx.srqs.take(cx.host, cx.counters, srq, &mut self.request);
             // A malformed request has been taken, too, and ends here.
             self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
-            if core.is_target() {
+            if core.init.qp_type.is_target() {
                 self.request.queue_index = srq;
             }
             self.pd = taken?;

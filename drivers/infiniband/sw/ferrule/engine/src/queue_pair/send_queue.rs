@@ -46,8 +46,9 @@ pub(crate) enum Wait {
 /// The send queue's side of a queue pair.
 pub(crate) struct SendQueue {
     ring: Consumer,
-    /// A request is at hand: `request` is it.
+    /// A request is at hand.
     pub(crate) busy: bool,
+    /// The request at hand, or the last one.
     pub(crate) request: SendRequest,
     /// Bytes of the request that have been acknowledged.
     pub(crate) done: u32,
@@ -93,23 +94,6 @@ impl SendQueue {
     #[cfg(test)]
     pub(crate) fn set_indices(&mut self, index: u32) {
         self.ring.set_indices(index);
-    }
-
-    /// The request at hand, or the last one.
-    pub(crate) fn request(&self) -> &SendRequest {
-        &self.request
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy
-    }
-
-    pub(crate) fn psn(&self) -> u32 {
-        self.psn
-    }
-
-    pub(crate) fn set_psn(&mut self, psn: u32) {
-        self.psn = psn;
     }
 
     pub(crate) fn consumer(&self) -> u32 {
@@ -197,7 +181,7 @@ impl SendQueue {
         Ok(&self.request)
     }
 
-    /// Whether one of the next requests can send packets before this one has ended; then that one can ask for the
+    /// Returns `true` if one of the next requests will send packets soon, so that its packets can ask for the
     /// acknowledgement. A request that changes a key waits, and one that registers sends nothing.
     pub(crate) fn is_followed<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         // Kernel users post a few registrations in front of a request.

@@ -288,11 +288,11 @@ pub(crate) fn modify<H: Host>(
         wire.change_over(sq, was_acknowledged);
     }
     if let Some(psn) = modify.sq_psn {
-        sq.set_psn(psn);
+        sq.psn = psn;
         wire.set_psn(psn);
     }
     if let Some(psn) = modify.rq_psn {
-        rq.set_psn(psn);
+        rq.psn = psn;
     }
     if modify.retry_cnt.is_some() || modify.rnr_retry.is_some() {
         sq.refill_retries(&core.attr);

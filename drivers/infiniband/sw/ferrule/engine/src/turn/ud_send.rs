@@ -59,7 +59,7 @@ pub(crate) fn send<H: Host>(
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
 ) -> Result<(), Unfinished> {
-    let request = qp.sq.request();
+    let request = &qp.sq.request;
     let (to, _) = abi::Destination::read_from_prefix(&request.slot.head.extra)
         .map_err(|_| Status::LocalOperation)?;
     let target = to.remote_qpn.get();
@@ -139,7 +139,7 @@ fn deliver<H: Host>(
     area: &Area,
 ) -> Result<Arrival, Unfinished> {
     let Qp { core, sq, rq, .. } = qp;
-    let length = sq.request().length;
+    let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
     let message = sq.message(core, length, packets);
     let arrival = if receiver == core.id.number {

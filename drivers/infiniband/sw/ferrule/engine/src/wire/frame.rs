@@ -92,7 +92,7 @@ impl<'a, H: Host> Outgoing<'a, H> for TxFrame<'a, H> {
 /// with a local length error.
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unfinished> {
     let Qp { core, sq, .. } = qp;
-    let length = sq.request().length;
+    let length = sq.request.length;
     let limit = cx.host.frame_limit(&core.init.queue);
     if !(HEADER..=limit).contains(&length) {
         return Err(Status::LocalLength.into());

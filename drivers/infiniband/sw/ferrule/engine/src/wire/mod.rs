@@ -94,8 +94,8 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     next
 }
 
-/// Lets the timer fire at the first of the deadlines. A timer that fires too early does no harm; so it is not set anew
-/// each time that something is put off.
+/// Arms the timer for the earliest deadline. The timer stays as it is when a deadline moves to a later time, since a
+/// timer that fires too early does no harm.
 fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
     if qp.core.state == State::Err {
         return;
@@ -190,9 +190,9 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
                 qp.wire.marked(rule.kind, cx.now);
             }
             if rule.kind.is_request() {
-                let before = qp.rq.psn();
+                let before = qp.rq.psn;
                 responder::receive(cx, &mut qp, &packet, rx.packet, false);
-                if qp.rq.psn() != before && !qp.wire.responder.reorder.is_empty() {
+                if qp.rq.psn != before && !qp.wire.responder.reorder.is_empty() {
                     release_requests(cx, &mut qp, before, bth.wants_acknowledge());
                 }
             } else {

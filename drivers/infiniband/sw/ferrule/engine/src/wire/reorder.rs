@@ -73,7 +73,7 @@ fn acknowledge_taken<H: Host>(wire: &mut Wire<H>, before: u32, asks: bool) {
 /// The responder takes the buffered requests that are in order now.
 fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     loop {
-        let expected = qp.rq.psn();
+        let expected = qp.rq.psn;
         match first_buffered(&mut qp.wire.responder.reorder, expected) {
             Some(psn) if psn == expected => (),
             // Another packet is missing, perhaps. A peer that goes back sends that next, so the responder does not
@@ -88,7 +88,7 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
         };
         responder::receive(cx, qp, &packet, &bytes, true);
         // It was refused, or there is no receive request for it: it will come again if it may.
-        if qp.rq.psn() == expected {
+        if qp.rq.psn == expected {
             return;
         }
     }
@@ -106,11 +106,11 @@ pub(super) fn release_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, q
 /// no longer than for a missing packet: memory may never come.
 #[cold]
 pub(super) fn retry_in_order<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let (request, response) = (qp.rq.psn(), qp.wire.requester.snd_una);
+    let (request, response) = (qp.rq.psn, qp.wire.requester.snd_una);
     qp.wire.absent_until = None;
     take_requests(cx, qp);
     take_responses(qps, cx, qp);
-    let is_taken = qp.rq.psn() != request;
+    let is_taken = qp.rq.psn != request;
     if is_taken {
         // The next page may take as long. So the peer is told how far this side has come, whether it asks or not.
         acknowledge_taken(&mut qp.wire, request, true);

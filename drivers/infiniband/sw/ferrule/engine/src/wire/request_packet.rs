@@ -155,7 +155,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     // Beyond the receive requests that the responder has reported, only one packet of one message
     // is sent, to learn more (IBA volume 1, 9.7.7.2). When it has been acknowledged, there was a
     // receive request for the message.
-    !exceeds_credits(wire, record, sq.request().opcode)
+    !exceeds_credits(wire, record, sq.request.opcode)
         || if wire.requester.offset == 0 {
             wire.requester.snd_una == record.psn
         } else {
@@ -172,7 +172,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     }
     let Qp { core, sq, wire, .. } = qp;
     let mtu = core.attr.path_mtu;
-    let opcode = sq.request().opcode;
+    let opcode = sq.request.opcode;
     let has_response = record.has_response();
     let (length, position) = if has_response {
         (opcode.request_length(), Position::Only)
@@ -205,10 +205,12 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     };
     let mut base = bth(core, opcode.packet(position), psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
-    // The packet asks for an acknowledgement when nothing follows for the present, or the next request waits for it or
-    // sends nothing, and often enough that the window does not run dry; also of the message that takes the last credit,
-    // and of the one packet by which more are to be learned. A window that is full waits for one that was asked for
-    // before, or else it would have every packet acknowledged from then on.
+    // The packet asks for an acknowledgement if
+    // - no other packet follows soon, since nothing is posted, or the next request waits or sends nothing;
+    // - it fills the window, and no packet in flight asks; else each packet behind a full window would ask;
+    // - it goes beyond the credits, or takes the last one: the acknowledgement brings more;
+    // - it is a selective retransmission, whose acknowledgement tells of further losses;
+    // - a quarter of the window, or of the requests in flight, has gone without a packet that asks.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
@@ -227,7 +229,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     {
         base.acknowledge = Bth::ACK_REQ;
     }
-    let request = sq.request();
+    let request = &sq.request;
     let srq = match core.init.qp_type {
         QpType::XrcIni => Some(remote_srq(&request.slot.head, opcode)),
         QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,

@@ -110,7 +110,7 @@ fn send_pending<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
 /// Records the request that has just been taken.
 fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     let Qp { core, sq, wire, .. } = qp;
-    let request = sq.request();
+    let request = &sq.request;
     let index = request.index;
     let is_message = failed.is_none() && !request.opcode.is_local();
     let (packets, length) = match failed {
@@ -126,7 +126,7 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     }
     let record = Record {
         wr_id: request.slot.head.wr_id.get(),
-        psn: sq.psn(),
+        psn: sq.psn,
         packets,
         length,
         done: 0,
@@ -142,7 +142,7 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     wire.requester.loaded = Some(index);
     wire.requester.sending = index;
     wire.requester.offset = 0;
-    sq.set_psn(record.end());
+    sq.psn = record.end();
     sq.finish();
 }
 
@@ -187,7 +187,7 @@ fn execute_local<H: Host>(
     // Requests before may still need the key that another one changes. A region opens nothing before it
     // is registered, so nobody needs its key, and the requests behind need not wait for a round trip.
     let is_fenced = record.flags & abi::wr_flags::FENCE != 0;
-    let may_be_early = qp.sq.request().opcode.may_be_early() && !is_fenced;
+    let may_be_early = qp.sq.request.opcode.may_be_early() && !is_fenced;
     if !is_oldest && !may_be_early {
         return Step::Wait;
     }
@@ -232,9 +232,8 @@ fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record
     }
 }
 
-/// The requester has to wait. Unless a packet is on its way that asks for an acknowledgement, or one whose
-/// response has data, the last one is sent again to ask, or else no acknowledgement would come. Answers
-/// whether it is.
+/// The requester has to wait. If no packet in flight asks for an acknowledgement or has a response with data, the
+/// last packet is sent again to ask, or else nothing would ever arrive. Returns `true` if it is.
 fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: Mtu) -> bool {
     let next = match requester.record(requester.sending) {
         _ if requester.sending == consumer => requester.snd_nxt,

@@ -100,14 +100,14 @@ pub(super) fn receive<H: Host>(
     }
     let Qp { core, rq, wire, .. } = qp;
     let psn = packet.bth().psn.get();
-    if psn != rq.psn() {
-        if psn::is_ahead(psn, rq.psn()) {
+    if psn != rq.psn {
+        if psn::is_ahead(psn, rq.psn) {
             // Packets were lost. Those that follow wait until the missing one comes (C9-113).
             cx.counters.sequence_errors.count(1);
-            wire.reorder_request(rq.psn(), psn, bytes, cx.now);
+            wire.reorder_request(rq.psn, psn, bytes, cx.now);
             if wire.responder.gap.should_report(psn) {
                 wire.responder.peer_goes_back = false;
-                wire.responder.pending_ack = Some((rq.psn(), Syndrome::Negative(Nak::Sequence)));
+                wire.responder.pending_ack = Some((rq.psn, Syndrome::Negative(Nak::Sequence)));
             }
         } else {
             duplicate(cx, &mut wire.responder, packet, core.attr.path_mtu);
@@ -230,8 +230,9 @@ fn refuse<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Response {
 /// A packet that was seen before: answered as it was then, and not carried out again (C9-105, and
 /// 9.7.5.1.4).
 ///
-/// If it asks, the newest acknowledgement is for it, too (C9-105), as far as every peer bears it
-/// ([`ResponderState::last_coalescable`]). Others are acknowledged by their own number.
+/// If the packet asks, the responder acknowledges the newest packet that an acknowledgement may name
+/// ([`ResponderState::last_coalescable`]), which covers this one, too (C9-105). Else it acknowledges the packet's own
+/// number.
 fn duplicate<H: Host>(
     cx: &mut Cx<'_, H>,
     responder: &mut ResponderState<H>,
@@ -313,7 +314,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     if !matches!(qp.core.state, State::Rtr | State::Rts | State::Sqd) {
         return Next::Idle;
     }
-    let expected = qp.rq.psn();
+    let expected = qp.rq.psn;
     loop {
         if qp.wire.tx_blocked_until.is_some_and(|until| until > cx.now) {
             return Next::Idle;
@@ -390,7 +391,7 @@ fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Sy
         // The receive requests are counted when the credits are sent; of a shared queue's,
         // nobody can say whose they are (IBA volume 1, 9.7.7.2).
         Syndrome::Acknowledge(_) => {
-            let is_shared = core.init.srq.is_some() || core.is_target();
+            let is_shared = core.init.srq.is_some() || core.init.qp_type.is_target();
             Syndrome::Acknowledge(if is_shared {
                 packet::UNLIMITED
             } else {

@@ -69,11 +69,9 @@ pub(super) fn receive<H: Host>(
     let Some(message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
         // A packet that does not fit the message ends the message (C9-188).
         let psn = packet.bth().psn.get();
-        cx.counters
-            .sequence_errors
-            .count(u64::from(psn != rq.psn()));
+        cx.counters.sequence_errors.count(u64::from(psn != rq.psn));
         cx.drop_packet(packet.bth(), DropReason::OutOfSequence);
-        rq.set_psn(psn::advance(psn, 1));
+        rq.psn = psn::advance(psn, 1);
         return rq.abandon();
     };
     let response = uc_receive::receive(cx, core, rq, message);

@@ -77,7 +77,7 @@ pub(crate) fn send<H: Host>(
     qkey: u32,
 ) -> Result<(), Unsent> {
     let Qp { core, sq, .. } = qp;
-    let length = sq.request().length;
+    let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
     let message = sq.message(core, length, packets);
     let with_imm = message.opcode.facts().extra == Extra::Immediate;

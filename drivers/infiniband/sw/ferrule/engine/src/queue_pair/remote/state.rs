@@ -138,12 +138,12 @@ impl<H: Host> Wire<H> {
     pub(crate) fn change_over(&mut self, sq: &mut SendQueue, was_remote: bool) {
         if was_remote && self.requester.outstanding(sq.consumer()) != 0 {
             sq.rewind(self.requester.oldest);
-            sq.set_psn(self.requester.snd_una);
-        } else if !was_remote && sq.is_busy() {
+            sq.psn = self.requester.snd_una;
+        } else if !was_remote && sq.busy {
             sq.rewind(sq.consumer().wrapping_sub(1));
         }
         self.stop(sq.consumer());
-        self.set_psn(sq.psn());
+        self.set_psn(sq.psn);
     }
 
     /// No request is sent at present, whatever there is to be sent.
