@@ -40,6 +40,11 @@ static const struct attack {
 	{ "bulk", attack_bulk },
 	{ "privileges", attack_privileges },
 	{ "memlock", attack_memlock },
+	{ "xrc", attack_xrc },
+	{ "device_memory", attack_device_memory },
+	{ "buffers", attack_buffers },
+	{ "resize", attack_resize },
+	{ "frames", attack_frames },
 };
 
 struct round {

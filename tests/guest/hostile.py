@@ -17,7 +17,7 @@ from guestlib import Tap, check, note
 TYPE, ROUNDS, DEVICE = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 TESTS = "/ferrule/build/tests"
 # One of each attack, twice, or as often as they come afterwards.
-WARM = min(36, ROUNDS)
+WARM = min(48, ROUNDS)
 
 # The core's line, once, about a program that has changed its user and goes on with commands of the old kind.
 EXPECTED = ("changed security contexts",)

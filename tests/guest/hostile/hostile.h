@@ -79,6 +79,14 @@ void attack_paging(struct hostile *h);
 void attack_bulk(struct hostile *h);
 void attack_privileges(struct hostile *h);
 void attack_memlock(struct hostile *h);
+/* xrc.c */
+void attack_xrc(struct hostile *h);
+/* memory.c */
+void attack_device_memory(struct hostile *h);
+void attack_buffers(struct hostile *h);
+/* queues.c */
+void attack_resize(struct hostile *h);
+void attack_frames(struct hostile *h);
 /* process.c */
 void attack_mappings(struct hostile *h);
 void attack_fork(struct hostile *h);

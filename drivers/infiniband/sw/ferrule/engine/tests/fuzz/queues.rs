@@ -3,17 +3,22 @@
 //! Rings and doorbells with any words in them, and any order of commands, beside a context that
 //! behaves.
 
-use ferrule_engine::{abi, Budget, Modify, QpType, State, Status};
+use ferrule_engine::{abi, Access, Budget, Modify, QpType, State, Status};
 
 use super::{each, Input};
 use crate::sim::{
-    init, rtr, rts, End, QpSpec, SentPacket, TestContext, TestCq, TestMr, TestQp, World, Wr,
-    PLENTY, US,
+    init, memory, of_xrc_side, rtr, rts, End, QpSpec, SentPacket, TestContext, TestCq, TestMr,
+    TestQp, TestSrq, World, Wr, ALL, PLENTY, US,
 };
 
 const DEPTH: u32 = 8;
-/// The place of the queue pair for frames among the hostile ones.
+/// The place of the queue pair for frames among the hostile ones, and those of the two of XRC.
 const RAW: usize = 3;
+const INITIATOR: usize = 4;
+const TARGET: usize = 5;
+const PD: u32 = 2;
+/// The XRC domain of the target and of the shared receive queue.
+const DOMAIN: u32 = 3;
 /// Things to do; the rest of the input is left.
 const LIMIT: usize = 200;
 /// More runs than this in a row with work left would be work that feeds on itself.
@@ -25,7 +30,11 @@ struct Scene {
     hostile: TestContext,
     cq: TestCq,
     qps: Vec<TestQp>,
+    /// Of the XRC domain.
+    srq: TestSrq,
     mr: TestMr,
+    /// Memory that may have to be brought in.
+    paged: TestMr,
     /// The neighbour, which behaves, and its objects.
     a: End,
     b: End,
@@ -45,13 +54,15 @@ fn spec(pd: u32) -> QpSpec {
 
 /// That of a hostile queue pair.
 fn spec_of(qp: usize) -> QpSpec {
+    let qp_type = match qp {
+        RAW => QpType::RawPacket,
+        INITIATOR => QpType::XrcIni,
+        TARGET => QpType::XrcTgt,
+        _ => QpType::Rc,
+    };
     QpSpec {
-        qp_type: if qp == RAW {
-            QpType::RawPacket
-        } else {
-            QpType::Rc
-        },
-        ..spec(2)
+        qp_type,
+        ..spec(if qp == TARGET { DOMAIN } else { PD })
     }
 }
 
@@ -63,29 +74,34 @@ impl Scene {
         let memory = world.mr(2048);
         let hostile = world.context();
         let cq = world.cq(2 * DEPTH);
-        let qps = (0..=RAW)
+        let qps = (0..=TARGET)
             .map(|qp| world.qp_in(Some(&hostile), &spec_of(qp), &cq, &cq))
             .collect();
-        let mr = world.mr_with(
-            2,
-            crate::sim::ALL,
-            crate::sim::memory::shared(4096),
-            0,
-            4096,
-        );
+        let srq = world.xrc_srq(PD, DOMAIN, &cq);
+        let [mr, paged] = [ALL, ALL.or(Access::ON_DEMAND)]
+            .map(|access| world.mr_with(PD, access, memory::shared(4096), 0, 4096));
         let mut scene = Self {
             world,
             hostile,
             cq,
             qps,
+            srq,
             mr,
+            paged,
             a,
             b,
             memory,
             transfers: 0,
         };
-        // Two are connected with each other, the third with itself, and the last one with nobody.
-        for (qp, peer) in [(0, 1), (1, 0), (2, 2), (RAW, 0)] {
+        // Two are connected with each other, the third with itself, and that for frames with nobody.
+        for (qp, peer) in [
+            (0, 1),
+            (1, 0),
+            (2, 2),
+            (RAW, 0),
+            (INITIATOR, TARGET),
+            (TARGET, INITIATOR),
+        ] {
             scene.connect(qp, peer);
         }
         scene
@@ -101,6 +117,11 @@ impl Scene {
                     port: modify.port,
                     ..Modify::default()
                 };
+            }
+        }
+        if matches!(qp, INITIATOR | TARGET) {
+            for modify in &mut modifies {
+                of_xrc_side(modify, qp == INITIATOR);
             }
         }
         let qp = self.qps[qp].clone();
@@ -188,7 +209,27 @@ impl Scene {
         self.qps[qp] = self
             .world
             .qp_in(Some(&self.hostile), &spec_of(qp), &self.cq, &self.cq);
-        self.connect(qp, (qp + 1) % RAW);
+        let peer = match qp {
+            INITIATOR => TARGET,
+            TARGET => INITIATOR,
+            _ => (qp + 1) % RAW,
+        };
+        self.connect(qp, peer);
+    }
+
+    /// The shared receive queue goes while messages for it are under way, and another one comes; or it goes on
+    /// with a ring of another depth, in which the driver has put what waits.
+    fn replace_srq(&mut self, how: u8) {
+        if how % 2 == 0 {
+            assert!(self.world.engine.remove_srq(self.srq.number).is_ok());
+            self.srq = self.world.xrc_srq(PD, DOMAIN, &self.cq);
+            return;
+        }
+        let copy = self.srq.copy(1 << (how >> 1 & 7));
+        let limit = (how & 0x80 != 0).then_some(2);
+        if self.world.resize_srq(&copy, limit).is_ok() {
+            self.srq = copy;
+        }
     }
 
     /// Fills a slot with a request that is right but for a few bytes.
@@ -196,17 +237,33 @@ impl Scene {
         let index = u32::from(input.byte());
         let opcode = input.byte() % 12;
         let length = u32::from(input.u16());
-        let wr = Wr::write(1, &[self.mr.sge(0, length)], self.mr.remote(0)).with_opcode(opcode);
-        let qp = &self.qps[qp];
-        qp.fill_send(index, &wr);
-        let ring = qp.rq;
-        let slot = ring.offset + index % ring.depth * ring.stride;
+        let mr = if index & 0x80 == 0 {
+            &self.mr
+        } else {
+            &self.paged
+        };
+        let mut wr = Wr::write(1, &[mr.sge(0, length)], mr.remote(0)).with_opcode(opcode);
         let mut bytes = [0; 64];
         bytes[8] = input.byte() & 1;
-        bytes[16..24].copy_from_slice(&self.mr.iova.to_le_bytes());
+        bytes[16..24].copy_from_slice(&mr.iova.to_le_bytes());
         bytes[24..28].copy_from_slice(&length.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.mr.key.to_le_bytes());
-        qp.queue.write(slot as usize, &bytes);
+        bytes[28..32].copy_from_slice(&mr.key.to_le_bytes());
+        let (queue, ring) = match qp {
+            // It takes from the shared receive queue.
+            TARGET => (&self.srq.queue, self.srq.ring),
+            _ => (&self.qps[qp].queue, self.qps[qp].rq),
+        };
+        if ring.depth != 0 {
+            queue.write(ring.slot(index) as usize, &bytes);
+        }
+        if qp == INITIATOR {
+            // Mostly the queue that there is.
+            let wrong = input.byte();
+            wr = wr.to_srq(self.srq.number ^ if wrong < 0xf0 { 0 } else { wrong.into() });
+        }
+        if qp != TARGET {
+            self.qps[qp].fill_send(index, &wr);
+        }
     }
 
     fn step(&mut self, what: u8, input: &mut Input<'_>) {
@@ -217,6 +274,7 @@ impl Scene {
                 let offset = self.qps[qp].ctrl as usize;
                 self.qps[qp].queue.set_word(offset, input.u32());
             }
+            1 if qp == TARGET => self.srq.set_producer(input.u32()),
             1 => {
                 let offset = self.qps[qp].ctrl as usize + 64;
                 self.qps[qp].queue.set_word(offset, input.u32());
@@ -241,10 +299,25 @@ impl Scene {
                 };
                 self.run(budget, what & 0x80 != 0);
             }
-            10 => self.world.host.now += u64::from(input.u16()) * US,
+            10 => {
+                let time = input.u16();
+                if what & 0x80 != 0 {
+                    // It has been paged out, from some byte on.
+                    let region = &self.paged.region;
+                    region.absent.set(u32::from(time & 7));
+                    region.absent_from.set(u64::from(time >> 3) & 0xfff);
+                    region.broken.set(time & 0x8000 != 0);
+                    region.askers.take();
+                }
+                self.world.host.now += u64::from(time) * US;
+            }
             11 => {
                 let how = input.byte();
                 self.change_state(qp, how);
+            }
+            12 if qp == TARGET && what & 0x80 != 0 => {
+                let how = input.byte();
+                self.replace_srq(how);
             }
             12 => self.replace_qp(qp),
             13 => {
@@ -264,7 +337,10 @@ impl Scene {
             }
             _ => {
                 // Raw bytes anywhere in the buffer, the words beside the rings among them.
-                let queue = self.qps[qp].queue.clone();
+                let queue = match qp {
+                    TARGET => self.srq.queue.clone(),
+                    _ => self.qps[qp].queue.clone(),
+                };
                 let bytes = input.array::<16>();
                 let size = queue.memory.borrow().len();
                 let offset = usize::from(input.u16()) % (size - bytes.len());
@@ -282,7 +358,10 @@ impl Scene {
         for qp in &self.qps {
             assert!(self.world.engine.remove_qp(qp.id.number).is_ok());
         }
-        assert!(self.world.engine.remove_mr(self.mr.key).is_ok());
+        assert!(self.world.engine.remove_srq(self.srq.number).is_ok());
+        for mr in [&self.mr, &self.paged] {
+            assert!(self.world.engine.remove_mr(mr.key).is_ok());
+        }
         assert!(self.world.engine.remove_cq(self.cq.cqn).is_ok());
         assert!(self.world.engine.remove_context(id).is_ok());
         self.transfer(1);
@@ -306,6 +385,22 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(vec![
             2, 0, opcode, 0, 1, 1, 0x12, 0, opcode, 0, 4, 1, 0x11, 1, 0, 0, 0, 0, 1, 0, 0, 0, 3, 9,
             32, 255, 255, 13, 100, 0,
+        ]);
+    }
+    for opcode in 0..12 {
+        // Over XRC: a slot of either queue, both producers, the doorbell, a run; then the shared queue goes, or gets
+        // another ring, and the next request finds it so.
+        for change in [&[][..], &[0xbc, 0], &[0xbc, 9]] {
+            let post = [
+                0x52, 0, opcode, 0, 1, 1, 0x42, 0, opcode, 0, 4, 1, 0, 0x51, 2, 0, 0, 0, 0x40, 2,
+                0, 0, 0, 0x43,
+            ];
+            seeds.push([&post[..], change, &[9, 32, 255, 255, 13, 100, 0]].concat());
+        }
+        // Of memory that is paged out.
+        seeds.push(vec![
+            0x8a, 3, 0, 2, 0x80, opcode, 0, 1, 1, 0x12, 0x80, opcode, 0, 4, 1, 0x11, 1, 0, 0, 0, 0,
+            1, 0, 0, 0, 3, 9, 32, 255, 255, 10, 0, 32, 9, 32, 255, 255, 13, 100, 0,
         ]);
     }
     for what in 0..=255 {

@@ -86,7 +86,9 @@ impl TestSrq {
             producer: Rc::clone(&self.producer),
             ..*self
         };
-        for index in self.consumer()..self.producer.get() {
+        // No more than there is, whatever the program's index says.
+        let waiting = (self.consumer()..self.producer.get()).take(self.ring.depth as usize);
+        for index in waiting {
             let mut request = vec![0; ring.stride as usize];
             self.queue.read(self.ring.slot(index), &mut request);
             copy.queue.write(ring.slot(index) as usize, &request);
