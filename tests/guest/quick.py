@@ -29,9 +29,12 @@ def load():
 
 def provider():
     """In its place, as a package would have put it there."""
-    shutil.copy("/ferrule/provider/ferrule.driver", "/etc/libibverbs.d/")
     library, = glob.glob("/ferrule/provider/libferrule-rdmav*.so")
-    shutil.copy(library, "/usr/lib/x86_64-linux-gnu/libibverbs/")
+    for file, directory in (("/ferrule/provider/ferrule.driver", "/etc/libibverbs.d"),
+                            (library, "/usr/lib/x86_64-linux-gnu/libibverbs")):
+        # A system without Debian's providers does not have it.
+        os.makedirs(directory, exist_ok=True)
+        shutil.copy(file, directory)
     must("ibv_devices")
 
 

@@ -56,10 +56,10 @@ def upgrade():
 
 
 def units():
-    """systemd's list of ferrule's units."""
-    loaded = must("systemctl", "list-units", "--all", "--plain", "--no-legend", "ferrule*")
+    """systemd's list of ferrule's services. The mount of this checkout is the lab's, and systemd keeps a template's slice."""
+    loaded = must("systemctl", "list-units", "--all", "--plain", "--no-legend", "ferrule*.service")
     # Its status is 1 where there is none.
-    status, files = run("systemctl", "list-unit-files", "--no-legend", "ferrule*")
+    status, files = run("systemctl", "list-unit-files", "--no-legend", "ferrule*.service")
     check(status == (0 if files else 1), f"systemctl list-unit-files: status {status}\n{files}")
     return loaded + files
 
