@@ -60,6 +60,12 @@ void layout(void)
 	FIELD(ib_device_ops, alloc_ucontext);
 	FIELD(ib_device_ops, alloc_xrcd);
 	FIELD(ib_device_ops, attach_mcast);
+	FIELD(ib_device_ops, counter_alloc_stats);
+	FIELD(ib_device_ops, counter_bind_qp);
+	FIELD(ib_device_ops, counter_dealloc);
+	FIELD(ib_device_ops, counter_init);
+	FIELD(ib_device_ops, counter_unbind_qp);
+	FIELD(ib_device_ops, counter_update_stats);
 	FIELD(ib_device_ops, create_ah);
 	FIELD(ib_device_ops, create_cq);
 	FIELD(ib_device_ops, create_qp);
@@ -114,6 +120,7 @@ void layout(void)
 	FIELD(ib_device_ops, size_ib_srq);
 	FIELD(ib_device_ops, size_ib_ucontext);
 	FIELD(ib_device_ops, size_ib_xrcd);
+	FIELD(ib_device_ops, size_rdma_counter);
 
 	SIZE(ib_device_attr);
 	FIELD(ib_device_attr, fw_ver);
@@ -182,6 +189,11 @@ void layout(void)
 	SIZE(rdma_stat_desc);
 	FIELD(rdma_stat_desc, name);
 	SIZE(rdma_hw_stats);
+
+	SIZE(rdma_counter);
+	FIELD(rdma_counter, device);
+	FIELD(rdma_counter, id);
+	FIELD(rdma_counter, stats);
 
 	SIZE(ib_event);
 	FIELD(ib_event, device);
@@ -282,6 +294,7 @@ void layout(void)
 	FIELD(ib_qp, qp_context);
 	FIELD(ib_qp, qp_num);
 	FIELD(ib_qp, qp_type);
+	FIELD(ib_qp, counter);
 
 	SIZE(ib_qp_cap);
 	FIELD(ib_qp_cap, max_send_wr);

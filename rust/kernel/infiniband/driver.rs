@@ -17,6 +17,7 @@ use net_ext::NetDevice;
 
 use crate::{
     ah,
+    counter,
     cq,
     details,
     device,
@@ -137,6 +138,9 @@ pub trait Driver: Sized + Send + Sync + 'static {
     const METHODS: &'static [&'static method::Definition<Self>] = &[];
     /// The counters of a port, of which [`read_counters`](Self::read_counters) tells the values.
     const COUNTERS: &'static [stats::Counter] = &[];
+    /// The functions that count in sets for some of a port's queue pairs, if there are any. Those of no set count at the
+    /// port, and [`read_counters`](Self::read_counters) tells of these alone.
+    const QP_COUNTERS: Option<counter::Functions<Self>> = None;
     /// Tells what a port has sent and received, in process context; `None` if a device does not count it. Then there is
     /// no performance management agent.
     const PORT_COUNTERS: Option<fn(&Self::Data) -> pma::PortCounters> = None;

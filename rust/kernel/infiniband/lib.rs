@@ -22,6 +22,7 @@
 
 mod access;
 pub mod ah;
+pub mod counter;
 pub mod cq;
 pub mod details;
 pub mod device;

@@ -6,6 +6,7 @@ use crate::{
     ah,
     ah::Operations as _,
     bindings,
+    counter,
     cq,
     cq::Operations as _,
     details,
@@ -67,6 +68,17 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     if !D::COUNTERS.is_empty() {
         ops.alloc_hw_port_stats = Some(stats::alloc_hw_port_stats::<D>);
         ops.get_hw_stats = Some(stats::get_hw_stats::<D>);
+    }
+
+    if D::QP_COUNTERS.is_some() {
+        const { assert!(D::QP_COUNTERS.is_none() || !D::COUNTERS.is_empty()) };
+        ops.counter_init = Some(counter::init);
+        ops.counter_alloc_stats = Some(counter::alloc_stats::<D>);
+        ops.counter_update_stats = Some(counter::update_stats::<D>);
+        ops.counter_bind_qp = Some(counter::bind::<D>);
+        ops.counter_unbind_qp = Some(counter::unbind::<D>);
+        ops.counter_dealloc = Some(counter::dealloc::<D>);
+        ops.size_rdma_counter = size_of::<bindings::rdma_counter>();
     }
 
     if D::PORT_COUNTERS.is_some() {

@@ -39,6 +39,28 @@ impl Counter {
     }
 }
 
+/// Space for a value of each of the driver's counters; null if there is no memory.
+pub(crate) fn alloc<D: Driver>() -> *mut bindings::rdma_hw_stats {
+    let Ok(count) = c_int::try_from(D::COUNTERS.len()) else {
+        return core::ptr::null_mut();
+    };
+    // SAFETY: The descriptions are as many, live for ever, and are transparent over the C type.
+    unsafe { bindings::rdma_alloc_hw_stats_struct(D::COUNTERS.as_ptr().cast(), count, LIFESPAN) }
+}
+
+/// The values.
+///
+/// # Safety
+///
+/// `stats` are of [`alloc`], and nobody else uses them as long as the reference lives.
+pub(crate) unsafe fn values<'a, D: Driver>(stats: *mut bindings::rdma_hw_stats) -> &'a mut [u64] {
+    // SAFETY: By the requirements of this function: there are as many values as counters.
+    unsafe {
+        let values = (&raw mut (*stats).value).cast::<u64>();
+        core::slice::from_raw_parts_mut(values, D::COUNTERS.len())
+    }
+}
+
 /// `alloc_hw_port_stats`.
 ///
 /// # Safety
@@ -48,11 +70,7 @@ pub(crate) unsafe extern "C" fn alloc_hw_port_stats<D: Driver>(
     _dev: *mut bindings::ib_device,
     _port: u32,
 ) -> *mut bindings::rdma_hw_stats {
-    let Ok(count) = c_int::try_from(D::COUNTERS.len()) else {
-        return core::ptr::null_mut();
-    };
-    // SAFETY: The descriptions are as many, live for ever, and are transparent over the C type.
-    unsafe { bindings::rdma_alloc_hw_stats_struct(D::COUNTERS.as_ptr().cast(), count, LIFESPAN) }
+    alloc::<D>()
 }
 
 /// `get_hw_stats`. All counters are read, whichever is asked for.
@@ -70,15 +88,8 @@ pub(crate) unsafe extern "C" fn get_hw_stats<D: Driver>(
         if port != PORT || stats.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: By the requirements of this function, there are as many values as counters, and
-        // nobody else uses them meanwhile.
-        let (dev, values) = unsafe {
-            let values = (&raw mut (*stats).value).cast::<u64>();
-            (
-                Device::<D>::from_raw(dev),
-                core::slice::from_raw_parts_mut(values, D::COUNTERS.len()),
-            )
-        };
+        // SAFETY: By the requirements of this function, and nobody else uses the values meanwhile.
+        let (dev, values) = unsafe { (Device::<D>::from_raw(dev), values::<D>(stats)) };
         D::read_counters(dev, values)?;
         Ok(values.len() as c_int)
     })

@@ -18,6 +18,8 @@ pub(crate) mod posting;
 pub(crate) mod ring;
 pub(crate) mod srq_posting;
 
+use core::num::NonZeroU32;
+
 use ferrule_engine::{
     steering::rule::Rule,
     Access,
@@ -88,6 +90,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// The pages that a kernel user may register at once by a request; 0 if there is no fast registration.
     const MAX_FAST_REG_PAGES: u32;
 
+    /// Whether queue pairs can be bound to sets of counters. [`Backend::read_counters`] leaves those out.
+    const HAS_QP_COUNTERS: bool = false;
     /// Whether there are raw packet queue pairs, to which frames of the network device are steered.
     const HAS_FRAMES: bool = false;
     /// The operations that reach memory which is paged on demand. Without any, [`Commands::page_on_demand`] and
@@ -382,6 +386,34 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     ///
     /// `EINVAL` if there is no such queue pair.
     fn query_qp(&self, qpn: u32) -> Result<QpInfo>;
+
+    /// Makes a set of counters, and returns its number. Not called if there is no [`Backend::HAS_QP_COUNTERS`], as the
+    /// other methods about sets.
+    fn add_counter_set(&self) -> Result<NonZeroU32> {
+        Err(EOPNOTSUPP)
+    }
+
+    /// Takes back a set of counters to which no queue pair is bound. Its counts stay in those of the port's
+    /// performance management agent.
+    fn remove_counter_set(&self, _set: NonZeroU32) {}
+
+    /// Lets a queue pair count in a set instead of at the port; with none at the port again.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such queue pair, or no such set.
+    fn bind_counters(&self, _qpn: u32, _set: Option<NonZeroU32>) -> Result {
+        Err(EOPNOTSUPP)
+    }
+
+    /// Tells what a set has counted, in the order of [`Backend::COUNTERS`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no such set.
+    fn read_counter_set(&self, _set: NonZeroU32, _values: &mut [u64]) -> Result {
+        Err(EOPNOTSUPP)
+    }
 
     /// The queue pair of a kernel user that has this doorbell has new requests. Any context; the engine runs later, never
     /// in this call.

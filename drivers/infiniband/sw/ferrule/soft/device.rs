@@ -206,6 +206,7 @@ impl Backend for Soft {
         Some(|soft| soft.shared.port_counters());
     /// Requests to block devices have no more as a rule.
     const MAX_FAST_REG_PAGES: u32 = 512;
+    const HAS_QP_COUNTERS: bool = true;
     const HAS_FRAMES: bool = true;
     /// All that programs can ask for. A datagram that comes by the wire when the memory for it is absent is dropped.
     const ON_DEMAND: OnDemand = OnDemand {

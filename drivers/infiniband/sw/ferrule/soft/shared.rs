@@ -5,9 +5,12 @@
 //! Each method enters the shard ([`shard`](super::shard)), moves the engine, and lets
 //! [`policy`](super::policy) see to what is left.
 
+use core::num::NonZeroU32;
+
 use ferrule_engine::{
     Access,
     ContextId,
+    CountedAt,
     Cq,
     CqInfo,
     CqInit,
@@ -90,6 +93,11 @@ pub(crate) struct Shared {
 /// The error number of a refusal.
 pub(super) fn errno(refusal: Refusal) -> Error {
     Error::from_errno(-refusal.errno())
+}
+
+/// The set of counters of a number.
+pub(super) fn counted_at(set: NonZeroU32) -> Result<CountedAt, Refusal> {
+    CountedAt::from_number(set.get()).ok_or(Refusal::NotFound)
 }
 
 /// Memory of a program, as the engine has it.
@@ -456,6 +464,23 @@ impl Commands for Shared {
 
     fn query_qp(&self, qpn: u32) -> Result<QpInfo> {
         policy::command(&self.core, |engine, _| engine.query_qp(qpn)).map_err(errno)
+    }
+
+    fn add_counter_set(&self) -> Result<NonZeroU32> {
+        self.new_counter_set()
+    }
+
+    fn remove_counter_set(&self, set: NonZeroU32) {
+        self.removed(|engine| engine.remove_counter_set(counted_at(set)?));
+    }
+
+    fn bind_counters(&self, qpn: u32, set: Option<NonZeroU32>) -> Result {
+        let set = set.map(counted_at).transpose().map_err(errno)?;
+        policy::command(&self.core, |engine, _| engine.bind_counters(qpn, set)).map_err(errno)
+    }
+
+    fn read_counter_set(&self, set: NonZeroU32, values: &mut [u64]) -> Result {
+        self.read_statistics_of_set(set, values)
     }
 
     fn ring(&self, doorbell: u32) {

@@ -9,6 +9,7 @@ mod abi;
 mod address;
 mod ah;
 mod context;
+mod counter;
 mod cq;
 mod details;
 mod device;
@@ -67,6 +68,7 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         &method::Definition::of::<dm::Query<B>>(),
     ];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
+    const QP_COUNTERS: Option<rdma::counter::Functions<Self>> = counter::functions();
     const PORT_COUNTERS: Option<fn(&B) -> PortCounters> = B::PORT_COUNTERS;
     const DETAILS: Option<rdma::details::Functions<Self>> = Some(details::functions());
 

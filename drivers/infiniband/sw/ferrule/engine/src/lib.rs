@@ -77,6 +77,7 @@ pub use crate::{
         bitmap_scan::BitmapScan,
         budget::Budget,
         counters::{
+            CounterSet,
             Counters,
             Objects, //
         },
@@ -113,6 +114,7 @@ pub use crate::{
         },
         id::{
             ContextId,
+            CountedAt,
             QpId,
             Vport,
             GSI, //

@@ -12,6 +12,7 @@ mod budget;
 mod congestion;
 mod corpus;
 mod counted;
+mod counter_sets;
 mod cq;
 mod doorbell;
 mod fast;

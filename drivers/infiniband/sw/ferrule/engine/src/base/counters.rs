@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine's counters, for each virtual port: all begin as 0 and wrap. And the number of objects that it holds.
+//! The engine's counters, for each virtual port, and in sets of some of its queue pairs: all begin as 0 and wrap. And the
+//! number of objects that it holds.
 
 use core::cell::Cell;
 
 use crate::base::{
+    error::{
+        Error,
+        Refused, //
+    },
     event::DropReason,
     host::Host,
-    id::Vport, //
+    id::{
+        CountedAt,
+        Vport, //
+    }, //
 };
 
 /// A count that wraps.
@@ -44,6 +52,11 @@ macro_rules! counters {
             /// Adds them to a sum, in place: a set of counters is large for a kernel's stack.
             fn add_to(&self, sum: &mut Counters) {
                 $(sum.$name = sum.$name.wrapping_add(self.$name.get());)*
+            }
+
+            /// Counts all that others have counted.
+            fn add(&self, others: &Cells) {
+                $(self.$name.count(others.$name.get());)*
             }
         }
     };
@@ -178,32 +191,61 @@ impl Cells {
     }
 }
 
-/// The counters of all virtual ports.
+/// The places where something counts: the virtual ports, and behind them the sets.
+const PLACES: usize = Vport::LIMIT as usize + CountedAt::SETS as usize;
+
+/// The counters of one place: of a virtual port, or a set of counters for some of the queue pairs at one.
+///
+/// A queue pair counts at its port, or instead in the set that it is bound to. So to count in sets
+/// costs nothing where it is counted, and the sum of all is what the port has seen.
+pub struct CounterSet {
+    cells: Cells,
+    /// The port; of a set, that of its queue pairs.
+    vport: Vport,
+    /// Of a set, the queue pairs that are bound to it. Of a port it tells nothing.
+    users: u32,
+}
+
+impl CounterSet {
+    /// A set for queue pairs of a virtual port, to be handed to
+    /// [`Engine::add_counter_set`](crate::Engine::add_counter_set).
+    pub fn new(vport: Vport) -> Self {
+        Self {
+            cells: Cells::default(),
+            vport,
+            users: 0,
+        }
+    }
+}
+
+/// The counters of all virtual ports and sets.
 pub(crate) struct PortCounters<H: Host> {
-    ports: H::Box<[Option<H::Box<Cells>>; Vport::LIMIT as usize]>,
+    places: H::Box<[Option<H::Box<CounterSet>>; PLACES]>,
+    /// Counts of sets that are gone, of all virtual ports.
+    gone: H::Box<Cells>,
     /// Counts of the search for doorbells, which belong to no port.
     common: Cells,
 }
 
 impl<H: Host> PortCounters<H> {
-    /// Those of so many ports; `None` if there is no memory.
+    /// Those of so many ports, without sets; `None` if there is no memory.
     pub(crate) fn new(vports: u8) -> Option<Self> {
-        let mut ports = H::boxed_array(|_| None)?;
-        for port in ports.iter_mut().take(vports.into()) {
-            *port = Some(H::boxed(Cells::default)?);
+        let mut places = H::boxed_array(|_| None)?;
+        for (number, place) in (0..vports).zip(places.iter_mut()) {
+            *place = Some(H::boxed(|| CounterSet::new(Vport(number)))?);
         }
         Some(Self {
-            ports,
+            places,
+            gone: H::boxed(Cells::default)?,
             common: Cells::default(),
         })
     }
 
-    /// Those of a port.
+    /// Those of a place.
     #[inline]
-    pub(crate) fn of(&self, vport: Vport) -> &Cells {
-        let port = self.ports.get(usize::from(vport.0));
-        match port {
-            Some(Some(cells)) => cells,
+    pub(crate) fn of(&self, place: impl Into<CountedAt>) -> &Cells {
+        match self.places.get(usize::from(place.into())) {
+            Some(Some(place)) => &place.cells,
             _ => &self.common,
         }
     }
@@ -214,7 +256,7 @@ impl<H: Host> PortCounters<H> {
         &self.common
     }
 
-    /// The counters of a port.
+    /// The counters of a port, without those of its sets.
     #[inline(never)]
     pub(crate) fn read(&self, vport: Vport) -> Counters {
         let mut sum = Counters::default();
@@ -226,8 +268,85 @@ impl<H: Host> PortCounters<H> {
     #[inline(never)]
     pub(crate) fn add_to(&self, sum: &mut Counters) {
         self.common.add_to(sum);
-        for port in self.ports.iter().flatten() {
-            port.add_to(sum);
+        self.gone.add_to(sum);
+        for place in self.places.iter().flatten() {
+            place.cells.add_to(sum);
+        }
+    }
+
+    /// Adds what was counted in no set to a sum.
+    #[inline(never)]
+    pub(crate) fn add_unbound_to(&self, sum: &mut Counters) {
+        self.common.add_to(sum);
+        let ports = self.places.iter().take(Vport::LIMIT.into());
+        for port in ports.flatten() {
+            port.cells.add_to(sum);
+        }
+    }
+
+    /// Adds what was counted in a set to a sum.
+    #[inline(never)]
+    pub(crate) fn add_set_to(&self, set: CountedAt, sum: &mut Counters) -> Result<(), Error> {
+        let place = self.places.get(usize::from(set)).and_then(Option::as_ref);
+        place.ok_or(Error::NotFound)?.cells.add_to(sum);
+        Ok(())
+    }
+
+    /// Adds a set.
+    pub(crate) fn add(
+        &mut self,
+        set: H::Box<CounterSet>,
+    ) -> Result<CountedAt, Refused<H::Box<CounterSet>>> {
+        let mut sets = (1..=CountedAt::SETS).filter_map(|n| CountedAt::from_number(n.into()));
+        let free = sets.find(|&set| matches!(self.places.get(usize::from(set)), Some(None)));
+        if let Some(number) = free {
+            if let Some(place) = self.places.get_mut(usize::from(number)) {
+                *place = Some(set);
+                return Ok(number);
+            }
+        }
+        Err(Refused {
+            error: Error::Full,
+            object: set,
+        })
+    }
+
+    /// Removes a set that no queue pair is bound to. Its counts stay in the sum of all.
+    pub(crate) fn remove(&mut self, set: CountedAt) -> Result<H::Box<CounterSet>, Error> {
+        let place = self
+            .places
+            .get_mut(usize::from(set))
+            .ok_or(Error::NotFound)?;
+        if place.as_ref().is_some_and(|set| set.users != 0) {
+            return Err(Error::Busy);
+        }
+        let set = place.take().ok_or(Error::NotFound)?;
+        self.gone.add(&set.cells);
+        Ok(set)
+    }
+
+    /// A queue pair of a virtual port that counted at `from` counts at `to` from now on.
+    pub(crate) fn bind(
+        &mut self,
+        vport: Vport,
+        from: CountedAt,
+        to: CountedAt,
+    ) -> Result<(), Error> {
+        let place = self
+            .places
+            .get_mut(usize::from(to))
+            .and_then(Option::as_mut);
+        let place = place.filter(|place| place.vport == vport);
+        let place = place.ok_or(Error::NotFound)?;
+        place.users = place.users.wrapping_add(1);
+        self.unbind(from);
+        Ok(())
+    }
+
+    /// A queue pair counts here no more.
+    pub(crate) fn unbind(&mut self, from: CountedAt) {
+        if let Some(Some(place)) = self.places.get_mut(usize::from(from)) {
+            place.users = place.users.wrapping_sub(1);
         }
     }
 }

@@ -69,6 +69,47 @@ impl Vport {
     }
 }
 
+/// Where something counts: at a virtual port, or in a set of counters of its own.
+///
+/// A port has the place of its number, and the sets come behind all ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedAt(pub(crate) u16);
+
+impl CountedAt {
+    /// The most sets of counters that there may be at a time.
+    pub const SETS: u16 = 256;
+
+    /// The set of a number from 1 to [`SETS`](Self::SETS), if it is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        let number = u16::try_from(number).ok()?;
+        (1..=Self::SETS)
+            .contains(&number)
+            .then(|| Self(number.wrapping_add(FIRST_SET.wrapping_sub(1))))
+    }
+
+    /// The number of a set.
+    pub fn number(self) -> u32 {
+        u32::from(self.0.wrapping_sub(FIRST_SET.wrapping_sub(1)))
+    }
+}
+
+/// The place of the first set.
+const FIRST_SET: u16 = Vport::LIMIT as u16;
+
+impl From<Vport> for CountedAt {
+    #[inline]
+    fn from(vport: Vport) -> Self {
+        Self(vport.0.into())
+    }
+}
+
+impl From<CountedAt> for usize {
+    #[inline]
+    fn from(place: CountedAt) -> Self {
+        place.0.into()
+    }
+}
+
 impl From<Vport> for usize {
     fn from(vport: Vport) -> Self {
         vport.0.into()

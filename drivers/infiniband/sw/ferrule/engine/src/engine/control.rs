@@ -319,6 +319,7 @@ impl<H: Host> Engine<H> {
         }
         let qp = self.qps.remove(qpn)?;
         let init = &qp.core.init;
+        self.counters.unbind(qp.core.counted_at);
         self.cqs.remove_user(init.send_cq);
         self.cqs.remove_user(init.recv_cq);
         if let Some(srq) = init.srq {

@@ -4,18 +4,17 @@
 
 pub(crate) mod chunk;
 mod control;
+mod counting;
 pub(crate) mod run;
 
 use crate::{
     base::{
         counters::{
-            Counters,
             Objects,
             PortCounters, //
         },
         error::Error,
-        host::Host,
-        id::Vport, //
+        host::Host, //
     },
     congestion,
     engine::chunk::{
@@ -98,23 +97,6 @@ impl<H: Host> Engine<H> {
             Kind::Groups(chunk) => Kind::Groups(self.port.groups.grow(chunk)?),
         };
         Some(Chunk(left))
-    }
-
-    /// The counters, summed over all virtual ports.
-    pub fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        self.add_counters(&mut sum);
-        sum
-    }
-
-    /// Adds what happened so far to a sum, where a copy of it would be too large for the stack.
-    pub fn add_counters(&self, sum: &mut Counters) {
-        self.counters.add_to(sum);
-    }
-
-    /// The counters of one virtual port.
-    pub fn counters_of(&self, vport: Vport) -> Counters {
-        self.counters.read(vport)
     }
 
     /// How many objects there are.

@@ -11,6 +11,7 @@ use crate::{
         host::Host,
         id::{
             ContextId,
+            CountedAt,
             Vport, //
         },
     },
@@ -173,7 +174,7 @@ impl<H: Host> Engine<H> {
     fn cx<'a>(
         &'a mut self,
         host: &'a mut H,
-        vport: Vport,
+        counted_at: CountedAt,
         now: u64,
         allowance: Budget,
     ) -> (&'a mut Qps<H>, Cx<'a, H>) {
@@ -184,7 +185,7 @@ impl<H: Host> Engine<H> {
             srqs: &mut self.srqs,
             port: &mut self.port,
             paths: &mut *self.paths,
-            counters: self.counters.of(vport),
+            counters: self.counters.of(counted_at),
             ports: &self.counters,
             retries_for_ever: self.retries_for_ever,
             now,
@@ -195,7 +196,7 @@ impl<H: Host> Engine<H> {
 
     /// Takes a queue pair's turn, and puts it back.
     fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
-        let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, allowance);
+        let (qps, mut cx) = self.cx(host, qp.core.counted_at, now, allowance);
         cx.counters.turns.count(1);
         cx.keys.asker = qp.core.asker();
         let next = match qp.core.state {
@@ -226,7 +227,7 @@ impl<H: Host> Engine<H> {
                 break;
             };
             left.take_request();
-            let (qps, mut cx) = self.cx(host, qp.core.init.vport, now, Budget::TURN);
+            let (qps, mut cx) = self.cx(host, qp.core.counted_at, now, Budget::TURN);
             cx.counters.timers.count(1);
             cx.keys.asker = qp.core.asker();
             send::timer_fired(qps, &mut cx, &mut qp);
@@ -245,7 +246,7 @@ impl<H: Host> Engine<H> {
     /// A packet that is wrong in any way is dropped and counted.
     pub fn receive(&mut self, host: &mut H, rx: &RxPacket<'_, H>) {
         let now = host.now();
-        let (qps, mut cx) = self.cx(host, rx.vport, now, Budget::TURN);
+        let (qps, mut cx) = self.cx(host, rx.vport.into(), now, Budget::TURN);
         wire::receive(qps, &mut cx, rx);
         self.cqs.raise_events(host, self.counters.common());
     }
@@ -254,7 +255,7 @@ impl<H: Host> Engine<H> {
     /// that is counted.
     pub fn receive_frame(&mut self, host: &mut H, qpn: u32, frame: &H::Packet, length: u32) {
         let now = host.now();
-        let (qps, mut cx) = self.cx(host, Vport::default(), now, Budget::TURN);
+        let (qps, mut cx) = self.cx(host, Vport::default().into(), now, Budget::TURN);
         wire::frame::receive(qps, &mut cx, qpn, frame, length);
         self.cqs.raise_events(host, self.counters.common());
     }

@@ -90,7 +90,7 @@ pub(crate) fn arrive<H: Host>(
     if message.is_packet() {
         cx.keys.asker = peer.core.asker();
     }
-    let own = core::mem::replace(&mut cx.counters, cx.ports.of(peer.core.init.vport));
+    let own = core::mem::replace(&mut cx.counters, cx.ports.of(peer.core.counted_at));
     let arrival = receive(cx, &peer.core, &mut peer.rq, message, area);
     cx.counters = own;
     if let Arrival::Broken = arrival {

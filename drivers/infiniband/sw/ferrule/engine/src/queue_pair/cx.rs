@@ -35,9 +35,10 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) srqs: &'a mut Srqs<H>,
     pub(crate) port: &'a mut Port<H>,
     pub(crate) paths: &'a mut [PathState],
-    /// The counters of the queue pair's virtual port, or those of its peer's while the peer takes a message.
+    /// The counters of the virtual port or of the set that the queue pair counts in, or those of its peer while the peer
+    /// takes a message.
     pub(crate) counters: &'a Cells,
-    /// Those of all virtual ports.
+    /// Those of all virtual ports and sets.
     pub(crate) ports: &'a PortCounters<H>,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,

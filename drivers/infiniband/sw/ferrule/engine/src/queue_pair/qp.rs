@@ -97,6 +97,7 @@ impl<H: Host> Qp<H> {
                 },
                 state: State::Reset,
                 attr: Attributes::RESET,
+                counted_at: init.vport.into(),
                 init,
                 groups: 0,
                 resets: 0,

@@ -16,7 +16,10 @@ use crate::{
             Host,
             Queue, //
         },
-        id::QpId, //
+        id::{
+            CountedAt,
+            QpId, //
+        }, //
     },
     object::{
         qp_init::QpInit,
@@ -31,6 +34,8 @@ pub(crate) struct QpCore<H: Host> {
     pub(crate) state: State,
     pub(crate) attr: Attributes,
     pub(crate) init: QpInit<H>,
+    /// Where it counts: at its virtual port, or in the set of counters that it is bound to.
+    pub(crate) counted_at: CountedAt,
     /// Multicast groups that it is attached to.
     pub(crate) groups: u32,
     /// How often it came to RESET.

@@ -211,11 +211,11 @@ impl<'a, H: Host> Peer<'a, H> {
         receive: impl FnOnce(&mut Cx<'_, H>, &QpCore<H>, &mut ReceiveQueue, Message<'_, H>) -> Response,
     ) -> Response {
         let message = sq.message(core, segment.length, segment.packets);
-        // A message counts where it is taken, which mostly is the sender's own virtual port.
+        // A message counts where it is taken, which mostly is where the sender counts, too.
         let own = cx.counters;
-        let vport = self.core.init.vport;
-        if vport != core.init.vport {
-            cx.counters = cx.ports.of(vport);
+        let counted_at = self.core.counted_at;
+        if counted_at != core.counted_at {
+            cx.counters = cx.ports.of(counted_at);
         }
         let response = receive(cx, self.core, self.rq, message);
         cx.counters = own;

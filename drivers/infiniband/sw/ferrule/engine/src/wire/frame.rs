@@ -127,9 +127,13 @@ pub(crate) fn receive<H: Host>(
     frame: &H::Packet,
     length: u32,
 ) {
+    let qp = qps.get(receiver);
+    if let Some(qp) = qp {
+        cx.counters = cx.ports.of(qp.core.counted_at);
+    }
     cx.counters.packets_received.count(1);
     cx.counters.bytes_received.count(length.into());
-    if qps.get(receiver).is_none() {
+    if qp.is_none() {
         return cx.counters.unknown_queue_pairs.count(1);
     }
     let head = abi::SendWqe::default();

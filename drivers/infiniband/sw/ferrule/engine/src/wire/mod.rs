@@ -152,16 +152,19 @@ fn may_get(qp_type: QpType, kind: Kind) -> bool {
 ///
 /// Nothing is placed before the invariant CRC has been found right.
 pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPacket<'_, H>) {
-    let sound = match rx.judge(cx.counters) {
+    let sound = match rx.judge() {
         Ok(sound) => sound,
-        Err(reason) => return cx.drop_packet(rx.bth(), reason),
+        Err(reason) => {
+            rx.count(cx.counters);
+            return cx.drop_packet(rx.bth(), reason);
+        }
     };
     let Sound {
         packet,
         from,
         to,
         is_marked,
-    } = sound;
+    } = &sound;
     let bth = packet.bth();
     let rule = packet.rule();
     cx.host.trace(&Trace::PacketReceived {
@@ -170,34 +173,38 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
     });
     if rule.service == Service::Ud {
         let Some(deth) = packet.deth() else {
+            sound.count(rx, cx.counters);
             return cx.drop_packet(bth, DropReason::Short);
         };
-        return ud::receive(qps, cx, rx, &packet, deth, &to);
+        return ud::receive(qps, cx, rx, &sound, deth);
     }
     let Some(mut qp) = qps.take(bth.dest_qp.get()) else {
+        sound.count(rx, cx.counters);
         return cx.drop_packet(bth, DropReason::UnknownQueuePair);
     };
+    cx.counters = cx.ports.of(qp.core.counted_at);
+    sound.count(rx, cx.counters);
     cx.keys.asker = qp.core.asker();
     let is_of_peer = qp
         .core
         .remote_path()
-        .is_some_and(|path| path.sgid == to && path.dgid == from);
+        .is_some_and(|path| path.sgid == *to && path.dgid == *from);
     match (rule.service, qp.core.init.qp_type) {
         (Service::Rc, QpType::Rc) | (Service::Xrc, QpType::XrcIni | QpType::XrcTgt)
             if is_of_peer && may_get(qp.core.init.qp_type, rule.kind) =>
         {
-            if is_marked {
+            if *is_marked {
                 qp.wire.marked(rule.kind, cx.now);
             }
             if rule.kind.is_request() {
                 let before = qp.rq.psn;
-                responder::receive(cx, &mut qp, &packet, rx.packet, false);
+                responder::receive(cx, &mut qp, packet, rx.packet, false);
                 if qp.rq.psn != before && !qp.wire.responder.reorder.is_empty() {
                     release_requests(cx, &mut qp, before, bth.wants_acknowledge());
                 }
             } else {
                 let before = qp.wire.requester.snd_una;
-                completer::receive(qps, cx, &mut qp, &packet, rx.packet);
+                completer::receive(qps, cx, &mut qp, packet, rx.packet);
                 if qp.wire.requester.snd_una != before && !qp.wire.completer.reorder.is_empty() {
                     release_responses(qps, cx, &mut qp);
                 }
@@ -206,7 +213,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
             qps.activate(qp.core.index());
         }
         (Service::Uc, QpType::Uc) if is_of_peer => {
-            uc::receive(qps, cx, &mut qp, &packet, rx.packet);
+            uc::receive(qps, cx, &mut qp, packet, rx.packet);
         }
         (Service::Congestion, QpType::Rc | QpType::XrcIni | QpType::XrcTgt) if is_of_peer => {
             cx.counters.congestion_notifications_handled.count(1);

@@ -52,16 +52,28 @@ pub(super) struct Sound<'a> {
     pub(super) is_marked: bool,
 }
 
+impl Sound<'_> {
+    /// Counts it where its queue pair does; at the port if it has none, or several.
+    #[inline(always)]
+    pub(super) fn count<H: Host>(&self, rx: &RxPacket<'_, H>, counters: &Cells) {
+        rx.count(counters);
+        if self.is_marked {
+            counters.congestion_marks.count(1);
+        }
+        if self.packet.rule().kind == Kind::Congestion {
+            counters.congestion_notifications.count(1);
+        }
+    }
+}
+
 impl<'a, H: Host> RxPacket<'a, H> {
-    /// Counts a packet, and judges it as far as no queue pair is needed for that.
+    /// Judges a packet as far as no queue pair is needed for that.
     ///
     /// # Errors
     ///
     /// Why it is to be dropped.
     #[inline(always)]
-    pub(super) fn judge(&self, counters: &Cells) -> Result<Sound<'a>, DropReason> {
-        counters.packets_received.count(1);
-        counters.bytes_received.count(self.length());
+    pub(super) fn judge(&self) -> Result<Sound<'a>, DropReason> {
         let packet = parse::<H>(self.packet)?;
         if !self.is_intact(packet.headers()) {
             return Err(DropReason::Icrc);
@@ -71,18 +83,19 @@ impl<'a, H: Host> RxPacket<'a, H> {
         if packet.bth().pkey.get() & 0x7fff != packet::DEFAULT_PKEY & 0x7fff {
             return Err(DropReason::Pkey);
         }
-        if is_marked {
-            counters.congestion_marks.count(1);
-        }
-        if packet.rule().kind == Kind::Congestion {
-            counters.congestion_notifications.count(1);
-        }
         Ok(Sound {
             packet,
             from,
             to,
             is_marked,
         })
+    }
+
+    /// Counts a packet that has come.
+    #[inline(always)]
+    pub(super) fn count(&self, counters: &Cells) {
+        counters.packets_received.count(1);
+        counters.bytes_received.count(self.length());
     }
 
     /// The base transport header; zeroes if the packet is shorter.

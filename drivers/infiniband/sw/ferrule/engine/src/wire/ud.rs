@@ -5,7 +5,6 @@
 use crate::{
     base::{
         abi,
-        attr::Gid,
         budget::Budget,
         counters::Count,
         event::DropReason,
@@ -46,7 +45,6 @@ use crate::{
         Deth,
         Headers,
         ImmDt,
-        Packet,
         U24, //
     },
     queue_pair::{
@@ -55,7 +53,10 @@ use crate::{
         schedule::Qps, //
     },
     wire::{
-        rx_packet::RxPacket,
+        rx_packet::{
+            RxPacket,
+            Sound, //
+        },
         transmit::TxPacket, //
     },
 };
@@ -125,10 +126,10 @@ pub(super) fn receive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     rx: &RxPacket<'_, H>,
-    packet: &Packet<'_>,
+    sound: &Sound<'_>,
     deth: &Deth,
-    to: &Gid,
 ) {
+    let Sound { packet, to, .. } = sound;
     let bth = packet.bth();
     let target = bth.dest_qp.get();
     let mut head = abi::SendWqe::default();
@@ -166,12 +167,15 @@ pub(super) fn receive<H: Host>(
     };
     if !is_multicast(to) {
         let target = rx.vport.number(target);
-        if qps.get(target).is_none() {
+        let Some(qp) = qps.get(target) else {
+            sound.count(rx, cx.counters);
             return cx.drop_packet(bth, DropReason::UnknownQueuePair);
-        }
+        };
+        sound.count(rx, cx.ports.of(qp.core.counted_at));
         let arrival = ud_receive::arrive(qps, cx, target, message(), Some(&area));
         return trace(cx, bth, &arrival);
     }
+    sound.count(rx, cx.counters);
     cx.counters.multicast_received.count(1);
     // A group's queue pairs are called by one number (IBA volume 1, 10.5.2).
     let group = cx.port.groups.members(to);
