@@ -3,5 +3,7 @@
 //! The work of a queue pair when its turn comes or the control path changes it.
 
 pub(crate) mod modify;
+pub(crate) mod outcome;
+pub(crate) mod peer;
 pub(crate) mod send;
 pub(crate) mod ud_send;

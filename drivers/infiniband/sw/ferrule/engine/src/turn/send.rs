@@ -8,8 +8,6 @@
 use crate::{
     base::{
         attr::{
-            Mtu,
-            PathKind,
             QpType,
             State, //
         },
@@ -20,30 +18,21 @@ use crate::{
             Unsent, //
         },
         psn,
-        rnr_timer,
         status::Status, //
     },
     memory::bind::BindError,
-    object::cq::Overrun,
     operation::{
         accept,
-        completion::complete_send,
         ending::{
-            enter_error,
             enter_fatal_error,
-            report_drained,
             retries_exhausted, //
         },
         local_wr::{
             change_key,
             invalidate_own, //
         },
-        message::{
-            Message,
-            Response, //
-        },
-        uc_receive,
-        unreliable::Unfinished, //
+        message::Response,
+        uc_receive, //
     },
     queue_pair::{
         cx::{
@@ -51,21 +40,31 @@ use crate::{
             Next, //
         },
         qp::Qp,
-        qp_core::QpCore,
-        receive_queue::ReceiveQueue,
         schedule::Qps,
         send_queue::{
-            SendQueue,
             Taken,
             Wait, //
         },
     },
-    turn::ud_send,
+    turn::{
+        outcome::{
+            acknowledge,
+            complete,
+            fail,
+            give_up,
+            not_acknowledged,
+            sent,
+            succeed, //
+        },
+        peer::{
+            break_peer,
+            Peer,
+            Segment, //
+        },
+        ud_send, //
+    },
     wire, //
 };
-
-/// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
-const MAX_SEGMENT: u32 = 256 * 1024;
 
 /// A turn of the send queue, in state RTS or SQD.
 ///
@@ -176,133 +175,6 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
     }
 }
 
-/// The peer of a connection, on the same engine.
-struct Peer<'a, H: Host> {
-    core: &'a QpCore<H>,
-    rq: &'a mut ReceiveQueue,
-}
-
-impl<'a, H: Host> Peer<'a, H> {
-    /// The peer, which may be the queue pair itself. `None` without a way to it, or by the wire: nothing comes there.
-    #[inline(always)]
-    fn find(qps: &'a mut Qps<H>, core: &'a QpCore<H>, rq: &'a mut ReceiveQueue) -> Option<Self> {
-        let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
-            return None;
-        };
-        let number = core.attr.dest_qpn;
-        let peer = if number == core.id.number {
-            Peer { core, rq }
-        } else {
-            let Qp { core, rq, .. } = qps.get_mut(number)?;
-            Peer { core, rq }
-        };
-        let init = &peer.core.init;
-        (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
-    }
-
-    /// Hands it a segment of the request at hand, which `receive` takes, and brings the response.
-    #[inline(always)]
-    fn hand(
-        &mut self,
-        cx: &mut Cx<'_, H>,
-        core: &QpCore<H>,
-        sq: &SendQueue,
-        segment: Segment,
-        receive: impl FnOnce(&mut Cx<'_, H>, &QpCore<H>, &mut ReceiveQueue, Message<'_, H>) -> Response,
-    ) -> Response {
-        let message = sq.message(core, segment.length, segment.packets);
-        // A message counts where it is taken, which mostly is where the sender counts, too.
-        let own = cx.counters;
-        let counted_at = self.core.counted_at;
-        if counted_at != core.counted_at {
-            cx.counters = cx.ports.of(counted_at);
-        }
-        let response = receive(cx, self.core, self.rq, message);
-        cx.counters = own;
-        response
-    }
-}
-
-/// The peer has answered with a NAK, and is in error.
-#[cold]
-fn break_peer<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let number = qp.core.attr.dest_qpn;
-    let core = if number == qp.core.id.number {
-        &mut qp.core
-    } else {
-        let Some(peer) = qps.get_mut(number) else {
-            return;
-        };
-        &mut peer.core
-    };
-    core.set_state(cx.host, State::Err);
-    let index = core.index();
-    qps.stop(index);
-}
-
-/// Does what a response says that is no acknowledgement.
-#[cold]
-fn not_acknowledged<H: Host>(
-    qps: &mut Qps<H>,
-    cx: &mut Cx<'_, H>,
-    qp: &mut Qp<H>,
-    response: Response,
-) {
-    match response {
-        Response::Acknowledge => (),
-        Response::RnrNak(code) => receiver_not_ready(qps, cx, qp, code),
-        Response::SequenceError => {
-            // The peer expects an earlier packet. To send again is all there is to do, as often as
-            // the attributes allow (C9-103, C9-139).
-            if retries_exhausted(cx, qp) {
-                fail(qps, cx, qp, Status::RetryExceeded);
-            }
-        }
-        Response::None => {
-            cx.counters.unanswered.count(1);
-            qp.sq.wait = Wait::Acknowledgement;
-            if let Some(timeout) = qp.core.attr.ack_timeout() {
-                qps.set_timer(qp.core.index(), cx.now.saturating_add(timeout));
-            }
-        }
-        Response::Nak(status) => {
-            break_peer(qps, cx, qp);
-            fail(qps, cx, qp, status);
-        }
-        Response::RequesterFault => fail(qps, cx, qp, Status::LocalProtection),
-        // Memory of either side is being brought in: the same segment again after a while.
-        Response::Absent => give_up(qps, cx, qp, Unsent::Absent.into()),
-    }
-}
-
-/// A segment of the request at hand.
-#[derive(Clone, Copy)]
-struct Segment {
-    /// Its bytes.
-    length: u32,
-    /// The packets that it takes.
-    packets: u32,
-}
-
-impl Segment {
-    /// The next segment: as many bytes as the turn allows, and whole packets but for the last.
-    #[inline]
-    fn next(sq: &SendQueue, mtu: Mtu, allowed: u64) -> Self {
-        let rest = sq.request.length.wrapping_sub(sq.done);
-        let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
-        let length = if rest <= allowed {
-            rest
-        } else {
-            let whole = allowed & !mtu.bytes().wrapping_sub(1);
-            rest.min(whole.max(mtu.bytes()))
-        };
-        Self {
-            length,
-            packets: psn::packets(length, mtu),
-        }
-    }
-}
-
 /// Sends a segment of a message of an unreliable connection. Nobody answers: a segment that was sent is done, even if
 /// it gets lost (IBA volume 1, 9.8.2.1).
 #[inline(never)]
@@ -360,74 +232,6 @@ fn step_frame<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     }
 }
 
-/// Gives the segment up, for good or for a while.
-fn give_up<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, unfinished: Unfinished) {
-    match unfinished {
-        Unfinished::Failed(status) => fail(qps, cx, qp, status),
-        Unfinished::Later(wait) => {
-            qp.sq.wait = Wait::Host;
-            qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
-        }
-    }
-}
-
-/// A segment of an unreliable connection was sent, which is all that its requester waits for.
-fn sent<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, segment: Segment) {
-    if acknowledge(&qp.core, &mut qp.sq, segment) {
-        succeed(qps, cx, qp);
-    }
-}
-
-/// A segment arrived. Answers whether it was the last, and the request has ended.
-#[inline(always)]
-fn acknowledge<H: Host>(core: &QpCore<H>, sq: &mut SendQueue, segment: Segment) -> bool {
-    sq.psn = psn::advance(sq.psn, segment.packets);
-    sq.done = sq.done.wrapping_add(segment.length);
-    sq.refill_retries(&core.attr);
-    sq.done == sq.request.length
-}
-
-/// The request at hand has done what it should: completes it.
-///
-/// # Errors
-///
-/// [`Overrun`]: the completion was lost, and the caller moves the queue pair to error.
-#[inline(always)]
-fn complete<H: Host>(
-    cx: &mut Cx<'_, H>,
-    core: &QpCore<H>,
-    sq: &mut SendQueue,
-) -> Result<(), Overrun> {
-    let completed = complete_send(cx, core, sq, Status::Success);
-    sq.finish();
-    completed?;
-    if core.state == State::Sqd {
-        report_drained(cx.host, core);
-    }
-    Ok(())
-}
-
-/// [`complete`] of a request that is no message of a reliable connection.
-fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if complete(cx, &qp.core, &mut qp.sq).is_err() {
-        enter_fatal_error(qps, cx, qp);
-    }
-}
-
-/// The receiver had no receive request: try again after the time it asked for (C9-155, C9-157).
-#[cold]
-fn receiver_not_ready<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
-    cx.counters.receiver_not_ready.count(1);
-    if !qp.sq.take_rnr_retry(&qp.core.attr) {
-        return fail(qps, cx, qp, Status::RnrRetryExceeded);
-    }
-    qp.sq.wait = Wait::Receiver;
-    qps.set_timer(
-        qp.core.index(),
-        cx.now.saturating_add(rnr_timer::nanoseconds(code)),
-    );
-}
-
 /// The timer of a queue pair has fired: it tries again, if it may.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.core.is_acknowledged() {
@@ -438,27 +242,4 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
         fail(qps, cx, qp, Status::RetryExceeded);
     }
     qps.activate(qp.core.index());
-}
-
-/// The request at hand ends with an error, and so does the work of the send queue.
-///
-/// A queue pair of a connected, reliable service is in error then; of the others, only its send
-/// queue is (IBA volume 1, 10.3.1 and 9.9.2.1).
-#[cold]
-fn fail<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) {
-    let Qp { core, sq, .. } = qp;
-    let completed = complete_send(cx, core, sq, status);
-    sq.finish();
-    if completed.is_err() {
-        return enter_fatal_error(qps, cx, qp);
-    }
-    match core.init.qp_type {
-        QpType::Rc | QpType::XrcIni | QpType::XrcTgt => enter_error(qps, cx.host, core),
-        // It may be in error by what it sent to itself.
-        QpType::Uc | QpType::Ud | QpType::RawPacket if core.state == State::Err => (),
-        QpType::Uc | QpType::Ud | QpType::RawPacket => {
-            core.set_state(cx.host, State::Sqe);
-            qps.activate(core.index());
-        }
-    }
 }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The peer of a connection on the same engine, and the segments that are handed to it.
+
+use crate::{
+    base::{
+        attr::{
+            Mtu,
+            PathKind,
+            State, //
+        },
+        host::Host,
+        psn, //
+    },
+    operation::message::{
+        Message,
+        Response, //
+    },
+    queue_pair::{
+        cx::Cx,
+        qp::Qp,
+        qp_core::QpCore,
+        receive_queue::ReceiveQueue,
+        schedule::Qps,
+        send_queue::SendQueue, //
+    },
+};
+
+/// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
+const MAX_SEGMENT: u32 = 256 * 1024;
+
+/// A segment of the request at hand.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    /// Its bytes.
+    pub(crate) length: u32,
+    /// The packets that it takes.
+    pub(crate) packets: u32,
+}
+
+impl Segment {
+    /// The next segment: as many bytes as the turn allows, and whole packets but for the last.
+    #[inline]
+    pub(crate) fn next(sq: &SendQueue, mtu: Mtu, allowed: u64) -> Self {
+        let rest = sq.request.length.wrapping_sub(sq.done);
+        let allowed = allowed.min(u64::from(MAX_SEGMENT)) as u32;
+        let length = if rest <= allowed {
+            rest
+        } else {
+            let whole = allowed & !mtu.bytes().wrapping_sub(1);
+            rest.min(whole.max(mtu.bytes()))
+        };
+        Self {
+            length,
+            packets: psn::packets(length, mtu),
+        }
+    }
+}
+
+/// The peer of a connection, on the same engine.
+pub(crate) struct Peer<'a, H: Host> {
+    pub(crate) core: &'a QpCore<H>,
+    pub(crate) rq: &'a mut ReceiveQueue,
+}
+
+impl<'a, H: Host> Peer<'a, H> {
+    /// The peer, which may be the queue pair itself. `None` without a way to it, or by the wire: nothing comes there.
+    #[inline(always)]
+    pub(crate) fn find(
+        qps: &'a mut Qps<H>,
+        core: &'a QpCore<H>,
+        rq: &'a mut ReceiveQueue,
+    ) -> Option<Self> {
+        let Some(PathKind::Local(vport)) = core.attr.path.map(|path| path.kind) else {
+            return None;
+        };
+        let number = core.attr.dest_qpn;
+        let peer = if number == core.id.number {
+            Peer { core, rq }
+        } else {
+            let Qp { core, rq, .. } = qps.get_mut(number)?;
+            Peer { core, rq }
+        };
+        let init = &peer.core.init;
+        (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
+    }
+
+    /// Hands it a segment of the request at hand, which `receive` takes, and brings the response.
+    #[inline(always)]
+    pub(crate) fn hand(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        core: &QpCore<H>,
+        sq: &SendQueue,
+        segment: Segment,
+        receive: impl FnOnce(&mut Cx<'_, H>, &QpCore<H>, &mut ReceiveQueue, Message<'_, H>) -> Response,
+    ) -> Response {
+        let message = sq.message(core, segment.length, segment.packets);
+        // A message counts where it is taken, which mostly is where the sender counts, too.
+        let own = cx.counters;
+        let counted_at = self.core.counted_at;
+        if counted_at != core.counted_at {
+            cx.counters = cx.ports.of(counted_at);
+        }
+        let response = receive(cx, self.core, self.rq, message);
+        cx.counters = own;
+        response
+    }
+}
+
+/// The peer has answered with a NAK, and is in error.
+#[cold]
+pub(crate) fn break_peer<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
+    let number = qp.core.attr.dest_qpn;
+    let core = if number == qp.core.id.number {
+        &mut qp.core
+    } else {
+        let Some(peer) = qps.get_mut(number) else {
+            return;
+        };
+        &mut peer.core
+    };
+    core.set_state(cx.host, State::Err);
+    let index = core.index();
+    qps.stop(index);
+}
