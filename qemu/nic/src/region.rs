@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ferrule_engine::host;
-use ferrule_engine::Fault;
+use ferrule_engine::{Fault, Unshared};
 
 use crate::fast::Fast;
 use crate::interface::mr_flag;
@@ -204,6 +204,13 @@ fn copy_backwards(
 }
 
 impl host::Region for Region {
+    /// The process has one thread for the engine.
+    type Shared = Unshared;
+
+    fn share(&self, _write: bool) -> Option<Unshared> {
+        None
+    }
+
     #[inline]
     fn write(&self, mut offset: u64, mut from: &[u8]) -> Result<(), Fault> {
         if !self.writable {

@@ -95,6 +95,12 @@ impl Umem {
         }))
     }
 
+    /// The bytes, for those who vouch for their accesses.
+    #[inline(always)]
+    pub fn memory(&self) -> &Memory {
+        &self.0
+    }
+
     /// # Errors
     ///
     /// `EFAULT` if it is paged on demand.

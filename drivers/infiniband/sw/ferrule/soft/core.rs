@@ -51,6 +51,11 @@ pub(crate) struct Core {
     pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
+    /// Commands wait here for the end of copy jobs.
+    #[pin]
+    pub(super) copied: WaitQueue,
+    /// The ends of jobs so far that commands have waited for. Only the owner of the shard counts.
+    pub(super) awaited_ends: Atomic<u32>,
     /// Packets that have come and wait for the owner of the shard.
     #[pin]
     pub(super) inbox: Inbox,
@@ -97,6 +102,8 @@ impl Core {
             worker_requests: Atomic::new(0),
             doorbells: PendingSet::new()?,
             kicked: PendingSet::new()?,
+            copied <- new_waitqueue!("Core::copied"),
+            awaited_ends: Atomic::new(0),
             inbox <- Inbox::new(),
             frames <- Inbox::new(),
             inbox_full: Atomic::new(0),

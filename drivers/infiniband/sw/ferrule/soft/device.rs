@@ -299,7 +299,7 @@ impl Backend for Soft {
             self.enable_sending(qpn, qp_type)?;
         }
         // Afterwards `route` is the old one, dropped after the shard is left.
-        policy::command(&self.shared.core, |engine, host| {
+        policy::patient_command(&self.shared.core, |engine, host| {
             engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
         })
         .map_err(errno)

@@ -12,6 +12,7 @@ use ferrule_engine::{
     host::{
         Fault,
         Host,
+        JobPlace,
         Sink, //
     },
     CqEvent,
@@ -65,6 +66,15 @@ use crate::{
 /// How many packets are sent in one go: the softirq work that they lead to is put off meanwhile.
 const BURST: u32 = 64;
 
+/// Where the bytes of large messages are copied that a call into the engine leads to.
+#[derive(Clone, Copy)]
+pub(super) enum Copies {
+    /// By the caller, outside of the shard: it can wait for the shard to hand a job back. Process context.
+    Outside,
+    /// By the engine, at once.
+    AtOnce,
+}
+
 /// The services of one call into the engine.
 ///
 /// Packets go out in bursts. The last burst ends when this is dropped, after the shard has been
@@ -77,9 +87,27 @@ pub(crate) struct Kernel {
     sent: u32,
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
     lost: u32,
+    /// The caller carries out copy jobs.
+    takes_jobs: bool,
+    job: JobPlace<Kernel>,
 }
 
 impl Kernel {
+    /// The services of a call with such copies.
+    #[inline]
+    pub(super) fn new(copies: Copies) -> Self {
+        Kernel {
+            takes_jobs: matches!(copies, Copies::Outside),
+            ..Kernel::default()
+        }
+    }
+
+    /// The copy job that the call has led to.
+    #[inline]
+    pub(super) fn take_job(&mut self) -> JobPlace<Kernel> {
+        self.job.take()
+    }
+
     /// A packet is about to be sent, in this burst or the next.
     #[inline]
     fn begin_one(&mut self) {
@@ -267,6 +295,11 @@ impl Host for Kernel {
             SrqEvent::LimitReached => srq::Event::LimitReached,
             SrqEvent::Error => srq::Event::Error,
         });
+    }
+
+    #[inline]
+    fn job_place(&mut self) -> Option<&mut JobPlace<Kernel>> {
+        self.takes_jobs.then_some(&mut self.job)
     }
 
     #[inline]

@@ -21,7 +21,10 @@ use ferrule_engine::{
     host::Packet,
     Budget,
     ContextId,
+    CopyJob,
     Engine,
+    Error as Refusal,
+    JobPlace,
     Outcome, //
 };
 use kernel::sync::atomic::Relaxed;
@@ -41,7 +44,11 @@ use super::{
         Core,
         State, //
     },
-    host::Kernel,
+    host::{
+        Copies,
+        Kernel, //
+    },
+    memory::SharedMemory,
     net::{
         device::Device,
         received::Received, //
@@ -211,40 +218,71 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
     }
 }
 
+/// Carries out a copy job, which the caller has taken along from the shard, and becomes the owner to hand it back.
+/// Process context.
+///
+/// An owner decides only, as long as all others copy outside: so this waits for some microseconds.
+#[inline(never)]
+pub(super) fn carry_out(core: &WithTimer<Core>, job: CopyJob<SharedMemory>) -> Owner<'_, State> {
+    let carried = job.carry_out();
+    let mut owner = core.shard.enter();
+    if owner.engine.carried(carried) {
+        core.awaited_ends.fetch_add(1, Relaxed);
+        core.copied.wake_up();
+    }
+    owner
+}
+
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
 /// [`OTHERS`].
 ///
-/// If another caller owns the shard, that one does the work. Any context.
-pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<ContextId>) -> bool {
+/// If another caller owns the shard, that one does the work. A `job` in the caller's hands is carried out first.
+pub(super) fn serve(
+    core: &WithTimer<Core>,
+    budget: Budget,
+    caller: Option<ContextId>,
+    copies: Copies,
+    job: JobPlace<Kernel>,
+) -> bool {
     let mut first = caller;
+    let mut job = job;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
     // the owner has missed its call. So a caller that finds another one's work at its first
     // turn may leave that work to the other one. It may not at later turns: others have relied on
     // this caller.
-    let mut came_back = false;
+    let mut came_back = job.is_some();
     loop {
         let note = || {
             if let Some(context) = caller {
                 core.kicked.add(context.number());
             }
         };
-        let Some(owner) = core.shard.try_enter(note) else {
-            return false;
+        let owner = match job.take() {
+            Some(job) => {
+                let mut owner = carry_out(core, job);
+                owner.take_missed();
+                owner
+            }
+            None => match core.shard.try_enter(note) {
+                Some(owner) => owner,
+                None => return false,
+            },
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let mut host = Kernel::default();
+        let mut host = Kernel::new(copies);
         let (outcome, missed) = turn(core, owner, &mut host, left.min(SLICE), first);
+        job = host.take_job();
         sent(core, host);
-        if !outcome.more && !missed {
+        if job.is_none() && !outcome.more && !missed {
             return false;
         }
         if first.is_some() && !outcome.first {
-            if is_anothers && !missed {
+            if job.is_none() && is_anothers && !missed {
                 return false;
             }
             first = None;
@@ -255,9 +293,10 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
         // caller for ever.
         left = left.less(Budget {
             requests: outcome.used.requests + 1,
-            bytes: outcome.used.bytes,
+            bytes: outcome.used.bytes + job.as_ref().map_or(0, CopyJob::bytes),
         });
-        if left.is_spent() {
+        // With a job in its hands it comes back.
+        if job.is_none() && left.is_spent() {
             return true;
         }
     }
@@ -266,7 +305,7 @@ pub(super) fn serve(core: &WithTimer<Core>, budget: Budget, caller: Option<Conte
 /// Serves a context that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     let kicks = core.kicks.fetch_add(1, Relaxed);
-    let left = serve(core, KICK, Some(first));
+    let left = serve(core, KICK, Some(first), Copies::Outside, None);
     if left || core.offers.is_due(kicks) {
         core.wake_worker();
     }
@@ -288,8 +327,16 @@ pub(super) fn command<R>(
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
 ) -> R {
     let mut owner = core.shard.enter();
-    let mut host = Kernel::default();
+    let mut host = Kernel::new(Copies::Outside);
     let result = f(&mut owner.engine, &mut host);
+    end_command(core, owner, host);
+    result
+}
+
+/// The end of a command: leaves the shard, and does the work that is left. Not inlined, since a job and a host are large for
+/// the stacks of commands.
+#[inline(never)]
+fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Kernel) {
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
     // it, if a call was missed, before the next has its turn.
     owner.take_missed();
@@ -299,11 +346,34 @@ pub(super) fn command<R>(
     } else {
         owner.leave()
     };
+    let job = host.take_job();
     sent(core, host);
-    if left && serve(core, COMMAND, None) {
+    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job) {
         core.wake_worker();
     }
-    result
+}
+
+/// As [`command`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it again.
+///
+/// A job ends when the thread that carries it out has had its processor for a while, whatever else that one is about:
+/// meanwhile it holds no lock, and waits for nothing but the shard.
+#[inline(never)]
+pub(super) fn patient_command<R>(
+    core: &WithTimer<Core>,
+    mut f: impl FnMut(&mut Engine<Kernel>, &mut Kernel) -> Result<R, Refusal>,
+) -> Result<R, Refusal> {
+    loop {
+        let mut seen = 0;
+        let result = command(core, |engine, host| {
+            seen = core.awaited_ends.load(Relaxed);
+            f(engine, host)
+        });
+        if !matches!(result, Err(Refusal::InUse)) {
+            return result;
+        }
+        // The end comes after the refusal, since both have owned the shard.
+        core.copied.wait(|| core.awaited_ends.load(Relaxed) != seen);
+    }
 }
 
 /// Does all queued work, with a pause for others after each budget, and takes the doorbells of a
@@ -316,11 +386,17 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         let mut owner = core.shard.enter();
         owner.take_missed();
         owner.engine.kicked(context);
-        let mut host = Kernel::default();
+        let is_copying = owner.engine.claim_context(context).is_err();
+        let seen = core.awaited_ends.load(Relaxed);
+        let mut host = Kernel::new(Copies::AtOnce);
         let (outcome, missed) = turn(core, owner, &mut host, SLICE, None);
         sent(core, host);
         if !outcome.more && !missed {
-            return;
+            if !is_copying {
+                return;
+            }
+            // Flushes wait for what others copy.
+            core.copied.wait(|| core.awaited_ends.load(Relaxed) != seen);
         }
         quiescent.pass();
     }
@@ -338,7 +414,7 @@ impl Device for WithTimer<Core> {
             self.inbox_full.fetch_add(1, Relaxed);
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
-        if serve(self, RECEIVE, None) {
+        if serve(self, RECEIVE, None, Copies::AtOnce, None) {
             self.wake_worker();
         }
     }
@@ -349,7 +425,7 @@ impl Device for WithTimer<Core> {
         }
         if later {
             self.arm_at(monotonic_ns());
-        } else if serve(self, RECEIVE, None) {
+        } else if serve(self, RECEIVE, None, Copies::AtOnce, None) {
             self.wake_worker();
         }
     }
@@ -362,7 +438,7 @@ impl Device for WithTimer<Core> {
 impl TimerCallback for Core {
     fn expired(core: &WithTimer<Self>) {
         let begin = monotonic_ns();
-        let more = serve(core, TIMER, None);
+        let more = serve(core, TIMER, None, Copies::AtOnce, None);
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
         core.timer_rests_until

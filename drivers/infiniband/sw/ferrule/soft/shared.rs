@@ -162,12 +162,12 @@ impl Shared {
         });
     }
 
-    /// Takes an object from the engine and drops it after the shard is left.
+    /// Takes an object from the engine and drops it after the shard is left. Waits for the copy jobs that use it.
     ///
     /// The RDMA core destroys an object only when nothing uses it, so a refusal is a bug in this
     /// driver: it is logged once, and the object leaks.
-    fn removed<T>(&self, remove: impl FnOnce(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>) {
-        if let Err(refusal) = policy::command(&self.core, |engine, _| remove(engine)) {
+    fn removed<T>(&self, remove: impl Fn(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>) {
+        if let Err(refusal) = policy::patient_command(&self.core, |engine, _| remove(engine)) {
             pr_warn_once!("an object could not be destroyed: {:?}\n", refusal);
         }
     }
@@ -225,7 +225,7 @@ impl Commands for Shared {
         let init = MrInit {
             pd,
             access,
-            memory: memory(iova, pages.into()),
+            memory: memory(iova, Registered::of_program(pages)?),
         };
         self.add(Mr::new(init), Engine::add_mr)
     }
@@ -324,15 +324,18 @@ impl Commands for Shared {
     }
 
     fn rereg_mr(&self, key: u32, change: MrChange) -> Result {
+        let new = match change.memory {
+            Some((iova, pages)) => Some(memory(iova, Registered::of_program(pages)?)),
+            None => None,
+        };
         let mut change = ferrule_engine::MrChange {
             pd: change.pd,
             access: change.access,
-            memory: change
-                .memory
-                .map(|(iova, pages)| memory(iova, pages.into())),
+            memory: new,
         };
         // `change` has the pages that are to be unpinned, and is dropped without the shard.
-        policy::command(&self.core, |engine, _| engine.rereg_mr(key, &mut change)).map_err(errno)
+        policy::patient_command(&self.core, |engine, _| engine.rereg_mr(key, &mut change))
+            .map_err(errno)
     }
 
     fn remove_mr(&self, key: u32) {

@@ -39,8 +39,12 @@ use kernel_ext::{
 
 use super::{
     core::Core,
-    host::Kernel,
+    host::{
+        Copies,
+        Kernel, //
+    },
     policy::{
+        carry_out,
         sent,
         serve,
         take_in,
@@ -72,7 +76,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
         core.worker
             .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
         core.wanted.xchg(0, Full);
-        while serve(core, WORKER, None) && !thread.should_stop() {
+        while serve(core, WORKER, None, Copies::Outside, None) && !thread.should_stop() {
             quiescent.pass();
         }
         if !core.offers.are_welcome() {
@@ -104,7 +108,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     // Messages were left unread above, the timer unarmed, and doorbells may be rung.
-    if serve(core, WORKER, None) {
+    if serve(core, WORKER, None, Copies::Outside, None) {
         core.wake_worker();
     }
     found
@@ -132,14 +136,20 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut found = 0;
     let mut idle = 0u32;
     let mut idle_since = 0;
+    let mut job = None;
     loop {
         // If another caller is the owner, that one does the work.
-        let done = core.shard.try_enter(|| ()).map_or(0, |mut owner| {
-            let mut host = Kernel::default();
+        let entered = match job.take() {
+            Some(job) => Some(carry_out(core, job)),
+            None => core.shard.try_enter(|| ()),
+        };
+        let done = entered.map_or(0, |mut owner| {
+            let mut host = Kernel::new(Copies::Outside);
             let taken = take_in(core, &mut owner, &mut host, SLICE);
             let left = SLICE.less(taken);
             let done = owner.engine.run(&mut host, left, None).done;
             drop(owner);
+            job = host.take_job();
             sent(core, host);
             taken.requests + done
         });
@@ -161,6 +171,9 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
             break;
         }
         cpu_relax();
+    }
+    if let Some(job) = job {
+        drop(carry_out(core, job));
     }
     found
 }

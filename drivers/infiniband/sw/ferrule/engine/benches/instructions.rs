@@ -138,6 +138,7 @@ impl Line {
     fn local(&self, count: u32) {
         let mut world = World::new();
         world.host.is_quiet = true;
+        world.host.has_job_place = true;
         let spec = QpSpec {
             depth: DEPTH,
             ..QpSpec::default()
@@ -152,12 +153,18 @@ impl Line {
         }
         for _ in 0..count {
             self.post(&ends);
-            match self.way {
-                Kicked => world
-                    .engine
-                    .run_for(&mut world.host, PLENTY, world.context.id),
-                _ => world.engine.run(&mut world.host, PLENTY, None),
-            };
+            loop {
+                match self.way {
+                    Kicked => world
+                        .engine
+                        .run_for(&mut world.host, PLENTY, world.context.id),
+                    _ => world.engine.run(&mut world.host, PLENTY, None),
+                };
+                let Some(job) = world.host.job.take() else {
+                    break;
+                };
+                world.carry(job);
+            }
             assert!(self.ended(&ends));
         }
     }

@@ -76,6 +76,12 @@ pub use crate::{
         },
         bitmap_scan::BitmapScan,
         budget::Budget,
+        copy_job::{
+            Carried,
+            CopyJob,
+            SharedBytes,
+            Unshared, //
+        },
         counters::{
             CounterSet,
             Counters,
@@ -102,6 +108,7 @@ pub use crate::{
             Doorbells,
             Fault,
             Host,
+            JobPlace,
             Outgoing,
             Packet,
             Presence,

@@ -10,6 +10,7 @@ mod atomic_write;
 mod bitmap_scan;
 mod budget;
 mod congestion;
+mod copy_jobs;
 mod corpus;
 mod counted;
 mod counter_sets;

@@ -82,6 +82,8 @@ counters! {
     pub messages: u64,
     /// Bytes that these brought or asked for, and bytes of reads in packets that were sent or taken.
     pub bytes: u64,
+    /// Copies of many bytes that were carried out while others could own the engine.
+    pub copy_jobs: u64,
     /// Completions written.
     pub completions: u64,
     /// Completion events raised.

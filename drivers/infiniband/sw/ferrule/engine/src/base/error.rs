@@ -15,6 +15,11 @@ pub enum Error {
     NotSupported,
     /// The object is still used by another one (`EBUSY`).
     Busy,
+    /// A copy job uses the object (`EBUSY`).
+    ///
+    /// The host waits until [`Engine::carried`](crate::Engine::carried) says that somebody does, and tries again. No job
+    /// begins with the object meanwhile.
+    InUse,
     /// All numbers of this kind of object are taken (`ENOMEM`).
     Full,
     /// There is no memory (`ENOMEM`).
@@ -31,7 +36,7 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Error::Full | Error::NoMemory | Error::NeedChunk(_) => 12,
-            Error::Busy => 16,
+            Error::Busy | Error::InUse => 16,
             Error::Invalid | Error::NotFound => 22,
             Error::NotSupported => 95,
         }

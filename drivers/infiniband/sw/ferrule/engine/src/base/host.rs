@@ -16,6 +16,10 @@ use crate::{
     base::{
         abi,
         attr::Path,
+        copy_job::{
+            CopyJob,
+            SharedBytes, //
+        },
         event::{
             CqEvent,
             QpEvent,
@@ -149,10 +153,20 @@ pub trait Host: Sized {
     /// An asynchronous event of a shared receive queue.
     fn srq_event(&mut self, srq: &Self::SrqHandle, event: SrqEvent);
 
+    /// The place for a copy job, which the caller of the engine carries out after it has left the shard
+    /// ([`Engine::run`](crate::Engine::run)). `None` from a caller that cannot do so: bytes are copied at once then.
+    #[inline]
+    fn job_place(&mut self) -> Option<&mut JobPlace<Self>> {
+        None
+    }
+
     /// A step of the data path, for tracepoints.
     #[inline]
     fn trace(&mut self, _step: &Trace) {}
 }
+
+/// A copy job of a host's memory, if there is one.
+pub type JobPlace<H> = Option<CopyJob<<<H as Host>::Region as Region>::Shared>>;
 
 /// Bytes could not be reached, although the key check allowed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +192,13 @@ pub struct Asker(pub u64);
 /// Offsets are bytes from the start of the region. The engine has checked the range against the
 /// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
 pub trait Region {
+    /// References to the bytes for copy jobs; [`Unshared`](crate::Unshared) if there are none.
+    type Shared: SharedBytes;
+
+    /// A reference to the bytes for a copy job, to be read or to be written. `None` where a copy might fail, as it may of
+    /// memory that is paged on demand, and where nobody but the owner of the shard may access them.
+    fn share(&self, write: bool) -> Option<Self::Shared>;
+
     /// Copies from private memory to the region.
     ///
     /// # Errors

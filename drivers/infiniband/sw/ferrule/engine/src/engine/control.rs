@@ -96,7 +96,7 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`]; [`Error::InUse`] while a copy job uses it.
     pub fn remove_mr(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
         self.keys.remove(key)
     }
@@ -109,7 +109,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::Busy`] while memory windows are bound to it, [`Error::Invalid`] if the region would
-    /// exceed the address space, [`Error::NotFound`]. Nothing has changed then.
+    /// exceed the address space, [`Error::InUse`] while a copy job uses it, [`Error::NotFound`]. Nothing has changed then.
     pub fn rereg_mr(&mut self, key: u32, change: &mut MrChange<H>) -> Result<(), Error> {
         self.keys.rereg(key, change)
     }
@@ -312,10 +312,14 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group.
+    /// [`Error::NotFound`]; [`Error::Busy`] while it is attached to a multicast group; [`Error::InUse`] while a copy job
+    /// uses it.
     pub fn remove_qp(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
         if self.qps.get(qpn).is_some_and(|qp| qp.core.groups != 0) {
             return Err(Error::Busy);
+        }
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.core.uses.claim()?;
         }
         let qp = self.qps.remove(qpn)?;
         let init = &qp.core.init;
@@ -339,7 +343,8 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such transition, an attribute is
     /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
-    /// migration, another size or a rate. Nothing has changed then.
+    /// migration, another size or a rate; [`Error::InUse`] while a copy job uses it, unless it is to enter ERR. Nothing has
+    /// changed then.
     ///
     /// With a path to a remote peer comes the route to it. The host drops the route that is left in `route`, after it
     /// has given up the shard.
@@ -351,6 +356,13 @@ impl<H: Host> Engine<H> {
         route: &mut Option<H::Route>,
     ) -> Result<(), Error> {
         let mut qp = self.qps.take(qpn).ok_or(Error::NotFound)?;
+        // In error it waits by itself, with its flush.
+        if modify.state != Some(State::Err) {
+            if let Err(error) = qp.core.uses.claim() {
+                self.qps.put_back(qp);
+                return Err(error);
+            }
+        }
         let result = modify::modify(&mut self.qps, host, &mut qp, modify);
         if result.is_ok() && modify.path.is_some() {
             core::mem::swap(&mut qp.wire.route, route);

@@ -4,6 +4,7 @@
 
 pub(crate) mod chunk;
 mod control;
+mod copies;
 mod counting;
 pub(crate) mod run;
 

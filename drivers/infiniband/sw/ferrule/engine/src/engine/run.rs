@@ -47,7 +47,7 @@ const CONTEXT_LOOKS: u32 = 64;
 pub struct Outcome {
     /// A queue pair still waits for a turn, a context has doorbells left, or a timer is due.
     pub more: bool,
-    /// The queue pair, or the doorbells, are of the context that was to be first.
+    /// The queue pair, or the doorbells, or a copy job that the run has led to, are of the context that was to be first.
     pub first: bool,
     /// When the next timer fires, in nanoseconds of [`Host::now`].
     pub deadline: Option<u64>,
@@ -204,6 +204,8 @@ impl<H: Host> Engine<H> {
                 wire::run(qps, &mut cx, &mut qp)
             }
             State::Rts | State::Sqd => send::run(qps, &mut cx, &mut qp),
+            // Memory that a flushed request names is the program's again.
+            State::Err if qp.core.uses.is_used() => Next::Idle,
             State::Err => match flush_send_queue(&mut cx, &mut qp) {
                 Next::Again => Next::Again,
                 Next::Idle => flush_receive_queue(&mut cx, &mut qp),
@@ -268,6 +270,9 @@ impl<H: Host> Engine<H> {
     /// even if they find nothing to do, since a program can have as many of them as it likes; and so do some looks for
     /// doorbells. Half of the budget may go for these: the rest of them stay rung, so that a program that rings without
     /// end does not keep others from their turns.
+    ///
+    /// Ends at once when a turn has left a copy job in the host's place ([`Host::job_place`]). The caller takes it along,
+    /// carries it out after it has left the shard, and hands it back to [`Engine::carried`] as soon as it can.
     #[inline]
     pub fn run(&mut self, host: &mut H, budget: Budget, first: Option<ContextId>) -> Outcome {
         self.work(host, budget, first, false)
@@ -306,6 +311,7 @@ impl<H: Host> Engine<H> {
             due = self.deadline().is_some_and(|deadline| deadline <= now);
         }
         let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
+        let mut begun = None;
         while !left.is_spent() && (!only || waits(&self.qps)) {
             let Some(qp) = self.qps.take_next() else {
                 if !self.qps.has_active() {
@@ -320,11 +326,18 @@ impl<H: Host> Engine<H> {
                 requests: used.requests.max(1),
                 ..used
             });
+            begun = self.begin_job(host);
+            if begun.is_some() {
+                break;
+            }
         }
         Outcome {
             more: due || self.has_work(),
-            first: first
-                .is_some_and(|first| self.qps.has_active_of(first) || self.contexts.is_due(first)),
+            first: first.is_some_and(|first| {
+                self.qps.has_active_of(first)
+                    || self.contexts.is_due(first)
+                    || begun.is_some_and(|index| self.qps.is_of(index, first))
+            }),
             deadline: self.deadline(),
             used: budget.less(left),
             done: most.saturating_sub(left.requests),

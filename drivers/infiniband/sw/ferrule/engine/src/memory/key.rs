@@ -16,12 +16,14 @@ use crate::{
         },
         host::{
             Asker,
-            Host, //
+            Host,
+            Region, //
         },
         table::{
             Table,
             TableChunk, //
         },
+        uses::Uses, //
     },
     memory::{
         key_use::{
@@ -86,6 +88,8 @@ pub struct Mr<H: Host> {
     fast: bool,
     /// The memory windows that are bound to it.
     windows: u32,
+    /// The copy jobs that use it.
+    uses: Uses,
     init: MrInit<H>,
 }
 
@@ -97,6 +101,7 @@ impl<H: Host> Mr<H> {
             open: 0,
             fast: false,
             windows: 0,
+            uses: Uses::default(),
             init,
         }
     }
@@ -199,8 +204,11 @@ impl<H: Host> Keys<H> {
 
     pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mr<H>>, Error> {
         let index = key.wrapping_shr(8);
-        let last = match self.table.get(index) {
-            Some(mr) if mr.is_named(key) => mr.key,
+        let last = match self.table.get_mut(index) {
+            Some(mr) if mr.is_named(key) => {
+                mr.uses.claim()?;
+                mr.key
+            }
             _ => return Err(Error::NotFound),
         };
         // The user of a region for fast registration has used up generations as well.
@@ -219,6 +227,7 @@ impl<H: Host> Keys<H> {
         if !change.access.is_none_or(may_be_given) {
             return Err(Error::Invalid);
         }
+        mr.uses.claim()?;
         let init = &mut mr.init;
         if let Some(memory) = &mut change.memory {
             if !memory.is_addressable() {
@@ -230,6 +239,23 @@ impl<H: Host> Keys<H> {
         init.access = change.access.unwrap_or(init.access);
         self.is_paging |= init.access.allows(Access::ON_DEMAND);
         Ok(())
+    }
+
+    /// A reference for a copy job to the bytes of the region that a key has opened.
+    ///
+    /// There is none by the key of a window, nor of a region for fast registration: requests close these keys, and would
+    /// have to wait for the job.
+    pub(crate) fn share(&self, key: u32, write: bool) -> Option<<H::Region as Region>::Shared> {
+        let mr = self.table.get(key.wrapping_shr(8))?;
+        if mr.open != key || mr.fast || !mr.uses.may_begin() {
+            return None;
+        }
+        mr.init.memory.region.share(write)
+    }
+
+    /// The uses of the region of a key by copy jobs. While there is one, the region stays.
+    pub(crate) fn uses_mut(&mut self, key: u32) -> Option<&mut Uses> {
+        Some(&mut self.table.get_mut(key.wrapping_shr(8))?.uses)
     }
 
     pub(crate) fn mr(&self, key: u32) -> Result<&Mr<H>, Error> {

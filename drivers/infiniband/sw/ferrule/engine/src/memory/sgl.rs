@@ -47,10 +47,13 @@ pub(crate) enum Fragment<'a, H: Host> {
     Memory {
         region: &'a H::Region,
         offset: u64,
+        /// The key that has opened it.
+        key: u32,
     },
 }
 
 /// Inline data of a request, or other bytes that are not shared, of which the first have been used.
+#[derive(Clone, Copy)]
 pub(crate) struct PrivateBytes<'a>(pub(crate) &'a [u8]);
 
 impl<H: Host> Fragments<H> for PrivateBytes<'_> {
@@ -96,7 +99,16 @@ impl<H: Host> Fragments<H> for InPacket<'_, H> {
     }
 }
 
+impl<H: Host> Clone for InPacket<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for InPacket<'_, H> {}
+
 /// A scatter/gather list, of which the first bytes have been used.
+#[derive(Clone, Copy)]
 pub(crate) struct Sgl<'a> {
     pd: u32,
     need: Access,
@@ -146,17 +158,23 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
                 continue;
             }
             let length = left.min(at_most);
+            let key = entry.lkey.get();
             let (region, offset) = keys
                 .check_local(&KeyUse {
                     pd: self.pd,
-                    key: entry.lkey.get(),
+                    key,
                     need: self.need,
                     addr: entry.addr.get().checked_add(self.used.into())?,
                     length: u64::from(length),
                     peer_of: None,
                 })
                 .ok()?;
-            break Some((Fragment::Memory { region, offset }, length));
+            let fragment = Fragment::Memory {
+                region,
+                offset,
+                key,
+            };
+            break Some((fragment, length));
         }
     }
 
@@ -170,10 +188,19 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
 pub(crate) struct Memory<'a, H: Host> {
     /// None where there are no bytes.
     region: Option<&'a H::Region>,
+    key: u32,
     /// The bytes from there on, and how many there are.
     offset: u64,
     left: u32,
 }
+
+impl<H: Host> Clone for Memory<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Memory<'_, H> {}
 
 impl<'a, H: Host> Memory<'a, H> {
     /// The peer's memory that a key opens, from the byte `offset` of the use on. The key is checked
@@ -183,6 +210,7 @@ impl<'a, H: Host> Memory<'a, H> {
         if whole.length == 0 {
             return Some(Memory {
                 region: None,
+                key: 0,
                 offset: 0,
                 left: 0,
             });
@@ -190,6 +218,7 @@ impl<'a, H: Host> Memory<'a, H> {
         let (region, start) = keys.check(whole).ok()?;
         Some(Memory {
             region: Some(region),
+            key: whole.key,
             offset: start.wrapping_add(offset.into()),
             left: (whole.length as u32).saturating_sub(offset),
         })
@@ -204,8 +233,12 @@ impl<H: Host> Fragments<H> for Memory<'_, H> {
         at_most: u32,
     ) -> Option<(Fragment<'b, H>, u32)> {
         let length = at_most.min(self.left);
-        let (region, offset) = (self.region?, self.offset);
-        (length != 0).then_some((Fragment::Memory { region, offset }, length))
+        let fragment = Fragment::Memory {
+            region: self.region?,
+            offset: self.offset,
+            key: self.key,
+        };
+        (length != 0).then_some((fragment, length))
     }
 
     #[inline(always)]
@@ -222,6 +255,14 @@ pub(crate) enum Side<'a, H: Host> {
     List(Sgl<'a>),
     Memory(Memory<'a, H>),
 }
+
+impl<H: Host> Clone for Side<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Side<'_, H> {}
 
 impl<H: Host> Fragments<H> for Side<'_, H> {
     #[inline]
@@ -256,6 +297,8 @@ pub(crate) enum Unreachable {
     Target,
     /// Either: its bytes are not in memory at present, and are being brought there.
     Absent,
+    /// None: a job copies the bytes ([`carry`](crate::memory::carry)).
+    Later,
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.
@@ -298,6 +341,7 @@ fn copy_fragment<H: Host>(
         Fragment::Memory {
             region: to,
             offset: to_offset,
+            ..
         },
         length,
     )) = target.fragment(keys, at_most)
@@ -314,6 +358,7 @@ fn copy_fragment<H: Host>(
         Fragment::Memory {
             region: from,
             offset: from_offset,
+            ..
         } => {
             let copied = H::Region::copy(from, from_offset, to, to_offset, length as usize);
             if copied.is_err() {
@@ -351,7 +396,7 @@ pub(crate) fn page_in<H: Host>(
     let mut left = length;
     while left != 0 {
         // A side that cannot be reached at all fails with the copy.
-        let Some((Fragment::Memory { region, offset }, length)) = target.fragment(keys, left)
+        let Some((Fragment::Memory { region, offset, .. }, length)) = target.fragment(keys, left)
         else {
             return Presence::Present;
         };
@@ -383,7 +428,7 @@ pub(crate) fn gather<H: Host>(
         let (from, length) = source.fragment(keys, left).ok_or(Fault)?;
         match from {
             Fragment::Private(bytes) => to.put(bytes.get(..length as usize).ok_or(Fault)?)?,
-            Fragment::Memory { region, offset } => {
+            Fragment::Memory { region, offset, .. } => {
                 if to.put_memory(region, offset, length as usize).is_err() {
                     let presence = region.page_in(offset, length.into(), false, keys.asker);
                     *is_absent = presence == Presence::Coming;

@@ -33,6 +33,7 @@ use crate::{
             Table,
             TableChunk, //
         },
+        uses::Uses, //
     },
     object::doorbell::{
         self,
@@ -57,6 +58,8 @@ pub struct Context<H: Host> {
     scan: DoorbellScan,
     /// Queue pairs that belong to this context.
     users: u32,
+    /// The copy jobs that use one of them.
+    uses: Uses,
     /// How many of them have their doorbells in each word of 64.
     in_word: [u8; DB_LEAF_WORDS],
     /// The words in which there is one.
@@ -84,6 +87,7 @@ impl<H: Host> Context<H> {
             vport: Vport::default(),
             scan: DoorbellScan::NONE,
             users: 0,
+            uses: Uses::default(),
             in_word: [0; DB_LEAF_WORDS],
             owned: Owned::NONE,
             awake: false,
@@ -204,6 +208,11 @@ impl<H: Host> Contexts<H> {
         chunk: TableChunk<H, Context<H>, ContextLink>,
     ) -> Option<TableChunk<H, Context<H>, ContextLink>> {
         self.table.grow(chunk)
+    }
+
+    /// The uses of a context's queue pairs by copy jobs.
+    pub(crate) fn uses_mut(&mut self, id: ContextId) -> Option<&mut Uses> {
+        Some(&mut self.table.get_mut(id.0)?.uses)
     }
 
     /// The virtual port of a context.

@@ -20,9 +20,12 @@ use crate::{
         status::Status, //
     },
     memory::{
+        carry::{
+            AtOnce,
+            Carry, //
+        },
         key::Keys,
         sgl::{
-            self,
             Fragments,
             Memory,
             Side,
@@ -80,7 +83,7 @@ pub(crate) fn is_connected<H: Host>(core: &QpCore<H>, from: u32, is_packet: bool
     core.attr.dest_qpn == from && path.is_some_and(|path| path.is_remote() == is_packet)
 }
 
-/// Takes a segment of a message from a peer that this queue pair [`answers`].
+/// Takes a segment of a message from a peer that this queue pair [`answers`], and copies its bytes at once.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
@@ -89,6 +92,18 @@ pub(crate) fn receive<H: Host>(
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     message: Message<'_, H>,
+) -> Response {
+    receive_by(cx, core, rq, message, &mut AtOnce)
+}
+
+/// As [`receive`], but the bytes go the `way` that the requester says.
+#[inline(always)]
+pub(crate) fn receive_by<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    rq: &mut ReceiveQueue,
+    message: Message<'_, H>,
+    way: &mut impl Carry<H>,
 ) -> Response {
     if message.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
@@ -104,7 +119,7 @@ pub(crate) fn receive<H: Host>(
     if core.state == State::Rtr {
         rq.establish(cx, core);
     }
-    let refusal = match accept(cx, core, rq, message) {
+    let refusal = match accept(cx, core, rq, message, way) {
         Ok(response) => return response,
         Err(refusal) => refusal,
     };
@@ -134,6 +149,7 @@ pub(crate) fn accept<H: Host>(
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     mut message: Message<'_, H>,
+    way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
     let facts = message.opcode.facts();
     let kind = match facts.class {
@@ -159,8 +175,8 @@ pub(crate) fn accept<H: Host>(
         core.init.pd
     };
     let response = match facts.class {
-        Class::Send | Class::Write => place(cx, core, rq, message, kind)?,
-        Class::Read => read::execute(cx, core, message)?,
+        Class::Send | Class::Write => place(cx, core, rq, message, kind, way)?,
+        Class::Read => read::execute(cx, core, message, way)?,
         Class::Atomic(operation) => atomic::execute(cx, core, rq, message, operation)?,
         Class::AtomicWrite => atomic_write::execute(cx, core, message)?,
         Class::Flush => flush::execute(cx, core, message)?,
@@ -235,6 +251,7 @@ fn place<H: Host>(
     rq: &mut ReceiveQueue,
     message: Message<'_, H>,
     kind: Inbound,
+    way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
     let length = message.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
@@ -267,19 +284,20 @@ fn place<H: Host>(
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            copy(cx.keys, message, rq.target(message.offset))
+            copy(cx.keys, message, rq.target(message.offset), way)
         }
         Inbound::Write | Inbound::Nothing => {
             // Checked for the whole range before a byte is placed, and again with every segment, for
             // the region may have been deregistered since.
             let whole = message.remote(core, Access::REMOTE_WRITE);
             let memory = Memory::opened(cx.keys, &whole, message.offset);
-            copy(cx.keys, message, memory.ok_or(Refusal::Access)?)
+            copy(cx.keys, message, memory.ok_or(Refusal::Access)?, way)
         }
     };
     match copied {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
+        Err(Unreachable::Later) => Ok(Response::Later),
         Err(Unreachable::Source) => Ok(Response::RequesterFault),
         Err(Unreachable::Target) if kind == Inbound::Send => {
             // The buffer of the receive request is not what it should be (C9-99, class A).
@@ -293,19 +311,20 @@ fn place<H: Host>(
 }
 
 /// Copies the bytes of a segment from the requester's side: for each kind that this may be by itself,
-/// so that no copy has kinds to tell apart.
+/// so that no copy has kinds to tell apart. Only what lies in memory may go another way.
 #[inline(always)]
 fn copy<H: Host>(
     keys: &Keys<H>,
     message: Message<'_, H>,
-    target: impl Fragments<H>,
+    target: impl Fragments<H> + Copy,
+    way: &mut impl Carry<H>,
 ) -> Result<(), Unreachable> {
     let length = message.length;
     match message.local() {
-        Side::Private(bytes) => sgl::copy(keys, bytes, target, length),
-        Side::Packet(packet) => sgl::copy(keys, packet, target, length),
-        Side::List(list) => sgl::copy(keys, list, target, length),
-        Side::Memory(memory) => sgl::copy(keys, memory, target, length),
+        Side::Private(bytes) => AtOnce.carry(keys, bytes, target, length),
+        Side::Packet(packet) => AtOnce.carry(keys, packet, target, length),
+        Side::List(list) => way.carry(keys, list, target, length),
+        Side::Memory(memory) => way.carry(keys, memory, target, length),
     }
 }
 

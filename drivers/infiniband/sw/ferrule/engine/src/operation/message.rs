@@ -205,6 +205,8 @@ pub(crate) enum Response {
     RequesterFault,
     /// Memory of either side is being brought in: nothing has changed, and the same segment is to be handed over again.
     Absent,
+    /// A job copies the bytes: the same segment is to be handed over again, when it has been carried out.
+    Later,
 }
 
 /// Why a message is refused.

@@ -7,10 +7,12 @@ use crate::{
         attr::Access,
         host::Host, //
     },
-    memory::sgl::{
-        self,
-        Memory,
-        Unreachable, //
+    memory::{
+        carry::Carry,
+        sgl::{
+            Memory,
+            Unreachable, //
+        },
     },
     operation::message::{
         Message,
@@ -28,6 +30,7 @@ pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     message: Message<'_, H>,
+    way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
     // A queue pair that promised no resource for reads has none to respond from (IBA volume 1, 9.4.4).
     if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
@@ -40,9 +43,10 @@ pub(crate) fn execute<H: Host>(
         return Ok(Response::Acknowledge);
     }
     let length = message.length;
-    match sgl::copy(cx.keys, source, message.local(), length) {
+    match way.carry(cx.keys, source, message.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
+        Err(Unreachable::Later) => Ok(Response::Later),
         Err(Unreachable::Source) => Err(Refusal::Access),
         Err(Unreachable::Target) => Ok(Response::RequesterFault),
     }

@@ -11,6 +11,7 @@ use crate::{
         host::Host,
         status::Status, //
     },
+    memory::carry::AtOnce,
     operation::{
         accept::{
             accept,
@@ -74,7 +75,7 @@ pub(crate) fn receive<H: Host>(
     if core.state == State::Rtr {
         rq.establish(cx, core);
     }
-    let reason = match accept(cx, core, rq, message) {
+    let reason = match accept(cx, core, rq, message, &mut AtOnce) {
         Ok(Response::Acknowledge) => return Ok(Response::Acknowledge),
         Ok(Response::Absent) if !message.is_packet() => return Ok(Response::Absent),
         Ok(Response::Absent) => DropReason::Absent,

@@ -204,7 +204,8 @@ fn take<H: Host>(
             rq.abandon();
             return Arrival::SourceLost;
         }
-        Err(Unreachable::Absent) => {
+        // No job copies a datagram.
+        Err(Unreachable::Absent | Unreachable::Later) => {
             rq.abandon();
             return Arrival::Absent;
         }

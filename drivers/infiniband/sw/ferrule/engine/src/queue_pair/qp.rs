@@ -18,7 +18,8 @@ use crate::{
         },
         id::QpId,
         list::Link,
-        timer::TimerSlot, //
+        timer::TimerSlot,
+        uses::Uses, //
     },
     object::qp_init::{
         QpInit,
@@ -100,6 +101,7 @@ impl<H: Host> Qp<H> {
                 counted_at: init.vport.into(),
                 init,
                 groups: 0,
+                uses: Uses::default(),
                 resets: 0,
             },
             sq: SendQueue::new(),

@@ -19,7 +19,8 @@ use crate::{
         id::{
             CountedAt,
             QpId, //
-        }, //
+        },
+        uses::Uses, //
     },
     object::{
         qp_init::QpInit,
@@ -38,6 +39,8 @@ pub(crate) struct QpCore<H: Host> {
     pub(crate) counted_at: CountedAt,
     /// Multicast groups that it is attached to.
     pub(crate) groups: u32,
+    /// The copy jobs that use it, as requester or as responder.
+    pub(crate) uses: Uses,
     /// How often it came to RESET.
     pub(super) resets: u32,
 }

@@ -5,6 +5,7 @@
 use crate::{
     base::{
         abi,
+        attr::State,
         error::{
             Error,
             Refused,
@@ -33,9 +34,12 @@ use crate::{
             Timers, //
         },
     },
-    queue_pair::qp::{
-        Qp,
-        QpLink, //
+    queue_pair::{
+        qp::{
+            Qp,
+            QpLink, //
+        },
+        qp_core::QpCore,
     },
 };
 
@@ -196,6 +200,31 @@ impl<H: Host> Qps<H> {
         if let Some(qp) = self.table.get_mut(index) {
             qp.wire.unblock_tx();
             qp.sq.unblock_tx();
+        }
+    }
+
+    /// What requester and responder share of the queue pair at an index.
+    pub(crate) fn core_mut(&mut self, index: u32) -> Option<&mut QpCore<H>> {
+        Some(&mut self.table.get_mut(index)?.core)
+    }
+
+    /// Whether the queue pair at an index is of the context.
+    pub(crate) fn is_of(&self, index: u32, context: ContextId) -> bool {
+        let qp = self.table.get(index);
+        qp.is_some_and(|qp| qp.core.init.user.context() == Some(context))
+    }
+
+    /// A copy job of a queue pair and its peer has been carried out. One in error may have waited for that with its flush.
+    pub(crate) fn end_copy(&mut self, requester: u32, peer: u32) {
+        if let Some(qp) = self.table.get_mut(requester) {
+            qp.sq.end_copy();
+        }
+        self.activate(requester);
+        if self
+            .core_mut(peer)
+            .is_some_and(|core| core.state == State::Err)
+        {
+            self.activate(peer);
         }
     }
 

@@ -41,6 +41,10 @@ pub(crate) enum Wait {
     Receiver,
     /// Space for a packet.
     Host,
+    /// The end of the copy job of a segment.
+    Copy,
+    /// Its turn: that job has been carried out.
+    Copied,
 }
 
 /// The send queue's side of a queue pair.
@@ -55,6 +59,8 @@ pub(crate) struct SendQueue {
     /// The sequence number of the next packet.
     pub(crate) psn: u32,
     pub(crate) wait: Wait,
+    /// The bytes of the segment that is copied, or was.
+    pub(crate) copying: u32,
     pub(crate) retries: u8,
     rnr_retries: u8,
 }
@@ -76,6 +82,7 @@ impl SendQueue {
             done: 0,
             psn: 0,
             wait: Wait::Nothing,
+            copying: 0,
             retries: 0,
             rnr_retries: 0,
         }
@@ -205,8 +212,18 @@ impl SendQueue {
         }
     }
 
-    /// Goes back to an earlier request.
+    /// The copy job of the segment at hand has been carried out.
+    pub(crate) fn end_copy(&mut self) {
+        if self.wait == Wait::Copy {
+            self.wait = Wait::Copied;
+        }
+    }
+
+    /// Goes back to an earlier request. What a job has copied for the one at hand does not count.
     pub(crate) fn rewind(&mut self, index: u32) {
+        if self.wait == Wait::Copied {
+            self.wait = Wait::Nothing;
+        }
         self.ring.index = index;
         self.finish();
     }

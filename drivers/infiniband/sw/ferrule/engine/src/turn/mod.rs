@@ -2,6 +2,7 @@
 
 //! The work of a queue pair when its turn comes or the control path changes it.
 
+pub(crate) mod large;
 pub(crate) mod modify;
 pub(crate) mod outcome;
 pub(crate) mod peer;

@@ -77,6 +77,8 @@ pub(crate) fn not_acknowledged<H: Host>(
         Response::RequesterFault => fail(qps, cx, qp, Status::LocalProtection),
         // Memory of either side is being brought in: the same segment again after a while.
         Response::Absent => give_up(qps, cx, qp, Unsent::Absent.into()),
+        // It waits for its job.
+        Response::Later => (),
     }
 }
 

@@ -50,6 +50,12 @@ impl Segment {
             let whole = allowed & !mtu.bytes().wrapping_sub(1);
             rest.min(whole.max(mtu.bytes()))
         };
+        Self::new(length, mtu)
+    }
+
+    /// The segment of so many bytes.
+    #[inline]
+    pub(crate) fn new(length: u32, mtu: Mtu) -> Self {
         Self {
             length,
             packets: psn::packets(length, mtu),

@@ -47,6 +47,10 @@ use crate::{
         },
     },
     turn::{
+        large::{
+            self,
+            is_large, //
+        },
         outcome::{
             acknowledge,
             complete,
@@ -94,6 +98,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                     not_acknowledged(qps, cx, qp, Response::None)
                 }
             },
+            Stop::Large => large::step(qps, cx, qp),
             Stop::Response(response) => not_acknowledged(qps, cx, qp, response),
         }
     }
@@ -117,6 +122,8 @@ enum Stop {
     KeyChange,
     /// The request at hand is not for a peer that acknowledges: the queue pair has none.
     NoPeer,
+    /// The next segment has many bytes.
+    Large,
     /// The peer has answered anything but an acknowledgement.
     Response(Response),
 }
@@ -130,8 +137,10 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
             .filter(|peer| accept::answers(peer.core, core.id.number, false)),
         QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
     };
-    if sq.wait != Wait::Nothing {
-        return Stop::Idle;
+    match sq.wait {
+        Wait::Nothing => (),
+        Wait::Copied => return Stop::Large,
+        _ => return Stop::Idle,
     }
     loop {
         if cx.allowance.is_spent() {
@@ -158,6 +167,9 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
             return Stop::NoPeer;
         };
         let segment = Segment::next(sq, core.attr.path_mtu, cx.allowance.bytes);
+        if is_large(cx, segment) {
+            return Stop::Large;
+        }
         let response = peer.hand(cx, core, sq, segment, accept::receive);
         if response != Response::Acknowledge {
             return Stop::Response(response);
@@ -236,6 +248,10 @@ fn step_frame<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if qp.core.is_acknowledged() {
         return wire::timer_fired(qps, cx, qp);
+    }
+    if matches!(qp.sq.wait, Wait::Copy | Wait::Copied) {
+        // The timer is of an earlier wait.
+        return;
     }
     let wait = core::mem::replace(&mut qp.sq.wait, Wait::Nothing);
     if wait == Wait::Acknowledgement && retries_exhausted(cx, qp) {

@@ -153,7 +153,8 @@ pub(super) fn receive<H: Host>(
             responder.error_after_nak = true;
         }
         // The packet waits, and so do those behind it, of which none is lost.
-        Response::Absent => {
+        // No job copies what comes by packet.
+        Response::Absent | Response::Later => {
             responder.gap.reported = true;
             wire.reorder_request(psn, psn, bytes, cx.now);
             wire.await_memory(cx.now);

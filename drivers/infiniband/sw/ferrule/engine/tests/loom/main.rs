@@ -2,7 +2,7 @@
 
 //! The protocols between programs and the engine, in every interleaving and with every reordering
 //! that memory may show: doorbells and their acknowledgement, sleep and kick, the arming of
-//! completion queues, and receive requests posted in error.
+//! completion queues, and receive requests posted in error. And the end of a copy job against the removal of what it uses.
 //!
 //! The engine under test is the engine itself, on memory of loom's atomics. The programs' side is
 //! written here as the head of `ferrule-abi.h` tells it. Run with
@@ -16,9 +16,10 @@
 mod memory;
 mod world;
 
-use ferrule_engine::{abi, Modify, State};
+use ferrule_engine::{abi, Budget, Error, Modify, State};
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use world::World;
 
@@ -238,5 +239,69 @@ fn receive_posted_in_error_is_flushed() {
             world.kick();
         }
         assert_eq!(world.completions(), [9]);
+    });
+}
+
+/// One thread takes a copy job along and hands it back, while another one removes the region or the queue pair that it uses.
+/// A lock stands for the shard, which only one owns at a time.
+fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
+    loom::model(move || {
+        let mut world = World::new(1);
+        let (key, region) = world.region();
+        let (number, queue) = world.queues[0].clone();
+        queue.put_send(0, 1);
+        world.doorbells.ring(number, true);
+        let shard = Arc::new((Mutex::new(world), Condvar::new()));
+        let other = shard.clone();
+        let copier = thread::spawn(move || {
+            let (shard, ended) = &*other;
+            let run = |world: &mut World| {
+                let budget = Budget {
+                    requests: 8,
+                    bytes: 1 << 20,
+                };
+                world.engine.run(&mut world.host, budget, None);
+                world.host.job.take()
+            };
+            let job = run(&mut shard.lock().unwrap());
+            let Some(job) = job else {
+                // The region had gone before.
+                return;
+            };
+            let carried = job.carry_out();
+            let mut world = shard.lock().unwrap();
+            if world.engine.carried(carried) {
+                ended.notify_all();
+            }
+            assert!(run(&mut world).is_none());
+        });
+        let (shard, ended) = &*shard;
+        let mut world = shard.lock().unwrap();
+        loop {
+            match remove(&mut world, key) {
+                Ok(()) => break,
+                Err(error) => assert_eq!(error, Error::InUse),
+            }
+            world = ended.wait(world).unwrap();
+        }
+        drop(world);
+        // All that was copied is over, and is seen to be.
+        let pages = &region.0;
+        assert_eq!(pages.begun.load(Relaxed), pages.ended.load(Relaxed));
+        pages.is_gone.store(1, Relaxed);
+        copier.join().unwrap();
+    });
+}
+
+#[test]
+fn a_region_goes_after_its_job() {
+    remove_beside_a_job(|world, key| world.engine.remove_mr(key).map(drop));
+}
+
+#[test]
+fn a_queue_pair_goes_after_its_job() {
+    remove_beside_a_job(|world, _| {
+        let number = world.queues[0].0;
+        world.engine.remove_qp(number).map(drop)
     });
 }

@@ -2,21 +2,57 @@
 
 //! Memory that programs and the engine share, of atomics of loom, and the side of the programs.
 
-use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region};
+use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region, SharedBytes};
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32, AtomicU64};
 use loom::sync::{Arc, Mutex};
+use loom::thread;
 
-/// Memory that nobody touches: messages here have no bytes.
+/// No bytes of a packet.
 pub(crate) struct NoBytes;
 
-impl Region for NoBytes {
+/// What happens to the memory of a region, without its bytes.
+#[derive(Default)]
+pub(crate) struct Pages {
+    /// Copies that have begun, and that have ended.
+    pub(crate) begun: AtomicU32,
+    pub(crate) ended: AtomicU32,
+    /// The memory is somebody else's.
+    pub(crate) is_gone: AtomicU32,
+}
+
+/// A registered region, and references to it for copy jobs.
+#[derive(Clone)]
+pub(crate) struct LoomRegion(pub(crate) Arc<Pages>);
+
+impl SharedBytes for LoomRegion {
+    fn copy(from: &Self, _: u64, to: &Self, _: u64, _: usize) {
+        for side in [from, to] {
+            side.0.begun.fetch_add(1, Relaxed);
+            assert_eq!(side.0.is_gone.load(Relaxed), 0);
+        }
+        thread::yield_now();
+        for side in [from, to] {
+            assert_eq!(side.0.is_gone.load(Relaxed), 0);
+            side.0.ended.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Region for LoomRegion {
+    type Shared = Self;
+
+    fn share(&self, _: bool) -> Option<Self> {
+        Some(self.clone())
+    }
+
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
         Err(Fault)
     }
 
-    fn copy(_: &Self, _: u64, _: &Self, _: u64, _: usize) -> Result<(), Fault> {
-        Err(Fault)
+    fn copy(from: &Self, from_at: u64, to: &Self, to_at: u64, length: usize) -> Result<(), Fault> {
+        SharedBytes::copy(from, from_at, to, to_at, length);
+        Ok(())
     }
 
     fn compare_swap(&self, _: u64, _: u64, _: u64) -> Result<u64, Fault> {
@@ -32,13 +68,18 @@ impl Region for NoBytes {
     }
 }
 
+/// The bytes of a message that has any.
+pub(crate) const LONG: u32 = 8 * 1024;
+
 pub(crate) const DEPTH: u32 = 2;
 pub(crate) const SLOT: u32 = 64;
 pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 
 /// The buffer of a queue pair: two slots for sending and two for receiving. Of a slot, only the
-/// request's name and the opcode are not zero.
+/// request's name and the opcode are not zero, and what has to do with the bytes of a message that has some.
 pub(crate) struct QpMemory {
+    /// The key of a region of [`LONG`] bytes, which all messages bring from there to there; 0 if they have no bytes.
+    pub(crate) key: AtomicU32,
     pub(crate) names: [AtomicU64; 4],
     pub(crate) sq_producer: AtomicU32,
     pub(crate) rq_producer: AtomicU32,
@@ -51,6 +92,7 @@ pub(crate) struct LoomQueue(pub(crate) Arc<QpMemory>);
 impl LoomQueue {
     pub(crate) fn new() -> Self {
         Self(Arc::new(QpMemory {
+            key: AtomicU32::new(0),
             names: std::array::from_fn(|_| AtomicU64::new(0)),
             sq_producer: AtomicU32::new(0),
             rq_producer: AtomicU32::new(0),
@@ -80,11 +122,19 @@ impl Queue for LoomQueue {
 
     fn read(&self, offset: u32, to: &mut [u8]) {
         to.fill(0);
+        let key = self.0.key.load(Relaxed).to_le_bytes();
+        if offset % SLOT == 48 {
+            to[8..12].copy_from_slice(&LONG.to_le_bytes());
+            to[12..].copy_from_slice(&key);
+            return;
+        }
         let name = self.0.names[(offset / SLOT) as usize].load(Relaxed);
         to[..8].copy_from_slice(&name.to_le_bytes());
         if to.len() == 48 {
             to[8] = abi::wr_opcode::RDMA_WRITE;
             to[9] = abi::wr_flags::SIGNALED;
+            to[10] = u8::from(key != [0; 4]);
+            to[24..28].copy_from_slice(&key);
         }
     }
 

@@ -4,17 +4,22 @@
 
 use ferrule_engine::{
     Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine, Error,
-    Fault, Host, Modify, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent, QpInit, QpType,
-    QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent, Vport,
+    Fault, Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, Packet, Path, PathKind, Qp,
+    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
+    Vport,
 };
 use loom::sync::atomic::fence;
-use loom::sync::atomic::Ordering::SeqCst;
+use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::memory::{LoomDoorbells, LoomQueue, LoomRing, NoBytes, CTRL, DEPTH, SLOT};
+use crate::memory::{
+    LoomDoorbells, LoomQueue, LoomRegion, LoomRing, NoBytes, CTRL, DEPTH, LONG, SLOT,
+};
 
 #[derive(Default)]
 pub(crate) struct Loom {
     pub(crate) events: u32,
+    /// A copy job that is to be taken along.
+    pub(crate) job: JobPlace<Loom>,
 }
 
 impl Reorder<NoBytes> for () {
@@ -35,7 +40,7 @@ impl Reorder<NoBytes> for () {
     fn clear(&mut self) {}
 }
 
-impl Packet<NoBytes> for NoBytes {
+impl Packet<LoomRegion> for NoBytes {
     fn headers(&self) -> &[u8] {
         &[]
     }
@@ -48,14 +53,14 @@ impl Packet<NoBytes> for NoBytes {
         Err(Fault)
     }
 
-    fn copy(&self, _: usize, _: &NoBytes, _: u64, _: usize) -> Result<(), Fault> {
+    fn copy(&self, _: usize, _: &LoomRegion, _: u64, _: usize) -> Result<(), Fault> {
         Err(Fault)
     }
 }
 
 impl Host for Loom {
     type Box<T> = Box<T>;
-    type Region = NoBytes;
+    type Region = LoomRegion;
     type Queue = LoomQueue;
     type CompletionRing = LoomRing;
     type Doorbells = LoomDoorbells;
@@ -100,6 +105,10 @@ impl Host for Loom {
     fn qp_event(&mut self, _: &(), _: QpEvent) {}
 
     fn srq_event(&mut self, _: &(), _: SrqEvent) {}
+
+    fn job_place(&mut self) -> Option<&mut JobPlace<Self>> {
+        Some(&mut self.job)
+    }
 }
 
 pub(crate) fn add<T, R>(
@@ -213,6 +222,23 @@ impl World {
         };
         world.run();
         world
+    }
+
+    /// Adds a region, which the messages of the first queue pair move from there to there.
+    pub(crate) fn region(&mut self) -> (u32, LoomRegion) {
+        let region = LoomRegion(Default::default());
+        let init = MrInit {
+            pd: 1,
+            access: Access::LOCAL_WRITE.or(Access::REMOTE_WRITE),
+            memory: Memory {
+                iova: 0,
+                length: LONG.into(),
+                region: region.clone(),
+            },
+        };
+        let key = add(&mut self.engine, Mr::new(init), Engine::add_mr);
+        self.queues[0].1 .0.key.store(key, Relaxed);
+        (key, region)
     }
 
     pub(crate) fn run(&mut self) {

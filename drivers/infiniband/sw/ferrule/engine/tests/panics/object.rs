@@ -10,11 +10,11 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use ferrule_engine::{
-    abi, Ah, Budget, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Moderation, Modify, Mr,
-    MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId, QpInfo,
-    QpInit, Queue, Refused, Region, Reorder, RxPacket, Sink, Sleep, Srq, SrqEvent, SrqInfo,
-    SrqInit, SrqResize, Trace, Unsent, Vport,
+    abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent,
+    CqInfo, CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, JobPlace,
+    Moderation, Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp,
+    QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink,
+    Sleep, Srq, SrqEvent, SrqInfo, SrqInit, SrqResize, Trace, Unsent, Vport,
 };
 
 /// The compiler does not know the answer of a method of the host.
@@ -24,7 +24,13 @@ fn unknown(value: u64) -> u64 {
 }
 
 /// A host, and all that is behind its traits.
-pub struct Opaque;
+#[derive(Default)]
+pub struct Opaque {
+    job: JobPlace<Self>,
+}
+
+/// Bytes of its memory that a copy job refers to.
+pub struct OpaqueBytes;
 
 macro_rules! fault_unless {
     ($value:expr) => {
@@ -36,7 +42,19 @@ macro_rules! fault_unless {
     };
 }
 
+impl SharedBytes for OpaqueBytes {
+    fn copy(_: &Self, from: u64, _: &Self, to: u64, length: usize) {
+        unknown(from ^ to ^ length as u64);
+    }
+}
+
 impl Region for Opaque {
+    type Shared = OpaqueBytes;
+
+    fn share(&self, write: bool) -> Option<OpaqueBytes> {
+        (unknown(write.into()) == 0).then_some(OpaqueBytes)
+    }
+
     fn write(&self, offset: u64, _: &[u8]) -> Result<(), Fault> {
         fault_unless!(offset)
     }
@@ -119,7 +137,7 @@ impl Reorder<Opaque> for OpaqueReorder {
     }
 
     fn remove(&mut self, number: u32) -> Option<Opaque> {
-        (unknown(number.into()) == 0).then_some(Opaque)
+        (unknown(number.into()) == 0).then(Opaque::default)
     }
 
     fn first_from(&self, number: u32) -> Option<u32> {
@@ -230,7 +248,7 @@ impl Host for Opaque {
         if unknown(packet.length() as u64) == 0 {
             return Err(Unsent::Busy);
         }
-        let sent = packet.write(&[0; 40], &[0; 8], &mut Opaque);
+        let sent = packet.write(&[0; 40], &[0; 8], &mut Opaque::default());
         sent.map_err(|_| Unsent::Fault)
     }
 
@@ -241,6 +259,10 @@ impl Host for Opaque {
     fn qp_event(&mut self, (): &(), _: QpEvent) {}
 
     fn srq_event(&mut self, (): &(), _: SrqEvent) {}
+
+    fn job_place(&mut self) -> Option<&mut JobPlace<Self>> {
+        (unknown(6) == 0).then_some(&mut self.job)
+    }
 
     fn trace(&mut self, _: &Trace) {}
 }
@@ -290,6 +312,8 @@ methods! {
     find_qp(from: u32) -> (Option<u32>, Option<u32>);
     fail_context(host: &mut Opaque, id: ContextId, from: u32) -> Option<u32>;
     set_context_dead(id: ContextId) -> ();
+    claim_context(id: ContextId) -> Result<(), Error>;
+    carried(carried: Carried) -> bool;
     ring_qp(qpn: u32) -> ();
     has_work() -> bool;
     deadline() -> Option<u64>;
@@ -307,7 +331,7 @@ pub fn new(config: Config) -> Option<Box<Engine<Opaque>>> {
 
 /// Makes a context.
 pub fn context() -> Context<Opaque> {
-    Context::new(Opaque)
+    Context::new(Opaque::default())
 }
 
 /// Makes a memory region.

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use ferrule_engine::{
-    CqEvent, DropReason, Engine, Error, Fault, Host, Outgoing, Path, QpEvent, Refused, Reorder,
-    Sends, SrqEvent, Trace, Unsent,
+    CqEvent, DropReason, Engine, Error, Fault, Host, JobPlace, Outgoing, Path, QpEvent, Refused,
+    Reorder, Sends, SrqEvent, Trace, Unsent,
 };
 
 use super::memory::{SimDoorbells, SimQueue, SimRegion, SimRing};
@@ -40,6 +40,9 @@ pub struct Sim {
     pub full: Option<Sends>,
     /// Where datagrams of queue pairs without a context go, whatever they say.
     pub destination: Option<Path>,
+    /// Where copy jobs are taken along.
+    pub has_job_place: bool,
+    pub job: JobPlace<Sim>,
     /// It notes no steps of the data path: they are measured.
     pub is_quiet: bool,
 }
@@ -196,6 +199,10 @@ impl Host for Sim {
 
     fn srq_event(&mut self, srq: &u32, event: SrqEvent) {
         self.events.push(Event::Srq(*srq, event));
+    }
+
+    fn job_place(&mut self) -> Option<&mut JobPlace<Sim>> {
+        self.has_job_place.then_some(&mut self.job)
     }
 
     fn trace(&mut self, step: &Trace) {

@@ -5,7 +5,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ferrule_engine::{abi, Asker, CompletionRing, Doorbells, Fault, Presence, Queue, Region};
+use ferrule_engine::{
+    abi, Asker, CompletionRing, Doorbells, Fault, Presence, Queue, Region, SharedBytes,
+};
 use zerocopy::IntoBytes;
 
 /// Bytes that a program and the engine share.
@@ -51,7 +53,42 @@ impl SimRegion {
     }
 }
 
+/// A reference to the bytes of a region, which counts as one more of its memory.
+pub struct SimShared {
+    memory: Shared,
+    start: usize,
+    length: usize,
+}
+
+impl SharedBytes for SimShared {
+    fn copy(from: &Self, from_offset: u64, to: &Self, to_offset: u64, length: usize) {
+        let range = |side: &Self, offset: u64| {
+            let offset = offset as usize;
+            assert!(offset + length <= side.length);
+            side.start + offset..side.start + offset + length
+        };
+        let (source, target) = (range(from, from_offset), range(to, to_offset));
+        if Rc::ptr_eq(&from.memory, &to.memory) {
+            from.memory.borrow_mut().copy_within(source, target.start);
+        } else {
+            to.memory.borrow_mut()[target].copy_from_slice(&from.memory.borrow()[source]);
+        }
+    }
+}
+
 impl Region for SimRegion {
+    type Shared = SimShared;
+
+    /// What faults or may be absent is not shared.
+    fn share(&self, _: bool) -> Option<SimShared> {
+        let is_there = !self.broken.get() && self.absent.get() == 0;
+        is_there.then(|| SimShared {
+            memory: self.memory.clone(),
+            start: self.start,
+            length: self.length,
+        })
+    }
+
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         let range = self.range(offset, from.len())?;
         self.memory.borrow_mut()[range].copy_from_slice(from);

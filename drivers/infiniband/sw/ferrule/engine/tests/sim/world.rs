@@ -6,16 +6,19 @@ use std::rc::Rc;
 
 use ferrule_engine::host::Queue;
 use ferrule_engine::{
-    Access, Ah, Budget, Capabilities, Config, Context, Cq, CqInit, CqResize, Engine, Error, Memory,
-    Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout,
-    Sleep, Srq, SrqInfo, SrqInit, SrqResize, Vport, XrcSrq, NO_CQ,
+    Access, Ah, Budget, Capabilities, Config, Context, CopyJob, Cq, CqInit, CqResize, Engine,
+    Error, Memory, Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType,
+    QpUser, RingLayout, Sleep, Srq, SrqInfo, SrqInit, SrqResize, Vport, XrcSrq, NO_CQ,
 };
 
 use super::connect::route;
 use super::host::{add, Event, Sim};
-use super::memory::{shared, Shared, SimDoorbells, SimQueue, SimRegion, SimRing};
+use super::memory::{shared, Shared, SimDoorbells, SimQueue, SimRegion, SimRing, SimShared};
 use super::program::{TestContext, TestCq, TestMr, TestQp, TestSrq, ALL};
 use super::PLENTY;
+
+/// A copy job.
+pub type SimJob = CopyJob<SimShared>;
 
 /// An engine, its host, and one context to begin with.
 pub struct World {
@@ -78,7 +81,10 @@ impl World {
         engine.set_port_mtu(Vport::default(), Mtu::Mtu1024);
         Self {
             engine,
-            host: Sim::default(),
+            host: Sim {
+                has_job_place: std::env::var_os("FERRULE_SIM_JOBS").is_some(),
+                ..Sim::default()
+            },
             context: TestContext { id, doorbells },
             names: 0,
         }
@@ -380,11 +386,31 @@ impl World {
 
     /// Runs until nothing is left to do at this moment.
     pub fn run(&mut self) -> Outcome {
-        let mut outcome = self.engine.run(&mut self.host, PLENTY, None);
-        while outcome.more {
-            outcome = self.engine.run(&mut self.host, PLENTY, None);
+        loop {
+            let outcome = self.engine.run(&mut self.host, PLENTY, None);
+            if let Some(job) = self.host.job.take() {
+                self.engine.carried(job.carry_out());
+            } else if !outcome.more {
+                return outcome;
+            }
         }
-        outcome
+    }
+
+    /// Runs until nothing is left to do but jobs, which are taken along.
+    pub fn run_to_jobs(&mut self, jobs: &mut Vec<SimJob>) {
+        loop {
+            let outcome = self.engine.run(&mut self.host, PLENTY, None);
+            match self.host.job.take() {
+                Some(job) => jobs.push(job),
+                None if outcome.more => (),
+                None => break,
+            }
+        }
+    }
+
+    /// Carries out a job and hands it back. Answers whether a command waits for it.
+    pub fn carry(&mut self, job: SimJob) -> bool {
+        self.engine.carried(job.carry_out())
     }
 
     /// Runs until so many bytes have moved, of requests that have more.

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the bytes of a segment get to the other side: at once, or by a copy job.
+
+use crate::{
+    base::{
+        copy_job::{
+            CopyJob,
+            Place, //
+        },
+        host::{
+            Host,
+            Region, //
+        },
+    },
+    memory::{
+        key::Keys,
+        sgl::{
+            self,
+            Fragment,
+            Fragments,
+            Unreachable, //
+        },
+    },
+};
+
+/// A way for the bytes of a segment. The responder judges the segment, and does not know which way it is.
+pub(crate) trait Carry<H: Host> {
+    /// Copies `length` bytes, or sees to it that they are copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`sgl::copy`]; and [`Unreachable::Later`]: a job copies the bytes, and the segment is to be judged again when it
+    /// has been carried out.
+    fn carry(
+        &mut self,
+        keys: &Keys<H>,
+        source: impl Fragments<H> + Copy,
+        target: impl Fragments<H> + Copy,
+        length: u32,
+    ) -> Result<(), Unreachable>;
+}
+
+/// The bytes are copied at once.
+pub(crate) struct AtOnce;
+
+impl<H: Host> Carry<H> for AtOnce {
+    #[inline(always)]
+    fn carry(
+        &mut self,
+        keys: &Keys<H>,
+        source: impl Fragments<H> + Copy,
+        target: impl Fragments<H> + Copy,
+        length: u32,
+    ) -> Result<(), Unreachable> {
+        sgl::copy(keys, source, target, length)
+    }
+}
+
+/// A copy job of the host's memory.
+type Job<H> = CopyJob<<<H as Host>::Region as Region>::Shared>;
+
+/// The way of a segment that has many bytes.
+pub(crate) enum Outside<'a, H: Host> {
+    /// A job is to copy the bytes, if it can.
+    Plan(&'a mut Job<H>),
+    /// The host can take no job along.
+    Never,
+    /// A job has copied them.
+    Done,
+}
+
+impl<H: Host> Carry<H> for Outside<'_, H> {
+    fn carry(
+        &mut self,
+        keys: &Keys<H>,
+        source: impl Fragments<H> + Copy,
+        target: impl Fragments<H> + Copy,
+        length: u32,
+    ) -> Result<(), Unreachable> {
+        match self {
+            Outside::Done => return Ok(()),
+            Outside::Plan(job) => {
+                if plan(keys, source, target, length, job).is_some() {
+                    return Err(Unreachable::Later);
+                }
+            }
+            Outside::Never => (),
+        }
+        sgl::copy(keys, source, target, length)
+    }
+}
+
+/// Adds the copies to a job. `None` if it cannot have all of them: then it is not to be used.
+fn plan<H: Host>(
+    keys: &Keys<H>,
+    mut source: impl Fragments<H>,
+    mut target: impl Fragments<H>,
+    length: u32,
+    job: &mut Job<H>,
+) -> Option<()> {
+    let mut left = length;
+    while left != 0 {
+        let (from, at_most) = place(keys, &mut source, left, false)?;
+        let (to, length) = place(keys, &mut target, at_most, true)?;
+        job.add(from, to, length)?;
+        source.advance(length);
+        target.advance(length);
+        left = left.wrapping_sub(length);
+    }
+    Some(())
+}
+
+/// The next bytes of a side of a copy that lie in one region, and how many these are.
+fn place<H: Host>(
+    keys: &Keys<H>,
+    side: &mut impl Fragments<H>,
+    at_most: u32,
+    write: bool,
+) -> Option<(Place<<H::Region as Region>::Shared>, u32)> {
+    let (fragment, length) = side.fragment(keys, at_most)?;
+    let Fragment::Memory { offset, key, .. } = fragment else {
+        return None;
+    };
+    let bytes = keys.share(key, write)?;
+    Some((Place { bytes, offset, key }, length))
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Copy jobs: what others see of a message while its bytes are copied outside of the engine, and what may not change
+//! meanwhile.
+
+use std::rc::Rc;
+
+use ferrule_engine::{abi, Access, Error, MrChange, MwType, State, Status};
+
+use crate::sim::network::Random;
+use crate::sim::*;
+
+/// As much as a job has at most.
+const LONG: u32 = 64 << 10;
+
+/// The least that has a job.
+const LEAST: u32 = 8 << 10;
+
+/// A world that takes jobs along.
+fn world() -> World {
+    let mut w = World::new();
+    w.host.has_job_place = true;
+    w
+}
+
+/// A pair of queue pairs with memory at each end.
+struct Pair {
+    a: End,
+    b: End,
+    mine: TestMr,
+    theirs: TestMr,
+}
+
+fn pair(w: &mut World) -> Pair {
+    let (a, b) = w.pair();
+    let [mine, theirs] = [3, 5].map(|seed| {
+        let mr = w.mr(2 * LONG as usize);
+        mr.fill(seed);
+        mr
+    });
+    Pair { a, b, mine, theirs }
+}
+
+impl Pair {
+    /// Posts a WRITE.
+    fn write(&self, wr_id: u64, length: u32) {
+        let sge = self.mine.sge(0, length);
+        let wr = Wr::write(wr_id, &[sge], self.theirs.remote(0));
+        self.a.qp.post_send(&wr);
+    }
+}
+
+/// Runs to the end of a job, and answers it.
+#[track_caller]
+fn only_job(w: &mut World) -> SimJob {
+    let mut jobs = Vec::new();
+    w.run_to_jobs(&mut jobs);
+    assert_eq!(jobs.len(), 1);
+    jobs.pop().unwrap()
+}
+
+#[track_caller]
+fn expect_jobs(w: &World, jobs: u64) {
+    assert_eq!(w.engine.counters().copy_jobs, jobs);
+}
+
+#[test]
+fn each_operation_ends_with_its_job() {
+    for number in 0..4 {
+        let mut w = world();
+        let p = pair(&mut w);
+        let (from, to) = if number == 3 {
+            (&p.theirs, &p.mine)
+        } else {
+            (&p.mine, &p.theirs)
+        };
+        let sges = [p.mine.sge(0, 100), p.mine.sge(100, LONG - 100)];
+        let wr = match number {
+            0 => Wr::send(1, &sges),
+            1 => Wr::write(1, &sges, p.theirs.remote(0)),
+            2 => Wr::write(1, &sges, p.theirs.remote(0))
+                .with_opcode(abi::wr_opcode::RDMA_WRITE_WITH_IMM),
+            _ => Wr::read(1, &sges, p.theirs.remote(0)),
+        };
+        p.b.qp.post_recv(2, &[p.theirs.sge(0, LONG)]);
+        let before = to.bytes(0, LONG as usize);
+        p.a.qp.post_send(&wr);
+        let job = only_job(&mut w);
+        assert_eq!(job.bytes(), u64::from(LONG));
+        p.a.cq.expect_none();
+        p.b.cq.expect_none();
+        assert_eq!(to.bytes(0, LONG as usize), before);
+        assert!(!w.carry(job));
+        p.a.cq.expect_none();
+        w.run();
+        p.a.cq.expect(1, Status::Success);
+        assert_eq!(from.bytes(0, LONG as usize), to.bytes(0, LONG as usize));
+        match number {
+            0 | 2 => assert_eq!(p.b.cq.expect(2, Status::Success).byte_len, LONG),
+            _ => p.b.cq.expect_none(),
+        }
+        expect_jobs(&w, 1);
+    }
+}
+
+#[test]
+fn a_queue_pair_waits_for_its_job_and_others_do_not() {
+    let mut w = world();
+    let (first, second) = (pair(&mut w), pair(&mut w));
+    first.write(1, LONG);
+    first.write(2, 8);
+    let job = only_job(&mut w);
+    second.write(3, 8);
+    second.write(4, LEAST);
+    let other = only_job(&mut w);
+    first.a.cq.expect_none();
+    second.a.cq.expect(3, Status::Success);
+    w.carry(other);
+    w.run();
+    second.a.cq.expect(4, Status::Success);
+    first.a.cq.expect_none();
+    w.carry(job);
+    w.run();
+    first.a.cq.expect(1, Status::Success);
+    first.a.cq.expect(2, Status::Success);
+}
+
+#[test]
+fn a_queue_pair_may_be_its_own_peer() {
+    let mut w = world();
+    let cq = w.cq(16);
+    let qp = w.qp(&cq, &cq);
+    w.connect(&qp, &qp);
+    let mr = w.mr(2 * LONG as usize);
+    mr.fill(1);
+    let far = mr.remote(LONG.into());
+    qp.post_send(&Wr::write(1, &[mr.sge(0, LONG)], far));
+    let job = only_job(&mut w);
+    assert_eq!(w.engine.remove_qp(qp.id.number).err(), Some(Error::InUse));
+    assert_eq!(w.engine.remove_mr(mr.key).err(), Some(Error::InUse));
+    assert!(w.carry(job));
+    w.run();
+    cq.expect(1, Status::Success);
+    let half = LONG as usize;
+    assert_eq!(mr.bytes(0, half), mr.bytes(half, half));
+    w.engine.remove_qp(qp.id.number).unwrap();
+    w.engine.remove_mr(mr.key).unwrap();
+}
+
+#[test]
+fn what_a_job_uses_cannot_be_removed() {
+    let mut w = world();
+    let p = pair(&mut w);
+    p.write(1, LONG);
+    let job = only_job(&mut w);
+    let numbers = [p.a.qp.id.number, p.b.qp.id.number];
+    for qpn in numbers {
+        assert_eq!(w.engine.remove_qp(qpn).err(), Some(Error::InUse));
+    }
+    for qp in [&p.a.qp, &p.b.qp] {
+        assert_eq!(w.modify(qp, &rts()), Err(Error::InUse));
+        let reset = ferrule_engine::Modify {
+            state: Some(State::Reset),
+            ..Default::default()
+        };
+        assert_eq!(w.modify(qp, &reset), Err(Error::InUse));
+    }
+    for mr in [&p.mine, &p.theirs] {
+        assert_eq!(w.engine.remove_mr(mr.key).err(), Some(Error::InUse));
+        let mut change = MrChange {
+            pd: None,
+            access: Some(Access::NONE),
+            memory: None,
+        };
+        let changed = w.engine.rereg_mr(mr.key, &mut change);
+        assert_eq!(changed, Err(Error::InUse));
+    }
+    assert_eq!(w.engine.claim_context(w.context.id), Err(Error::InUse));
+    // The region, the program and the job.
+    assert_eq!(Rc::strong_count(&p.theirs.region.memory), 3);
+    assert!(w.carry(job));
+    assert_eq!(Rc::strong_count(&p.theirs.region.memory), 2);
+    assert_eq!(w.engine.claim_context(w.context.id), Ok(()));
+    w.run();
+    p.a.cq.expect(1, Status::Success);
+    for mr in [&p.mine, &p.theirs] {
+        w.engine.remove_mr(mr.key).unwrap();
+        assert_eq!(Rc::strong_count(&mr.region.memory), 1);
+    }
+    for qpn in numbers {
+        w.engine.remove_qp(qpn).unwrap();
+    }
+}
+
+#[test]
+fn nobody_is_awaited_who_was_not_refused() {
+    let mut w = world();
+    let p = pair(&mut w);
+    for qp in [None, Some(&p.a.qp), Some(&p.b.qp)] {
+        p.write(1, LONG);
+        let job = only_job(&mut w);
+        if let Some(qp) = qp {
+            assert_eq!(w.modify(qp, &rts()), Err(Error::InUse));
+        }
+        assert_eq!(w.carry(job), qp.is_some());
+        if let Some(qp) = qp {
+            w.modify(qp, &ferrule_engine::Modify::default()).unwrap();
+        }
+        w.run();
+        p.a.cq.expect(1, Status::Success);
+    }
+}
+
+#[test]
+fn no_job_begins_with_what_a_command_waits_for() {
+    let mut w = world();
+    let (first, second) = (pair(&mut w), pair(&mut w));
+    first.write(1, LONG);
+    let job = only_job(&mut w);
+    assert_eq!(w.engine.remove_mr(first.mine.key).err(), Some(Error::InUse));
+    // Another queue pair uses the same region, and would do so without end.
+    let wr = Wr::write(2, &[first.mine.sge(0, LONG)], second.theirs.remote(0));
+    second.a.qp.post_send(&wr);
+    let mut jobs = Vec::new();
+    w.run_to_jobs(&mut jobs);
+    assert!(jobs.is_empty());
+    second.a.cq.expect(2, Status::Success);
+    assert!(w.carry(job));
+    w.engine.remove_mr(first.mine.key).unwrap();
+}
+
+#[test]
+fn in_error_flushes_wait_for_the_job() {
+    // The requester fails, or its peer.
+    for fails in 0..2 {
+        let mut w = world();
+        let p = pair(&mut w);
+        for wr_id in [1, 2] {
+            p.b.qp.post_recv(wr_id, &[p.theirs.sge(0, LONG)]);
+            p.a.qp.post_send(&Wr::send(wr_id, &[p.mine.sge(0, LONG)]));
+        }
+        let job = only_job(&mut w);
+        let (failed, other) = if fails == 0 {
+            (&p.a, &p.b)
+        } else {
+            (&p.b, &p.a)
+        };
+        w.to(&failed.qp, State::Err);
+        w.run();
+        failed.cq.expect_none();
+        other.cq.expect_none();
+        w.carry(job);
+        w.run();
+        for wr_id in [1, 2] {
+            failed.cq.expect(wr_id, Status::Flushed);
+        }
+        other.cq.expect_none();
+        if fails == 1 {
+            // Nobody answers any more.
+            w.settle(60_000 * MS);
+            p.a.cq.expect(1, Status::RetryExceeded);
+            p.a.cq.expect(2, Status::Flushed);
+        }
+        expect_jobs(&w, 1);
+    }
+}
+
+#[test]
+fn the_judgement_after_the_job_counts() {
+    let mut w = world();
+    let p = pair(&mut w);
+    p.write(1, LONG);
+    let job = only_job(&mut w);
+    // Before its queue pair has its turn, the region goes.
+    assert_eq!(w.engine.remove_mr(p.theirs.key).err(), Some(Error::InUse));
+    assert!(w.carry(job));
+    w.engine.remove_mr(p.theirs.key).unwrap();
+    w.run();
+    p.a.cq.expect(1, Status::RemoteAccess);
+    w.state(&p.a.qp, State::Err);
+    w.state(&p.b.qp, State::Err);
+}
+
+#[test]
+fn what_requests_or_pages_may_take_away_is_copied_at_once() {
+    let mut w = world();
+    let p = pair(&mut w);
+    // Too few bytes.
+    p.write(1, LEAST - 1);
+    w.run();
+    p.a.cq.expect(1, Status::Success);
+    // A window.
+    let rights = ALL.or(Access::MW_BIND);
+    let memory = memory::shared(LONG as usize);
+    let bound = w.mr_with(1, rights, memory, 0, LONG as usize);
+    let mw = w.mw(1, MwType::Type2);
+    let key = mw + 1;
+    let bind = Wr::bind(2, mw, key, bound.remote(0), LONG.into());
+    p.b.qp.post_send(&bind);
+    w.run();
+    p.b.cq.expect(2, Status::Success);
+    let window = (bound.iova, key);
+    p.a.qp
+        .post_send(&Wr::write(3, &[p.mine.sge(0, LONG)], window));
+    w.run();
+    p.a.cq.expect(3, Status::Success);
+    // A region for fast registration, of which the host's own queue pairs have a key.
+    let ends = [(); 2].map(|()| {
+        let cq = w.cq(64);
+        let qp = w.qp_in(None, &QpSpec::default(), &cq, &cq);
+        End { qp, cq }
+    });
+    w.connect(&ends[0].qp, &ends[1].qp);
+    w.connect(&ends[1].qp, &ends[0].qp);
+    let fast = w.fast_mr(1, memory::shared(LONG as usize));
+    fast.region.next.set(Some((0, LONG as usize)));
+    let register = Wr::register(4, fast.key, 0, LONG.into());
+    let write = Wr::write(5, &[p.mine.sge(0, LONG)], (0, fast.key));
+    for (end, wr) in [(&ends[1], register), (&ends[0], write)] {
+        end.qp.put_send(&wr);
+        w.engine.ring_qp(end.qp.id.number);
+        w.run();
+        end.cq.expect(wr.wr_id, Status::Success);
+    }
+    expect_jobs(&w, 0);
+    // Memory that is absent has a job when it has come.
+    p.theirs.region.absent.set(1);
+    p.write(6, LONG);
+    w.settle(MS);
+    p.a.cq.expect(6, Status::Success);
+    expect_jobs(&w, 1);
+}
+
+#[test]
+fn more_pieces_than_a_job_has_are_copied_at_once() {
+    let mut w = world();
+    let p = pair(&mut w);
+    // Two pieces of the sender, and a receiver that has its own.
+    let half = LONG / 2;
+    let sges = [p.mine.sge(0, half), p.mine.sge(half.into(), half)];
+    let all = LONG as usize;
+    for (wr_id, first, jobs) in [(1, LONG, 1), (2, half, 2), (3, 100, 2), (4, half + 1, 2)] {
+        let rest = p.theirs.sge(first.into(), LONG + 1 - first);
+        p.b.qp.post_recv(wr_id, &[p.theirs.sge(0, first), rest]);
+        p.mine.fill(wr_id as u8);
+        p.a.qp.post_send(&Wr::send(wr_id, &sges));
+        w.run();
+        p.a.cq.expect(wr_id, Status::Success);
+        p.b.cq.expect(wr_id, Status::Success);
+        assert_eq!(p.mine.bytes(0, all), p.theirs.bytes(0, all));
+        expect_jobs(&w, jobs);
+    }
+    // Each region is free, and so it is after a plan that came to nothing.
+    w.engine.remove_mr(p.mine.key).unwrap();
+    w.engine.remove_mr(p.theirs.key).unwrap();
+}
+
+/// The ends of all messages at each end, and the bytes.
+type Ends = (Vec<Vec<(u64, u8)>>, Vec<Vec<u8>>);
+
+/// Random messages of several pairs, whose jobs, if they have any, end late and in any order.
+fn random_messages(seed: u64, has_jobs: bool) -> Ends {
+    const PAIRS: u64 = 4;
+    const MESSAGES: u64 = 48;
+
+    let mut random = Random::new(seed);
+    // The ends of jobs are no matter of the messages, so they have numbers of their own.
+    let mut late = Random::new(seed ^ 0x1234);
+    let mut w = World::new();
+    w.host.has_job_place = has_jobs;
+    let pairs = [(); PAIRS as usize].map(|()| pair(&mut w));
+    let mut jobs = Vec::new();
+    for number in 0..MESSAGES {
+        let p = &pairs[(number % PAIRS) as usize];
+        let length = 1 + random.below(2 * u64::from(LONG)) as u32;
+        let [from, to] = [0; 2].map(|_| random.below(u64::from(2 * LONG - length) + 1));
+        let sge = p.mine.sge(from, length);
+        p.a.qp.post_send(&match random.below(3) {
+            0 => {
+                p.b.qp.post_recv(number, &[p.theirs.sge(to, length)]);
+                Wr::send(number, &[sge])
+            }
+            1 => Wr::write(number, &[sge], p.theirs.remote(to)),
+            _ => Wr::read(number, &[sge], p.theirs.remote(to)),
+        });
+        w.run_to_jobs(&mut jobs);
+        for _ in 0..late.below(3) {
+            if !jobs.is_empty() {
+                let next = late.below(jobs.len() as u64) as usize;
+                let job = jobs.swap_remove(next);
+                w.carry(job);
+                w.run_to_jobs(&mut jobs);
+            }
+        }
+    }
+    while !jobs.is_empty() {
+        let next = late.below(jobs.len() as u64) as usize;
+        let job = jobs.swap_remove(next);
+        w.carry(job);
+        w.run_to_jobs(&mut jobs);
+    }
+    assert_eq!(w.engine.counters().copy_jobs != 0, has_jobs);
+    let mut ends = Vec::new();
+    let mut memory = Vec::new();
+    for p in &pairs {
+        for end in [&p.a, &p.b] {
+            let wcs = end.cq.drain().into_iter();
+            ends.push(wcs.map(|wc| (wc.wr_id, wc.status)).collect());
+        }
+        for mr in [&p.mine, &p.theirs] {
+            memory.push(mr.bytes(0, mr.region.length));
+            w.engine.remove_mr(mr.key).unwrap();
+            assert_eq!(Rc::strong_count(&mr.region.memory), 1);
+        }
+        for end in [&p.a, &p.b] {
+            w.engine.remove_qp(end.qp.id.number).unwrap();
+        }
+    }
+    (ends, memory)
+}
+
+#[test]
+fn jobs_may_end_late_and_in_any_order() {
+    for seed in 1..100 {
+        assert_eq!(random_messages(seed, true), random_messages(seed, false));
+    }
+}
