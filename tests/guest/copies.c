@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the bytes of large messages move between goes away, while they do. When
+ * Regions and queue pairs go away while the bytes of large messages move. When
  * ibv_dereg_mr(), ibv_rereg_mr(), ibv_destroy_qp() or ibv_modify_qp() to RESET
  * has returned, none moves any more, and all are the program's.
  *
@@ -183,7 +183,7 @@ static void reset_sender(struct stream *s, struct region *target)
 {
 	(void)target;
 	end_reset(&s->p.a);
-	/* What it posts from now on is refused. */
+	/* Its posts are refused from now on. */
 	s->stop = true;
 }
 

@@ -64,7 +64,7 @@ void attack_resize(struct hostile *h)
 	pthread_join(thread, NULL);
 }
 
-/* What the network device sees is nonsense, and what comes has no place. */
+/* The network device sees nonsense, and frames that come have no place. */
 void attack_frames(struct hostile *h)
 {
 	struct {

@@ -203,7 +203,7 @@ impl<H: Host> Qps<H> {
         }
     }
 
-    /// What requester and responder share of the queue pair at an index.
+    /// The part of the queue pair at an index that requester and responder share.
     pub(crate) fn core_mut(&mut self, index: u32) -> Option<&mut QpCore<H>> {
         Some(&mut self.table.get_mut(index)?.core)
     }

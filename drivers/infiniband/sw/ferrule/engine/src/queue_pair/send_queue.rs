@@ -219,7 +219,7 @@ impl SendQueue {
         }
     }
 
-    /// Goes back to an earlier request. What a job has copied for the one at hand does not count.
+    /// Goes back to an earlier request. The copies of a job for the one at hand do not count.
     pub(crate) fn rewind(&mut self, index: u32) {
         if self.wait == Wait::Copied {
             self.wait = Wait::Nothing;

@@ -267,7 +267,7 @@ impl Scene {
         if self.sides[side].is_full() {
             self.start_anew();
         }
-        // What waits in a shared queue stays.
+        // Requests in a shared queue stay.
         if !self.sides[side].is_full() {
             self.sides[side].post(receive, bytes);
         }

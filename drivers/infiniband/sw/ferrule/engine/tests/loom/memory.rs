@@ -11,7 +11,7 @@ use loom::thread;
 /// No bytes of a packet.
 pub(crate) struct NoBytes;
 
-/// What happens to the memory of a region, without its bytes.
+/// The events of the memory of a region, without its bytes.
 #[derive(Default)]
 pub(crate) struct Pages {
     /// Copies that have begun, and that have ended.

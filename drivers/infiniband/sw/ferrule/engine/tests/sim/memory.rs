@@ -79,7 +79,7 @@ impl SharedBytes for SimShared {
 impl Region for SimRegion {
     type Shared = SimShared;
 
-    /// What faults or may be absent is not shared.
+    /// Memory that faults or may be absent is not shared.
     fn share(&self, _: bool) -> Option<SimShared> {
         let is_there = !self.broken.get() && self.absent.get() == 0;
         is_there.then(|| SimShared {
