@@ -127,6 +127,8 @@ def sysfs():
     check(read(f"{port}/phys_state") == "5: LinkUp", read(f"{port}/phys_state"))
     check(read(f"{port}/pkeys/0") == "0xffff", read(f"{port}/pkeys/0"))
     check(read(f"{port}/rate"), "rate is empty")
+    # By this file tools find the network device of a port.
+    check(read(f"{port}/gid_attrs/ndevs/0") == "lt0", read(f"{port}/gid_attrs/ndevs/0"))
     uverbs = [name for name in os.listdir("/sys/class/infiniband_verbs") if name.startswith("uverbs")
               and read(f"/sys/class/infiniband_verbs/{name}/ibdev") == "ltdev0"]
     check(len(uverbs) == 1, f"uverbs devices of ltdev0: {uverbs}")

@@ -176,18 +176,18 @@ static void lock_with_processor(void)
 	pair_close(&p);
 }
 
-/* One atomic that fails: the status here, and the event there. */
-static void refused(const struct end_config *config, int access,
-		    uint64_t offset, uint32_t key, size_t length,
-		    enum ibv_wc_status status, int event)
+/* An atomic of this kind that fails: the status here, and the event there. */
+static void refused_one(enum ibv_wr_opcode opcode,
+			const struct end_config *config, int access,
+			uint64_t offset, uint32_t key, size_t length,
+			enum ibv_wc_status status, int event)
 {
 	struct pair p;
 
 	make(&p, config, access);
 	fill(p.theirs.data, 64, 3);
 	p.to.rkey ^= key;
-	post(&p, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, sge_of(&p.mine, 0, length),
-	     offset, 1, 0);
+	post(&p, 1, opcode, 0, sge_of(&p.mine, 0, length), offset, 1, 0);
 	EXPECT_WC(p.a.scq, 1, status);
 	REQUIRE_EQ(end_state(&p.a), IBV_QPS_ERR);
 	if (event >= 0) {
@@ -199,6 +199,17 @@ static void refused(const struct end_config *config, int access,
 	expect_no_async(p.d.ctx);
 	VERIFY(p.theirs.data, 64, 3);
 	pair_close(&p);
+}
+
+/* Of either kind. */
+static void refused(const struct end_config *config, int access,
+		    uint64_t offset, uint32_t key, size_t length,
+		    enum ibv_wc_status status, int event)
+{
+	refused_one(IBV_WR_ATOMIC_FETCH_AND_ADD, config, access, offset, key,
+		    length, status, event);
+	refused_one(IBV_WR_ATOMIC_CMP_AND_SWP, config, access, offset, key,
+		    length, status, event);
 }
 
 static void refused_accesses(void)

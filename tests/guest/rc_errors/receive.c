@@ -93,7 +93,7 @@ static void write_imm_ignores_receive_list(void)
 	pair_close(&p);
 }
 
-/* A WRITE with immediate data that b refuses leaves b's receive to a flush. */
+/* Refused by b: b's receive request is left to a flush, and an event is raised. */
 static void write_imm_bad_rkey(void)
 {
 	struct ibv_sge sge;
@@ -111,10 +111,12 @@ static void write_imm_bad_rkey(void)
 
 		next_wc(p.b.rcq, &wc);
 		REQUIRE_EQ(wc.wr_id, 100 + i);
-		REQUIRE(wc.status != IBV_WC_SUCCESS);
+		REQUIRE_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
 	}
 	EXPECT_NO_WC(p.b.rcq);
 	end_await_state(&p.b, IBV_QPS_ERR);
+	expect_async(p.d.ctx, IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
+	expect_no_async(p.d.ctx);
 	VERIFY_BYTE(p.theirs.data, LEN, 0);
 	pair_close(&p);
 }

@@ -64,25 +64,31 @@ fn fetch_add_adds_and_wraps() {
 
 #[test]
 fn address_that_is_not_aligned_is_an_invalid_request() {
-    for offset in 1..8 {
+    let either = |sge, remote, swap| match swap {
+        true => Wr::compare_swap(1, sge, remote, 0, 1),
+        false => Wr::fetch_add(1, sge, remote, 1),
+    };
+    for swap in [false, true] {
+        for offset in 1..8 {
+            refused(
+                |w, _, _| {
+                    let mr = w.mr(64);
+                    either(mr.sge(0, 8), mr.remote(offset), swap)
+                },
+                Status::RemoteInvalidRequest,
+                Some(QpEvent::RequestError),
+            );
+        }
+        // The key comes first.
         refused(
             |w, _, _| {
                 let mr = w.mr(64);
-                Wr::fetch_add(1, mr.sge(0, 8), mr.remote(offset), 1)
+                either(mr.sge(0, 8), (mr.iova + 1, mr.key ^ 1), swap)
             },
-            Status::RemoteInvalidRequest,
-            Some(QpEvent::RequestError),
+            Status::RemoteAccess,
+            Some(QpEvent::AccessError),
         );
     }
-    // The key comes first.
-    refused(
-        |w, _, _| {
-            let mr = w.mr(64);
-            Wr::fetch_add(1, mr.sge(0, 8), (mr.iova + 1, mr.key ^ 1), 1)
-        },
-        Status::RemoteAccess,
-        Some(QpEvent::AccessError),
-    );
     // Aligned by the address that requests use, but not in memory.
     refused(
         |w, _, _| {
