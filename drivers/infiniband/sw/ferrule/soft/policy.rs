@@ -221,7 +221,7 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
 /// Carries out a copy job, which the caller has taken along from the shard, and becomes the owner to hand it back.
 /// Process context.
 ///
-/// An owner decides only, as long as all others copy outside: so this waits for some microseconds.
+/// The wait for the shard is some microseconds, unless an owner in softirq context copies.
 #[inline(never)]
 pub(super) fn carry_out(core: &WithTimer<Core>, job: CopyJob<SharedMemory>) -> Owner<'_, State> {
     let carried = job.carry_out();
@@ -245,10 +245,9 @@ pub(super) fn serve(
     budget: Budget,
     caller: Option<ContextId>,
     copies: Copies,
-    job: JobPlace<Kernel>,
+    mut job: JobPlace<Kernel>,
 ) -> bool {
     let mut first = caller;
-    let mut job = job;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
     // the owner has missed its call. So a caller that finds another one's work at its first
@@ -355,8 +354,8 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
 
 /// As [`command`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it again.
 ///
-/// A job ends when the thread that carries it out has had its processor for a while, whatever else that one is about:
-/// meanwhile it holds no lock, and waits for nothing but the shard.
+/// A job ends once its thread has had a processor for a while: that thread holds no lock, and waits for nothing but the
+/// shard.
 #[inline(never)]
 pub(super) fn patient_command<R>(
     core: &WithTimer<Core>,

@@ -391,6 +391,13 @@ impl Attributes {
         dest_qpn: 0,
     };
 
+    /// Whether the peer may send requests that need this right and take a responder resource: a queue pair that
+    /// promised no resources has none to respond from (IBA volume 1, 9.4.4 and 9.4.5).
+    #[inline(always)]
+    pub(crate) fn responds_to(&self, need: Access) -> bool {
+        self.access.allows(need) && self.max_dest_rd_atomic != 0
+    }
+
     /// The local ACK timeout in nanoseconds; `None` waits for ever (C9-141).
     pub(crate) fn ack_timeout(&self) -> Option<u64> {
         (self.timeout != 0).then(|| 4096u64.wrapping_shl(u32::from(self.timeout)))

@@ -230,7 +230,7 @@ pub(crate) struct PortCounters<H: Host> {
 }
 
 impl<H: Host> PortCounters<H> {
-    /// Those of so many ports, without sets; `None` if there is no memory.
+    /// The counters of `vports` ports, without sets; `None` if there is no memory.
     pub(crate) fn new(vports: u8) -> Option<Self> {
         let mut places = H::boxed_array(|_| None)?;
         for (number, place) in (0..vports).zip(places.iter_mut()) {
@@ -243,7 +243,7 @@ impl<H: Host> PortCounters<H> {
         })
     }
 
-    /// Those of a place.
+    /// The counters of a place.
     #[inline]
     pub(crate) fn of(&self, place: impl Into<CountedAt>) -> &Cells {
         match self.places.get(usize::from(place.into())) {

@@ -45,8 +45,7 @@ pub(crate) fn execute<H: Host>(
     message: Message<'_, H>,
     operation: Atomic,
 ) -> Result<Response, Refusal> {
-    // A queue pair that promised no resource for atomics takes none (IBA volume 1, 9.4.5).
-    if !core.attr.access.allows(Access::REMOTE_ATOMIC) || core.attr.max_dest_rd_atomic == 0 {
+    if !core.attr.responds_to(Access::REMOTE_ATOMIC) {
         return Err(Refusal::InvalidRequest);
     }
     let word = message.remote(core, Access::REMOTE_ATOMIC);

@@ -33,8 +33,7 @@ pub(crate) fn execute<H: Host>(
     core: &QpCore<H>,
     message: Message<'_, H>,
 ) -> Result<Response, Refusal> {
-    // It takes a resource as a READ does, and a queue pair that promised none takes none (IBA volume 1, 9.4.4).
-    if !core.attr.access.allows(Access::REMOTE_WRITE) || core.attr.max_dest_rd_atomic == 0 {
+    if !core.attr.responds_to(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
     let word = message.remote(core, Access::REMOTE_WRITE);

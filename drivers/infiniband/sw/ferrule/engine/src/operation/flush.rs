@@ -35,8 +35,7 @@ pub(crate) fn execute<H: Host>(
 ) -> Result<Response, Refusal> {
     let words: abi::FlushWords = zerocopy::transmute!(message.head.extra);
     let need = flush_rights(words.placement).ok_or(Refusal::InvalidRequest)?;
-    // It takes a resource as a READ does, and a queue pair that promised none takes none (IBA volume 1, 9.4.4).
-    if !core.attr.access.allows(need) || core.attr.max_dest_rd_atomic == 0 {
+    if !core.attr.responds_to(need) {
         return Err(Refusal::InvalidRequest);
     }
     let named = message.remote(core, need);

@@ -32,8 +32,7 @@ pub(crate) fn execute<H: Host>(
     message: Message<'_, H>,
     way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
-    // A queue pair that promised no resource for reads has none to respond from (IBA volume 1, 9.4.4).
-    if !core.attr.access.allows(Access::REMOTE_READ) || core.attr.max_dest_rd_atomic == 0 {
+    if !core.attr.responds_to(Access::REMOTE_READ) {
         return Err(Refusal::InvalidRequest);
     }
     // Checked for the whole range before a byte is handed out, and again with every segment.
