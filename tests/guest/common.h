@@ -186,6 +186,13 @@ void region_check(const struct region *r, const char *file, int line);
 void region_free(struct region *r);
 #define REGION_CHECK(r) region_check(r, __FILE__, __LINE__)
 
+/*
+ * Memory of zeros that a process shares with those that it forks. An access
+ * that runs over the end of other memory does not reach it.
+ */
+void *shared_map(size_t len);
+void shared_unmap(void *at, size_t len);
+
 /* A stream of bytes given by its seed; byte i does not depend on the length. */
 void fill(void *buf, size_t len, uint64_t seed);
 void verify_at(const void *buf, size_t len, uint64_t seed, const char *file,

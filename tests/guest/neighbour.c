@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "neighbour.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -113,11 +112,9 @@ static void neighbour_main(void *arg)
 
 struct neighbour *neighbour_start(void)
 {
-	struct neighbour *n = mmap(NULL, sizeof(*n), PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct neighbour *n = shared_map(sizeof(*n));
 	char byte;
 
-	REQUIRE(n != MAP_FAILED);
 	REQUIRE_EQ(pipe(n->ready), 0);
 	n->pid = fork_process(neighbour_main, n);
 	close(n->ready[1]);
@@ -145,5 +142,5 @@ void neighbour_stop(struct neighbour *n)
 	join_process(n->pid);
 	test_note("the neighbour made %llu transfers, the longest took %.1f ms",
 		  (unsigned long long)n->transfers, n->longest_us / 1e3);
-	munmap(n, sizeof(*n));
+	shared_unmap(n, sizeof(*n));
 }

@@ -9,12 +9,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define PAGE 4096ul
 
 struct test_options opt = { .slow = 1 };
 
@@ -260,12 +257,7 @@ int test_main_of(int argc, char **argv, const struct test_case *const *tables)
 		usage(argv[0]);
 	opt.device = argv[optind];
 
-	verdict = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (verdict == MAP_FAILED) {
-		perror("mmap");
-		return 1;
-	}
+	verdict = shared_map(sizeof(*verdict));
 	for (; *tables; tables++) {
 		for (one = *tables; one->name; one++) {
 			if (only && strcmp(only, one->name))

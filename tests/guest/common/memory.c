@@ -56,6 +56,25 @@ void region_free(struct region *r)
 	munmap(r->map, r->map_len);
 }
 
+/* So many bytes before shared memory cannot be reached. */
+#define GUARD (16 * PAGE)
+
+void *shared_map(size_t len)
+{
+	uint8_t *map = mmap(NULL, GUARD + len, PROT_NONE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (map == MAP_FAILED ||
+	    mprotect(map + GUARD, len, PROT_READ | PROT_WRITE))
+		FAIL("mmap of %zu shared bytes: %s", len, strerror(errno));
+	return map + GUARD;
+}
+
+void shared_unmap(void *at, size_t len)
+{
+	munmap((uint8_t *)at - GUARD, GUARD + len);
+}
+
 /* The finaliser of splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t stream_word(uint64_t seed, uint64_t i)
 {

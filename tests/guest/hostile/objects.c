@@ -67,7 +67,7 @@ void attack_stranger(struct hostile *h)
 		struct end *e = &h->a.e;
 
 		end_reset(e);
-		e->psn = h->n->peer.psn + i;
+		e->psn = (h->n->peer.psn + i) & 0xffffff;
 		end_connect(e, &h->n->peer);
 		if (i % 2)
 			send_region(e, 1, &h->r, 0, 64);
