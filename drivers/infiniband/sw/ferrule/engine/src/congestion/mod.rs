@@ -98,6 +98,16 @@ pub(super) struct Congestion {
     paced_until: u64,
 }
 
+/// The news of an acknowledgement.
+pub(super) struct Ack {
+    /// Packets that it acknowledges, and those that were in flight before.
+    pub(super) packets: u32,
+    pub(super) in_flight: u32,
+    /// The round trip of a packet that was sent once, if the acknowledgement ends it.
+    pub(super) rtt: Option<u64>,
+    pub(super) now: u64,
+}
+
 impl Congestion {
     /// Of a connection that has sent nothing yet.
     pub(super) const NEW: Self = Self {
@@ -122,17 +132,6 @@ impl Congestion {
     #[inline]
     pub(super) fn window(&self) -> u32 {
         (self.cwnd / PACKET).max(1)
-    }
-
-    /// The path to the peer, of `paths`.
-    #[inline]
-    pub(super) fn path<'a>(
-        &self,
-        paths: &'a mut [PathState],
-        peer: &Gid,
-        now: u64,
-    ) -> Option<&'a mut PathState> {
-        PathState::of(paths, peer, self.min_rtt, now)
     }
 
     /// Whether the next packet may be sent now, or else at `paced_until`.
@@ -193,9 +192,21 @@ impl Congestion {
         in_flight.saturating_mul(2 * PACKET) >= self.cwnd
     }
 
+    /// An acknowledgement has come from the peer, whose path is one of `paths`.
+    #[inline]
+    pub(super) fn on_ack(&mut self, paths: &mut [PathState], peer: &Gid, ack: &Ack) {
+        let Some(path) = PathState::of(paths, peer, self.min_rtt, ack.now) else {
+            return;
+        };
+        self.acked(path, ack.packets, ack.in_flight);
+        if let Some(rtt) = ack.rtt {
+            self.on_rtt(path, rtt, ack.in_flight, ack.now);
+        }
+    }
+
     /// So many packets have been acknowledged, of those `in_flight`.
     #[inline]
-    pub(super) fn on_ack(&mut self, path: &mut PathState, packets: u32, in_flight: u32) {
+    fn acked(&mut self, path: &mut PathState, packets: u32, in_flight: u32) {
         path.acked(packets);
         let acked = u32::from(self.acked).saturating_add(packets);
         if acked >= self.window() {
@@ -239,7 +250,7 @@ impl Congestion {
     /// A packet that was sent once, and its answer, took so long, with so many `in_flight`. This is a round trip of the
     /// window, too: the next packet to be timed is sent after it.
     #[inline]
-    pub(super) fn on_rtt(&mut self, path: &mut PathState, rtt: u64, in_flight: u32, now: u64) {
+    fn on_rtt(&mut self, path: &mut PathState, rtt: u64, in_flight: u32, now: u64) {
         // A window that is not used has nothing to learn but the least round trip.
         let is_quiet = self.late == 0 && !self.is_marked && !self.is_used(in_flight);
         path.update_min_rtt(rtt, now);

@@ -10,6 +10,15 @@ const BASE: u64 = 1000 * US;
 const LONG: u64 = 4 * BASE;
 const PEER: Gid = [7; 16];
 
+fn ack(packets: u32, in_flight: u32, rtt: Option<u64>, now: u64) -> Ack {
+    Ack {
+        packets,
+        in_flight,
+        rtt,
+        now,
+    }
+}
+
 /// A connection, what it shares with others, and the time.
 struct Flow {
     paths: [PathState; PATHS],
@@ -33,13 +42,13 @@ impl Flow {
 
     fn rtt(&mut self, rtt: u64) {
         self.now += rtt;
-        let path = self.one.path(&mut self.paths, &PEER, self.now).unwrap();
-        self.one.on_rtt(path, rtt, WINDOW, self.now);
+        let ack = ack(0, WINDOW, Some(rtt), self.now);
+        self.one.on_ack(&mut self.paths, &PEER, &ack);
     }
 
     fn ack(&mut self, packets: u32, in_flight: u32) {
-        let path = self.one.path(&mut self.paths, &PEER, self.now).unwrap();
-        self.one.on_ack(path, packets, in_flight);
+        let ack = ack(packets, in_flight, None, self.now);
+        self.one.on_ack(&mut self.paths, &PEER, &ack);
     }
 
     fn min_rtt(&mut self) -> u64 {
@@ -71,8 +80,8 @@ fn a_quiet_connection_hears_of_delay() {
     for (rtt, late) in [(BASE, 0), (2 * BASE, 0), (LONG, 1)] {
         let mut flow = Flow::new(32);
         flow.now += rtt;
-        let path = flow.one.path(&mut flow.paths, &PEER, flow.now).unwrap();
-        flow.one.on_rtt(path, rtt, 1, flow.now);
+        let ack = ack(0, 1, Some(rtt), flow.now);
+        flow.one.on_ack(&mut flow.paths, &PEER, &ack);
         assert_eq!(flow.one.late, late);
     }
 }
@@ -224,8 +233,8 @@ fn connections_of_a_path_share_its_least_round_trip() {
         let mut other = Congestion::NEW;
         for _ in 0..LATE {
             flow.now += LONG;
-            let path = other.path(&mut flow.paths, &peer, flow.now).unwrap();
-            other.on_rtt(path, LONG, WINDOW, flow.now);
+            let ack = ack(0, WINDOW, Some(LONG), flow.now);
+            other.on_ack(&mut flow.paths, &peer, &ack);
         }
         other.cwnd
     };
@@ -238,8 +247,8 @@ fn connections_remember_the_least_round_trip_of_a_path_that_lost_its_slot() {
     let mut flow = Flow::new(20);
     for peer in 8..=u8::MAX {
         let mut other = Congestion::NEW;
-        let path = other.path(&mut flow.paths, &[peer; 16], flow.now).unwrap();
-        other.on_rtt(path, BASE, WINDOW, flow.now);
+        let ack = ack(0, WINDOW, Some(BASE), flow.now);
+        other.on_ack(&mut flow.paths, &[peer; 16], &ack);
     }
     flow.late(LATE);
     assert!(flow.one.window() < 20);

@@ -17,6 +17,7 @@ use crate::{
         rnr_timer,
         status::Status, //
     },
+    congestion::Ack,
     memory::sgl::{
         InPacket,
         PrivateBytes, //
@@ -154,17 +155,18 @@ fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
     let Qp { core, sq, wire, .. } = qp;
     let now = cx.now;
     let mtu = core.attr.path_mtu;
-    let acked = psn::distance(wire.requester.snd_una, psn);
-    let in_flight = psn::distance(wire.requester.snd_una, wire.requester.snd_nxt);
-    let rtt = wire.requester.tlp.on_ack(psn, now);
-    let peer = core.attr.path.as_ref().map(|path| &path.dgid);
-    let path = peer.and_then(|peer| wire.requester.congestion.path(cx.paths, peer, now));
-    if let Some(path) = path {
-        wire.requester.congestion.on_ack(path, acked, in_flight);
-        if let Some(rtt) = rtt {
-            wire.requester.congestion.on_rtt(path, rtt, in_flight, now);
+    let ack = Ack {
+        packets: psn::distance(wire.requester.snd_una, psn),
+        in_flight: psn::distance(wire.requester.snd_una, wire.requester.snd_nxt),
+        rtt: wire.requester.tlp.on_ack(psn, now),
+        now,
+    };
+    if let Some(path) = &core.attr.path {
+        let congestion = &mut wire.requester.congestion;
+        congestion.on_ack(cx.paths, &path.dgid, &ack);
+        if ack.rtt.is_some() {
             cx.host
-                .trace(&wire.requester.congestion.trace(core.id.number, in_flight));
+                .trace(&congestion.trace(core.id.number, ack.in_flight));
         }
     }
     wire.requester.snd_una = psn;

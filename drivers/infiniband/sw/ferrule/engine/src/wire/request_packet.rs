@@ -95,8 +95,8 @@ fn exceeds_credits<H: Host>(wire: &Wire<H>, record: &Record, opcode: WrOpcode) -
     lsn.is_some_and(|lsn| psn::is_ahead(record.ssn, lsn)) && opcode.takes_receive()
 }
 
-/// Whether the next packet of a request may be sent now.
-fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
+/// Whether the next packet of a request may be sent now, within the [`send_window`].
+fn may_send<H: Host>(qp: &Qp<H>, record: &Record, send_window: u32) -> bool {
     let Qp { core, sq, wire, .. } = qp;
     let index = wire.requester.sending;
     // Of the request whose first packets have been acknowledged, none is before it.
@@ -136,7 +136,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
     if record.has_response()
         && index != wire.requester.oldest
         && (record.packets > wire.requester.congestion.window()
-            || psn::distance(wire.requester.snd_una, record.end()) > send_window(wire))
+            || psn::distance(wire.requester.snd_una, record.end()) > send_window)
     {
         return false;
     }
@@ -149,7 +149,7 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
         .offset
         .wrapping_shr(core.attr.path_mtu.shift());
     let next = psn::advance(record.psn, sent);
-    if !record.has_response() && psn::distance(wire.requester.snd_una, next) >= send_window(wire) {
+    if !record.has_response() && psn::distance(wire.requester.snd_una, next) >= send_window {
         return false;
     }
     // Beyond the receive requests that the responder has reported, only one packet of one message
@@ -167,7 +167,10 @@ fn may_send<H: Host>(qp: &Qp<H>, record: &Record) -> bool {
 pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record) -> Step {
     // A packet that is retransmitted alone has been sent before, and waits for nothing.
     let is_selective = qp.wire.requester.retransmit.is_active();
-    if !is_selective && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, record)) {
+    let send_window = send_window(&qp.wire);
+    if !is_selective
+        && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, record, send_window))
+    {
         return Step::Wait;
     }
     let Qp { core, sq, wire, .. } = qp;
@@ -214,7 +217,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
-    let is_window_full = ahead.saturating_add(1) >= send_window(wire)
+    let is_window_full = ahead.saturating_add(1) >= send_window
         && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);
     let exceeds_credits = exceeds_credits(wire, record, opcode);
     let takes_last_credit =
