@@ -13,6 +13,7 @@ use kernel::{
         Acquire,
         Atomic,
         AtomicType,
+        Full,
         Release, //
     }, //
 };
@@ -187,6 +188,13 @@ impl SharedArea {
         // marked or volatile accesses, or from user space.
         unsafe { copy_racing(to.as_ptr(), from.as_ptr(), len) };
         Ok(())
+    }
+
+    /// Stores the word at `off` bytes, and answers what was there: one access, between two full barriers.
+    #[inline]
+    pub fn exchange_u32(&self, off: usize, value: u32) -> Result<u32> {
+        let word = self.word::<u32>(off)?;
+        Ok(u32::from_le(word.xchg(value.to_le(), Full)))
     }
 
     words!(

@@ -52,6 +52,18 @@ mod tests {
     }
 
     #[test]
+    fn exchange() -> Result {
+        let area = SharedArea::new(PAGE_SIZE)?;
+        area.store_u64(8, 0x0102_0304_0506_0708)?;
+        assert_eq!(area.exchange_u32(8, 0x0a0b_0c0d)?, 0x0506_0708);
+        assert_eq!(area.load_u64(8)?, 0x0102_0304_0a0b_0c0d);
+        for off in [2, PAGE_SIZE, usize::MAX] {
+            assert_eq!(area.exchange_u32(off, 1), Err(EFAULT));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn bytes_go_to_any_place() -> Result {
         let area = SharedArea::new(PAGE_SIZE)?;
         let data: [u8; 40] = core::array::from_fn(|index| index as u8 + 1);

@@ -232,7 +232,7 @@ impl Device {
             // The engine's thread is awake from now on, so the context is told that it need not kick again.
             engine.wake();
         }
-        engine.kicked(context);
+        engine.kicked_by_message(context);
         engine.run_for(host, KICK, context);
         self.leave(state, wakes);
     }

@@ -6,8 +6,12 @@ use crate::config::VECTORS;
 use crate::interface::{check, feature, register, status, MAGIC_VALUE, VERSION_VALUE};
 
 /// The features of the device.
-const FEATURES: u32 =
-    feature::CHECK | feature::RAISE | feature::COMMANDS | feature::FAST | feature::XRC;
+const FEATURES: u32 = feature::CHECK
+    | feature::RAISE
+    | feature::COMMANDS
+    | feature::FAST
+    | feature::XRC
+    | feature::KICK_ONCE;
 
 /// The second halves of registers of 8 bytes.
 const CHECK_ADDRESS_HIGH: usize = register::CHECK_ADDRESS + 4;

@@ -150,7 +150,7 @@ impl Commands for Arc<Function> {
         if Function::is_gone(self) {
             return Err(EIO);
         }
-        Function::kick(self, id.number());
+        self.kick_for(id.number());
         Ok(())
     }
 

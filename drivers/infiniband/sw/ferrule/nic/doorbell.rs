@@ -7,6 +7,7 @@
 use ferrule_engine::abi;
 use kernel::prelude::*;
 use kernel_ext::{
+    mm::SharedArea,
     new_spinlock_irq,
     sync::{
         smp_mb,
@@ -40,8 +41,8 @@ impl Bell {
         })
     }
 
-    /// Rings a doorbell, and says whether the device sleeps and has to be kicked. Any context.
-    pub(super) fn ring(&self, doorbell: u32) -> Result<bool> {
+    /// Rings a doorbell, and calls `kick` if the device sleeps and nobody has kicked it. Any context.
+    pub(super) fn ring(&self, doorbell: u32, kick: impl FnOnce()) -> Result {
         let leaf = (doorbell & abi::DB_INDEX_MASK) as usize;
         let Doorbells { doorbell, status } = &self.doorbells;
         smp_mb();
@@ -58,6 +59,24 @@ impl Bell {
             doorbell.store_u32(SEQ, doorbell.load_u32(SEQ)?.wrapping_add(1))
         })?;
         smp_mb();
-        Ok(status.load_u32(SLEEPING)? != 0)
+        if status.load_u32(SLEEPING)? != 0 {
+            self.ringing.with(|()| kick_once(status, kick));
+        }
+        Ok(())
+    }
+}
+
+/// Calls `kick` if the device sleeps and nobody has kicked it for this context. Any context.
+///
+/// The device has a kick some time after it was given. Whoever rings until then finds `sleeping` cleared, and need not
+/// kick: the device sets it before it looks at the doorbells, so it sees what was rung before, and is kicked for what is
+/// rung after. Those others wait for this caller's kick, so it holds a lock without interrupts: nothing of this
+/// processor comes between the two.
+pub(super) fn kick_once(status: &SharedArea, kick: impl FnOnce()) {
+    if status
+        .exchange_u32(SLEEPING, 0)
+        .is_ok_and(|sleeping| sleeping != 0)
+    {
+        kick();
     }
 }

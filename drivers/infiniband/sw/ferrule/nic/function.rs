@@ -37,7 +37,10 @@ use super::{
         Channel,
         Command, //
     },
-    doorbell::Bell,
+    doorbell::{
+        kick_once,
+        Bell, //
+    },
     events::{
         self,
         Events, //
@@ -247,8 +250,15 @@ impl Function {
     }
 
     /// Has the device serve a context that has rung while it slept. Any context.
-    pub(super) fn kick(&self, context: u32) {
+    fn kick(&self, context: u32) {
         self.channel.registers.write(register::KICK, context);
+    }
+
+    /// The same for a context of a program, unless that has been done since the device sleeps. Any context.
+    pub(super) fn kick_for(&self, number: u32) {
+        self.contexts.with(number, |context| {
+            kick_once(&context.doorbells.status, || self.kick(number));
+        });
     }
 
     /// Rings a doorbell of the driver's own context. Any context.
@@ -256,8 +266,9 @@ impl Function {
         if self.is_gone() {
             // The user may hold locks that its handlers take.
             self.waker.arm_at(monotonic_ns());
-        } else if self.bell.ring(doorbell) == Ok(true) {
-            self.kick(self.context);
+        } else {
+            // A doorbell of a queue pair is one of the area's.
+            let _ = self.bell.ring(doorbell, || self.kick(self.context));
         }
     }
 

@@ -63,7 +63,8 @@ pub mod register {
     /// Write: executes the command in the command area; the value is its tag, never 0. Read: the tag of the command that
     /// was answered last, 0 if there was none. A read is answered after all commands that were written before it.
     pub const COMMAND: usize = 0x48;
-    /// Write: serves the context of this number, which has rung while the device slept.
+    /// Write: serves the context of this number, which has rung while the device slept, and sets its `sleeping` anew
+    /// unless the device stays awake.
     pub const KICK: usize = 0x4c;
 }
 
@@ -85,6 +86,8 @@ pub mod feature {
     pub const FAST: u32 = 1 << 3;
     /// Extended reliable connections.
     pub const XRC: u32 = 1 << 4;
+    /// A kick sets `sleeping` anew, so a driver may clear it before the kick.
+    pub const KICK_ONCE: u32 = 1 << 5;
 }
 
 /// Bits of [`register::STATUS`].

@@ -30,7 +30,8 @@ const BAR_LEN: usize = 0x50;
 const ABSENT: u32 = u32::MAX;
 
 /// The features that the driver needs of a function.
-const NEEDED: u32 = feature::CHECK | feature::COMMANDS | feature::FAST | feature::XRC;
+const NEEDED: u32 =
+    feature::CHECK | feature::COMMANDS | feature::FAST | feature::XRC | feature::KICK_ONCE;
 
 /// The registers. Each access traps.
 pub(super) struct Registers {

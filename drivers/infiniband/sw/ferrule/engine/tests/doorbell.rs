@@ -264,6 +264,34 @@ fn sleep_is_told_and_refused_where_something_was_rung() {
     assert!(!sleeping.0.sleeping.get());
 }
 
+/// Whoever kicks may have told others that they need not. A kick tells them anew before the engine looks at the doorbells.
+#[test]
+fn a_kick_that_leaves_the_engine_asleep_asks_for_the_next() {
+    let mut w = World::new();
+    let cq = w.cq(16);
+    let qp = w.qp(&cq, &cq);
+    w.connect(&qp, &qp);
+    w.run();
+    assert!(w.try_sleep());
+    let sleeping = w.context.doorbells.clone();
+    for i in 0..3 {
+        qp.put_send(&Wr::write(i, &[], (0, 0)));
+        assert!(qp.ring());
+        sleeping.0.sleeping.set(false);
+        assert!(!qp.ring(), "the kick is on its way");
+        w.engine.kicked_by_message(w.context.id);
+        assert!(sleeping.0.sleeping.get());
+        w.engine.run(&mut w.host, PLENTY, Some(w.context.id));
+        cq.expect(i, Status::Success);
+        assert!(w.try_sleep());
+    }
+    // An engine that is awake does not ask.
+    sleeping.0.sleeping.set(false);
+    w.engine.wake();
+    w.engine.kicked_by_message(w.context.id);
+    assert!(!sleeping.0.sleeping.get());
+}
+
 /// While the engine is awake it looks at contexts that have rung of late, not at all that are open.
 #[test]
 fn a_look_costs_what_rings_not_what_is_open() {

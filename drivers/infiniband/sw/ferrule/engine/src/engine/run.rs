@@ -107,6 +107,12 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked(context);
     }
 
+    /// As [`Engine::kicked`], of a kick that comes some time after it was given, by one who has swapped `sleeping` with
+    /// 0 first so that nobody gives another one meanwhile. If the engine stays asleep, the context is told to kick again.
+    pub fn kicked_by_message(&mut self, context: ContextId) {
+        self.contexts.kicked_by_message(context);
+    }
+
     /// Scans the contexts that need not kick, and those that have kicked, one after the other. Answers how many of
     /// the looks are left.
     #[inline]

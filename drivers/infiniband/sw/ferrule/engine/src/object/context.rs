@@ -350,6 +350,18 @@ impl<H: Host> Contexts<H> {
         }
     }
 
+    /// A context has kicked, and whoever carried the kick has told it that it need not kick again until the kick
+    /// arrives.
+    pub(crate) fn kicked_by_message(&mut self, id: ContextId) {
+        self.kicked(id);
+        if let Some(context) = self.table.get(id.0).filter(|context| !context.awake) {
+            // From here on it has to. As in `try_sleep`, a program that was still told otherwise has rung by now, and
+            // the look that follows sees it.
+            context.doorbells.set_sleeping(true);
+            H::fence();
+        }
+    }
+
     /// Tells a context to kick, unless something is rung by then.
     #[cold]
     fn demote(&mut self, id: ContextId) {

@@ -17,8 +17,8 @@ mod memory;
 mod world;
 
 use ferrule_engine::{abi, Budget, Error, Modify, State};
-use loom::sync::atomic::fence;
-use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::{fence, AtomicU32};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use world::World;
@@ -142,6 +142,56 @@ fn two_programs_beside(lock: bool, engine: fn(&mut World)) {
         names.sort_unstable();
         assert_eq!(names, [1, 2]);
     });
+}
+
+/// Two threads post while the engine falls asleep or sleeps, and kick by messages, which the first of them alone sends and
+/// the engine has later: both requests are carried out.
+fn kicks_by_messages(before: fn(&mut World), meanwhile: fn(&mut World)) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let mut world = World::new(2);
+        before(&mut world);
+        let sent = Arc::new(AtomicU32::new(0));
+        let programs: Vec<_> = (0..2)
+            .map(|i| {
+                let (number, queue) = world.queues[i].clone();
+                let (doorbells, sent) = (world.doorbells.clone(), sent.clone());
+                thread::spawn(move || {
+                    queue.put_send(0, i as u64 + 1);
+                    if doorbells.ring_by_message(number) {
+                        // As a message, it comes after what was stored before.
+                        sent.fetch_add(1, Release);
+                    }
+                })
+            })
+            .collect();
+        meanwhile(&mut world);
+        // One may have come by now.
+        let served = sent.load(Acquire).min(1);
+        if served != 0 {
+            world.kick_by_message();
+        }
+        for program in programs {
+            program.join().unwrap();
+        }
+        for _ in served..sent.load(Relaxed) {
+            world.kick_by_message();
+        }
+        let mut names = world.completions();
+        names.sort_unstable();
+        assert_eq!(names, [1, 2]);
+    });
+}
+
+#[test]
+fn kicks_by_messages_of_threads_while_it_falls_asleep() {
+    kicks_by_messages(|_| (), World::run_to_sleep);
+}
+
+#[test]
+fn kicks_by_messages_of_threads_while_it_sleeps() {
+    kicks_by_messages(World::run_to_sleep, |_| ());
 }
 
 #[test]

@@ -255,6 +255,20 @@ impl LoomDoorbells {
     }
 }
 
+impl LoomDoorbells {
+    /// Rings for a device that is kicked by a message, and answers whether the caller has to send it: the first that
+    /// finds that the engine sleeps takes that back.
+    pub(crate) fn ring_by_message(&self, doorbell: u32) -> bool {
+        if !self.ring(doorbell, true) {
+            return false;
+        }
+        fence(SeqCst);
+        let sleeping = self.0.sleeping.swap(0, Relaxed);
+        fence(SeqCst);
+        sleeping != 0
+    }
+}
+
 impl Doorbells for LoomDoorbells {
     fn seq(&self) -> u32 {
         self.0.seq.load(Acquire)
@@ -296,8 +310,11 @@ impl Doorbells for LoomDoorbells {
         self.0.ack_leaf.store(value, Relaxed);
     }
 
+    /// The engine stores this word. Here it swaps it, since loom orders a store only behind those that its thread has seen:
+    /// a program could read a peer's swapped 0 after a later 1 of the engine's. Coherence forbids that, since the swap
+    /// follows what it has read at once, and loom does order swaps. A relaxed one orders nothing else.
     fn set_sleeping(&self, sleeping: bool) {
-        self.0.sleeping.store(u32::from(sleeping), Relaxed);
+        self.0.sleeping.swap(u32::from(sleeping), Relaxed);
     }
 
     fn set_dead(&self) {}

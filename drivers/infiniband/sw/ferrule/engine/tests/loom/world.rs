@@ -250,6 +250,12 @@ impl World {
         self.run_first(Some(self.context));
     }
 
+    /// Serves a kick that has come as a message, some time after it was sent.
+    pub(crate) fn kick_by_message(&mut self) {
+        self.engine.kicked_by_message(self.context);
+        self.kick();
+    }
+
     pub(crate) fn run_first(&mut self, first: Option<ContextId>) {
         assert!(!self.engine.run(&mut self.host, PLENTY, first).more);
     }

@@ -319,6 +319,7 @@ methods! {
     deadline() -> Option<u64>;
     wake() -> ();
     kicked(context: ContextId) -> ();
+    kicked_by_message(context: ContextId) -> ();
     try_sleep(looks: u32) -> Sleep;
     receive(host: &mut Opaque, rx: &RxPacket<'_, Opaque>) -> ();
     run(host: &mut Opaque, budget: Budget, first: Option<ContextId>) -> Outcome;
