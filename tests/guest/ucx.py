@@ -4,16 +4,17 @@
 
 usage: ucx.py DEVICE                both ends in this guest
        ucx.py DEVICE PEER_DEVICE    two guests, node 2 runs node.py
-       ucx.py messages              a process of an MPI job, which the test starts
 """
 
+import contextlib
+import json
 import os
 import re
 import sys
 import threading
 
 import node
-from guestlib import Failure, Tap, check, must, rounds
+from guestlib import Tap, check, must, rounds
 from node import PORT, Node
 from wire import between
 
@@ -33,14 +34,52 @@ PROTOCOLS = (("tag_lat", 8), ("tag_bw", 65536), ("tag_bw", 1 << 20), ("ucp_am_la
 # The transports that UCX may choose from: one kind of queue pair, or any to another machine, TCP as well.
 CHOICES = ("self,rc", "self,ud", "^shm")
 
-# Sizes of MPI messages: by each way that the libraries have, at once, and after an agreement.
-MESSAGES = (0, 1, 100, 2000, 9000, 70000, 1 << 20, 5 << 20)
-
 # fi_pingpong's providers, endpoints and domains. rxm makes datagrams that arrive of connections, rxd of datagrams.
 ENDPOINTS = (("verbs", "msg", "{}"), ("verbs;ofi_rxm", "rdm", "{}"), ("verbs", "dgram", "{}-dgram"),
              ("verbs;ofi_rxd", "rdm", "{}-dgram"))
 
+# An environment that tells none of the libraries anything. Other cases set UCX_IB_GID_INDEX to choose IPv4 or IPv6, UCX_TLS
+# to leave out the memory that processes of one guest share, and for Open MPI the two that let root use it.
+PLAIN = ("env", "-i", f"PATH={os.environ['PATH']}", "HOME=/root", "LANG=C.UTF-8")
+
+# Two containers of one machine: UCX takes processes with other IPC and process namespaces for such as share no memory.
+CONTAINER = ("unshare", "--ipc", "--pid", "--fork", "--mount-proc")
+
+JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi_job.py")
+MPI_SETTINGS = "/etc/openmpi/openmpi-mca-params.conf"
+
+# The message of fi_pingpong when its server has left first, and the row that it prints for each size.
+LEFT = "cq_readerr: Work Request Flushed Error"
+ROW = re.compile(r"^\S+\s+\d+\s+=\d+\s", re.MULTILINE)
+
 _port = 21000
+
+
+@contextlib.contextmanager
+def carried(nodes, least):
+    """Fails unless the nodes' devices have taken so many bytes of messages meanwhile: an RDMA device was chosen."""
+    def taken():
+        by_name = {one.name: one.must("rdma", "-j", "statistic", "show", "link", f"{one.device}/1") for one in nodes}
+        return sum(json.loads(text)[0]["message_bytes"] for text in by_name.values())
+
+    before = taken()
+    yield
+    check(taken() - before >= least, f"{taken() - before} bytes of at least {least} went by the device")
+
+
+def plain_perftest(server, client, prefix, test, size, count):
+    """ucx_perftest with no variable, and no word about transports and devices."""
+    count = rounds(count)
+    with carried((server, client), size * count):
+        text, _ = between(server, client, (*prefix, *PLAIN, "ucx_perftest", "-P", 0, "-w", 10, "-n", count, "-t", test,
+                                           "-s", size), seconds=40)
+    check(re.search(r"^Final:\s+\d+", text, re.MULTILINE), f"no final figures:\n{text}")
+    check(not re.search(r"ERROR|WARN", text), text)
+
+
+def plain_pingpong(server, client, words):
+    with carried((server, client), rounds(20) * 4096):
+        pingpong_of(server, client, (*PLAIN, "fi_pingpong", "-c", "-I", rounds(20), "-S", 4096, *words), (), ())
 
 
 def perftest(server, client, family, count, settings, *words):
@@ -60,70 +99,92 @@ def protocol(server, client, family, test, size):
     perftest(server, client, family, 200, ("UCX_TLS=^shm",), "-t", test, "-s", size)
 
 
-def mpi(settings, *words):
-    """Two processes that exchange messages and compare what they get; returns what the job printed."""
+def mpi(settings, job, *words):
+    """Two processes of a job in this guest; returns what it printed."""
     text = must("env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", *settings, "mpirun", "--oversubscribe",
-                "-n", 2, *words, "python3", os.path.abspath(__file__), "messages", seconds=60)
-    check(text.count("all messages are right") == 2, text)
+                "-n", 2, *words, "python3", JOB, job, seconds=60)
+    check(text.count("all is right") == 2, text)
     return text
 
 
+def mpi_between(server, client, settings, job, *words):
+    """A process of a job in each guest, with no variable but the settings. Root has to say so, and mpirun how it starts
+    programs at other machines, where it would take ssh."""
+    with contextlib.nullcontext() if settings else carried((server, client), 1000):
+        text = must(*PLAIN, *settings, "mpirun", "--allow-run-as-root", "--host", "node1,node2", "--prtemca", "plm_ssh_agent",
+                    f"python3 {JOB} agent", "-n", 2, *words, "python3", JOB, job, seconds=60)
+    check(text.count("all is right") == 2, text)
+
+
+def mpi_by_default(server, client):
+    """Debian's settings exclude UCX and libfabric for all, with any adapter. Without them, Open MPI takes libfabric's verbs."""
+    for one in (server, client):
+        one.must("sed", "-i", "-E", "/^ *(mtl|btl|pml|osc) *=/d", MPI_SETTINGS)
+    mpi_between(server, client, (), "messages")
+
+
 def mpi_by_ucx(device, family, choice):
-    text = mpi((f"UCX_IB_GID_INDEX={node.gid(device, family)}", "UCX_LOG_LEVEL=info", f"UCX_TLS={choice}"), "--mca", "pml", "ucx")
+    text = mpi((f"UCX_IB_GID_INDEX={node.gid(device, family)}", "UCX_LOG_LEVEL=info", f"UCX_TLS={choice}"), "messages", "--mca", "pml", "ucx")
     # UCX tells by what the two reach each other.
     check(re.search(rf"intra-node.*_verbs/{device}:1", text), f"not by {device}:\n{text}")
 
 
 def mpi_by_libfabric():
-    mpi((), "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs")
+    mpi((), "messages", "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs")
 
 
-def messages():
-    """One of the two processes: the same bytes go there and come back, of all sizes; then many small ones."""
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    check(world.Get_size() == 2, f"a job of {world.Get_size()}")
-    mine, other = world.Get_rank(), 1 - world.Get_rank()
-    for size in MESSAGES:
-        data = (bytes((index * 7 + size) % 251 for index in range(251)) * (size // 251 + 1))[:size]
-        if mine == 0:
-            world.Send(data, other, 5)
-        got = bytearray(size)
-        world.Recv(got, other, 5)
-        check(got == data, f"{size} bytes differ")
-        if mine == 1:
-            world.Send(got, other, 5)
-    for number in range(rounds(500)):
-        check(world.sendrecv((mine, number), other, 7, None, other, 7) == (other, number), f"message {number}")
-    check(world.allreduce(mine + 1) == 3, "the sum is wrong")
-    world.Barrier()
-    print("all messages are right", flush=True)
+def memory_by_ucx(device):
+    """Open MPI's puts, gets and atomic operations by UCX. It prints an error for the flush of each (see PROTOCOLS), and goes
+    on: the data are compared."""
+    mpi((f"UCX_IB_GID_INDEX={node.gid(device, 'ipv4')}", "UCX_TLS=self,rc"), "memory", "--mca", "pml", "ucx", "--mca", "osc",
+        "ucx")
 
 
 def pingpong(server, client, family, provider, endpoint, domain):
-    """libfabric's own program, which compares what comes back."""
+    words = ("fi_pingpong", "-c", "-I", rounds(20), "-p", provider, "-e", endpoint, *(("-6",) if family == "ipv6" else ()))
+    pingpong_of(server, client, words, ("-d", domain.format(server.device)), ("-d", domain.format(client.device)),
+                client_to=server.link if family == "ipv4" else server.link6)
+
+
+def pingpong_of(server, client, words, of_server, of_client, client_to=None):
+    """libfabric's own program, which compares what comes back. The last message is the client's, and the server may have left
+    before the client looks: rxm then tells that its receive requests were flushed, when all data have been compared."""
     global _port
     _port += 1
-    address = server.link if family == "ipv4" else server.link6
-    words = ["fi_pingpong", "-c", "-I", rounds(20), "-p", provider, "-e", endpoint, *(("-6",) if family == "ipv6" else ())]
-    serving = server.start(*words, "-d", domain.format(server.device), "-B", _port, seconds=40)
+    serving = server.start(*words, *of_server, "-B", _port, seconds=40)
     try:
         server.call("await_listener", _port)
-        asking = client.start(*words, "-d", domain.format(client.device), "-P", _port, address, seconds=40)
-        for running in (asking, serving):
-            status, output = running.wait()
-            check(status == 0, running.told(status, output))
+        asking = client.start(*words, *of_client, "-P", _port, client_to or server.link, seconds=40)
+        (asked, text), (served, other) = asking.wait(), serving.wait()
+        check(served == 0, serving.told(served, other))
+        left = LEFT in text and len(ROW.findall(text)) == len(ROW.findall(other)) > 0
+        check(asked == 0 or left, asking.told(asked, text))
     finally:
         serving.kill()
 
 
+def plain(tap, server, client, two_guests):
+    """The libraries find ferrule by themselves."""
+    tests = (("tag_lat", 8, 200), ("tag_bw", 65536, 100), ("ucp_get", 65536, 100)) if two_guests else (("tag_bw", 65536, 100),)
+    for test, size, count in tests:
+        tap.case(f"no variable: UCP, {test}, {size} bytes", plain_perftest, server, client, () if two_guests else CONTAINER, test,
+                 size, count)
+    for words in (), ("-e", "msg"), ("-e", "rdm"):
+        tap.case(" ".join(("no variable: fi_pingpong", *words)), plain_pingpong, server, client, words)
+    if two_guests:
+        tap.case("no variable: Open MPI with UCX", mpi_between, server, client, (), "messages", "--mca", "pml", "ucx")
+        tap.case("no variable: Open MPI", mpi_by_default, server, client)
+
+
+def between_guests(tap, server, client):
+    """Open MPI by UCX, each way to reach the other's memory and by messages."""
+    # rdma_rxe does not say what kind of address a datagram has, and UCX would drop it there.
+    settings = ("UCX_UD_VERBS_DGID_CHECK=n", "UCX_WARN_UNUSED_ENV_VARS=n") if server.device.startswith("rxe") else ()
+    for job in "messages", "memory":
+        tap.case(f"Open MPI by UCX, {job}", mpi_between, server, client, settings, job, "--mca", "pml", "ucx", "--mca", "osc", "ucx")
+
+
 def main():
-    if sys.argv[1:] == ["messages"]:
-        try:
-            return messages()
-        except Failure as failure:
-            sys.exit(str(failure))
     device, *peer = sys.argv[1:]
     threading.Thread(target=node.serve, args=(PORT,), daemon=True).start()
     client = Node("node 1", "127.0.0.1", device, "10.77.0.1")
@@ -137,10 +198,15 @@ def main():
             tap.case(f"{family}: Open MPI by UCX, {choice}", mpi_by_ucx, device, family, choice)
         for provider, endpoint, domain in ENDPOINTS:
             tap.case(f"{family}: libfabric's {provider}, {endpoint}", pingpong, server, client, family, provider, endpoint, domain)
+    if all(one.device.startswith("ferrule") for one in (server, client)):
+        plain(tap, server, client, bool(peer))
     for test, size in PROTOCOLS:
         tap.case(f"ipv4: UCP, {test}, {size} bytes", protocol, server, client, "ipv4", test, size)
     if not peer:
         tap.case("Open MPI by libfabric", mpi_by_libfabric)
+        tap.case("Open MPI's one-sided operations by UCX", memory_by_ucx, device)
+    else:
+        between_guests(tap, server, client)
     tap.end()
 
 
