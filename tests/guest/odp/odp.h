@@ -44,6 +44,10 @@ void receive_buffer(void);
 void mapped_again(void);
 void mapped_after_a_reset(void);
 void secret(void);
+/* kinds.c */
+void datagrams(void);
+void placement(void);
+void extended(void);
 /* storms.c */
 void storms(void);
 void registrations_in_a_storm(void);
