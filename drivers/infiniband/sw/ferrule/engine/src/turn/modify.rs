@@ -184,9 +184,8 @@ fn given(modify: &Modify) -> u32 {
 
 /// Whether all values are within the ranges that the specification gives them.
 fn in_range(modify: &Modify) -> bool {
-    // Programs ask for rights to operations without knowing whether there are such: to flush what
-    // was written (annex A19) there is nothing yet, so that right gives nothing. And they give a queue pair the flags of
-    // their regions.
+    // Programs ask for rights without knowing what the device offers. FLUSH_PERSISTENT is accepted and grants nothing,
+    // since no region has it. Programs also copy the access flags of their regions, such as ON_DEMAND.
     const ACCESS: u32 = Access::LOCAL_WRITE.0
         | Access::REMOTE_WRITE.0
         | Access::REMOTE_READ.0
