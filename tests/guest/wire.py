@@ -179,7 +179,7 @@ def mckey(receiver, sender, netdev):
     try:
         wait_for(lambda: GROUP in receiver.must("ip", "maddress", "show", "dev", netdev), "the receiver joins the group")
         # Its queue pair is attached a little later, and an earlier sender sends to nobody.
-        for _ in range(4):
+        for _ in range(12):
             sending = sender.start(*words, sender.link, "-s", "-C", 100, seconds=30)
             sent = sending.wait()
             check(sent[0] == 0, sending.told(*sent))
