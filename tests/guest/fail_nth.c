@@ -139,6 +139,7 @@ static void each_verb(void)
 {
 	static const struct verb *const tables[] = {
 		object_verbs, change_verbs, query_verbs, traffic_verbs,
+		sharing_verbs,
 	};
 	char before[1024], after[1024];
 
@@ -147,6 +148,8 @@ static void each_verb(void)
 	core_objects(before, sizeof(before));
 	for (unsigned int i = 0; i < ARRAY_SIZE(tables); i++)
 		try_verbs(tables[i]);
+	if (stage_has_paging())
+		try_verbs(paging_verbs);
 	if (stage_has_raw_packets())
 		try_verbs(raw_packet_verbs);
 	core_objects(after, sizeof(after));
@@ -199,6 +202,9 @@ static void destroy_again(void)
 	stage_make();
 	resources(before, sizeof(before));
 	try_to_destroy(destroyed);
+	try_to_destroy(sharing_destroyed);
+	if (stage_has_paging())
+		try_to_destroy(paging_destroyed);
 	if (stage_has_raw_packets())
 		try_to_destroy(raw_packet_destroyed);
 	resources(after, sizeof(after));

@@ -34,6 +34,9 @@ extern const struct verb object_verbs[];
 extern const struct verb change_verbs[];
 extern const struct verb query_verbs[];
 extern const struct verb traffic_verbs[];
+extern const struct verb sharing_verbs[];
+/* Only where the device has on-demand paging. */
+extern const struct verb paging_verbs[];
 /* Only where the device has raw packet queue pairs. */
 extern const struct verb raw_packet_verbs[];
 
@@ -46,12 +49,16 @@ struct destroyed {
 
 /* The last has no name. */
 extern const struct destroyed destroyed[];
+extern const struct destroyed sharing_destroyed[];
+extern const struct destroyed paging_destroyed[];
 extern const struct destroyed raw_packet_destroyed[];
 
 /* stage.c: the objects that the verbs work on; there is one stage. */
 void stage_make(void);
 /* Whether the device has raw packet queue pairs; says so where it has none. */
 bool stage_has_raw_packets(void);
+/* Whether it has on-demand paging; the same. */
+bool stage_has_paging(void);
 void stage_free(void);
 /* The object that a make function made last. */
 void *stage_made(void);

@@ -55,12 +55,6 @@ static int reg_mr_large(void)
 	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20, ACCESS_ALL));
 }
 
-static int reg_mr_on_demand(void)
-{
-	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20,
-			       ACCESS_ALL | IBV_ACCESS_ON_DEMAND));
-}
-
 static void dereg_mr(void)
 {
 	REQUIRE_ERRNO(ibv_dereg_mr(st.made), 0);
@@ -228,7 +222,6 @@ const struct verb object_verbs[] = {
 	{ "ibv_alloc_pd", alloc_pd, dealloc_pd },
 	{ "ibv_reg_mr, a page", reg_mr_small, dereg_mr },
 	{ "ibv_reg_mr, 4 MiB", reg_mr_large, dereg_mr },
-	{ "ibv_reg_mr, on demand", reg_mr_on_demand, dereg_mr },
 	{ "ibv_alloc_dm", alloc_dm, free_dm },
 	{ "ibv_reg_dm_mr", reg_dm_mr, dereg_mr },
 	{ "ibv_alloc_mw, type 1", alloc_mw_1, dealloc_mw },
@@ -253,8 +246,6 @@ const struct destroyed destroyed[] = {
 	{ "ibv_close_device", open_device, (int (*)(void *))ibv_close_device },
 	{ "ibv_dealloc_pd", alloc_pd, (int (*)(void *))ibv_dealloc_pd },
 	{ "ibv_dereg_mr", reg_mr_small, (int (*)(void *))ibv_dereg_mr },
-	{ "ibv_dereg_mr, on demand", reg_mr_on_demand,
-	  (int (*)(void *))ibv_dereg_mr },
 	{ "ibv_free_dm", alloc_dm, (int (*)(void *))ibv_free_dm },
 	{ "ibv_dealloc_mw", alloc_mw, (int (*)(void *))ibv_dealloc_mw },
 	{ "ibv_destroy_comp_channel", create_channel,

@@ -3,7 +3,11 @@
 #define _GNU_SOURCE
 #include "stage.h"
 
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define QP_ACCESS (ACCESS_ALL | IBV_ACCESS_REMOTE_READ | \
 		   IBV_ACCESS_REMOTE_ATOMIC)
@@ -55,8 +59,32 @@ struct ibv_qp *raw_qp(void)
 	return ibv_create_qp(st.d.pd, &init);
 }
 
+/* A page of a memfd, as Linux's udmabuf makes a buffer of it. */
+static int make_buffer(void)
+{
+	struct udmabuf_create create = { .size = 4096 };
+	int maker = open("/dev/udmabuf", O_RDWR);
+	int memfd, buffer;
+
+	REQUIRE(maker >= 0);
+	memfd = memfd_create("buffer", MFD_ALLOW_SEALING);
+	REQUIRE(memfd >= 0 && !ftruncate(memfd, 4096));
+	REQUIRE(!fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK));
+	create.memfd = memfd;
+	buffer = ioctl(maker, UDMABUF_CREATE, &create);
+	REQUIRE(buffer >= 0);
+	close(memfd);
+	close(maker);
+	return buffer;
+}
+
 void stage_make(void)
 {
+	struct ibv_xrcd_init_attr domain = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1, .oflags = O_CREAT,
+	};
+	struct ibv_device_attr_ex abilities = {};
 	struct end_config config = { .access = QP_ACCESS };
 	struct end_config datagrams = { .type = IBV_QPT_UD };
 	struct ibv_srq_init_attr srq = {
@@ -86,6 +114,15 @@ void stage_make(void)
 	st.cq = ibv_create_cq(st.d.ctx, 4, NULL, NULL, 0);
 	st.dm = ibv_alloc_dm(st.d.ctx, &dm);
 	REQUIRE(st.mr && st.cq && st.dm);
+	REQUIRE_ERRNO(ibv_query_device_ex(st.d.ctx, NULL, &abilities), 0);
+	if (abilities.odp_caps.general_caps & IBV_ODP_SUPPORT) {
+		st.on_demand = ibv_reg_mr(st.d.pd, memory(), 4 << 20,
+					  ACCESS_ALL | IBV_ACCESS_ON_DEMAND);
+		REQUIRE(st.on_demand);
+	}
+	st.xrcd = ibv_open_xrcd(st.d.ctx, &domain);
+	REQUIRE(st.xrcd);
+	st.buffer = make_buffer();
 	st.srq = ibv_create_srq(st.d.pd, &srq);
 	st.mw1 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_1);
 	st.mw2 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_2);
@@ -104,8 +141,19 @@ bool stage_has_raw_packets(void)
 	return st.raw;
 }
 
+bool stage_has_paging(void)
+{
+	if (!st.on_demand)
+		test_note("the device has no on-demand paging");
+	return st.on_demand;
+}
+
 void stage_free(void)
 {
+	close(st.buffer);
+	REQUIRE_ERRNO(ibv_close_xrcd(st.xrcd), 0);
+	if (st.on_demand)
+		REQUIRE_ERRNO(ibv_dereg_mr(st.on_demand), 0);
 	REQUIRE_ERRNO(ibv_destroy_ah(st.ah), 0);
 	REQUIRE_ERRNO(ibv_destroy_ah(st.group_ah), 0);
 	REQUIRE_ERRNO(ibv_dealloc_mw(st.mw1), 0);

@@ -18,6 +18,9 @@ extern struct stage {
 	struct ibv_dm *dm;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
+	struct ibv_xrcd *xrcd;
+	struct ibv_mr *on_demand;	/* of memory(); NULL without paging */
+	int buffer;			/* another driver's, or -1 */
 	struct ibv_mw *mw1, *mw2;	/* of types 1 and 2 */
 	uint32_t key;			/* that mw2 had last */
 	struct ibv_ah *ah, *group_ah;	/* the device itself, and a group */
