@@ -193,6 +193,13 @@ void region_free(struct region *r);
 void *shared_map(size_t len);
 void shared_unmap(void *at, size_t len);
 
+/*
+ * A buffer of another driver, Linux's udmabuf, over the pages of a memfd; maps
+ * them at `data`, unless that is NULL. Its length is whole pages. -1 and errno
+ * where the kernel has no such driver.
+ */
+int udmabuf_make(size_t len, uint8_t **data);
+
 /* A stream of bytes given by its seed; byte i does not depend on the length. */
 void fill(void *buf, size_t len, uint64_t seed);
 void verify_at(const void *buf, size_t len, uint64_t seed, const char *file,
@@ -303,6 +310,19 @@ void pair_refuses_outside(struct pair *p, const struct peer *to,
 			  size_t length);
 /* Frees all of it, and looks at the canaries. */
 void pair_close(struct pair *p);
+
+/*
+ * XRC. The domain of a file, with -1 one of its own; and in a domain a shared
+ * receive queue, which changes `attr` to the granted values, and a target. Each
+ * is NULL where libibverbs has none.
+ */
+struct ibv_xrcd *xrcd_open(struct device *d, int fd, int oflags);
+struct ibv_srq *xrc_create_srq(struct device *d, struct ibv_xrcd *xrcd,
+			       struct ibv_cq *cq, struct ibv_srq_attr *attr);
+struct ibv_qp *xrc_create_target(struct device *d, struct ibv_xrcd *xrcd);
+/* From RESET to RTS; `qp` is an initiator and its peer a target, or reversed. */
+void xrc_connect(struct device *d, struct ibv_qp *qp,
+		 const struct ibv_qp *peer, int access);
 
 struct ibv_sge sge_of(const struct region *r, size_t offset, size_t len);
 int try_send(struct end *e, uint64_t wr_id, enum ibv_wr_opcode opcode,

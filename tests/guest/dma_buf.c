@@ -8,9 +8,7 @@
 #include "common.h"
 
 #include <fcntl.h>
-#include <linux/udmabuf.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,24 +26,9 @@ struct buffer {
 
 static void buffer_open(struct buffer *b)
 {
-	struct udmabuf_create create = { .size = SIZE };
-	int maker, memfd;
-
-	maker = open("/dev/udmabuf", O_RDWR);
-	if (maker < 0)
-		FAIL("/dev/udmabuf: %s", strerror(errno));
-	memfd = memfd_create("buffer", MFD_ALLOW_SEALING);
-	REQUIRE(memfd >= 0);
-	REQUIRE(!ftruncate(memfd, SIZE));
-	REQUIRE(!fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK));
-	create.memfd = memfd;
-	b->fd = ioctl(maker, UDMABUF_CREATE, &create);
+	b->fd = udmabuf_make(SIZE, &b->data);
 	if (b->fd < 0)
-		FAIL("UDMABUF_CREATE: %s", strerror(errno));
-	b->data = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-	REQUIRE(b->data != MAP_FAILED);
-	close(memfd);
-	close(maker);
+		FAIL("/dev/udmabuf: %s", strerror(errno));
 }
 
 static void buffer_close(struct buffer *b)

@@ -7,38 +7,19 @@
 
 #include "xrc/xrc.h"
 
-struct ibv_xrcd *domain_open(struct device *d, int fd, int oflags)
-{
-	struct ibv_xrcd_init_attr attr = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = fd,
-		.oflags = oflags,
-	};
-
-	return ibv_open_xrcd(d->ctx, &attr);
-}
-
 void receiver_make(struct receiver *r, const struct device *d,
 		   struct ibv_xrcd *xrcd)
 {
-	struct ibv_srq_init_attr_ex init = {
-		.attr = { .max_wr = 64, .max_sge = 2 },
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-		.srq_type = IBV_SRQT_XRC,
-		.xrcd = xrcd,
-	};
+	struct ibv_srq_attr attr = { .max_wr = 64, .max_sge = 2 };
 
 	memset(r, 0, sizeof(*r));
 	r->d = device_other_pd(d);
 	r->cq = ibv_create_cq(d->ctx, 256, NULL, NULL, 0);
 	REQUIRE(r->cq);
-	init.pd = r->d.pd;
-	init.cq = r->cq;
-	r->srq = ibv_create_srq_ex(d->ctx, &init);
+	r->srq = xrc_create_srq(&r->d, xrcd, r->cq, &attr);
 	if (!r->srq)
 		FAIL("ibv_create_srq_ex: %s", strerror(errno));
-	REQUIRE(init.attr.max_wr >= 64 && init.attr.max_sge >= 2);
+	REQUIRE(attr.max_wr >= 64 && attr.max_sge >= 2);
 	REQUIRE_ERRNO(ibv_get_srq_num(r->srq, &r->number), 0);
 	region_make(&r->r, &r->d, 64 * LEN, 0, ACCESS);
 }
@@ -68,66 +49,11 @@ void receiver_post(struct receiver *r, uint64_t wr_id, size_t offset,
 
 struct ibv_qp *target_make(struct device *d, struct ibv_xrcd *xrcd)
 {
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_XRC_RECV,
-		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
-		.xrcd = xrcd,
-	};
-	struct ibv_qp *qp = ibv_create_qp_ex(d->ctx, &init);
+	struct ibv_qp *qp = xrc_create_target(d, xrcd);
 
 	if (!qp)
 		FAIL("ibv_create_qp_ex of a target: %s", strerror(errno));
 	return qp;
-}
-
-/* The attributes that one side has, and with that the verbs' table of them. */
-static void connect_side(struct device *d, struct ibv_qp *qp,
-			 const struct ibv_qp *peer)
-{
-	bool sends = qp->qp_type == IBV_QPT_XRC_SEND;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = ACCESS,
-	};
-
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT |
-				    IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = d->port.active_mtu,
-		.dest_qp_num = peer->qp_num,
-		.rq_psn = 0xfffff0,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
-		.ah_attr = {
-			.is_global = 1,
-			.port_num = 1,
-			.grh = {
-				.dgid = d->gid,
-				.sgid_index = d->gid_index,
-				.hop_limit = 64,
-			},
-		},
-	};
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV |
-				    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				    IBV_QP_RQ_PSN |
-				    (sends ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC |
-						 IBV_QP_MIN_RNR_TIMER)), 0);
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS,
-		.sq_psn = 0xfffff0,
-		.timeout = opt.slow > 1 ? 18 : 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 4,
-	};
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN |
-				    IBV_QP_TIMEOUT |
-				    (sends ? IBV_QP_RETRY_CNT |
-					     IBV_QP_RNR_RETRY |
-					     IBV_QP_MAX_QP_RD_ATOMIC : 0)), 0);
 }
 
 void connection_make(struct connection *c, struct device *d,
@@ -155,8 +81,8 @@ void connection_make(struct connection *c, struct device *d,
 		FAIL("ibv_create_qp_ex of an initiator: %s", strerror(errno));
 	REQUIRE_EQ(init.cap.max_recv_wr, 0);
 	c->to = target_make(d, xrcd);
-	connect_side(d, c->from, c->to);
-	connect_side(d, c->to, c->from);
+	xrc_connect(d, c->from, c->to, ACCESS);
+	xrc_connect(d, c->to, c->from, ACCESS);
 }
 
 void connection_free(struct connection *c)
@@ -213,7 +139,7 @@ struct scene {
 static void scene_make(struct scene *s)
 {
 	device_open(&s->d);
-	s->xrcd = domain_open(&s->d, -1, O_CREAT);
+	s->xrcd = xrcd_open(&s->d, -1, O_CREAT);
 	if (!s->xrcd)
 		FAIL("ibv_open_xrcd: %s", strerror(errno));
 	connection_make(&s->c, &s->d, s->xrcd);

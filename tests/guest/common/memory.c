@@ -3,8 +3,11 @@
 #define _GNU_SOURCE
 #include "../common.h"
 
+#include <fcntl.h>
+#include <linux/udmabuf.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,6 +76,32 @@ void *shared_map(size_t len)
 void shared_unmap(void *at, size_t len)
 {
 	munmap((uint8_t *)at - GUARD, GUARD + len);
+}
+
+int udmabuf_make(size_t len, uint8_t **data)
+{
+	struct udmabuf_create create = { .size = len };
+	int maker = open("/dev/udmabuf", O_RDWR);
+	int fd, memfd;
+
+	if (maker < 0)
+		return -1;
+	memfd = memfd_create("buffer", MFD_ALLOW_SEALING);
+	REQUIRE(memfd >= 0);
+	REQUIRE(!ftruncate(memfd, len));
+	REQUIRE(!fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK));
+	create.memfd = memfd;
+	fd = ioctl(maker, UDMABUF_CREATE, &create);
+	if (fd < 0)
+		FAIL("UDMABUF_CREATE: %s", strerror(errno));
+	if (data) {
+		*data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED,
+			     memfd, 0);
+		REQUIRE(*data != MAP_FAILED);
+	}
+	close(memfd);
+	close(maker);
+	return fd;
 }
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood 2014). */

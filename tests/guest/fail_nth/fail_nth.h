@@ -57,7 +57,7 @@ extern const struct destroyed raw_packet_destroyed[];
 void stage_make(void);
 /* Whether the device has raw packet queue pairs; says so where it has none. */
 bool stage_has_raw_packets(void);
-/* Whether it has on-demand paging; the same. */
+/* Whether it has on-demand paging; says so where it has none. */
 bool stage_has_paging(void);
 void stage_free(void);
 /* The object that a make function made last. */

@@ -55,7 +55,7 @@ static int reg_mr_large(void)
 	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20, ACCESS_ALL));
 }
 
-static void dereg_mr(void)
+void dereg_mr(void)
 {
 	REQUIRE_ERRNO(ibv_dereg_mr(st.made), 0);
 }
@@ -177,7 +177,7 @@ static int create_qp_ex(void)
 	return made(ibv_create_qp_ex(st.d.ctx, &init));
 }
 
-static void destroy_qp(void)
+void destroy_qp(void)
 {
 	REQUIRE_ERRNO(ibv_destroy_qp(st.made), 0);
 }
@@ -201,7 +201,7 @@ static int create_srq_large(void)
 	return create_srq(4096, 16);
 }
 
-static void destroy_srq(void)
+void destroy_srq(void)
 {
 	REQUIRE_ERRNO(ibv_destroy_srq(st.made), 0);
 }

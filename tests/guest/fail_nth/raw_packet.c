@@ -7,11 +7,6 @@ static int create_qp(void)
 	return made(raw_qp());
 }
 
-static void destroy_qp(void)
-{
-	REQUIRE_ERRNO(ibv_destroy_qp(st.made), 0);
-}
-
 /* Of each type, since the network device takes part in other ways. */
 static int create_flow(enum ibv_flow_attr_type type)
 {

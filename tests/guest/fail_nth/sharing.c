@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Verbs of what several share: XRC domains, buffers of other drivers, imported objects. */
+/* Verbs of XRC domains, of other drivers' buffers, of on-demand memory, and of imported objects. */
 #include "stage.h"
 
 #include <fcntl.h>
 
 static int open_xrcd(void)
 {
-	struct ibv_xrcd_init_attr domain = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = -1, .oflags = O_CREAT,
-	};
-
-	return made(ibv_open_xrcd(st.d.ctx, &domain));
+	return made(xrcd_open(&st.d, -1, O_CREAT));
 }
 
 static void close_xrcd(void)
@@ -21,20 +16,9 @@ static void close_xrcd(void)
 
 static int create_xrc_srq(void)
 {
-	struct ibv_srq_init_attr_ex init = {
-		.attr = { .max_wr = 4, .max_sge = 1 },
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-		.srq_type = IBV_SRQT_XRC,
-		.pd = st.d.pd, .xrcd = st.xrcd, .cq = st.cq,
-	};
+	struct ibv_srq_attr attr = { .max_wr = 4, .max_sge = 1 };
 
-	return made(ibv_create_srq_ex(st.d.ctx, &init));
-}
-
-static void destroy_srq(void)
-{
-	REQUIRE_ERRNO(ibv_destroy_srq(st.made), 0);
+	return made(xrc_create_srq(&st.d, st.xrcd, st.cq, &attr));
 }
 
 /*
@@ -44,13 +28,7 @@ static void destroy_srq(void)
  */
 static int create_target(void)
 {
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_XRC_RECV,
-		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
-		.xrcd = st.xrcd,
-	};
-
-	return made(ibv_create_qp_ex(st.d.ctx, &init));
+	return made(xrc_create_target(&st.d, st.xrcd));
 }
 
 static int create_initiator(void)
@@ -63,11 +41,6 @@ static int create_initiator(void)
 	};
 
 	return made(ibv_create_qp_ex(st.d.ctx, &init));
-}
-
-static void destroy_qp(void)
-{
-	REQUIRE_ERRNO(ibv_destroy_qp(st.made), 0);
 }
 
 /*
@@ -84,11 +57,6 @@ static int reg_mr_on_demand(void)
 {
 	return made(ibv_reg_mr(st.d.pd, memory(), 4 << 20,
 			       ACCESS_ALL | IBV_ACCESS_ON_DEMAND));
-}
-
-static void dereg_mr(void)
-{
-	REQUIRE_ERRNO(ibv_dereg_mr(st.made), 0);
 }
 
 static int import_pd(void)

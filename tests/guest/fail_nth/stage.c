@@ -4,8 +4,6 @@
 #include "stage.h"
 
 #include <fcntl.h>
-#include <linux/udmabuf.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -59,31 +57,8 @@ struct ibv_qp *raw_qp(void)
 	return ibv_create_qp(st.d.pd, &init);
 }
 
-/* A page of a memfd, as Linux's udmabuf makes a buffer of it. */
-static int make_buffer(void)
-{
-	struct udmabuf_create create = { .size = 4096 };
-	int maker = open("/dev/udmabuf", O_RDWR);
-	int memfd, buffer;
-
-	REQUIRE(maker >= 0);
-	memfd = memfd_create("buffer", MFD_ALLOW_SEALING);
-	REQUIRE(memfd >= 0 && !ftruncate(memfd, 4096));
-	REQUIRE(!fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK));
-	create.memfd = memfd;
-	buffer = ioctl(maker, UDMABUF_CREATE, &create);
-	REQUIRE(buffer >= 0);
-	close(memfd);
-	close(maker);
-	return buffer;
-}
-
 void stage_make(void)
 {
-	struct ibv_xrcd_init_attr domain = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = -1, .oflags = O_CREAT,
-	};
 	struct ibv_device_attr_ex abilities = {};
 	struct end_config config = { .access = QP_ACCESS };
 	struct end_config datagrams = { .type = IBV_QPT_UD };
@@ -120,9 +95,10 @@ void stage_make(void)
 					  ACCESS_ALL | IBV_ACCESS_ON_DEMAND);
 		REQUIRE(st.on_demand);
 	}
-	st.xrcd = ibv_open_xrcd(st.d.ctx, &domain);
+	st.xrcd = xrcd_open(&st.d, -1, O_CREAT);
 	REQUIRE(st.xrcd);
-	st.buffer = make_buffer();
+	st.buffer = udmabuf_make(4096, NULL);
+	REQUIRE(st.buffer >= 0);
 	st.srq = ibv_create_srq(st.d.pd, &srq);
 	st.mw1 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_1);
 	st.mw2 = ibv_alloc_mw(st.d.pd, IBV_MW_TYPE_2);

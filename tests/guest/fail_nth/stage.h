@@ -20,7 +20,7 @@ extern struct stage {
 	struct ibv_srq *srq;
 	struct ibv_xrcd *xrcd;
 	struct ibv_mr *on_demand;	/* of memory(); NULL without paging */
-	int buffer;			/* another driver's, or -1 */
+	int buffer;			/* of another driver */
 	struct ibv_mw *mw1, *mw2;	/* of types 1 and 2 */
 	uint32_t key;			/* that mw2 had last */
 	struct ibv_ah *ah, *group_ah;	/* the device itself, and a group */
@@ -34,6 +34,11 @@ int made(void *object);
 char *memory(void);
 struct ibv_ah *ah_to(const union ibv_gid *gid);
 struct ibv_qp *raw_qp(void);
+
+/* objects.c: for the object that was made last. */
+void dereg_mr(void);
+void destroy_qp(void);
+void destroy_srq(void);
 
 /* changes.c: the UD queue pair in the group and out of it; a limit of the SRQ. */
 void attached(void);

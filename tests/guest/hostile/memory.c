@@ -3,10 +3,7 @@
 #define _GNU_SOURCE
 #include "hostile.h"
 
-#include <fcntl.h>
-#include <linux/udmabuf.h>
 #include <pthread.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -71,29 +68,12 @@ void attack_device_memory(struct hostile *h)
 	pthread_join(thread, NULL);
 }
 
-/* A buffer of the pages of a memfd; -1 if the kernel has no such driver. */
-static int buffer_make(void)
-{
-	struct udmabuf_create create = { .size = LENGTH };
-	int maker = open("/dev/udmabuf", O_RDWR);
-	int fd = -1, memfd = memfd_create("buffer", MFD_ALLOW_SEALING);
-
-	if (maker >= 0 && memfd >= 0 && !ftruncate(memfd, LENGTH) &&
-	    !fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK)) {
-		create.memfd = memfd;
-		fd = ioctl(maker, UDMABUF_CREATE, &create);
-	}
-	close(maker);
-	close(memfd);
-	return fd;
-}
-
 static void *storm_buffers(void *arg)
 {
 	struct hostile own = *(struct hostile *)arg, *h = &own;
 
 	while (on(h)) {
-		int fd = buffer_make();
+		int fd = udmabuf_make(LENGTH, NULL);
 		struct ibv_mr *mr;
 
 		if (fd < 0)

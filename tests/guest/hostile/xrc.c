@@ -32,17 +32,6 @@ struct stage {
 	struct numbers *numbers;
 };
 
-static struct ibv_xrcd *open_domain(struct device *d, int fd, int oflags)
-{
-	struct ibv_xrcd_init_attr attr = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = fd,
-		.oflags = oflags,
-	};
-
-	return ibv_open_xrcd(d->ctx, &attr);
-}
-
 static struct ibv_qp *open_target(struct device *d, struct ibv_xrcd *xrcd,
 				  uint32_t number)
 {
@@ -60,28 +49,9 @@ static struct ibv_qp *open_target(struct device *d, struct ibv_xrcd *xrcd,
 static struct ibv_srq *make_srq(struct device *d, struct ibv_xrcd *xrcd,
 				struct ibv_cq *cq)
 {
-	struct ibv_srq_init_attr_ex init = {
-		.attr = { .max_wr = DEPTH, .max_sge = SGES },
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-		.srq_type = IBV_SRQT_XRC,
-		.xrcd = xrcd,
-		.pd = d->pd,
-		.cq = cq,
-	};
+	struct ibv_srq_attr attr = { .max_wr = DEPTH, .max_sge = SGES };
 
-	return ibv_create_srq_ex(d->ctx, &init);
-}
-
-static struct ibv_qp *make_target(struct device *d, struct ibv_xrcd *xrcd)
-{
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_XRC_RECV,
-		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
-		.xrcd = xrcd,
-	};
-
-	return ibv_create_qp_ex(d->ctx, &init);
+	return xrc_create_srq(d, xrcd, cq, &attr);
 }
 
 static void make_initiator(struct stage *s)
@@ -189,7 +159,7 @@ static void replace(struct stage *s)
 	case 1:
 		/* The other process may have opened it. */
 		REQUIRE_ERRNO(ibv_destroy_qp(s->to), 0);
-		s->to = make_target(&h->d, s->xrcd);
+		s->to = xrc_create_target(&h->d, s->xrcd);
 		REQUIRE(s->to);
 		s->numbers->target = s->to->qp_num;
 		break;
@@ -239,8 +209,8 @@ static void other_process(struct hostile *h, struct numbers *numbers, int fd)
 	struct device d;
 
 	device_open(&d);
-	xrcd = open_domain(&d, fd, O_CREAT);
-	private = open_domain(&d, -1, O_CREAT);
+	xrcd = xrcd_open(&d, fd, O_CREAT);
+	private = xrcd_open(&d, -1, O_CREAT);
 	REQUIRE(xrcd && private);
 	while (on(h)) {
 		uint32_t target = numbers->target + (below(h, 8) ? 0 : 1);
@@ -306,11 +276,11 @@ void attack_xrc(struct hostile *h)
 	REQUIRE(pid >= 0);
 	if (pid == 0)
 		other_process(h, s.numbers, fd);
-	s.xrcd = open_domain(&h->d, fd, O_CREAT);
+	s.xrcd = xrcd_open(&h->d, fd, O_CREAT);
 	REQUIRE(s.xrcd);
 	make_initiator(&s);
 	make_queue(&s);
-	s.to = make_target(&h->d, s.xrcd);
+	s.to = xrc_create_target(&h->d, s.xrcd);
 	REQUIRE(s.to);
 	s.numbers->target = s.to->qp_num;
 	to_a_stranger(&s);

@@ -141,61 +141,9 @@ struct extended {
 	struct ibv_qp *from, *to;
 };
 
-static void connect_extended(const struct extended *x, struct ibv_qp *qp,
-			     uint32_t peer)
-{
-	bool sends = qp == x->from;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = ACCESS,
-	};
-
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT |
-				    IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = x->d.port.active_mtu,
-		.dest_qp_num = peer, .max_dest_rd_atomic = 4,
-		.min_rnr_timer = 12,
-		.ah_attr = {
-			.is_global = 1, .port_num = 1,
-			.grh = { .dgid = x->d.gid,
-				 .sgid_index = x->d.gid_index,
-				 .hop_limit = 64 },
-		},
-	};
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV |
-				    IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				    IBV_QP_RQ_PSN |
-				    (sends ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC |
-						 IBV_QP_MIN_RNR_TIMER)), 0);
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS, .timeout = opt.slow > 1 ? 18 : 14,
-		.retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
-	};
-	REQUIRE_ERRNO(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN |
-				    IBV_QP_TIMEOUT |
-				    (sends ? IBV_QP_RETRY_CNT |
-					     IBV_QP_RNR_RETRY |
-					     IBV_QP_MAX_QP_RD_ATOMIC : 0)), 0);
-}
-
 static void extended_open(struct extended *x)
 {
-	struct ibv_xrcd_init_attr domain = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = -1,
-		.oflags = O_CREAT,
-	};
-	struct ibv_srq_init_attr_ex queue = {
-		.attr = { .max_wr = 8, .max_sge = 1 },
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-		.srq_type = IBV_SRQT_XRC,
-	};
-	struct ibv_qp_init_attr_ex target = {
-		.qp_type = IBV_QPT_XRC_RECV,
-		.comp_mask = IBV_QP_INIT_ATTR_XRCD,
-	};
+	struct ibv_srq_attr queue = { .max_wr = 8, .max_sge = 1 };
 	struct ibv_qp_init_attr_ex initiator = {
 		.qp_type = IBV_QPT_XRC_SEND,
 		.cap = { .max_send_wr = 8, .max_send_sge = 1 },
@@ -203,22 +151,18 @@ static void extended_open(struct extended *x)
 	};
 
 	device_open(&x->d);
-	x->xrcd = ibv_open_xrcd(x->d.ctx, &domain);
+	x->xrcd = xrcd_open(&x->d, -1, O_CREAT);
 	x->scq = ibv_create_cq(x->d.ctx, 8, NULL, NULL, 0);
 	x->rcq = ibv_create_cq(x->d.ctx, 8, NULL, NULL, 0);
 	REQUIRE(x->xrcd && x->scq && x->rcq);
-	queue.pd = x->d.pd;
-	queue.xrcd = x->xrcd;
-	queue.cq = x->rcq;
-	x->srq = ibv_create_srq_ex(x->d.ctx, &queue);
-	target.xrcd = x->xrcd;
-	x->to = ibv_create_qp_ex(x->d.ctx, &target);
+	x->srq = xrc_create_srq(&x->d, x->xrcd, x->rcq, &queue);
+	x->to = xrc_create_target(&x->d, x->xrcd);
 	initiator.pd = x->d.pd;
 	initiator.send_cq = x->scq;
 	x->from = ibv_create_qp_ex(x->d.ctx, &initiator);
 	REQUIRE(x->srq && x->to && x->from);
-	connect_extended(x, x->to, x->from->qp_num);
-	connect_extended(x, x->from, x->to->qp_num);
+	xrc_connect(&x->d, x->to, x->from, ACCESS);
+	xrc_connect(&x->d, x->from, x->to, ACCESS);
 }
 
 static void extended_close(struct extended *x)

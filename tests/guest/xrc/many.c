@@ -16,7 +16,7 @@ void many(void)
 	struct device d;
 
 	device_open(&d);
-	xrcd = domain_open(&d, -1, O_CREAT);
+	xrcd = xrcd_open(&d, -1, O_CREAT);
 	REQUIRE(xrcd);
 	region_make(&mine, &d, LEN, 0, ACCESS);
 	fill(mine.data, LEN, 1);

@@ -43,8 +43,8 @@ static void refuse(enum wrong wrong)
 	uint32_t number;
 
 	device_open(&d);
-	xrcd = domain_open(&d, -1, O_CREAT);
-	other = domain_open(&d, -1, O_CREAT);
+	xrcd = xrcd_open(&d, -1, O_CREAT);
+	other = xrcd_open(&d, -1, O_CREAT);
 	REQUIRE(xrcd && other);
 	connection_make(&c, &d, xrcd);
 	receiver_make(&own, &d, xrcd);
@@ -129,7 +129,7 @@ void errnos(void)
 	uint32_t number;
 
 	device_open(&d);
-	xrcd = domain_open(&d, -1, O_CREAT);
+	xrcd = xrcd_open(&d, -1, O_CREAT);
 	REQUIRE(xrcd);
 	connection_make(&c, &d, xrcd);
 	receiver_make(&r, &d, xrcd);

@@ -45,14 +45,14 @@ void domains(void)
 	attr.fd = fd;
 	REQUIRE_NULL_ERRNO(ibv_open_xrcd(d.ctx, &attr), EINVAL);
 	/* As for files: there is none yet, and then there is. */
-	REQUIRE_NULL_ERRNO(domain_open(&d, fd, 0), EAGAIN);
-	one = domain_open(&d, fd, O_CREAT | O_EXCL);
+	REQUIRE_NULL_ERRNO(xrcd_open(&d, fd, 0), EAGAIN);
+	one = xrcd_open(&d, fd, O_CREAT | O_EXCL);
 	REQUIRE(one);
-	REQUIRE_NULL_ERRNO(domain_open(&second, fd, O_CREAT | O_EXCL), EINVAL);
-	same = domain_open(&second, fd, 0);
-	other = domain_open(&second, fd2, O_CREAT);
+	REQUIRE_NULL_ERRNO(xrcd_open(&second, fd, O_CREAT | O_EXCL), EINVAL);
+	same = xrcd_open(&second, fd, 0);
+	other = xrcd_open(&second, fd2, O_CREAT);
 	REQUIRE(same && other);
-	REQUIRE_NULL_ERRNO(domain_open(&d, 12345, O_CREAT), EBADF);
+	REQUIRE_NULL_ERRNO(xrcd_open(&d, 12345, O_CREAT), EBADF);
 
 	target = target_make(&d, one);
 	opened = open_target(&second, same, target->qp_num);
@@ -84,7 +84,7 @@ void in_use(void)
 	struct device d;
 
 	device_open(&d);
-	xrcd = domain_open(&d, -1, O_CREAT);
+	xrcd = xrcd_open(&d, -1, O_CREAT);
 	REQUIRE(xrcd);
 	receiver_make(&r, &d, xrcd);
 	REQUIRE_ERRNO(ibv_destroy_cq(r.cq), EBUSY);
@@ -118,7 +118,7 @@ static void receive(void *arg)
 	uint32_t number;
 
 	device_open(&d);
-	xrcd = domain_open(&d, s->fd, 0);
+	xrcd = xrcd_open(&d, s->fd, 0);
 	REQUIRE(xrcd);
 	get_bytes(s->socket, &number, sizeof(number));
 	target = open_target(&d, xrcd, number);
@@ -156,7 +156,7 @@ void another_process(void)
 	REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
 	s.socket = sockets[1];
 	device_open(&d);
-	xrcd = domain_open(&d, s.fd, O_CREAT);
+	xrcd = xrcd_open(&d, s.fd, O_CREAT);
 	REQUIRE(xrcd);
 	pid = fork_process(receive, &s);
 	connection_make(&c, &d, xrcd);

@@ -28,9 +28,6 @@ void receiver_free(struct receiver *r);
 void receiver_post(struct receiver *r, uint64_t wr_id, size_t offset,
 		   size_t len);
 
-/* The domain of a file; with -1 one of its own. */
-struct ibv_xrcd *domain_open(struct device *d, int fd, int oflags);
-
 /* An initiator and a target in the domain, connected. */
 struct connection {
 	struct device *d;
