@@ -4,9 +4,9 @@
 //!
 //! To the verbs a backend is the hardware. They know it by two traits alone: [`Backend`] is a device with its place in the
 //! network, [`Commands`] is its command channel, a handle that each object keeps. `soft` implements both with the engine
-//! in the kernel, `nic` by commands of a PCI function. The data channel needs no trait: requests and completions travel in the rings of
-//! `include/uapi/rdma/ferrule-abi.h`, which [`posting`], [`srq_posting`] and [`polling`] fill and read for users in the
-//! kernel as the provider does for programs.
+//! in the kernel, `nic` by commands of a PCI function. The data channel needs no trait: requests and completions travel
+//! in the rings of `include/uapi/rdma/ferrule-abi.h`, which [`posting`], [`srq_posting`] and [`polling`] fill and read
+//! for users in the kernel as the provider does for programs.
 //!
 //! The driver's README tells what a backend owes beyond the signatures.
 

@@ -68,10 +68,10 @@ impl Bell {
 
 /// Calls `kick` if the device sleeps and nobody has kicked it for this context. Any context.
 ///
-/// The device has a kick some time after it was given. Whoever rings until then finds `sleeping` cleared, and need not
-/// kick: the device sets it before it looks at the doorbells, so it sees what was rung before, and is kicked for what is
-/// rung after. Those others wait for this caller's kick, so it holds a lock without interrupts: nothing of this
-/// processor comes between the two.
+/// A kick arrives at the device some time after it was given. Until then other callers find `sleeping` cleared, and do not
+/// kick. The device sets it before it looks at the doorbells: it sees those that were rung before, and is kicked for those
+/// that are rung after. The others rely on this caller's kick, so it holds a lock with interrupts off: nothing on this
+/// processor comes between the swap and the kick.
 pub(super) fn kick_once(status: &SharedArea, kick: impl FnOnce()) {
     if status
         .exchange_u32(SLEEPING, 0)

@@ -98,7 +98,7 @@ pub(super) struct Congestion {
     paced_until: u64,
 }
 
-/// The news of an acknowledgement.
+/// An acknowledgement: the packets that it covers, and the round trip that it ends.
 pub(super) struct Ack {
     /// Packets that it acknowledges, and those that were in flight before.
     pub(super) packets: u32,
@@ -192,7 +192,7 @@ impl Congestion {
         in_flight.saturating_mul(2 * PACKET) >= self.cwnd
     }
 
-    /// An acknowledgement has come from the peer, whose path is one of `paths`.
+    /// The peer has sent an acknowledgement. Its path is one of `paths`.
     #[inline]
     pub(super) fn on_ack(&mut self, paths: &mut [PathState], peer: &Gid, ack: &Ack) {
         let Some(path) = PathState::of(paths, peer, self.min_rtt, ack.now) else {

@@ -107,8 +107,9 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked(context);
     }
 
-    /// As [`Engine::kicked`], of a kick that comes some time after it was given, by one who has swapped `sleeping` with
-    /// 0 first so that nobody gives another one meanwhile. If the engine stays asleep, the context is told to kick again.
+    /// As [`Engine::kicked`], for a home whose kicks arrive some time after they were given. The sender of the kick has
+    /// swapped `sleeping` with 0 first, so that no other kick is sent meanwhile. If the engine stays asleep, it sets
+    /// `sleeping` again: the context has to kick from then on.
     pub fn kicked_by_message(&mut self, context: ContextId) {
         self.contexts.kicked_by_message(context);
     }

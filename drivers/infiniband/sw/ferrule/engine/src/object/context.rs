@@ -350,13 +350,13 @@ impl<H: Host> Contexts<H> {
         }
     }
 
-    /// A context has kicked, and whoever carried the kick has told it that it need not kick again until the kick
-    /// arrives.
+    /// A kick of the context has arrived. Its sender has swapped `sleeping` with 0, so the context has sent no other one
+    /// since.
     pub(crate) fn kicked_by_message(&mut self, id: ContextId) {
         self.kicked(id);
         if let Some(context) = self.table.get(id.0).filter(|context| !context.awake) {
-            // From here on it has to. As in `try_sleep`, a program that was still told otherwise has rung by now, and
-            // the look that follows sees it.
+            // The context has to kick from here on. As in `try_sleep`, a program that has still read 0 has rung by now,
+            // and the scan that follows sees its doorbell.
             context.doorbells.set_sleeping(true);
             H::fence();
         }

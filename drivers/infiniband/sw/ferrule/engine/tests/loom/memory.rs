@@ -253,11 +253,9 @@ impl LoomDoorbells {
         fence(SeqCst);
         memory.sleeping.load(Relaxed) != 0
     }
-}
 
-impl LoomDoorbells {
-    /// Rings for a device that is kicked by a message, and answers whether the caller has to send it: the first that
-    /// finds that the engine sleeps takes that back.
+    /// Rings for a device that is kicked by a message, and answers whether the caller has to send it: only the first
+    /// caller that finds the engine asleep has to, since it clears `sleeping`.
     pub(crate) fn ring_by_message(&self, doorbell: u32) -> bool {
         if !self.ring(doorbell, true) {
             return false;
