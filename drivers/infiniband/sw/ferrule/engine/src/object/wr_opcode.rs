@@ -106,9 +106,9 @@ pub(crate) enum Receive {
 /// A row of the table.
 pub(crate) struct Facts {
     pub(crate) class: Class,
-    /// Whether UC and UD have it, too (ibv_post_send(3); IBA volume 1, C10-87 and table 46).
-    uc: bool,
-    ud: bool,
+    /// The transport services that have it, as bits of [`service`] (ibv_post_send(3); IBA volume 1, C10-87 and
+    /// table 46). XRC has all but those of annex A19 (annex A14).
+    services: u8,
     /// Only queue pairs of privileged users have it.
     is_privileged: bool,
     /// [`SendWqe::extra`](crate::abi::SendWqe) has words for it.
@@ -120,6 +120,24 @@ pub(crate) struct Facts {
     /// The opcodes of its packets on RC, by [`Position`]. An operation without packets is never asked for them.
     packets: &'static [u8; 4],
 }
+
+/// The bit of a queue pair's transport service. The provider's table names the services by the same words.
+const fn service(qp_type: QpType) -> u8 {
+    match qp_type {
+        QpType::Rc => RC,
+        QpType::Uc => UC,
+        QpType::Ud => UD,
+        // A target has no send queue.
+        QpType::XrcIni | QpType::XrcTgt => XRC,
+        QpType::RawPacket => RAW,
+    }
+}
+
+const RC: u8 = 1 << 0;
+const UC: u8 = 1 << 1;
+const UD: u8 = 1 << 2;
+const XRC: u8 = 1 << 3;
+const RAW: u8 = 1 << 4;
 
 /// Of an operation that is one packet.
 const fn only(opcode: u8) -> [u8; 4] {
@@ -157,8 +175,7 @@ impl WrOpcode {
         match self {
             WrOpcode::Send => Facts {
                 class: Class::Send,
-                uc: true,
-                ud: true,
+                services: RC | UC | UD | XRC | RAW,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
@@ -173,8 +190,7 @@ impl WrOpcode {
             },
             WrOpcode::SendWithImm => Facts {
                 class: Class::Send,
-                uc: true,
-                ud: true,
+                services: RC | UC | UD | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
@@ -190,8 +206,7 @@ impl WrOpcode {
             // The manual page names UC, too, which has no opcode for it (9.2, table 35).
             WrOpcode::SendWithInv => Facts {
                 class: Class::Send,
-                uc: false,
-                ud: false,
+                services: RC | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::First,
@@ -206,8 +221,7 @@ impl WrOpcode {
             },
             WrOpcode::Write => Facts {
                 class: Class::Write,
-                uc: true,
-                ud: false,
+                services: RC | UC | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
@@ -222,8 +236,7 @@ impl WrOpcode {
             },
             WrOpcode::WriteWithImm => Facts {
                 class: Class::Write,
-                uc: true,
-                ud: false,
+                services: RC | UC | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::Last,
@@ -238,8 +251,7 @@ impl WrOpcode {
             },
             WrOpcode::Read => Facts {
                 class: Class::Read,
-                uc: false,
-                ud: false,
+                services: RC | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
@@ -249,8 +261,7 @@ impl WrOpcode {
             },
             WrOpcode::ReadWithInv => Facts {
                 class: Class::Read,
-                uc: false,
-                ud: false,
+                services: RC | XRC,
                 is_privileged: true,
                 has_words: false,
                 receive: Receive::None,
@@ -260,8 +271,7 @@ impl WrOpcode {
             },
             WrOpcode::CompareSwap => Facts {
                 class: Class::Atomic(Atomic::CompareSwap),
-                uc: false,
-                ud: false,
+                services: RC | XRC,
                 is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
@@ -271,8 +281,7 @@ impl WrOpcode {
             },
             WrOpcode::FetchAdd => Facts {
                 class: Class::Atomic(Atomic::FetchAdd),
-                uc: false,
-                ud: false,
+                services: RC | XRC,
                 is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
@@ -282,8 +291,7 @@ impl WrOpcode {
             },
             WrOpcode::LocalInv => Facts {
                 class: Class::Key(KeyChange::Invalidate),
-                uc: true,
-                ud: false,
+                services: RC | UC | XRC,
                 is_privileged: false,
                 has_words: false,
                 receive: Receive::None,
@@ -293,8 +301,7 @@ impl WrOpcode {
             },
             WrOpcode::BindWindow => Facts {
                 class: Class::Key(KeyChange::Bind),
-                uc: true,
-                ud: false,
+                services: RC | UC | XRC,
                 is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
@@ -304,8 +311,7 @@ impl WrOpcode {
             },
             WrOpcode::Register => Facts {
                 class: Class::Key(KeyChange::Register),
-                uc: true,
-                ud: false,
+                services: RC | UC | XRC,
                 is_privileged: true,
                 has_words: true,
                 receive: Receive::None,
@@ -315,8 +321,7 @@ impl WrOpcode {
             },
             WrOpcode::Flush => Facts {
                 class: Class::Flush,
-                uc: false,
-                ud: false,
+                services: RC,
                 is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
@@ -326,8 +331,7 @@ impl WrOpcode {
             },
             WrOpcode::AtomicWrite => Facts {
                 class: Class::AtomicWrite,
-                uc: false,
-                ud: false,
+                services: RC,
                 is_privileged: false,
                 has_words: true,
                 receive: Receive::None,
@@ -343,21 +347,9 @@ impl WrOpcode {
     #[inline(always)]
     pub(crate) fn parse(byte: u8, qp_type: QpType, privileged: bool) -> Option<Self> {
         let opcode = Self::of(byte)?;
-        let has = qp_type == QpType::Rc || opcode.is_of(qp_type);
-        (has && (privileged || !opcode.facts().is_privileged)).then_some(opcode)
-    }
-
-    #[inline(never)]
-    fn is_of(self, qp_type: QpType) -> bool {
-        let Facts { uc, ud, .. } = self.facts();
-        match qp_type {
-            QpType::Rc => true,
-            QpType::Uc => uc,
-            QpType::Ud => ud,
-            // Annex A14 has all but those of annex A19. A target has no send queue.
-            QpType::XrcIni | QpType::XrcTgt => self.has_list() || self.is_local(),
-            QpType::RawPacket => matches!(self, WrOpcode::Send),
-        }
+        let facts = opcode.facts();
+        (facts.services & service(qp_type) != 0 && (privileged || !facts.is_privileged))
+            .then_some(opcode)
     }
 
     /// The opcode of a packet in its message, of a reliable connection.
