@@ -117,7 +117,7 @@ static inline void set_atomic_write(struct ferrule_send_wqe *wqe,
 }
 
 /*
- * Answers EINVAL for what no FLUSH can ask for: the packet has 32 bits for the
+ * Returns EINVAL for what no FLUSH can ask for: the packet has 32 bits for the
  * length.
  */
 static inline int set_flush(struct ferrule_send_wqe *wqe, size_t length,
@@ -145,7 +145,7 @@ static inline void set_ud(struct ferrule_send_wqe *wqe, struct ibv_ah *ah,
 
 /*
  * The peer's shared receive queue, for a request over XRC that goes there.
- * Answers EINVAL for a number of more than 24 bits, which no packet can have.
+ * Returns EINVAL for a number of more than 24 bits, which no packet can have.
  */
 static inline int set_remote_srq(struct ferrule_send_wqe *wqe, uint32_t srqn)
 {
@@ -214,7 +214,7 @@ static inline int add_inline(const struct ferrule_qp *qp,
 }
 
 /*
- * Answers the errno with which posting to this queue pair fails, or 0. Posting
+ * Returns the errno with which posting to this queue pair fails, or 0. Posting
  * in ERR and SQE is right: such requests are flushed.
  */
 static inline int check_post(const struct ferrule_qp *qp)

@@ -293,7 +293,7 @@ static uint64_t send_op_flag(unsigned int opcode)
 	}
 }
 
-/* Answers EOPNOTSUPP if a queue pair of this type lacks one of the operations. */
+/* Returns EOPNOTSUPP if a queue pair of this type lacks one of the operations. */
 int ferrule_set_send_ops(struct ferrule_qp *qp, enum ibv_qp_type type,
 			 uint64_t ops)
 {

@@ -9,7 +9,7 @@ debian    which mirror, and the trees that come from it
 tree      the build tree, and the one way to run a program inside it
 archive   single packages
 kernel    which kernel, its image and modules, its source, and KDIR
-debug     the kernel that watches
+debug     the debug kernel
 module    ferrule.ko and the other modules of the checkout
 provider  libferrule, inside an rdma-core tree
 packages  Debian packages of these

@@ -156,7 +156,7 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--wire-only", action="store_true",
                      help="with --backend nic: queue pairs send packets where ferrule-nic could copy")
     sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
-                     help="Debian's kernel, or one that watches for misuse; with --system, Debian's for clouds "
+                     help="Debian's kernel, or the debug kernel; with --system, Debian's for clouds "
                           "(default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")

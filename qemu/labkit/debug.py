@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel that watches: the stock kernel's source with lockdep, KASAN and their like (qemu/debug.config)."""
+"""The debug kernel: the stock kernel's source with lockdep, KASAN and their like (qemu/debug.config)."""
 
 import re
 from functools import cached_property

@@ -199,7 +199,7 @@ def run(plan: Plan) -> int:
 
 
 def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
-    """The nodes from their start to their end; answers with the status that came of it."""
+    """The nodes from their start to their end; returns the status that came of it."""
     directory = new_directory()
     nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
     cables: list[socket.socket | None] = [None]

@@ -57,7 +57,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                 raise
             for module in work.rglob("*.ko"):
                 shutil.copy(module, directory)
-            # A kernel that watches has frames of its own.
+            # A debug kernel has frames of its own.
             if not clippy and target.name in ("stock", "next"):
                 words = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "/module/ferrule.ko"]
                 frames.check(step.title, tree.output(words, [(directory, "/module")]))

@@ -42,7 +42,7 @@ void *ferrule_helper_frames_private(const struct packet_type *type)
 	return type->af_packet_priv;
 }
 
-/* Copies the first bytes of a frame, and answers how many there are. */
+/* Copies the first bytes of a frame, and returns how many there are. */
 int ferrule_helper_frame_head(const struct sk_buff *skb, void *to, int size)
 {
 	int start = skb_mac_offset(skb);
@@ -61,7 +61,7 @@ bool ferrule_helper_frame_leaves(const struct sk_buff *skb)
 /*
  * Makes of a frame, as a packet handler gets it, what is on the wire: from the
  * Ethernet header on, with the VLAN tag inside, with checksums, and cut to the
- * frames that it was put together from, or is to be cut to. Answers a list, or
+ * frames that it was put together from, or is to be cut to. Returns a list, or
  * NULL without memory. The reference is given up.
  */
 struct sk_buff *ferrule_helper_frame_cut(struct sk_buff *skb)

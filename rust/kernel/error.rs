@@ -35,7 +35,6 @@ pub mod code {
         ENETUNREACH: "Network is unreachable.";
         EHOSTUNREACH: "No route to host.";
         ENOBUFS: "No buffer space available.";
-        EMSGSIZE: "Message too long.";
         ESTALE: "Stale file handle.";
     }
 }

@@ -190,7 +190,7 @@ impl SharedArea {
         Ok(())
     }
 
-    /// Stores the word at `off` bytes, and answers what was there: one access, between two full barriers.
+    /// Stores the word at `off` bytes, and returns what was there: one access, between two full barriers.
     #[inline]
     pub fn exchange_u32(&self, off: usize, value: u32) -> Result<u32> {
         let word = self.word::<u32>(off)?;

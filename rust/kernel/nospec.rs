@@ -6,7 +6,7 @@
 
 use core::arch::asm;
 
-/// Answers `index` if it is below `size`, which is a power of two; else some other index that is.
+/// Returns `index` if it is below `size`, which is a power of two; else some other index that is.
 ///
 /// To be used behind a check that `index` is below `size`. A processor which guesses that the check
 /// passes, and reads by the index ahead of it, stays below `size` as well: `array_index_nospec()`.

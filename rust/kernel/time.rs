@@ -46,9 +46,10 @@ pub trait TimerCallback: Send + Sync + Sized + 'static {
 ///   no place to put it: dropped where the timer was armed, it disarms it; dropped in the function, it
 ///   waits for itself for ever; forgotten, it keeps a reference to the value, one for each start.
 /// - The function may repeat itself after an interval (`HrTimerCallbackContext::forward()`), but cannot
-/// name a time, and must not repeat itself where another processor arms the timer meanwhile: C warns of one that is
-/// forwarded while it is queued. - A time is an `Instant`, which can be had by reading the clock alone: a time in
-/// nanoseconds would have to be turned into a distance from another reading, and into a time again.
+///   name a time. It must not repeat itself where another processor arms the timer meanwhile: C warns
+///   of a timer that is forwarded while it is queued.
+/// - A time is an `Instant`, which can be had by reading the clock alone. A time in nanoseconds would
+///   have to be turned into a distance from another reading, and into a time again.
 ///
 /// Here the timer belongs to the value, and arming it anew just moves it.
 ///

@@ -10,17 +10,17 @@
  * each with one line, a number. Both ends of a connection are this process.
  *
  *   idle count=N   makes N queue pairs of depth 16, in RTS, connected to
- *                  themselves, on one completion queue. Answers how many
+ *                  themselves, on one completion queue. Returns how many
  *                  there are now.
- *   drop           destroys the idle queue pairs. Answers 0.
+ *   drop           destroys the idle queue pairs. Returns 0.
  *   write size=BYTES count=N qps=N window=N list=N every=N mr=BYTES
  *                  does `count` WRITEs of `size` bytes, each to the next of
  *                  `qps` queue pairs and to a random place of a memory region
  *                  of `mr` bytes, at most `window` of them under way; `list`
  *                  of them are posted with one call, and the last of each
- *                  `every` is signalled. Answers microseconds a message.
+ *                  `every` is signalled. Returns microseconds a message.
  *   register size=BYTES count=N
- *                  registers and deregisters memory. Answers microseconds of
+ *                  registers and deregisters memory. Returns microseconds of
  *                  both together.
  */
 #define _GNU_SOURCE

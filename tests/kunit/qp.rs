@@ -21,7 +21,7 @@ mod tests {
     const QKEY: AttrMask = AttrMask::from_bits(1 << 6);
 
     #[test]
-    fn what_init_needs_depends_on_the_service() {
+    fn attributes_of_init_depend_on_the_service() {
         // IBA volume 1, table 91.
         let of_all = STATE | PKEY_INDEX | PORT;
         let connected = of_all | ACCESS_FLAGS;

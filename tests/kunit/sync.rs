@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() -> Result {
+    fn a_waiting_thread_is_woken() -> Result {
         let shared = Shared::make()?;
         let theirs = shared.clone();
         let thread = Kthread::spawn(c"kunit", move |_| {

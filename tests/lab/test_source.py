@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 
 # Each is a tree of modules: a crate, whose root is lib.rs, or a part of one.
-TREES = (DRIVER / "backend", DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
+TREES = (DRIVER / "backend", DRIVER / "nic", DRIVER / "soft", DRIVER / "verbs", CHECKOUT / "rust/kernel", CHECKOUT / "rust/kernel/net",
          CHECKOUT / "rust/kernel/infiniband", CHECKOUT / "qemu/nic/src")
 
 # Modules that all others of a tree may import: a driver names each kind of object, and each kind names its driver.

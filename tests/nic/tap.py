@@ -111,7 +111,7 @@ class Peer:
         self.stream.sendall(len(frame).to_bytes(4, "big") + frame)
 
     def ready(self, other, seconds):
-        """Answers whether the other one is ready; answers all frames meanwhile."""
+        """Returns whether the other one is ready; answers all frames meanwhile."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             ready, _, _ = select.select([self.stream, other], [], [], left)
@@ -208,7 +208,7 @@ def with_process(program, case, *taps, prefix=()):
 
 
 def echo(peer, length, seconds=SECONDS):
-    """Sends a datagram through the kernel's end; answers whether the peer's answer comes back."""
+    """Sends a datagram through the kernel's end; returns whether the peer's answer comes back."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.connect((PEER, 7))
         data = os.urandom(length)

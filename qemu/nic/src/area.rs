@@ -207,12 +207,12 @@ impl host::Doorbells for Doorbells {
     }
 
     fn set_sleeping(&self, sleeping: bool) {
-        let at = offset_of!(abi::Status, sleeping) as u64;
+        let at = offset_of!(abi::StatusArea, sleeping) as u64;
         self.status.store32(at, sleeping.into());
     }
 
     fn set_dead(&self) {
-        let at = offset_of!(abi::Status, dead) as u64;
+        let at = offset_of!(abi::StatusArea, dead) as u64;
         self.status.store32(at, abi::dead::DEAD);
     }
 }

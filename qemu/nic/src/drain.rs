@@ -40,7 +40,7 @@ fn take(stream: impl AsFd) -> Option<Header> {
     fill(&stream, &mut body).then_some(header)
 }
 
-/// Reads as many bytes, and answers whether there were so many. Files that come with them are closed.
+/// Reads as many bytes, and returns whether there were so many. Files that come with them are closed.
 fn fill(stream: impl AsFd, mut into: &mut [u8]) -> bool {
     while !into.is_empty() {
         match recv(&stream, &mut *into, RecvFlags::DONTWAIT) {

@@ -66,7 +66,7 @@ impl EventQueue {
         })
     }
 
-    /// Adds an event, and answers whether entries were written.
+    /// Adds an event, and returns whether entries were written.
     pub(crate) fn add(&mut self, source: Source, code: u32) -> bool {
         let codes = self.waiting.entry(source).or_default();
         *codes |= 1u32.wrapping_shl(code);
@@ -83,7 +83,7 @@ impl EventQueue {
         self.waiting.remove(&source);
     }
 
-    /// Writes what waits, as far as there is space, and answers whether entries were written.
+    /// Writes what waits, as far as there is space, and returns whether entries were written.
     pub(crate) fn flush(&mut self) -> bool {
         let mut written = false;
         while let Some((source, code)) = self.next() {

@@ -48,7 +48,7 @@ impl Fast {
         })
     }
 
-    /// Goes over to what the list names now, and answers how many bytes that is.
+    /// Goes over to what the list names now, and returns how many bytes that is.
     pub(crate) fn renew(&mut self) -> Option<u64> {
         // The old registration counts no more.
         self.registered = None;

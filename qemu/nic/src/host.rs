@@ -213,7 +213,7 @@ impl Nic {
         }
     }
 
-    /// Writes events that have waited for space, and answers whether some still do.
+    /// Writes events that have waited for space, and returns whether some still do.
     pub(crate) fn flush(&mut self) -> bool {
         if !std::mem::take(&mut self.waiting) {
             return false;

@@ -261,14 +261,14 @@ impl Mapping {
             .is_some()
     }
 
-    /// Replaces a word, in the CPU's byte order, with `swap` if it equals `compare`, and answers what was there.
+    /// Replaces a word, in the CPU's byte order, with `swap` if it equals `compare`, and returns what was there.
     pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Option<u64> {
         let word = self.word(offset).filter(|_| self.writable)?;
         let done = word.compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire);
         Some(done.unwrap_or_else(|there| there))
     }
 
-    /// Adds to a word, in the CPU's byte order, and answers what was there.
+    /// Adds to a word, in the CPU's byte order, and returns what was there.
     pub fn fetch_add(&self, offset: u64, add: u64) -> Option<u64> {
         let word = self.word(offset).filter(|_| self.writable)?;
         Some(word.fetch_add(add, Ordering::AcqRel))

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_is_revoked() {
+    fn a_pinned_range_is_revoked() {
         let memory = Memory::default();
         memory.map(range(0, P), file(1), 0, true).unwrap();
         let pinned = memory.pin(0, P, Access::Write).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_counts() {
+    fn revoked_ranges_are_counted() {
         let memory = Memory::default();
         let pinned: Vec<_> = (0..MAX_RANGES)
             .map(|_| {

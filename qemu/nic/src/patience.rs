@@ -61,7 +61,7 @@ impl Patience {
         self.done.bytes = self.done.bytes.saturating_add(bytes);
     }
 
-    /// The thread has let others run, for so long. Answers whether it is to sleep.
+    /// The thread has let others run, for so long. Returns whether it is to sleep.
     pub(crate) fn rested(&mut self, before: u64, now: u64) -> bool {
         if now.saturating_sub(before) < AWAY {
             return false;

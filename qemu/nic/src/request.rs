@@ -92,7 +92,7 @@ pub fn read(stream: &UnixStream) -> io::Result<Result<Request, String>> {
     })
 }
 
-/// Sends a request, and answers what comes back.
+/// Sends a request, and returns what comes back.
 ///
 /// # Errors
 ///

@@ -104,7 +104,7 @@ impl Wire {
         self.deliver(packet);
     }
 
-    /// Takes frames that have come by a port's stream. Answers whether the engine is to look for packets, of which there
+    /// Takes frames that have come by a port's stream. Returns whether the engine is to look for packets, of which there
     /// were none before.
     pub(crate) fn input(&self, from: usize, frames: impl Iterator<Item = Vec<u8>>) -> bool {
         let now = Instant::now();

@@ -155,7 +155,7 @@ fn spin(state: &mut MutexGuard<'_, State>) {
     }
 }
 
-/// Hands packets that have come to the engine, and answers whether there were some.
+/// Hands packets that have come to the engine, and returns whether there were some.
 fn receive(engine: &mut Engine<Nic>, host: &mut Nic) -> bool {
     let packets = host.wire.as_ref().map(|wire| wire.packets(PACKETS));
     let mut some = false;
@@ -168,7 +168,7 @@ fn receive(engine: &mut Engine<Nic>, host: &mut Nic) -> bool {
     some
 }
 
-/// Tells all contexts to kick, unless one has rung by then; answers whether that is so.
+/// Tells all contexts to kick, unless one has rung by then; returns whether that is so.
 fn fall_asleep(state: &mut MutexGuard<'_, State>) -> bool {
     loop {
         match state.engine.try_sleep(SLICE.looks()) {

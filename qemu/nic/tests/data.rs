@@ -67,7 +67,7 @@ pub fn pattern(length: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_there_is() {
+fn the_device_tells_its_limits() {
     let (_worker, [mut guest, _other]) = guests();
     let info = guest.info();
     assert!(info.max_qp.get() >= 32000 && info.max_mr_pages.get() >= 1 << 18);

@@ -21,7 +21,7 @@ fn client() -> Client {
 }
 
 #[test]
-fn what_it_is_made_of() {
+fn regions_and_interrupts_have_their_sizes() {
     let mut client = client();
     let info = client.call(GET_INFO, &words(&[16, 0, 0, 0]), &[]);
     assert_eq!((info.word(1), info.word(2), info.word(3)), (3, 9, 5));

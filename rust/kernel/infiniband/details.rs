@@ -16,7 +16,6 @@ use kernel::{
     },
     prelude::*, //
 };
-use kernel_ext::error::code::EMSGSIZE;
 
 use crate::{
     bindings,

@@ -234,7 +234,7 @@ impl PageTable {
 
     /// Forgets pages from `start` on and before `end`, of one chunk. Those that were written to are dirty from then on.
     ///
-    /// Answers where to go on, and a chunk that has no pages any more.
+    /// Returns where to go on, and a chunk that has no pages any more.
     ///
     /// # Safety
     ///

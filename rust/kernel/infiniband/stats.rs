@@ -23,10 +23,10 @@ const LIFESPAN: c_ulong = bindings::RDMA_HW_STATS_DEFAULT_LIFESPAN as c_ulong;
 #[repr(transparent)]
 pub struct Counter(bindings::rdma_stat_desc);
 
-// SAFETY: It points to a name, which never changes.
+// SAFETY: A description is a pointer to a `'static` name and numbers, which belong to no thread.
 unsafe impl Send for Counter {}
 
-// SAFETY: It is only read, and so is the name.
+// SAFETY: Nothing writes a description after `new()`, and the name that it points to is constant.
 unsafe impl Sync for Counter {}
 
 impl Counter {

@@ -149,7 +149,7 @@ impl Completions<'_> {
     }
 }
 
-/// Runs `poll` with space for completions, and answers how many were filled in.
+/// Runs `poll` with space for completions, and returns how many were filled in.
 ///
 /// # Safety
 ///

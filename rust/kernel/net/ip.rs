@@ -11,7 +11,6 @@ use core::net::{
 };
 
 use kernel::prelude::*;
-use kernel_ext::error::code::EMSGSIZE;
 
 /// `IPPROTO_UDP`.
 const UDP: u8 = 17;

@@ -58,10 +58,11 @@ pub enum Checksum {
 #[repr(transparent)]
 pub struct SkBuff(Opaque<bindings::sk_buff>);
 
-// SAFETY: A buffer belongs to no thread.
+// SAFETY: A buffer refers to nothing of the thread or processor that made it, so any may read and free it.
 unsafe impl Send for SkBuff {}
 
-// SAFETY: By a shared reference it is only read.
+// SAFETY: The methods by shared reference read lengths and bytes, which nobody changes while the buffer is borrowed
+// (invariant of the type).
 unsafe impl Sync for SkBuff {}
 
 impl SkBuff {

@@ -66,18 +66,18 @@ impl Bar {
             return Err(ENODEV);
         }
         let (raw, index) = (as_raw(function), index as c_int);
-        // SAFETY: The function is valid, and there is such a BAR.
+        // SAFETY: The function is bound, so it is valid. It has a BAR of this index, for `resource_len()` found its length.
         if unsafe { bindings::pci_request_region(raw, index, name.as_char_ptr()) } != 0 {
             return Err(EBUSY);
         }
-        // SAFETY: The BAR is ours.
+        // SAFETY: The function is valid as long as it is bound, and the region of this BAR was requested just before.
         let start = unsafe { bindings::pci_iomap(raw, index, 0) };
         if start.is_null() {
-            // SAFETY: As just requested.
+            // SAFETY: The region was requested above, and without a mapping nobody uses it.
             unsafe { bindings::pci_release_region(raw, index) };
             return Err(ENOMEM);
         }
-        // INVARIANT: As just done. `Devres` drops it before the function is unbound, and so does an error.
+        // INVARIANT: The region is requested and mapped. `Devres` drops it before the function is unbound, and so does an error.
         let mapping = Mapping {
             function: function.into(),
             index,

@@ -30,19 +30,20 @@ struct Module {
     /// Dropped after the devices, which use it, and before the rest: it waits for faults under way, and such a fault may
     /// keep the last reference to a device.
     _paging: rdma::paging::Queue,
-    /// Likewise dropped after the devices.
+    /// Dropped after the devices, whose ports belong to it.
     _ports: soft::net::ports::Service,
-    /// Likewise.
+    /// Dropped after the devices, whose directories are in it.
     _debugfs: soft::debugfs::Root,
 }
 
 impl kernel::InPlaceModule for Module {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            // SAFETY: A module is loaded once, and this is what is called then.
+            // SAFETY: The kernel calls `init` once, when it loads the module, so the directory is made once.
             _debugfs: unsafe { soft::debugfs::Root::new() },
             _ports: soft::net::ports::Service::start()?,
-            // SAFETY: Likewise. It is dropped after the devices.
+            // SAFETY: `init` runs once in a module's life, so there is no other queue. Fields are dropped in the
+            // order in which they stand, so it outlives the devices of the two registrations below.
             _paging: unsafe { rdma::paging::Queue::start()? },
             _registration <- rdma::Registration::new(),
                     _functions <- kernel_ext::pci::Registration::new(module),

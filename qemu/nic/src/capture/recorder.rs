@@ -77,7 +77,7 @@ impl Recorder {
 /// The thread of a capture, which ends when the [`Recorder`] is dropped, or the file takes no more.
 #[derive(Debug)]
 pub struct Writer {
-    /// Answers nothing, but ends with the thread.
+    /// Returns nothing, but ends with the thread.
     ended: Receiver<()>,
 }
 
@@ -87,7 +87,7 @@ impl Writer {
         self.ended.try_recv() == Err(TryRecvError::Empty)
     }
 
-    /// Waits for its end, so long at most, and answers whether it has come.
+    /// Waits for its end, so long at most, and returns whether it has come.
     pub fn wait(&self, patience: Duration) -> bool {
         self.ended.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_writes_is_counted_and_dropped() {
+    fn packets_beyond_the_buffer_are_counted_and_dropped() {
         let shared = Arc::new(Shared {
             counts: vec![Count::default(), Count::default()],
             bytes: Number::default(),

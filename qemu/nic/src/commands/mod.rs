@@ -22,7 +22,7 @@ use crate::memory::Access;
 /// The version of the layouts.
 const VERSION: u16 = 1;
 
-/// Executes the command in the command area at `address`, which the tag names. Answers whether there is a response: not
+/// Executes the command in the command area at `address`, which the tag names. Returns whether there is a response: not
 /// where the area cannot be reached.
 ///
 /// `refused` is why the function executes nothing at present.

@@ -2,7 +2,7 @@
 
 //! Commands about the port: its attributes, its addresses, its event queues, its contexts.
 
-use ferrule_engine::{Context, ContextId, Engine, Mtu, MAX_MCAST_QP_ATTACH, MAX_RD_ATOMIC};
+use ferrule_engine::{ContextId, Engine, Mtu, UserContext, MAX_MCAST_QP_ATTACH, MAX_RD_ATOMIC};
 use rustix::io::Errno;
 use zerocopy::little_endian::U64;
 
@@ -137,7 +137,7 @@ pub(super) fn open_context(guest: &mut Guest, asked: &OpenContext) -> Answer {
     let doorbell = area(&guest.memory, &asked.doorbell, DB_AREA_SIZE)?;
     let status = area(&guest.memory, &asked.status, DB_AREA_SIZE)?;
     let context =
-        Box::new(Context::<Nic>::new(Doorbells::new(doorbell, status)).with_vport(guest.vport));
+        Box::new(UserContext::<Nic>::new(Doorbells::new(doorbell, status)).with_vport(guest.vport));
     let id = guest.device.add(context, Engine::add_context, |_| ())?;
     guest.contexts.add(id.number());
     Ok(answer(&name(id.number())))

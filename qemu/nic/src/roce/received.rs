@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn a_sent_packet_is_received() {
         for v6 in [false, true] {
             for length in [4, 5, 1000, LONGEST - UDP_LEN] {
                 let mut bytes = frame(v6, length);

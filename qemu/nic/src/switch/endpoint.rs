@@ -108,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// Gets a peer, if there is one by now, and answers whether there is.
+    /// Gets a peer, if there is one by now, and returns whether there is.
     pub(super) fn open(&mut self, now: Instant) -> bool {
         let stream = match &mut self.role {
             Role::Listens(listener) => accept(listener),

@@ -146,7 +146,7 @@ impl Switch {
         &self.bad
     }
 
-    /// Takes a frame that has come by a port's stream. Answers the packet, if it is one for the engine.
+    /// Takes a frame that has come by a port's stream. Returns the packet, if it is one for the engine.
     pub fn input(&mut self, from: usize, bytes: Vec<u8>, now: Instant) -> Option<Received> {
         let port = self.ports.get_mut(from)?;
         let counters = &mut port.counters;
@@ -177,7 +177,7 @@ impl Switch {
         })
     }
 
-    /// Takes a frame of the engine's, for the guest of this port. Answers the packet, if it is one for a guest of this
+    /// Takes a frame of the engine's, for the guest of this port. Returns the packet, if it is one for a guest of this
     /// process.
     pub fn send(&mut self, from: usize, frame: &Frame) -> Option<Received> {
         if let Some(recorder) = &self.recorder {

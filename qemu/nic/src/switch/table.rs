@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_is_forgotten() {
+    fn an_address_that_sends_nothing_is_forgotten() {
         let begin = Instant::now();
         let mut table = Table::default();
         table.fix(mac(1), 0);

@@ -325,7 +325,7 @@ impl Guest {
         self.client.read32(0, register as u64)
     }
 
-    /// Writes bytes as a command, rings, and answers what the response says: the error number, or the body.
+    /// Writes bytes as a command, rings, and returns what the response says: the error number, or the body.
     pub fn raw(&mut self, command: &[u8], tag: u32) -> Option<Result<Vec<u8>, u32>> {
         assert!(self.memory.bytes.write(self.command, command));
         self.write(register::COMMAND, tag);

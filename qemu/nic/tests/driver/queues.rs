@@ -269,7 +269,7 @@ pub fn vector(gid: [u8; 16]) -> AddressVector {
 }
 
 impl Context {
-    /// Rings as the head of `ferrule-abi.h` has it; answers whether a kick is needed.
+    /// Rings as the head of `ferrule-abi.h` has it; returns whether a kick is needed.
     pub fn ring(&self, doorbell: u32) -> bool {
         let toggle = |offset: u64, position: u32| {
             let (at, bit) = (offset + u64::from(position / 64) * 8, 1 << (position % 64));

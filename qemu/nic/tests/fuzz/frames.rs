@@ -64,7 +64,7 @@ fn judge(packet: &Received, frame: &[u8]) {
     assert!(parts.len() < 4300);
 }
 
-/// Runs a script. Answers how many packets were for the engine.
+/// Runs a script. Returns how many packets were for the engine.
 pub fn run(mut script: &[u8]) -> usize {
     let mut switch = switch();
     let mut inputs = [(); PORTS].map(|()| Input::default());

@@ -157,7 +157,7 @@ fn lossy(sockets: &Sockets, loss: u32) -> [Process; 2] {
 }
 
 #[test]
-fn what_is_lost_is_sent_again() {
+fn lost_packets_are_retransmitted() {
     let sockets = Sockets::new();
     let mut processes = lossy(&sockets, 20);
     let (mut a, mut b) = connected(&mut processes, gid);

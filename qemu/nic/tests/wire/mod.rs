@@ -189,7 +189,7 @@ impl Peer {
         Self(stream)
     }
 
-    /// Sends a frame; answers whether there is still somebody.
+    /// Sends a frame; returns whether there is still somebody.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let length = (frame.len() as u32).to_be_bytes();
         self.0.write_all(&[&length[..], frame].concat()).is_ok()

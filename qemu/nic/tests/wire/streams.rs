@@ -56,7 +56,7 @@ fn a_bad_length_closes_its_connection_alone() {
 }
 
 #[test]
-fn who_does_not_read_blocks_nobody() {
+fn a_peer_that_does_not_read_blocks_nobody() {
     let sockets = Sockets::new();
     let names = ["a", "b", "c"];
     let ports: Vec<_> = names

@@ -31,7 +31,7 @@ pub enum Type {
     XrcIni,
     /// The target of an extended reliable connection.
     XrcTgt,
-    /// Frames as they are.
+    /// Raw Ethernet frames.
     RawPacket,
     /// A type of the driver's own.
     Driver,
@@ -118,11 +118,11 @@ impl State {
 /// A state of automatic path migration: `enum ib_mig_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigState {
-    /// On one path.
+    /// Migrated.
     Migrated,
-    /// Asked to get ready.
+    /// Rearm.
     Rearm,
-    /// Ready.
+    /// Armed.
     Armed,
 }
 
@@ -144,11 +144,11 @@ pub struct Cap {
     pub max_send_wr: u32,
     /// Receive requests.
     pub max_recv_wr: u32,
-    /// Pieces of memory of a send request.
+    /// Scatter/gather entries of a send request.
     pub max_send_sge: u32,
-    /// Pieces of memory of a receive request.
+    /// Scatter/gather entries of a receive request.
     pub max_recv_sge: u32,
-    /// Bytes that a send request may carry itself.
+    /// Bytes of inline data of a send request.
     pub max_inline_data: u32,
 }
 
@@ -212,47 +212,47 @@ pub fn modify_is_ok(cur: State, next: State, qp_type: Type, mask: AttrMask) -> b
 pub struct ModifyAttr<'a> {
     /// The state to change to.
     pub state: Option<State>,
-    /// The state that the caller takes it to be in.
+    /// The current state, as the caller knows it.
     pub cur_state: Option<State>,
-    /// Whether the end of draining is to be told.
+    /// Whether an event tells that the send queue is drained.
     pub en_sqd_async_notify: Option<bool>,
     /// The access rights of a peer.
     pub access: Option<Access>,
-    /// The place of the P_Key.
+    /// The index of the P_Key.
     pub pkey_index: Option<u16>,
     /// The port.
     pub port_num: Option<u8>,
     /// The Q_Key.
     pub qkey: Option<u32>,
-    /// The way to the peer.
+    /// The address vector.
     pub av: Option<AhAttr>,
     /// The sender's GID of `av`.
     pub sgid_attr: Option<&'a GidAttr>,
     /// The MTU.
     pub path_mtu: Option<Mtu>,
-    /// The timeout for acknowledges, coded as in IBA volume 1, 9.7.6.1.3.
+    /// The local ACK timeout, coded as in IBA volume 1, 9.7.6.1.3.
     pub timeout: Option<u8>,
-    /// Repetitions before giving up.
+    /// The retry count.
     pub retry_cnt: Option<u8>,
-    /// Repetitions while the peer is not ready; 7 is without end.
+    /// The RNR retry count; 7 is without end.
     pub rnr_retry: Option<u8>,
-    /// The first packet number to be received.
+    /// The RQ PSN: the first one that is expected.
     pub rq_psn: Option<u32>,
-    /// Reads and atomic operations under way at once as requester.
+    /// READs and atomic operations outstanding at the requester (`max_rd_atomic`).
     pub max_rd_atomic: Option<u8>,
     /// Whether an alternate path is given, which RoCE does not have.
     pub alt_path: bool,
-    /// The timer for a peer that comes too early, coded as in IBA volume 1, 9.7.5.2.8.
+    /// The minimum RNR NAK timer, coded as in IBA volume 1, 9.7.5.2.8.
     pub min_rnr_timer: Option<u8>,
-    /// The first packet number to be sent.
+    /// The SQ PSN: the first one that is sent.
     pub sq_psn: Option<u32>,
-    /// Reads and atomic operations under way at once as responder.
+    /// READs and atomic operations outstanding at the responder (`max_dest_rd_atomic`).
     pub max_dest_rd_atomic: Option<u8>,
     /// The state of path migration.
     pub path_mig_state: Option<MigState>,
     /// The sizes.
     pub cap: Option<Cap>,
-    /// The peer's number.
+    /// The peer's queue pair number.
     pub dest_qp_num: Option<u32>,
     /// The rate not to be exceeded, in kilobits a second.
     pub rate_limit: Option<u32>,
@@ -362,35 +362,35 @@ pub struct QueryAttr {
     pub path_mtu: Mtu,
     /// The Q_Key.
     pub qkey: u32,
-    /// The next packet number to be received.
+    /// The RQ PSN: the next one that is expected.
     pub rq_psn: u32,
-    /// The next packet number to be sent.
+    /// The SQ PSN: the next one that is sent.
     pub sq_psn: u32,
-    /// The peer's number.
+    /// The peer's queue pair number.
     pub dest_qp_num: u32,
     /// The access rights of a peer.
     pub access: Access,
     /// The sizes.
     pub cap: Cap,
-    /// The way to the peer.
+    /// The address vector.
     pub av: Option<AhAttr>,
-    /// The place of the P_Key.
+    /// The index of the P_Key.
     pub pkey_index: u16,
     /// Whether the send queue is draining.
     pub sq_draining: bool,
-    /// Reads and atomic operations under way at once as requester.
+    /// READs and atomic operations outstanding at the requester (`max_rd_atomic`).
     pub max_rd_atomic: u8,
-    /// Reads and atomic operations under way at once as responder.
+    /// READs and atomic operations outstanding at the responder (`max_dest_rd_atomic`).
     pub max_dest_rd_atomic: u8,
-    /// The timer for a peer that comes too early.
+    /// The minimum RNR NAK timer.
     pub min_rnr_timer: u8,
     /// The port.
     pub port_num: u8,
-    /// The timeout for acknowledges.
+    /// The local ACK timeout.
     pub timeout: u8,
-    /// Repetitions before giving up.
+    /// The retry count.
     pub retry_cnt: u8,
-    /// Repetitions while the peer is not ready.
+    /// The RNR retry count.
     pub rnr_retry: u8,
 }
 

@@ -89,7 +89,7 @@ fn limits_are_drawn_if_they_are_asked_for() {
 }
 
 #[test]
-fn what_makes_up_a_whole_is_left_to_the_table() {
+fn parts_of_a_sum_are_left_to_the_table() {
     let rows = format!("{DOTS}s,1,ferrule,lat,Latency,a part,,,2,us\n");
     assert!(!picture("whole", &rows, &[]).contains("a part"));
 }

@@ -20,9 +20,9 @@ use crate::backend::ring::Doorbells;
 const SEQ: usize = core::mem::offset_of!(abi::Db, seq);
 const TOP: usize = core::mem::offset_of!(abi::Db, top);
 const LEAF: usize = abi::DB_LEAF_OFFSET;
-const SLEEPING: usize = core::mem::offset_of!(abi::Status, sleeping);
+const SLEEPING: usize = core::mem::offset_of!(abi::StatusArea, sleeping);
 
-const _: () = assert!(core::mem::offset_of!(abi::Status, top) == TOP);
+const _: () = assert!(core::mem::offset_of!(abi::StatusArea, top) == TOP);
 
 /// The doorbells of a context that many ring.
 #[pin_data]

@@ -62,7 +62,7 @@ use crate::backend::{
 };
 
 /// Where the word `dead` of a status area is.
-pub(super) const DEAD: usize = core::mem::offset_of!(abi::Status, dead);
+pub(super) const DEAD: usize = core::mem::offset_of!(abi::StatusArea, dead);
 
 /// The device of the driver model.
 ///
@@ -181,7 +181,7 @@ impl Function {
         self.channel.execute::<C>(operands)
     }
 
-    /// Executes a command that destroys an object, and answers whether the device may use it still.
+    /// Executes a command that destroys an object, and returns whether the device may use it still.
     ///
     /// The RDMA core destroys an object only when nothing uses it, so a refusal is a fault of this driver or of the
     /// device: it is logged once.

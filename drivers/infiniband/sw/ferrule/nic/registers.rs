@@ -104,7 +104,7 @@ impl Registers {
         self.write(register + size_of::<u32>(), (value >> 32) as u32);
     }
 
-    /// Resets all but the configuration space, and answers whether the function has done so: then it has no objects,
+    /// Resets all but the configuration space, and returns whether the function has done so: then it has no objects,
     /// and uses no memory. Any context.
     pub(super) fn reset(&self) -> bool {
         self.write(register::RESET, 1);

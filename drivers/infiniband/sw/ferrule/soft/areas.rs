@@ -162,13 +162,13 @@ impl host::Doorbells for Doorbells {
 
     fn set_sleeping(&self, sleeping: bool) {
         let _ = self.status.store_u32(
-            core::mem::offset_of!(abi::Status, sleeping),
+            core::mem::offset_of!(abi::StatusArea, sleeping),
             sleeping.into(),
         );
     }
 
     fn set_dead(&self) {
-        let dead = core::mem::offset_of!(abi::Status, dead);
+        let dead = core::mem::offset_of!(abi::StatusArea, dead);
         let _ = self.status.store_u32(dead, abi::dead::DEAD);
     }
 }

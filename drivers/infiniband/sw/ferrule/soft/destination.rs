@@ -35,7 +35,7 @@ impl Clone for Destination {
     fn clone(&self) -> Self {
         Destination {
             path: self.path,
-            route: self.route.as_ref().map(UdpPath::again),
+            route: self.route.as_ref().map(UdpPath::clone_without_route),
         }
     }
 }

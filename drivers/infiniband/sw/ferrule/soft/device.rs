@@ -267,7 +267,7 @@ impl Backend for Soft {
 
     fn destination(&self, to: &AddressVector<'_>) -> Result<Destination> {
         self.resolve(to, || {
-            UdpPath::unsought(self.wire.ports(), to.attr, to.sgid, 0, 0)
+            UdpPath::without_route(self.wire.ports(), to.attr, to.sgid, 0, 0)
         })
     }
 

@@ -133,7 +133,7 @@ impl Kernel {
         }
     }
 
-    /// Lets all that was sent leave, and answers how many packets were lost on the way to the network
+    /// Lets all that was sent leave, and returns how many packets were lost on the way to the network
     /// device, and how many lists of them have left.
     #[inline]
     pub(super) fn finish(mut self) -> (u32, u32) {

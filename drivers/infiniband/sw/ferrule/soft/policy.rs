@@ -102,7 +102,7 @@ pub(super) const SLICE: Budget = Budget {
 /// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller ends the burst
 /// ([`sent`]).
 ///
-/// Answers what the engine did, and whether a call was missed meanwhile.
+/// Returns what the engine did, and whether a call was missed meanwhile.
 #[inline]
 fn turn(
     core: &WithTimer<Core>,

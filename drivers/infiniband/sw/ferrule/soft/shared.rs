@@ -177,7 +177,7 @@ impl Commands for Shared {
     type Destination = Destination;
 
     fn add_context(&self, doorbells: Doorbells) -> Result<ContextId> {
-        let make = || ferrule_engine::Context::new(doorbells);
+        let make = || ferrule_engine::UserContext::new(doorbells);
         let context = boxed(make, GFP_KERNEL_ACCOUNT)?;
         self.add_boxed(context, Engine::add_context)
     }
@@ -451,8 +451,8 @@ impl Commands for Shared {
             srq: init.srq,
             cap,
             sq_sig_all: init.sq_sig_all,
-            sq,
-            rq,
+            sq_ring: sq,
+            rq_ring: rq,
             ctrl,
             queue: Buffer::new(init.area, init.posting),
             handle: init.notifier,

@@ -96,7 +96,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
 
 /// Serves programs that need not kick, until they pause or somebody else needs the processor.
 ///
-/// Answers how many requests it found.
+/// Returns how many requests it found.
 fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
     core.shard.enter().engine.wake();
@@ -114,7 +114,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
     found
 }
 
-/// Lets the engine sleep, if there is nothing to do, and answers whether it does.
+/// Lets the engine sleep, if there is nothing to do, and returns whether it does.
 ///
 /// From here on programs kick. Doorbells that they rang before they could see that, the engine finds by one more scan;
 /// then it stays awake, and so does the worker. If programs ring without a pause, the worker stays awake beside them:
@@ -131,7 +131,7 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
 }
 
 /// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
-/// processor; answers how many requests it found.
+/// processor; returns how many requests it found.
 fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
     let mut idle = 0u32;

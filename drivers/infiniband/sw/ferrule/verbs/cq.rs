@@ -78,7 +78,7 @@ fn depth(cqe: u32) -> Result<u32> {
     Ok(cqe.next_power_of_two())
 }
 
-/// Makes a ring of at least `cqe` slots, and answers how many it has.
+/// Makes a ring of at least `cqe` slots, and returns how many it has.
 fn new_ring<B: Backend>(
     ctx: &Ucontext<Ferrule<B>>,
     cqe: u32,

@@ -4,9 +4,9 @@
 
 use ferrule_engine::steering::rule::{
     Filter,
-    Kind,
     Masked,
     Rule, //
+    RuleType,
 };
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
@@ -62,10 +62,10 @@ fn rule(attr: &flow::Attr<'_>) -> Result<Rule> {
         return Err(EOPNOTSUPP);
     }
     let kind = match attr.flow_type {
-        Type::Normal => Kind::Normal,
-        Type::AllDefault => Kind::AllDefault,
-        Type::MulticastDefault => Kind::MulticastDefault,
-        Type::Sniffer => Kind::Sniffer,
+        Type::Normal => RuleType::Normal,
+        Type::AllDefault => RuleType::AllDefault,
+        Type::MulticastDefault => RuleType::MulticastDefault,
+        Type::Sniffer => RuleType::Sniffer,
     };
     let is_drop = |spec: &Spec<'_>| spec.spec_type == SpecType::Drop;
     let drops = attr.specs().filter(is_drop).count();

@@ -155,10 +155,6 @@ pub use crate::{
             Ah,
             MAX_AH, //
         },
-        context::{
-            Context,
-            Sleep, //
-        },
         cq::{
             cqe_phase,
             Cq,
@@ -187,6 +183,10 @@ pub use crate::{
             SrqResize,
             XrcSrq,
             MAX_SRQ, //
+        },
+        user_context::{
+            Sleep, //
+            UserContext,
         },
     },
     queue_pair::qp::Qp,

@@ -124,7 +124,7 @@ fn layouts() -> Vec<Layout> {
         layout!("ferrule_db", abi::Db { seq, reserved, top }),
         layout!(
             "ferrule_status",
-            abi::Status {
+            abi::StatusArea {
                 sleeping,
                 dead,
                 reserved,

@@ -24,7 +24,7 @@ impl Words {
         self.tops |= 1 << top;
     }
 
-    /// Goes on, and begins anew at the end of a scan. Answers what was found.
+    /// Goes on, and begins anew at the end of a scan. Returns what was found.
     fn resume(&mut self, scan: &mut BitmapScan, looks: &mut u32) -> Vec<u32> {
         if scan.is_done() {
             *scan = BitmapScan::new(std::mem::take(&mut self.tops));
@@ -70,7 +70,7 @@ proptest! {
 
     /// Each bit is found once for each time that it was set anew, and at the latest in the scan that begins after that.
     #[test]
-    fn what_is_set_is_found_once(
+    fn a_set_bit_is_found_once(
         steps in prop::collection::vec(
             (prop::collection::vec(prop_oneof![0u32..200, 0u32..65536], 0..20), 0u32..40),
             1..40,

@@ -273,7 +273,7 @@ fn one_that_rings_keeps_those_beside_it_awake() {
 /// A program that rings all its doorbells again after each entry takes no more than its part from others: from those
 /// that need not kick, and from those that have kicked.
 #[test]
-fn who_rings_without_end_does_not_delay_others() {
+fn a_context_that_rings_without_end_does_not_delay_others() {
     for kicks in [false, true] {
         let mut s = Scene::new(4000);
         if kicks {

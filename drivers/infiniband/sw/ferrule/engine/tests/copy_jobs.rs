@@ -148,7 +148,7 @@ fn a_queue_pair_may_be_its_own_peer() {
 }
 
 #[test]
-fn what_a_job_uses_cannot_be_removed() {
+fn objects_of_a_copy_job_cannot_be_removed() {
     let mut w = world();
     let p = pair(&mut w);
     p.write(1, LONG);
@@ -282,7 +282,7 @@ fn the_judgement_after_the_job_counts() {
 }
 
 #[test]
-fn what_requests_or_pages_may_take_away_is_copied_at_once() {
+fn revocable_memory_is_copied_at_once() {
     let mut w = world();
     let p = pair(&mut w);
     // Too few bytes.

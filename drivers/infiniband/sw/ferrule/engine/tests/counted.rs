@@ -60,7 +60,7 @@ fn local_data_that_are_asked_for_take_one_packet_more() {
 }
 
 #[test]
-fn what_is_refused_locally_does_not_count() {
+fn locally_refused_requests_do_not_count() {
     let mut w = World::new();
     let (a, _b) = w.pair();
     let (from, to) = (w.mr(4096), w.mr(4096));

@@ -130,7 +130,7 @@ fn peer_invalidates() {
 }
 
 #[test]
-fn what_must_not_be() {
+fn forbidden_registrations_fail() {
     let mut w = World::new();
     let mr = w.fast_mr(1, memory::shared(64));
     let elsewhere = w.fast_mr(2, memory::shared(64));
@@ -288,7 +288,7 @@ fn registration_waits_for_no_answer() {
 
 /// A registration sends nothing, so the request before it asks for an acknowledgement, if nothing else follows.
 #[test]
-fn what_a_registration_follows_is_acknowledged_at_once() {
+fn a_request_before_a_registration_is_acknowledged_at_once() {
     for more in [false, true] {
         let mut link = Link::new(1, Faults::default(), false);
         let (a, theirs) = apart(&mut link);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The folders of the source are floors: a file imports from its own floor and from those below, no files
-//! import each other in a circle, and no two have one name.
+//! import each other in a circle, and no two files have one name, nor two types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -224,10 +224,37 @@ fn twins(tree: &Tree) -> Vec<String> {
     places.values().map(complaint).collect()
 }
 
+/// The types that a file shows to others.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let item = line.trim_start().strip_prefix("pub")?;
+        let item = item.strip_prefix("(crate)").unwrap_or(item).trim_start();
+        let (kind, rest) = item.split_once(' ')?;
+        let is_type = ["struct", "enum", "trait", "union", "type"].contains(&kind);
+        is_type.then(|| rest.split(|c: char| !c.is_alphanumeric()).next())?
+    })
+}
+
+/// Types of one name in two files: one name is one thing.
+fn type_twins(tree: &Tree) -> Vec<String> {
+    let mut places = BTreeMap::<_, Vec<_>>::new();
+    for (module, text) in tree {
+        for name in types(text) {
+            places.entry(name).or_default().push(module.as_str());
+        }
+    }
+    places.retain(|_, modules| modules.len() > 1);
+    let complaint = |(name, modules): (&&str, &Vec<_>)| {
+        format!("{} have each a type {name}", modules.join(" and "))
+    };
+    places.iter().map(complaint).collect()
+}
+
 /// All that is wrong with a tree.
 fn complaints(tree: &Tree) -> Vec<String> {
     let (imports, mut complaints) = imports(tree);
     complaints.extend(twins(tree));
+    complaints.extend(type_twins(tree));
     complaints.extend(upward(&imports));
     complaints.extend(circles(&imports));
     complaints
@@ -330,5 +357,21 @@ fn two_files_of_one_name_are_found() {
     assert_eq!(
         complaints(&tree),
         ["object::opcode and packet::opcode have one name"]
+    );
+}
+
+#[test]
+fn two_types_of_one_name_are_found() {
+    let tree = of(&[
+        ("base::abi", "pub struct Status {\n"),
+        ("base::status", "pub enum Status<'a> {\n"),
+        (
+            "wire::responder",
+            "struct Status(u8);\npub(super) type Own = Status;\n",
+        ),
+    ]);
+    assert_eq!(
+        complaints(&tree),
+        ["base::abi and base::status have each a type Status"]
     );
 }

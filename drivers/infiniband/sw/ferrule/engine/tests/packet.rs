@@ -8,7 +8,7 @@ use ferrule_engine::packet::{
     checksum::Sum,
     icrc::{self, crc32, icrc},
     opcode::{self, rc, Kind, Position, Service},
-    Bth, Header, Headers, Malformed, Nak, Packet, Rule, Syndrome, U24,
+    Bth, Header, Headers, Malformed, Nak, OpcodeInfo, Packet, Syndrome, U24,
 };
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -16,8 +16,8 @@ use zerocopy::IntoBytes;
 use crate::{golden, sim};
 
 /// A payload that a rule allows with a path MTU, near what `wish` says.
-fn payload_length(rule: &Rule, mtu: usize, wish: usize) -> usize {
-    let fits = |length: &usize| rule.payload.fits(*length, mtu as u32);
+fn payload_length(info: &OpcodeInfo, mtu: usize, wish: usize) -> usize {
+    let fits = |length: &usize| info.payload.fits(*length, mtu as u32);
     [wish % (mtu + 1), mtu, 0, 8, 16]
         .into_iter()
         .find(fits)
@@ -42,7 +42,7 @@ fn check_bytes(bytes: &[u8]) -> Result<(), TestCaseError> {
     match Packet::parse(bytes, bytes.len()) {
         Err(Malformed::Short) => prop_assert!(bytes.len() < packet::MAX_HEADERS),
         Err(Malformed::Version) => prop_assert!(bytes[1] & 0xf != 0),
-        Err(Malformed::Opcode) => prop_assert!(opcode::rule(bytes[0]).is_none()),
+        Err(Malformed::Opcode) => prop_assert!(opcode::info(bytes[0]).is_none()),
         Err(Malformed::Length) => (),
         Ok(packet) => {
             let mut printed = print(&packet);
@@ -79,11 +79,11 @@ proptest! {
     ) {
         bytes[0] = opcode;
         bytes[1] &= 0xf0;
-        if let (true, Some(rule)) = (honest, opcode::rule(opcode)) {
-            let payload = payload_length(rule, 1 << mtu, length);
+        if let (true, Some(info)) = (honest, opcode::info(opcode)) {
+            let payload = payload_length(info, 1 << mtu, length);
             bytes[1] = bytes[1] & 0xc0 | packet::pad(payload as u32) << 4;
             let pad = usize::from(packet::pad(payload as u32));
-            bytes.resize(rule.length() + payload + pad, 0x5a);
+            bytes.resize(info.length() + payload + pad, 0x5a);
             prop_assert!(Packet::parse(&bytes, bytes.len()).is_ok());
         }
         check_bytes(&bytes)?;
@@ -154,8 +154,8 @@ fn crc_of_the_usual_digits() {
 fn the_table_has_what_the_specification_has() {
     let of = |service| {
         (0..=255u8)
-            .filter_map(opcode::rule)
-            .filter(|rule| rule.service == service)
+            .filter_map(opcode::info)
+            .filter(|info| info.service == service)
             .count()
     };
     assert_eq!(of(Service::Rc), 25);
@@ -164,31 +164,31 @@ fn the_table_has_what_the_specification_has() {
     assert_eq!(of(Service::Xrc), 23);
     assert_eq!(of(Service::Congestion), 1);
     for opcode in 0..=255u8 {
-        let Some(rule) = opcode::rule(opcode) else {
+        let Some(info) = opcode::info(opcode) else {
             continue;
         };
-        assert!(rule.length() <= packet::MAX_HEADERS);
+        assert!(info.length() <= packet::MAX_HEADERS);
         // More than one packet has no space for values that only the first or the last one carries.
-        if !rule.position.begins() {
-            assert!(!rule.has(Header::Reth));
+        if !info.position.begins() {
+            assert!(!info.has(Header::Reth));
         }
-        if !rule.position.ends() {
-            assert!(!rule.has(Header::Imm) && !rule.has(Header::Ieth));
+        if !info.position.ends() {
+            assert!(!info.has(Header::Imm) && !info.has(Header::Ieth));
         }
         assert_eq!(
-            rule.position,
-            Position::of(rule.position.begins(), rule.position.ends())
+            info.position,
+            Position::of(info.position.begins(), info.position.ends())
         );
     }
-    let length = |opcode| opcode::rule(opcode).unwrap().length();
+    let length = |opcode| opcode::info(opcode).unwrap().length();
     assert_eq!(length(rc::WRITE_ONLY_WITH_IMM), 12 + 16 + 4);
     assert_eq!(length(rc::FLUSH), 12 + 4 + 16);
     assert_eq!(length(0xa0 | rc::COMPARE_SWAP), packet::MAX_HEADERS);
     assert_eq!(length(0xa0 | rc::ACKNOWLEDGE), 12 + 4);
     assert_eq!(length(0x64), 12 + 8);
-    assert_eq!(opcode::rule(0x16).unwrap().kind, Kind::Send);
-    assert!(opcode::rule(0x15).is_none());
-    assert!(opcode::rule(0x40).is_none());
+    assert_eq!(opcode::info(0x16).unwrap().kind, Kind::Send);
+    assert!(opcode::info(0x15).is_none());
+    assert!(opcode::info(0x40).is_none());
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Scene {
         key
     }
 
-    /// Posts a request of the first side; answers how it ends.
+    /// Posts a request of the first side; returns how it ends.
     fn ends(&mut self, wr: &Wr) -> u8 {
         self.ends[0].qp.post_send(wr);
         self.link.settle();

@@ -4,7 +4,7 @@
 
 use ferrule_engine::steering::{
     fields::{Ethernet, Fields, Ipv4, Ipv6, Network, Ports, Transport, HEADERS},
-    rule::{Filter, Kind, Masked, Rule},
+    rule::{Filter, Masked, Rule, RuleType},
     rule_table::{sort, steer, Entry, Origin, MAX_RULES},
 };
 use proptest::prelude::*;
@@ -169,7 +169,7 @@ fn to(dst_mac: [u8; 6]) -> Filter {
 }
 
 fn rule(priority: u16, filters: &[Filter]) -> Rule {
-    let mut rule = Rule::new(Kind::Normal, priority, false, false).unwrap();
+    let mut rule = Rule::new(RuleType::Normal, priority, false, false).unwrap();
     for filter in filters {
         assert!(rule.add(*filter));
     }
@@ -282,12 +282,16 @@ fn a_rule_has_one_filter_a_layer_and_only_a_normal_one_has_any() {
         value: PORTS,
         mask: PORTS,
     };
-    let mut normal = Rule::new(Kind::Normal, 0, false, false).unwrap();
+    let mut normal = Rule::new(RuleType::Normal, 0, false, false).unwrap();
     assert!(normal.add(Filter::Ipv4(v4)) && !normal.add(Filter::Ipv6(v6)));
     assert!(normal.add(to(DST)) && !normal.add(to(DST)));
     assert!(normal.add(Filter::Tcp(ports)) && !normal.add(Filter::Udp(ports)));
     assert_eq!(normal.destination(), Some(DST));
-    for kind in [Kind::AllDefault, Kind::MulticastDefault, Kind::Sniffer] {
+    for kind in [
+        RuleType::AllDefault,
+        RuleType::MulticastDefault,
+        RuleType::Sniffer,
+    ] {
         let mut other = Rule::new(kind, 0, false, false).unwrap();
         assert!(!other.add(to(DST)));
         assert_eq!(other.destination(), None);
@@ -322,7 +326,7 @@ fn a_lower_number_comes_first() {
 
 #[test]
 fn a_rule_that_goes_on_leaves_the_frame_to_others() {
-    let going = |priority| Rule::new(Kind::Normal, priority, true, false).unwrap();
+    let going = |priority| Rule::new(RuleType::Normal, priority, true, false).unwrap();
     let frame = ipv4(&[]);
     let rules = [
         (going(1), 1),
@@ -331,16 +335,16 @@ fn a_rule_that_goes_on_leaves_the_frame_to_others() {
         (rule(4, &[]), 4),
     ];
     assert_eq!(targets(&rules, &frame), [1, 2, 3]);
-    let default = Rule::new(Kind::AllDefault, 0, false, false).unwrap();
+    let default = Rule::new(RuleType::AllDefault, 0, false, false).unwrap();
     assert_eq!(targets(&[(going(1), 1), (default, 2)], &frame), [1, 2]);
 }
 
 #[test]
 fn a_rule_that_drops_keeps_a_frame_from_those_behind_it() {
-    let drops = |priority| Rule::new(Kind::Normal, priority, false, true).unwrap();
-    let going = Rule::new(Kind::Normal, 0, true, false).unwrap();
-    let default = Rule::new(Kind::AllDefault, 0, false, false).unwrap();
-    let sniffer = Rule::new(Kind::Sniffer, 0, false, false).unwrap();
+    let drops = |priority| Rule::new(RuleType::Normal, priority, false, true).unwrap();
+    let going = Rule::new(RuleType::Normal, 0, true, false).unwrap();
+    let default = Rule::new(RuleType::AllDefault, 0, false, false).unwrap();
+    let sniffer = Rule::new(RuleType::Sniffer, 0, false, false).unwrap();
     let rules = [
         (drops(1), 1),
         (rule(1, &[]), 2),
@@ -356,8 +360,8 @@ fn a_rule_that_drops_keeps_a_frame_from_those_behind_it() {
 fn default_rules_get_the_rest() {
     let of = |kind| Rule::new(kind, 0, false, false).unwrap();
     let rules = [
-        (of(Kind::AllDefault), 1),
-        (of(Kind::MulticastDefault), 2),
+        (of(RuleType::AllDefault), 1),
+        (of(RuleType::MulticastDefault), 2),
         (rule(9, &[to(DST)]), 3),
     ];
     assert_eq!(targets(&rules, &ipv4(&[])), [3]);
@@ -370,7 +374,7 @@ fn default_rules_get_the_rest() {
 
 #[test]
 fn sniffers_get_each_frame_once() {
-    let sniffer = Rule::new(Kind::Sniffer, 0, false, false).unwrap();
+    let sniffer = Rule::new(RuleType::Sniffer, 0, false, false).unwrap();
     let rules = [(sniffer, 1), (rule(0, &[]), 2), (sniffer, 2)];
     let frame = ipv4(&[]);
     assert_eq!(targets(&rules, &frame), [1, 2]);

@@ -104,7 +104,7 @@ fn messages_arrive_as_over_reliable_connections() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_dropped_whole() {
+fn a_message_that_cannot_be_taken_is_dropped_whole() {
     let mut s = Scene::new();
     // No receive request, for messages of one and of several pieces.
     s.send(Wr::send(1, &[s.from.sge(0, 8)]));

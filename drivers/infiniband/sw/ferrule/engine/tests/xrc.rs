@@ -250,7 +250,7 @@ fn each_request_packet_has_the_header_and_responses_have_none() {
     let answers = std::mem::take(&mut s.link.worlds[1].host.sent);
     assert!(answers.len() >= 2);
     for packet in &answers {
-        assert_eq!(parse(packet).rule().service, Service::Xrc);
+        assert_eq!(parse(packet).info().service, Service::Xrc);
         assert!(parse(packet).xrceth().is_none());
     }
 }

@@ -15,8 +15,8 @@ use ferrule_engine::steering::{
         HEADERS, //
     },
     rule::{
-        Kind,
         Rule, //
+        RuleType,
     },
     rule_table::{
         sort,
@@ -108,9 +108,9 @@ pub(crate) struct Flow {
 /// those that the device receives anyway.
 fn accept(rule: &Rule) -> Accept {
     match rule.kind() {
-        Kind::Normal => rule.destination().map_or(Accept::Nothing, Accept::Address),
-        Kind::MulticastDefault => Accept::AllMulticast,
-        Kind::AllDefault | Kind::Sniffer => Accept::All,
+        RuleType::Normal => rule.destination().map_or(Accept::Nothing, Accept::Address),
+        RuleType::MulticastDefault => Accept::AllMulticast,
+        RuleType::AllDefault | RuleType::Sniffer => Accept::All,
     }
 }
 
@@ -161,7 +161,7 @@ impl Frames {
             frames: self.clone(),
             id: state.next,
             accept,
-            is_sniffer: rule.kind() == Kind::Sniffer,
+            is_sniffer: rule.kind() == RuleType::Sniffer,
         };
         if watch.is_some() {
             state.watch = watch;

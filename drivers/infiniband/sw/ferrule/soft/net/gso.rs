@@ -132,7 +132,7 @@ impl List {
             && self.route.is_same(route)
     }
 
-    /// Answers how many packets were lost. If it is refused, that is said to be all of them, though some
+    /// Returns how many packets were lost. If it is refused, that is said to be all of them, though some
     /// may have left where a device without a queue has refused the others.
     fn flush(self) -> u32 {
         let List {

@@ -11,10 +11,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::error::code::{
-    EMSGSIZE,
-    ENETUNREACH, //
-};
+use kernel_ext::error::code::ENETUNREACH;
 use net_ext::{
     ip::{
         Addresses,
@@ -101,7 +98,7 @@ impl UdpPath {
     ///
     /// # Errors
     ///
-    /// Those of [`UdpPath::unsought`].
+    /// Those of [`UdpPath::without_route`].
     pub(crate) fn new(
         ports: &Arc<Ports>,
         av: &AhAttr,
@@ -109,7 +106,7 @@ impl UdpPath {
         qpn: u32,
         peer: u32,
     ) -> Result<Self> {
-        let mut path = Self::unsought(ports, av, sgid, qpn, peer)?;
+        let mut path = Self::without_route(ports, av, sgid, qpn, peer)?;
         // The first packet then has a route. There may be none as yet; then packets are lost, as
         // they may be anywhere on their way.
         let UdpPath {
@@ -133,7 +130,7 @@ impl UdpPath {
     /// - `EINVAL` if the addresses are of two families.
     /// - `ENODEV` if the device with the own address has gone, or is down, or is in another network
     ///   namespace than the port: so may be a device that is stacked on ours, such as one of a macvlan.
-    pub(crate) fn unsought(
+    pub(crate) fn without_route(
         ports: &Arc<Ports>,
         av: &AhAttr,
         sgid: &GidAttr,
@@ -191,7 +188,7 @@ impl UdpPath {
     }
 
     /// The same way, without a route. Any context.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn clone_without_route(&self) -> Self {
         UdpPath {
             ports: self.ports.clone(),
             headers: self.headers,

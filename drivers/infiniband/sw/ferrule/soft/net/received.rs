@@ -64,7 +64,7 @@ impl Received {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn again(&self) -> Result<Self> {
+    pub(super) fn try_clone(&self) -> Result<Self> {
         Ok(Received(self.0.try_clone()?))
     }
 
@@ -109,7 +109,7 @@ impl Inbox {
         self.queue.len() == 0
     }
 
-    /// Adds a packet, and answers whether there was space for it. Any context.
+    /// Adds a packet, and returns whether there was space for it. Any context.
     #[inline]
     pub(crate) fn push(&self, packet: Received) -> bool {
         self.queue.push(packet.0, WAITING).is_ok()

@@ -66,7 +66,7 @@ impl host::Reorder<Received> for ReorderBuffer {
             return;
         };
         // Without memory it is lost, and sent again.
-        let Ok(packet) = packet.again() else {
+        let Ok(packet) = packet.try_clone() else {
             return;
         };
         let flags = GFP_ATOMIC | __GFP_NOWARN;

@@ -374,7 +374,7 @@ pub mod dead {
 /// `struct ferrule_status`: the head of a status area.
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct Status {
+pub struct StatusArea {
     /// Not 0: a program that rings must kick.
     pub sleeping: U32,
     /// Of [`dead`]; not 0: the device is gone.
@@ -408,7 +408,7 @@ const _: () = {
     assert!(size_of::<CqCtrl>() == 128);
     assert!(offset_of!(CqCtrl, arm) == 64);
     assert!(size_of::<Db>() == 192);
-    assert!(size_of::<Status>() == 192);
+    assert!(size_of::<StatusArea>() == 192);
     assert!(DB_TOP_WORDS * 64 == DB_LEAF_WORDS);
     assert!(DB_LEAF_WORDS * 64 == MAX_QP as usize);
     assert!(MAX_INLINE == 512 - 48);

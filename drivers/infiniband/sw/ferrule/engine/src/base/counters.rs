@@ -67,22 +67,22 @@ counters! {
     pub doorbells: u64,
     /// Doorbells of queue pairs that do not exist or belong to another context.
     pub stray_doorbells: u64,
-    /// Contexts that were asked whether anything was rung there.
+    /// Contexts whose top doorbell word the engine read.
     pub contexts: u64,
-    /// Contexts whose words were looked at because something was.
+    /// Contexts whose leaf words it then scanned, since a bit was set.
     pub context_scans: u64,
-    /// Turns that queue pairs had. These, the doorbells and the timers are all the slots of queue
-    /// pairs that a run visits: it never looks at one that has nothing to do.
+    /// Turns that queue pairs had. A run visits queue pairs by turns, doorbells and timers alone, so it never looks at
+    /// one that has nothing to do.
     pub turns: u64,
     /// Timers that fired.
     pub timers: u64,
     /// Send requests taken from rings.
     pub requests: u64,
-    /// Messages that responders have taken, of local peers and by packet.
+    /// Messages that responders carried out, of local peers and by packet.
     pub messages: u64,
-    /// Bytes that these brought or asked for, and bytes of reads in packets that were sent or taken.
+    /// Bytes of these messages, and those of READ responses sent and received.
     pub bytes: u64,
-    /// Copies of many bytes that were carried out while others could own the engine.
+    /// Copy jobs carried out.
     pub copy_jobs: u64,
     /// Completions written.
     pub completions: u64,
@@ -96,17 +96,17 @@ counters! {
     pub request_errors: u64,
     /// Messages of a peer that the responder refused.
     pub responder_errors: u64,
-    /// Times that a requester began to wait since its peer had no receive request.
+    /// RNR waits that requesters began.
     pub receiver_not_ready: u64,
-    /// Times that a packet had another sequence number than the one expected: of a request at the responder, or of data
-    /// that answer one at the requester.
+    /// Packets with another PSN than the expected one: requests at the responder, responses with data at the
+    /// requester.
     pub sequence_errors: u64,
-    /// Retries that were counted (C9-139): nobody answered in time, the peer said that a packet was missing, or
-    /// data of an answer were.
+    /// Retries that were counted (C9-139): after an ACK timeout, a NAK for a PSN sequence error, or missing response
+    /// data.
     pub retries: u64,
-    /// Times that nobody answered before the timeout; of a local peer, messages that nobody took.
+    /// ACK timeouts; of a local peer, messages that no queue pair took.
     pub unanswered: u64,
-    /// Packets that were sent again early, since answers usually take less time.
+    /// Tail-loss probes sent.
     pub probes: u64,
     /// Producer indices that were further ahead than the ring is deep.
     pub producer_jumps: u64,
@@ -125,40 +125,40 @@ counters! {
     pub bytes_received: u64,
     /// Those of them that were sound datagrams to a multicast group.
     pub multicast_received: u64,
-    /// Packets received that were too short for their headers,
+    /// Packets received that are too short for their headers.
     pub malformed_short: u64,
-    /// of another version of the transport header,
+    /// Packets of another version of the transport header.
     pub malformed_version: u64,
-    /// with an opcode that does not exist,
+    /// Packets with an opcode that does not exist.
     pub malformed_opcode: u64,
-    /// with a payload that the opcode does not have, or a pad count that does not fit.
+    /// Packets with a payload that the opcode does not have, or with a wrong pad count.
     pub malformed_length: u64,
-    /// With a wrong invariant CRC.
+    /// Packets with a wrong invariant CRC.
     pub icrc_errors: u64,
-    /// For another partition.
+    /// Packets with a P_Key of another partition.
     pub pkey_errors: u64,
-    /// For queue pairs that do not exist.
+    /// Packets for queue pairs that do not exist.
     pub unknown_queue_pairs: u64,
-    /// For queue pairs of another service or that have another peer.
+    /// Packets for queue pairs of another service or with another peer.
     pub misdirected: u64,
-    /// Packets that were seen before.
+    /// Duplicate requests and responses.
     pub duplicates: u64,
-    /// Negative acknowledgements sent, receiver not ready among them.
+    /// NAKs sent, RNR NAKs included.
     pub naks_sent: u64,
-    /// Negative acknowledgements of peers, receiver not ready not among them.
+    /// NAKs received, RNR NAKs not included.
     pub naks_received: u64,
-    /// Packets that had met congestion on their way (ECN).
+    /// Packets received with the ECN mark of congestion experienced.
     pub congestion_marks: u64,
-    /// Congestion notification packets that came,
+    /// Congestion notification packets received.
     pub congestion_notifications: u64,
-    /// of these, for a connection, whose window is less for it,
+    /// Those of them that made the window of a connection smaller.
     pub congestion_notifications_handled: u64,
-    /// and those that were sent.
+    /// Congestion notification packets sent.
     pub congestion_notifications_sent: u64,
-    /// Packets that local messages would have been, as far as responders have taken them: those of the data, and one that
-    /// asks for the data of a read or an atomic operation.
+    /// Packets that the messages between local queue pairs would have been, counted as responders take them: those of
+    /// the data, and one for the request of a READ or an atomic operation.
     pub local_packets: u64,
-    /// The bytes that were copied for them.
+    /// Bytes that were copied for messages between local queue pairs.
     pub local_bytes: u64,
     /// Messages of unreliable services that were dropped, at each of a group's receivers, and packets
     /// that came in no state for them.

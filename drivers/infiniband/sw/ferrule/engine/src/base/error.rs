@@ -51,7 +51,7 @@ pub enum TableKind {
     /// Memory regions.
     Keys,
     /// Memory windows.
-    Windows,
+    Mws,
     /// Completion queues.
     Cqs,
     /// Queue pairs.

@@ -82,7 +82,7 @@ pub trait Host: Sized {
     /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 
-    /// Answers `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an index that
+    /// Returns `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an index that
     /// is not, is answered one that is: its reads ahead then stay inside of the table (`array_index_nospec()` of
     /// Linux).
     fn index_nospec(index: usize, size: usize) -> usize;
@@ -256,7 +256,7 @@ pub trait Region {
         Presence::Present
     }
 
-    /// Goes over to the bytes that the host's user has named last, and answers how many they are.
+    /// Goes over to the bytes that the host's user has named last, and returns how many they are.
     /// `None` if there are none, and for what is not for fast registration.
     fn renew(&mut self) -> Option<u64> {
         None

@@ -24,7 +24,7 @@ impl Uses {
         self.jobs = self.jobs.wrapping_add(1);
     }
 
-    /// A job does not use it any more. Answers whether that was the last one, and a command waits for it.
+    /// A job does not use it any more. Returns whether that was the last one, and a command waits for it.
     pub(crate) fn end(&mut self) -> bool {
         self.jobs = self.jobs.wrapping_sub(1);
         self.is_awaited && self.jobs == 0

@@ -60,7 +60,7 @@ const SMALL_CWND: u32 = 16 * PACKET;
 const MIN_GAP: u64 = 50_000;
 const MAX_GAP: u64 = 100_000_000;
 
-/// Late round trips in turn that show a queue.
+/// Late round trips in a row that show a queue.
 const LATE: u8 = 3;
 
 /// `alpha` is counted in parts of so many.
@@ -81,7 +81,7 @@ pub(super) struct Congestion {
     acked: u8,
     /// The mode of the path's connections, as it was told last.
     mode: Mode,
-    /// Round trips in turn whose delay exceeded the target, and the least of these, in nanoseconds.
+    /// Round trips in a row whose delay exceeded the target, and the least of these, in nanoseconds.
     late: u8,
     standing_rtt: u32,
     /// The delay of the last round trip was less than half the target.
@@ -346,7 +346,7 @@ impl Congestion {
     }
 
     /// A packet was lost of those that were `in_flight`. It `is_selective` if nothing behind it is sent again.
-    /// Answers whether that shows congestion.
+    /// Returns whether that shows congestion.
     pub(super) fn on_loss(&mut self, in_flight: u32, is_selective: bool) -> bool {
         self.lost = self.lost.saturating_add(1);
         let is_much = u32::from(self.lost) > (self.window() / 8).saturating_add(1);

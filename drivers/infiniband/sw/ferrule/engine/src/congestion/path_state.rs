@@ -15,7 +15,7 @@ const MIN_TARGET: u64 = 300_000;
 /// (Brakmo and Peterson, 1995); here it is what keeps two guests at work that wait for each other at times.
 const QUEUE_PACKETS: u64 = 30;
 
-/// After so many rounds in turn with a queue, connections find out whose it is,
+/// After so many rounds in a row with a queue, connections find out whose it is,
 const QUEUE_ROUNDS: u8 = 32;
 
 /// unless they have done so less long ago.
@@ -47,7 +47,7 @@ pub(super) enum Mode {
 pub(crate) struct PathState {
     gid: Gid,
     mode: Mode,
-    /// Rounds in turn with a queue; in another mode than [`Mode::Delay`], since it began.
+    /// Rounds in a row with a queue; in another mode than [`Mode::Delay`], since it began.
     rounds: u8,
     /// The least round trip, and when one as short was seen last. 0: none yet.
     min_rtt: u64,

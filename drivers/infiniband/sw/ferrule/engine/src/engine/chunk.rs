@@ -19,16 +19,16 @@ use crate::{
     },
     object::{
         address::Ah,
-        context::{
-            Context,
-            ContextLink, //
-        },
         cq::{
             Cq,
             CqLink, //
         },
         multicast::Group,
         srq::Srq, //
+        user_context::{
+            ContextLink, //
+            UserContext,
+        },
     },
     queue_pair::qp::{
         Qp,
@@ -40,20 +40,20 @@ impl NeedChunk {
     /// Allocates the chunk, with [`Host::boxed`], so this may sleep: call it without the shard.
     pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
         Some(Chunk(match self.0 {
-            TableKind::Contexts => Kind::Contexts(TableChunk::new()?),
-            TableKind::Keys => Kind::Keys(TableChunk::new()?),
-            TableKind::Windows => Kind::Windows(TableChunk::new()?),
-            TableKind::Cqs => Kind::Cqs(TableChunk::new()?),
-            TableKind::Qps => Kind::Qps(TableChunk::new()?),
-            TableKind::Srqs => Kind::Srqs(TableChunk::new()?),
-            TableKind::Ahs => Kind::Ahs(TableChunk::new()?),
-            TableKind::Groups => Kind::Groups(TableChunk::new()?),
+            TableKind::Contexts => ChunkKind::Contexts(TableChunk::new()?),
+            TableKind::Keys => ChunkKind::Keys(TableChunk::new()?),
+            TableKind::Mws => ChunkKind::Mws(TableChunk::new()?),
+            TableKind::Cqs => ChunkKind::Cqs(TableChunk::new()?),
+            TableKind::Qps => ChunkKind::Qps(TableChunk::new()?),
+            TableKind::Srqs => ChunkKind::Srqs(TableChunk::new()?),
+            TableKind::Ahs => ChunkKind::Ahs(TableChunk::new()?),
+            TableKind::Groups => ChunkKind::Groups(TableChunk::new()?),
         }))
     }
 }
 
 /// Memory for 64 more objects, on its way to [`Engine::add_chunk`](crate::Engine::add_chunk).
-pub struct Chunk<H: Host>(pub(crate) Kind<H>);
+pub struct Chunk<H: Host>(pub(crate) ChunkKind<H>);
 
 impl<H: Host> fmt::Debug for Chunk<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,10 +62,10 @@ impl<H: Host> fmt::Debug for Chunk<H> {
 }
 
 /// A chunk of each kind of table.
-pub(crate) enum Kind<H: Host> {
-    Contexts(TableChunk<H, Context<H>, ContextLink>),
+pub(crate) enum ChunkKind<H: Host> {
+    Contexts(TableChunk<H, UserContext<H>, ContextLink>),
     Keys(TableChunk<H, Mr<H>, ()>),
-    Windows(TableChunk<H, Mw, ()>),
+    Mws(TableChunk<H, Mw, ()>),
     Cqs(TableChunk<H, Cq<H>, CqLink>),
     Qps(TableChunk<H, Qp<H>, QpLink>),
     Srqs(TableChunk<H, Srq<H>, ()>),

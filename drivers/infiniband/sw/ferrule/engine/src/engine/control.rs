@@ -34,7 +34,6 @@ use crate::{
     },
     object::{
         address::Ah,
-        context::Context,
         cq::{
             Cq,
             CqInfo,
@@ -51,6 +50,7 @@ use crate::{
             SrqInfo,
             SrqResize, //
         },
+        user_context::UserContext,
     },
     operation::ending::enter_error,
     queue_pair::qp::Qp,
@@ -68,8 +68,8 @@ impl<H: Host> Engine<H> {
     /// [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_context(
         &mut self,
-        context: H::Box<Context<H>>,
-    ) -> Result<ContextId, Refused<H::Box<Context<H>>>> {
+        context: H::Box<UserContext<H>>,
+    ) -> Result<ContextId, Refused<H::Box<UserContext<H>>>> {
         self.contexts.add(context)
     }
 
@@ -78,7 +78,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::Busy`] while queues belong to it, [`Error::NotFound`].
-    pub fn remove_context(&mut self, id: ContextId) -> Result<H::Box<Context<H>>, Error> {
+    pub fn remove_context(&mut self, id: ContextId) -> Result<H::Box<UserContext<H>>, Error> {
         self.contexts.remove(id)
     }
 
@@ -129,7 +129,7 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_mw(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
-        self.keys.windows.add(mw)
+        self.keys.mws.add(mw)
     }
 
     /// Removes a memory window, bound or not, by any key that it has had.
@@ -159,7 +159,7 @@ impl<H: Host> Engine<H> {
         self.cqs.remove(cqn)
     }
 
-    /// Lets a completion queue go on with another ring, and answers the index of the first
+    /// Lets a completion queue go on with another ring, and returns the index of the first
     /// completion there. Those before it stand where they stood.
     ///
     /// When this returns, the engine is done with the old ring; it is left in `resize`, for
@@ -461,7 +461,7 @@ impl<H: Host> Engine<H> {
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
     ///
-    /// Looks at some queue pairs of the device, beginning with the index `from`, and answers the index to go on with,
+    /// Looks at some queue pairs of the device, beginning with the index `from`, and returns the index to go on with,
     /// or none if all have been seen. [`Engine::run`], until nothing is left, ends their work with flush errors.
     pub fn fail_context(&mut self, host: &mut H, id: ContextId, from: u32) -> Option<u32> {
         let end = from.saturating_add(STEP);

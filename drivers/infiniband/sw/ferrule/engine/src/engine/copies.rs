@@ -19,7 +19,7 @@ use crate::{
 
 impl<H: Host> Engine<H> {
     /// A turn may have left a job in the host's place: then the objects are in use from now on, and the caller of the
-    /// engine carries it out. Answers the index of its queue pair.
+    /// engine carries it out. Returns the index of its queue pair.
     #[inline]
     pub(super) fn begin_job(&mut self, host: &mut H) -> Option<u32> {
         let used = host.job_place()?.as_ref()?.used();
@@ -30,7 +30,7 @@ impl<H: Host> Engine<H> {
 
     /// A job has been carried out: its queue pair goes on with the next [`Engine::run`].
     ///
-    /// Answers whether a command that was refused with [`Error::InUse`] may try again.
+    /// Returns whether a command that was refused with [`Error::InUse`] may try again.
     pub fn carried(&mut self, carried: Carried) -> bool {
         let used = carried.0;
         let mut is_awaited = false;

@@ -20,14 +20,14 @@ use crate::{
     congestion,
     engine::chunk::{
         Chunk,
-        Kind, //
+        ChunkKind, //
     },
     memory::key::Keys,
     object::{
-        context::Contexts,
         cq::Cqs,
         port::Port,
         srq::Srqs, //
+        user_context::UserContexts,
     },
     queue_pair::schedule::Qps, //
 };
@@ -50,7 +50,7 @@ pub struct Config {
 /// The caller of a method owns the engine for the time of the call; the host decides how callers take turns. No method
 /// allocates, sleeps, or calls anything but the [`Host`].
 pub struct Engine<H: Host> {
-    contexts: Contexts<H>,
+    contexts: UserContexts<H>,
     // In memory of their own: an engine is on the stack while it is made.
     keys: H::Box<Keys<H>>,
     cqs: Cqs<H>,
@@ -71,7 +71,7 @@ impl<H: Host> Engine<H> {
         let counters = PortCounters::new(config.vports.max(1))?;
         let paths = H::boxed_array(|_| congestion::PathState::default())?;
         H::boxed(|| Self {
-            contexts: Contexts::new(),
+            contexts: UserContexts::new(),
             keys,
             cqs: Cqs::new(),
             srqs: Srqs::new(),
@@ -85,17 +85,17 @@ impl<H: Host> Engine<H> {
 
     /// Hands the engine memory that it asked for with [`Error::NeedChunk`].
     ///
-    /// Answers memory that it did not need after all, for the host to drop without the shard.
+    /// Returns memory that it did not need after all, for the host to drop without the shard.
     pub fn add_chunk(&mut self, chunk: Chunk<H>) -> Option<Chunk<H>> {
         let left = match chunk.0 {
-            Kind::Contexts(chunk) => Kind::Contexts(self.contexts.grow(chunk)?),
-            Kind::Keys(chunk) => Kind::Keys(self.keys.grow(chunk)?),
-            Kind::Windows(chunk) => Kind::Windows(self.keys.windows.grow(chunk)?),
-            Kind::Cqs(chunk) => Kind::Cqs(self.cqs.grow(chunk)?),
-            Kind::Qps(chunk) => Kind::Qps(self.qps.grow(chunk)?),
-            Kind::Srqs(chunk) => Kind::Srqs(self.srqs.grow(chunk)?),
-            Kind::Ahs(chunk) => Kind::Ahs(self.port.ahs.grow(chunk)?),
-            Kind::Groups(chunk) => Kind::Groups(self.port.groups.grow(chunk)?),
+            ChunkKind::Contexts(chunk) => ChunkKind::Contexts(self.contexts.grow(chunk)?),
+            ChunkKind::Keys(chunk) => ChunkKind::Keys(self.keys.grow(chunk)?),
+            ChunkKind::Mws(chunk) => ChunkKind::Mws(self.keys.mws.grow(chunk)?),
+            ChunkKind::Cqs(chunk) => ChunkKind::Cqs(self.cqs.grow(chunk)?),
+            ChunkKind::Qps(chunk) => ChunkKind::Qps(self.qps.grow(chunk)?),
+            ChunkKind::Srqs(chunk) => ChunkKind::Srqs(self.srqs.grow(chunk)?),
+            ChunkKind::Ahs(chunk) => ChunkKind::Ahs(self.port.ahs.grow(chunk)?),
+            ChunkKind::Groups(chunk) => ChunkKind::Groups(self.port.groups.grow(chunk)?),
         };
         Some(Chunk(left))
     }
@@ -105,7 +105,7 @@ impl<H: Host> Engine<H> {
         Objects {
             user_contexts: self.contexts.len(),
             regions: self.keys.len(),
-            windows: self.keys.windows.len(),
+            windows: self.keys.mws.len(),
             completion_queues: self.cqs.len(),
             shared_receive_queues: self.srqs.len(),
             queue_pairs: self.qps.len(),

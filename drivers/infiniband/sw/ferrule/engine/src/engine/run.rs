@@ -16,7 +16,7 @@ use crate::{
         },
     },
     engine::Engine,
-    object::context::{
+    object::user_context::{
         Scanned,
         Sleep, //
     },
@@ -114,7 +114,7 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked_by_message(context);
     }
 
-    /// Scans the contexts that need not kick, and those that have kicked, one after the other. Answers how many of
+    /// Scans the contexts that need not kick, and those that have kicked, one after the other. Returns how many of
     /// the looks are left.
     #[inline]
     fn scan_contexts(&mut self, mut looks: u32) -> u32 {
@@ -122,7 +122,7 @@ impl<H: Host> Engine<H> {
         let mut left = self.contexts.watched();
         let usual = looks.min(CONTEXT_LOOKS);
         while looks != 0 && left != 0 {
-            let Some(context) = self.contexts.take_turn() else {
+            let Some(context) = self.contexts.next_to_scan() else {
                 break;
             };
             let most = looks.min(CONTEXT_LOOKS);
@@ -131,7 +131,7 @@ impl<H: Host> Engine<H> {
             left = if scanned.more {
                 // The end of the looks came too soon for this one: the next run goes on with it.
                 if most < usual {
-                    self.contexts.set_turn(context);
+                    self.contexts.scan_next(context);
                 }
                 self.contexts.watched()
             } else {
@@ -167,7 +167,7 @@ impl<H: Host> Engine<H> {
         scanned
     }
 
-    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Answers how many looks are left.
+    /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Returns how many looks are left.
     #[inline]
     fn scan_first(&mut self, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);

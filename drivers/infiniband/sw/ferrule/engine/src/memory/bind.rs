@@ -18,7 +18,7 @@ use crate::{
             Binding,
             Mw,
             MwType,
-            Windows,
+            Mws,
             TAG, //
         },
     },
@@ -46,7 +46,7 @@ pub(crate) struct Bind {
 impl<H: Host> Keys<H> {
     /// Removes the window that has or had this key, and its region knows of one less.
     pub(crate) fn remove_mw(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
-        let mw = self.windows.remove(key)?;
+        let mw = self.mws.remove(key)?;
         if let Some(bound) = mw.bound {
             self.count_window(bound.region, false);
         }
@@ -61,7 +61,7 @@ impl<H: Host> Keys<H> {
             .or(Access::LOCAL_WRITE)
             .or(Access::ZERO_BASED);
 
-        let mw = self.windows.of(bind.window).ok_or(BindError)?;
+        let mw = self.mws.of(bind.window).ok_or(BindError)?;
         let (before, mw_type) = (mw.bound, mw.mw_type);
         // The lower bits are the program's to choose, and the others name the window whatever the program says.
         let key = mw.key & !TAG | bind.key & TAG;
@@ -113,7 +113,7 @@ impl<H: Host> Keys<H> {
         if let Some(bound) = bound {
             self.count_window(bound.region, true);
         }
-        let mw = self.windows.of_mut(bind.window).ok_or(BindError)?;
+        let mw = self.mws.of_mut(bind.window).ok_or(BindError)?;
         mw.key = key;
         mw.bound = bound;
         Ok(())
@@ -127,9 +127,9 @@ impl<H: Host> Keys<H> {
         qp: QpId,
         key: u32,
     ) -> Result<(), BindError> {
-        let is_window = Windows::<H>::index(key).is_some();
+        let is_mw = Mws::<H>::index(key).is_some();
         let region = self.fast_mut(key);
-        if !is_window && !region.is_some_and(|mr| mr.init().access.allows_some(Access::REMOTE)) {
+        if !is_mw && !region.is_some_and(|mr| mr.init().access.allows_some(Access::REMOTE)) {
             return Err(BindError);
         }
         self.invalidate(pd, qp, key)
@@ -139,10 +139,10 @@ impl<H: Host> Keys<H> {
     ///
     /// `qp` is the queue pair that was asked to, by its program or by its peer.
     pub(crate) fn invalidate(&mut self, pd: u32, qp: QpId, key: u32) -> Result<(), BindError> {
-        if Windows::<H>::index(key).is_none() {
+        if Mws::<H>::index(key).is_none() {
             return self.invalidate_region(pd, key);
         }
-        let mw = self.windows.of_mut(key).ok_or(BindError)?;
+        let mw = self.mws.of_mut(key).ok_or(BindError)?;
         if mw.key != key || mw.mw_type != MwType::Type2 || mw.pd != pd {
             return Err(BindError);
         }

@@ -31,7 +31,7 @@ use crate::{
             KeyUse, //
         },
         memory_window::{
-            Windows,
+            Mws,
             TAG, //
         },
     },
@@ -87,7 +87,7 @@ pub struct Mr<H: Host> {
     /// It is registered and invalidated by requests.
     fast: bool,
     /// The memory windows that are bound to it.
-    windows: u32,
+    mws: u32,
     /// The copy jobs that use it.
     uses: Uses,
     init: MrInit<H>,
@@ -100,7 +100,7 @@ impl<H: Host> Mr<H> {
             key: 0,
             open: 0,
             fast: false,
-            windows: 0,
+            mws: 0,
             uses: Uses::default(),
             init,
         }
@@ -154,7 +154,7 @@ impl<H: Host> Mr<H> {
 
     /// Whether memory windows are bound to it. They open nothing when it is removed.
     pub fn has_windows(&self) -> bool {
-        self.windows != 0
+        self.mws != 0
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) struct Keys<H: Host> {
     is_paging: bool,
     /// The queue pair that a step is taken for: it asks for memory that is absent.
     pub(crate) asker: Asker,
-    pub(crate) windows: Windows<H>,
+    pub(crate) mws: Mws<H>,
 }
 
 impl<H: Host> Keys<H> {
@@ -181,7 +181,7 @@ impl<H: Host> Keys<H> {
             table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
             is_paging: false,
             asker: Asker::default(),
-            windows: Windows::new(seed | 1),
+            mws: Mws::new(seed | 1),
         }
     }
 
@@ -221,7 +221,7 @@ impl<H: Host> Keys<H> {
             Some(mr) if mr.key == key && !mr.fast => mr,
             _ => return Err(Error::NotFound),
         };
-        if mr.windows != 0 {
+        if mr.mws != 0 {
             return Err(Error::Busy);
         }
         if !change.access.is_none_or(may_be_given) {
@@ -274,7 +274,7 @@ impl<H: Host> Keys<H> {
         match self.table.get_mut(key.wrapping_shr(8)) {
             Some(mr) if mr.key == key => {
                 let step = if bound { 1 } else { u32::MAX };
-                mr.windows = mr.windows.wrapping_add(step);
+                mr.mws = mr.mws.wrapping_add(step);
             }
             _ => (),
         }
@@ -300,11 +300,11 @@ impl<H: Host> Keys<H> {
     /// Checks a remote use of a key, which may be a window's. All uses, local and remote, end in
     /// [`Keys::check_region`].
     ///
-    /// Answers the region and the offset of the first byte in it (IBA volume 1, C10-56 and
+    /// Returns the region and the offset of the first byte in it (IBA volume 1, C10-56 and
     /// following: key, protection domain, rights and bounds all must match).
     #[inline(always)]
     pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        if Windows::<H>::index(want.key).is_some() {
+        if Mws::<H>::index(want.key).is_some() {
             self.check_window(*want)
         } else {
             self.check_region(want)
@@ -322,14 +322,14 @@ impl<H: Host> Keys<H> {
     /// region's key needs no function and no memory.
     #[inline(never)]
     fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        self.check_region(&self.windows.translate(&want)?)
+        self.check_region(&self.mws.translate(&want)?)
     }
 
     /// The range that a use of a key asks for which means all that the key opens. It is to be checked like any other.
     pub(crate) fn whole(&self, want: &KeyUse) -> Option<KeyUse> {
-        let (addr, length) = match Windows::<H>::index(want.key) {
+        let (addr, length) = match Mws::<H>::index(want.key) {
             Some(_) => {
-                let bound = self.windows.of(want.key)?.bound?;
+                let bound = self.mws.of(want.key)?.bound?;
                 (bound.start, bound.length)
             }
             None => {

@@ -3,7 +3,7 @@
 //! Memory windows: a part of a region that peers reach by a key of its own, bound and taken back
 //! by work requests (IBA volume 1, 10.6.7).
 //!
-//! A window's key has the bit [`WINDOW`], so that it is never mistaken for a region's. The upper 24
+//! A window's key has the bit [`MW_KEY`], so that it is never mistaken for a region's. The upper 24
 //! bits name the window for all its life; the lower 8 are the owner's to choose with each bind, so
 //! that the key before opens nothing any more.
 //!
@@ -35,7 +35,7 @@ use crate::{
 pub const MAX_MW: u32 = 1 << 18;
 
 /// Set in the keys of windows. Regions have keys below it.
-const WINDOW: u32 = 1 << 31;
+const MW_KEY: u32 = 1 << 31;
 
 /// The part of a key that its owner chooses.
 pub(crate) const TAG: u32 = 0xff;
@@ -85,14 +85,14 @@ impl Mw {
 }
 
 /// All windows by their keys.
-pub(crate) struct Windows<H: Host> {
+pub(crate) struct Mws<H: Host> {
     table: Table<H, Mw, ()>,
 }
 
-impl<H: Host> Windows<H> {
+impl<H: Host> Mws<H> {
     pub(crate) fn new(seed: u32) -> Self {
         Self {
-            table: Table::new(TableKind::Windows, 0, MAX_MW, seed),
+            table: Table::new(TableKind::Mws, 0, MAX_MW, seed),
         }
     }
 
@@ -100,7 +100,7 @@ impl<H: Host> Windows<H> {
     pub(crate) fn add(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
         let mut key = 0;
         self.table.insert(mw, |mw, index, generation| {
-            key = WINDOW | index.wrapping_shl(8) | u32::from(generation);
+            key = MW_KEY | index.wrapping_shl(8) | u32::from(generation);
             mw.key = key;
         })?;
         Ok(key)
@@ -115,7 +115,7 @@ impl<H: Host> Windows<H> {
     /// The index of a window's key; none for a region's.
     #[inline]
     pub(crate) fn index(key: u32) -> Option<u32> {
-        (key & WINDOW != 0).then_some((key & !WINDOW).wrapping_shr(8))
+        (key & MW_KEY != 0).then_some((key & !MW_KEY).wrapping_shr(8))
     }
 
     /// The window that has or had this key.
@@ -123,7 +123,7 @@ impl<H: Host> Windows<H> {
         self.table.get(Self::index(key)?)
     }
 
-    /// As [`Windows::of`].
+    /// As [`Mws::of`].
     pub(crate) fn of_mut(&mut self, key: u32) -> Option<&mut Mw> {
         self.table.get_mut(Self::index(key)?)
     }

@@ -185,7 +185,7 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
 }
 
 /// Memory of a peer, which a key has opened. It stays as long as nobody else has the keys.
-pub(crate) struct Memory<'a, H: Host> {
+pub(crate) struct OpenedMemory<'a, H: Host> {
     /// None where there are no bytes.
     region: Option<&'a H::Region>,
     key: u32,
@@ -194,21 +194,21 @@ pub(crate) struct Memory<'a, H: Host> {
     left: u32,
 }
 
-impl<H: Host> Clone for Memory<'_, H> {
+impl<H: Host> Clone for OpenedMemory<'_, H> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<H: Host> Copy for Memory<'_, H> {}
+impl<H: Host> Copy for OpenedMemory<'_, H> {}
 
-impl<'a, H: Host> Memory<'a, H> {
+impl<'a, H: Host> OpenedMemory<'a, H> {
     /// The peer's memory that a key opens, from the byte `offset` of the use on. The key is checked
     /// for all of the use, but for one of no bytes, which checks no key (IBA volume 1, C9-88).
     #[inline(always)]
     pub(crate) fn opened(keys: &'a Keys<H>, whole: &KeyUse, offset: u32) -> Option<Self> {
         if whole.length == 0 {
-            return Some(Memory {
+            return Some(OpenedMemory {
                 region: None,
                 key: 0,
                 offset: 0,
@@ -216,7 +216,7 @@ impl<'a, H: Host> Memory<'a, H> {
             });
         }
         let (region, start) = keys.check(whole).ok()?;
-        Some(Memory {
+        Some(OpenedMemory {
             region: Some(region),
             key: whole.key,
             offset: start.wrapping_add(offset.into()),
@@ -225,7 +225,7 @@ impl<'a, H: Host> Memory<'a, H> {
     }
 }
 
-impl<H: Host> Fragments<H> for Memory<'_, H> {
+impl<H: Host> Fragments<H> for OpenedMemory<'_, H> {
     #[inline(always)]
     fn fragment<'b>(
         &'b mut self,
@@ -253,7 +253,7 @@ pub(crate) enum Side<'a, H: Host> {
     Private(PrivateBytes<'a>),
     Packet(InPacket<'a, H>),
     List(Sgl<'a>),
-    Memory(Memory<'a, H>),
+    Memory(OpenedMemory<'a, H>),
 }
 
 impl<H: Host> Clone for Side<'_, H> {
@@ -326,7 +326,7 @@ pub(crate) fn copy<H: Host>(
     Ok(())
 }
 
-/// Copies what lies in one fragment on both sides, `at_most` so many bytes, and answers how many it was.
+/// Copies what lies in one fragment on both sides, `at_most` so many bytes, and returns how many it was.
 #[inline(always)]
 fn copy_fragment<H: Host>(
     keys: &Keys<H>,

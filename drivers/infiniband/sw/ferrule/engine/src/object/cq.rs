@@ -218,7 +218,7 @@ impl<H: Host> Cq<H> {
         self.unread() < self.moderation.count.into()
     }
 
-    /// Goes on with another ring, and answers the index of the first completion there.
+    /// Goes on with another ring, and returns the index of the first completion there.
     fn resize(&mut self, resize: &mut CqResize<H>) -> Result<u32, Error> {
         if !is_depth(resize.depth) {
             return Err(Error::Invalid);
@@ -355,7 +355,7 @@ impl<H: Host> Cqs<H> {
         self.timers.next(&mut self.table)
     }
 
-    /// Raises the next event that has waited until `now`; answers whether there was one.
+    /// Raises the next event that has waited until `now`; returns whether there was one.
     pub(crate) fn fire_timer(&mut self, host: &mut H, counters: &Cells, now: u64) -> bool {
         let Some(cqn) = self.timers.pop_due(&mut self.table, now) else {
             return false;

@@ -3,7 +3,6 @@
 //! The objects that programs create beside queue pairs, and the requests that they post.
 
 pub(crate) mod address;
-pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod doorbell;
 pub(crate) mod multicast;
@@ -11,4 +10,5 @@ pub(crate) mod port;
 pub(crate) mod qp_init;
 pub(crate) mod request;
 pub(crate) mod srq;
+pub(crate) mod user_context;
 pub(crate) mod wr_opcode;

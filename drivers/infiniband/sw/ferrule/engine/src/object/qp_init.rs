@@ -78,9 +78,9 @@ pub struct QpInit<H: Host> {
     /// Every send request completes with a completion.
     pub sq_sig_all: bool,
     /// The slots of the send queue.
-    pub sq: RingLayout,
+    pub sq_ring: RingLayout,
     /// The slots of the receive queue; none with a shared receive queue.
-    pub rq: RingLayout,
+    pub rq_ring: RingLayout,
     /// Where [`abi::QpCtrl`](crate::abi::QpCtrl) stands, in bytes from the start of the buffer.
     pub ctrl: u32,
     /// The buffer, zeroed.

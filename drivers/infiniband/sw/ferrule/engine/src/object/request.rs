@@ -209,7 +209,7 @@ impl SendRequest {
         const KNOWN: u8 =
             wr_flags::SIGNALED | wr_flags::SOLICITED | wr_flags::FENCE | wr_flags::INLINE;
 
-        let (queue, cap, offset) = (&init.queue, &init.cap, init.sq.slot(index));
+        let (queue, cap, offset) = (&init.queue, &init.cap, init.sq_ring.slot(index));
         self.index = index;
         self.length = 0;
         self.slot.read_start(queue, offset);
@@ -261,7 +261,7 @@ impl SendRequest {
     }
 
     /// A request over XRC that goes to the peer names a shared receive queue there, by 24 bits, as a datagram names its
-    /// receiver. Answers whether it has words.
+    /// receiver. Returns whether it has words.
     #[inline(never)]
     fn judge_addressee(&self, qp_type: QpType) -> Result<bool, Status> {
         if qp_type == QpType::Ud {

@@ -27,7 +27,7 @@ use crate::{
         key::Keys,
         sgl::{
             Fragments,
-            Memory,
+            OpenedMemory,
             Side,
             Unreachable, //
         },
@@ -51,12 +51,12 @@ use crate::{
             Completion, //
         },
         flush,
-        message::{
-            Message,
+        read, //
+        request_segment::{
             Refusal,
+            RequestSegment,
             Response, //
         },
-        read, //
     },
     queue_pair::{
         cx::Cx,
@@ -91,9 +91,9 @@ pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> Response {
-    receive_by(cx, core, rq, message, &mut AtOnce)
+    receive_by(cx, core, rq, segment, &mut AtOnce)
 }
 
 /// As [`receive`], but the bytes go the `way` that the requester says.
@@ -102,15 +102,15 @@ pub(crate) fn receive_by<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     way: &mut impl Carry<H>,
 ) -> Response {
-    if message.psn != rq.psn {
+    if segment.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
         // Ahead of the expected packet, others were lost: that is reported (C9-112). Behind, it would be a packet that
         // was seen before; no peer on this engine sends one twice, so the two were given numbers that do not fit, and
         // there is no response.
-        return if psn::is_ahead(message.psn, rq.psn) {
+        return if psn::is_ahead(segment.psn, rq.psn) {
             Response::SequenceError
         } else {
             Response::None
@@ -119,7 +119,7 @@ pub(crate) fn receive_by<H: Host>(
     if core.state == State::Rtr {
         rq.establish(cx, core);
     }
-    let refusal = match accept(cx, core, rq, message, way) {
+    let refusal = match accept(cx, core, rq, segment, way) {
         Ok(response) => return response,
         Err(refusal) => refusal,
     };
@@ -148,10 +148,10 @@ pub(crate) fn accept<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    mut message: Message<'_, H>,
+    mut segment: RequestSegment<'_, H>,
     way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
-    let facts = message.opcode.facts();
+    let facts = segment.opcode.facts();
     let kind = match facts.class {
         Class::Send => Inbound::Send,
         Class::Write => Inbound::Write,
@@ -161,7 +161,7 @@ pub(crate) fn accept<H: Host>(
         Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
     // A message begins after the one before has ended, and goes on as it began (C9-87, table 33).
-    let expected = if message.is_first {
+    let expected = if segment.is_first {
         Inbound::Nothing
     } else {
         kind
@@ -169,26 +169,26 @@ pub(crate) fn accept<H: Host>(
     if rq.inbound != expected {
         return Err(Refusal::InvalidRequest);
     }
-    message.pd = if core.init.qp_type.is_target() {
-        enter_srq(cx, core, rq, message)?
+    segment.pd = if core.init.qp_type.is_target() {
+        enter_srq(cx, core, rq, segment)?
     } else {
         core.init.pd
     };
     let response = match facts.class {
-        Class::Send | Class::Write => place(cx, core, rq, message, kind, way)?,
-        Class::Read => read::execute(cx, core, message, way)?,
-        Class::Atomic(operation) => atomic::execute(cx, core, rq, message, operation)?,
-        Class::AtomicWrite => atomic_write::execute(cx, core, message)?,
-        Class::Flush => flush::execute(cx, core, message)?,
+        Class::Send | Class::Write => place(cx, core, rq, segment, kind, way)?,
+        Class::Read => read::execute(cx, core, segment, way)?,
+        Class::Atomic(operation) => atomic::execute(cx, core, rq, segment, operation)?,
+        Class::AtomicWrite => atomic_write::execute(cx, core, segment)?,
+        Class::Flush => flush::execute(cx, core, segment)?,
         Class::Key(_) => return Err(Refusal::InvalidRequest),
     };
     if response != Response::Acknowledge {
         return Ok(response);
     }
-    rq.psn = psn::advance(rq.psn, message.packets);
-    cx.counters.bytes.count(u64::from(message.length));
-    message.count_taken(cx.counters);
-    if !message.is_last {
+    rq.psn = psn::advance(rq.psn, segment.packets);
+    cx.counters.bytes.count(u64::from(segment.length));
+    segment.count_taken(cx.counters);
+    if !segment.is_last {
         rq.inbound = kind;
         return Ok(response);
     }
@@ -196,9 +196,9 @@ pub(crate) fn accept<H: Host>(
     if facts.extra == Extra::Invalidate {
         // The data have been placed. If the key stays valid, the receiver has to know that
         // (IBA volume 1, 9.9.3.1, class J).
-        let key = u32::from_le_bytes(message.head.imm_or_inv);
+        let key = u32::from_le_bytes(segment.head.imm_or_inv);
         cx.keys
-            .invalidate_by_peer(message.pd, core.id, key)
+            .invalidate_by_peer(segment.pd, core.id, key)
             .map_err(|_| Refusal::Receive {
                 local: Status::RemoteInvalidRequest,
                 remote: Status::RemoteAccess,
@@ -207,7 +207,7 @@ pub(crate) fn accept<H: Host>(
     cx.counters.messages.count(1);
     // A receive request may be at hand that another message has left.
     if facts.receive != Receive::None {
-        let completed = complete_receive(cx, core, rq, message);
+        let completed = complete_receive(cx, core, rq, segment);
         rq.finish();
         if !completed {
             return Err(Refusal::Broken);
@@ -217,19 +217,19 @@ pub(crate) fn accept<H: Host>(
 }
 
 /// Goes to the shared receive queue that a request over XRC names, which is one of the XRC domain and the same for all of
-/// a message (annex A14). Answers its protection domain, by which keys are judged.
+/// a message (annex A14). Returns its protection domain, by which keys are judged.
 #[inline(never)]
 fn enter_srq<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> Result<u32, Refusal> {
-    let srq = remote_srq(message.head, message.opcode);
+    let srq = remote_srq(segment.head, segment.opcode);
     let pd = core.remote_pd(cx.srqs, srq);
     let pd = pd.ok_or(Refusal::InvalidRequest)?;
     if srq != rq.srq {
-        if !message.is_first {
+        if !segment.is_first {
             return Err(Refusal::InvalidRequest);
         }
         // A request stays at hand when its sender could not read the message any more. It cannot go back to its queue.
@@ -249,17 +249,17 @@ fn place<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     kind: Inbound,
     way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
-    let length = message.total;
+    let length = segment.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
-    let takes_receive = match message.opcode.facts().receive {
-        Receive::First => message.is_first,
-        Receive::Last => message.is_last,
+    let takes_receive = match segment.opcode.facts().receive {
+        Receive::First => segment.is_first,
+        Receive::Last => segment.is_last,
         Receive::None => false,
     };
     if takes_receive {
@@ -284,14 +284,14 @@ fn place<H: Host>(
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            copy(cx.keys, message, rq.target(message.offset), way)
+            copy(cx.keys, segment, rq.target(segment.offset), way)
         }
         Inbound::Write | Inbound::Nothing => {
             // Checked for the whole range before a byte is placed, and again with every segment, for
             // the region may have been deregistered since.
-            let whole = message.remote(core, Access::REMOTE_WRITE);
-            let memory = Memory::opened(cx.keys, &whole, message.offset);
-            copy(cx.keys, message, memory.ok_or(Refusal::Access)?, way)
+            let whole = segment.remote(core, Access::REMOTE_WRITE);
+            let memory = OpenedMemory::opened(cx.keys, &whole, segment.offset);
+            copy(cx.keys, segment, memory.ok_or(Refusal::Access)?, way)
         }
     };
     match copied {
@@ -315,12 +315,12 @@ fn place<H: Host>(
 #[inline(always)]
 fn copy<H: Host>(
     keys: &Keys<H>,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     target: impl Fragments<H> + Copy,
     way: &mut impl Carry<H>,
 ) -> Result<(), Unreachable> {
-    let length = message.length;
-    match message.local() {
+    let length = segment.length;
+    match segment.local() {
         Side::Private(bytes) => AtOnce.carry(keys, bytes, target, length),
         Side::Packet(packet) => AtOnce.carry(keys, packet, target, length),
         Side::List(list) => way.carry(keys, list, target, length),
@@ -328,14 +328,14 @@ fn copy<H: Host>(
     }
 }
 
-/// Completes the receive request that the message took; answers whether there was space for the completion.
+/// Completes the receive request that the message took; returns whether there was space for the completion.
 fn complete_receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> bool {
-    let facts = message.opcode.facts();
+    let facts = segment.opcode.facts();
     // The queue of the message was there when the message was judged.
     let Some(cqn) = core.receive_cq(cx.srqs, rq.srq) else {
         return false;
@@ -358,18 +358,18 @@ fn complete_receive<H: Host>(
             | Class::Flush
             | Class::Key(_) => wc_opcode::RECV,
         },
-        length: message.total,
+        length: segment.total,
         data: if flags != 0 {
-            message.head.imm_or_inv
+            segment.head.imm_or_inv
         } else {
             [0; 4]
         },
         flags,
-        source: message.from,
+        source: segment.from,
         sl: 0,
         ip_version: 0,
         queue_index: rq.request.queue_index,
-        solicited: message.is_solicited(),
+        solicited: segment.is_solicited(),
     }
     .write(cx, core, cqn)
     .is_ok()

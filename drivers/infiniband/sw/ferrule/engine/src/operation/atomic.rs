@@ -25,9 +25,9 @@ use crate::{
         Atomic,
         WORD, //
     },
-    operation::message::{
-        Message,
+    operation::request_segment::{
         Refusal,
+        RequestSegment,
         Response, //
     },
     queue_pair::{
@@ -42,13 +42,13 @@ pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     operation: Atomic,
 ) -> Result<Response, Refusal> {
     if !core.attr.responds_to(Access::REMOTE_ATOMIC) {
         return Err(Refusal::InvalidRequest);
     }
-    let word = message.remote(core, Access::REMOTE_ATOMIC);
+    let word = segment.remote(core, Access::REMOTE_ATOMIC);
     let (region, offset) = cx.keys.check(&word).map_err(|_| Refusal::Access)?;
     // The address has to be a multiple of 8, else the request is invalid (IBA volume 1, 9.4.5).
     if word.addr & 7 != 0 {
@@ -56,13 +56,13 @@ pub(crate) fn execute<H: Host>(
     }
     // It is carried out once: the value that it finds must have its place.
     if cx.keys.is_paging() {
-        match message.page_in(cx.keys, WORD) {
+        match segment.page_in(cx.keys, WORD) {
             Presence::Present => (),
             Presence::Coming => return Ok(Response::Absent),
             Presence::Gone => return Ok(Response::RequesterFault),
         }
     }
-    let head = message.head;
+    let head = segment.head;
     let words: abi::AtomicWords = zerocopy::transmute!(head.extra);
     let before = match operation {
         Atomic::CompareSwap => {
@@ -74,12 +74,12 @@ pub(crate) fn execute<H: Host>(
         Ok(before) => before,
         Err(Fault) => return refuse_word(region, offset, cx.keys.asker),
     };
-    if message.is_packet() {
+    if segment.is_packet() {
         rq.found = before;
         return Ok(Response::Acknowledge);
     }
     let before = before.to_ne_bytes();
-    match sgl::copy(cx.keys, PrivateBytes(&before), message.local(), WORD) {
+    match sgl::copy(cx.keys, PrivateBytes(&before), segment.local(), WORD) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(_) => Ok(Response::RequesterFault),
     }

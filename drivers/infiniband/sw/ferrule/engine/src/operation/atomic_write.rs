@@ -15,9 +15,9 @@ use crate::{
     },
     operation::{
         atomic::refuse_word,
-        message::{
-            Message,
+        request_segment::{
             Refusal,
+            RequestSegment,
             Response, //
         },
     },
@@ -31,18 +31,18 @@ use crate::{
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> Result<Response, Refusal> {
     if !core.attr.responds_to(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
-    let word = message.remote(core, Access::REMOTE_WRITE);
+    let word = segment.remote(core, Access::REMOTE_WRITE);
     let (region, offset) = cx.keys.check(&word).map_err(|_| Refusal::Access)?;
     // As for the other atomic operations (IBA volume 1, 9.4.5).
     if word.addr & 7 != 0 {
         return Err(Refusal::InvalidRequest);
     }
-    let words: abi::AtomicWriteWords = zerocopy::transmute!(message.head.extra);
+    let words: abi::AtomicWriteWords = zerocopy::transmute!(segment.head.extra);
     match region.store_word(offset, u64::from_ne_bytes(words.value)) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Fault) => refuse_word(region, offset, cx.keys.asker),

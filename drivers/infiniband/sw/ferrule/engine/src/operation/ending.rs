@@ -31,7 +31,7 @@ pub(crate) fn trace_retry<H: Host>(host: &mut H, qp: &Qp<H>, reason: RetryReason
     });
 }
 
-/// Takes a retry, and counts it. Answers whether there was none left.
+/// Takes a retry, and counts it. Returns whether there was none left.
 pub(crate) fn retries_exhausted<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
     if cx.retries_for_ever && qp.core.attr.retry_cnt == 7 {
         cx.counters.retries.count(1);

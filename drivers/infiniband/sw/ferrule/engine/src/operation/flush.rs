@@ -13,9 +13,9 @@ use crate::{
     },
     memory::key_use::KeyUse,
     object::request::flush_rights,
-    operation::message::{
-        Message,
+    operation::request_segment::{
         Refusal,
+        RequestSegment,
         Response, //
     },
     queue_pair::{
@@ -31,14 +31,14 @@ use crate::{
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> Result<Response, Refusal> {
-    let words: abi::FlushWords = zerocopy::transmute!(message.head.extra);
+    let words: abi::FlushWords = zerocopy::transmute!(segment.head.extra);
     let need = flush_rights(words.placement).ok_or(Refusal::InvalidRequest)?;
     if !core.attr.responds_to(need) {
         return Err(Refusal::InvalidRequest);
     }
-    let named = message.remote(core, need);
+    let named = segment.remote(core, need);
     let range = match words.level {
         flush_level::RANGE => Some(KeyUse {
             length: words.length.get().into(),

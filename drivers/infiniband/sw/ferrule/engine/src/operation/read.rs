@@ -10,13 +10,13 @@ use crate::{
     memory::{
         carry::Carry,
         sgl::{
-            Memory,
+            OpenedMemory,
             Unreachable, //
         },
     },
-    operation::message::{
-        Message,
+    operation::request_segment::{
         Refusal,
+        RequestSegment,
         Response, //
     },
     queue_pair::{
@@ -29,20 +29,20 @@ use crate::{
 pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     way: &mut impl Carry<H>,
 ) -> Result<Response, Refusal> {
     if !core.attr.responds_to(Access::REMOTE_READ) {
         return Err(Refusal::InvalidRequest);
     }
     // Checked for the whole range before a byte is handed out, and again with every segment.
-    let whole = message.remote(core, Access::REMOTE_READ);
-    let source = Memory::opened(cx.keys, &whole, message.offset).ok_or(Refusal::Access)?;
-    if message.is_packet() {
+    let whole = segment.remote(core, Access::REMOTE_READ);
+    let source = OpenedMemory::opened(cx.keys, &whole, segment.offset).ok_or(Refusal::Access)?;
+    if segment.is_packet() {
         return Ok(Response::Acknowledge);
     }
-    let length = message.length;
-    match way.carry(cx.keys, source, message.local(), length) {
+    let length = segment.length;
+    match way.carry(cx.keys, source, segment.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),

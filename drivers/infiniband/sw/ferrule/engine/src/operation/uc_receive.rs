@@ -17,9 +17,9 @@ use crate::{
             accept,
             is_connected, //
         },
-        message::{
-            Message,
+        request_segment::{
             Refusal,
+            RequestSegment,
             Response, //
         },
         unreliable::{
@@ -47,37 +47,37 @@ pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
 ) -> Result<Response, DropReason> {
     let ready = matches!(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
     );
-    if !ready || !is_connected(core, message.from, message.is_packet()) {
-        let is_counted = message.is_first || message.is_packet();
+    if !ready || !is_connected(core, segment.from, segment.is_packet()) {
+        let is_counted = segment.is_first || segment.is_packet();
         cx.counters.dropped.count(u64::from(is_counted));
         return Err(DropReason::NotReady);
     }
-    if message.psn != rq.psn {
+    if segment.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
     }
-    if message.is_first {
+    if segment.is_first {
         // A message that begins is taken with the number that it has, whatever was lost before it.
         // The unfinished message before it is dropped (C9-184 and following).
         rq.abandon();
-        rq.psn = message.psn;
-    } else if message.psn != rq.psn || !rq.is_within_message() {
-        cx.counters.dropped.count(u64::from(message.is_packet()));
+        rq.psn = segment.psn;
+    } else if segment.psn != rq.psn || !rq.is_within_message() {
+        cx.counters.dropped.count(u64::from(segment.is_packet()));
         rq.abandon();
-        rq.skip(message.psn, message.packets);
+        rq.skip(segment.psn, segment.packets);
         return Err(DropReason::OutOfSequence);
     }
     if core.state == State::Rtr {
         rq.establish(cx, core);
     }
-    let reason = match accept(cx, core, rq, message, &mut AtOnce) {
+    let reason = match accept(cx, core, rq, segment, &mut AtOnce) {
         Ok(Response::Acknowledge) => return Ok(Response::Acknowledge),
-        Ok(Response::Absent) if !message.is_packet() => return Ok(Response::Absent),
+        Ok(Response::Absent) if !segment.is_packet() => return Ok(Response::Absent),
         Ok(Response::Absent) => DropReason::Absent,
         Ok(Response::RequesterFault) => {
             rq.abandon();
@@ -102,7 +102,7 @@ pub(crate) fn receive<H: Host>(
     let is_broken = reason == DropReason::TooLong && drop_too_long(cx, core, rq).is_err();
     cx.counters.dropped.count(1);
     rq.abandon();
-    rq.skip(message.psn, message.packets);
+    rq.skip(segment.psn, segment.packets);
     if is_broken {
         return Ok(Response::Nak(Status::RemoteOperation));
     }

@@ -34,7 +34,7 @@ use crate::{
     },
     operation::{
         completion::Completion,
-        message::Message,
+        request_segment::RequestSegment,
         unreliable::{
             drop_too_long,
             end_in_error,
@@ -80,18 +80,18 @@ pub(crate) fn arrive<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     receiver: u32,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     area: Option<&Area>,
 ) -> Arrival {
     let Some(peer) = qps.get_mut(receiver) else {
         cx.counters.dropped.count(1);
         return Arrival::Dropped(DropReason::UnknownQueuePair);
     };
-    if message.is_packet() {
+    if segment.is_packet() {
         cx.keys.asker = peer.core.asker();
     }
     let own = core::mem::replace(&mut cx.counters, cx.ports.of(peer.core.counted_at));
-    let arrival = receive(cx, &peer.core, &mut peer.rq, message, area);
+    let arrival = receive(cx, &peer.core, &mut peer.rq, segment, area);
     cx.counters = own;
     if let Arrival::Broken = arrival {
         let index = peer.core.index();
@@ -106,11 +106,11 @@ pub(crate) fn receive<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     area: Option<&Area>,
 ) -> Arrival {
-    let is_packet = message.is_packet();
-    let arrival = take(cx, core, rq, message, area);
+    let is_packet = segment.is_packet();
+    let arrival = take(cx, core, rq, segment, area);
     // Nobody sends the packet again.
     let arrival = match arrival {
         Arrival::Absent if is_packet => Arrival::Dropped(DropReason::Absent),
@@ -156,7 +156,7 @@ fn take<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
-    message: Message<'_, H>,
+    segment: RequestSegment<'_, H>,
     area: Option<&Area>,
 ) -> Arrival {
     if let Err(reason) = judge(cx, core, area) {
@@ -175,7 +175,7 @@ fn take<H: Host>(
             return Arrival::Broken;
         }
     }
-    let length = message.length;
+    let length = segment.length;
     let total = match area {
         Some(_) => length.wrapping_add(grh::LENGTH),
         None => length,
@@ -186,7 +186,7 @@ fn take<H: Host>(
             Err(_) => Arrival::Broken,
         };
     }
-    let with_imm = message.opcode.facts().extra == Extra::Immediate;
+    let with_imm = segment.opcode.facts().extra == Extra::Immediate;
     let mut copied = Ok(());
     if let Some(area) = area {
         let header = PrivateBytes(&area.header);
@@ -194,7 +194,7 @@ fn take<H: Host>(
     }
     if copied.is_ok() {
         let start = total.wrapping_sub(length);
-        copied = sgl::copy(cx.keys, message.local(), rq.target(start), length);
+        copied = sgl::copy(cx.keys, segment.local(), rq.target(start), length);
     }
     cx.allowance.take_bytes(total);
     match copied {
@@ -217,23 +217,23 @@ fn take<H: Host>(
     }
     cx.counters.messages.count(1);
     cx.counters.bytes.count(u64::from(length));
-    message.count_taken(cx.counters);
+    segment.count_taken(cx.counters);
     let completed = Completion {
         wr_id: rq.request.slot.head.wr_id.get(),
         status: Status::Success,
         opcode: wc_opcode::RECV,
         length: total,
         data: if with_imm {
-            message.head.imm_or_inv
+            segment.head.imm_or_inv
         } else {
             [0; 4]
         },
         flags: area.map_or(0, |_| wc_flags::GRH) | if with_imm { wc_flags::WITH_IMM } else { 0 },
-        source: qpn(message.from),
+        source: qpn(segment.from),
         sl: area.map_or(0, |area| area.sl),
         ip_version: area.map_or(0, |area| grh::ip_version(&area.header)),
         queue_index: rq.request.queue_index,
-        solicited: message.is_solicited(),
+        solicited: segment.is_solicited(),
     }
     .write(cx, core, core.init.recv_cq);
     rq.finish();

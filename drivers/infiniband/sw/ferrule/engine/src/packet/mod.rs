@@ -44,7 +44,7 @@ pub use self::{
     },
     opcode::{
         Header,
-        Rule, //
+        OpcodeInfo, //
     },
 };
 
@@ -75,7 +75,7 @@ pub enum Malformed {
 /// `headers` is as long as `rule` says.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    rule: &'static Rule,
+    info: &'static OpcodeInfo,
     headers: &'a [u8],
     payload: usize,
 }
@@ -97,15 +97,15 @@ impl<'a> Packet<'a> {
         if bth.version() != 0 {
             return Err(Malformed::Version);
         }
-        let rule = opcode::rule(bth.opcode).ok_or(Malformed::Opcode)?;
-        let headers = bytes.get(..rule.length()).ok_or(Malformed::Short)?;
+        let info = opcode::info(bth.opcode).ok_or(Malformed::Opcode)?;
+        let headers = bytes.get(..info.length()).ok_or(Malformed::Short)?;
         let body = length.checked_sub(headers.len()).ok_or(Malformed::Short)?;
         let payload = body
             .checked_sub(usize::from(bth.pad()))
-            .filter(|&payload| body % 4 == 0 && rule.payload.fits_some_mtu(payload))
+            .filter(|&payload| body % 4 == 0 && info.payload.fits_some_mtu(payload))
             .ok_or(Malformed::Length)?;
         Ok(Self {
-            rule,
+            info,
             headers,
             payload,
         })
@@ -113,8 +113,8 @@ impl<'a> Packet<'a> {
 
     /// The rule of the packet's opcode.
     #[inline]
-    pub fn rule(&self) -> &'static Rule {
-        self.rule
+    pub fn info(&self) -> &'static OpcodeInfo {
+        self.info
     }
 
     /// All headers, as they stand.
@@ -141,7 +141,7 @@ impl<'a> Packet<'a> {
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
-        view(self.headers, self.rule.offset(header)?)
+        view(self.headers, self.info.offset(header)?)
     }
 
     /// The header of the XRC service: the shared receive queue.

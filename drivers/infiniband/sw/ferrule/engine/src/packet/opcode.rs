@@ -246,7 +246,7 @@ impl Payload {
 
 /// The meaning of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct OpcodeInfo {
     /// The service.
     pub service: Service,
     /// The kind of message that the packet is part of.
@@ -264,7 +264,7 @@ pub struct Rule {
 /// The bytes of the base transport header.
 const BTH: usize = 12;
 
-impl Rule {
+impl OpcodeInfo {
     const fn new(service: Service, operation: u8) -> Option<Self> {
         use Header::*;
         use Position::*;
@@ -382,10 +382,10 @@ impl Rule {
 }
 
 /// The table: a rule for each opcode that there is.
-static TABLE: [Option<Rule>; 256] = table();
+static TABLE: [Option<OpcodeInfo>; 256] = table();
 
 #[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)] // At compile time.
-const fn table() -> [Option<Rule>; 256] {
+const fn table() -> [Option<OpcodeInfo>; 256] {
     const SERVICES: [Service; 4] = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc];
 
     let mut table = [const { None }; 256];
@@ -394,12 +394,12 @@ const fn table() -> [Option<Rule>; 256] {
         let mut operation = 0;
         while operation < 32 {
             let opcode = SERVICES[i] as u8 | operation;
-            table[opcode as usize] = Rule::new(SERVICES[i], operation);
+            table[opcode as usize] = OpcodeInfo::new(SERVICES[i], operation);
             operation += 1;
         }
         i += 1;
     }
-    table[CONGESTION as usize] = Some(Rule::with(
+    table[CONGESTION as usize] = Some(OpcodeInfo::with(
         Service::Congestion,
         Kind::Congestion,
         Position::Only,
@@ -412,6 +412,6 @@ const fn table() -> [Option<Rule>; 256] {
 
 /// The meaning of an opcode, if there is such an opcode.
 #[inline]
-pub fn rule(opcode: u8) -> Option<&'static Rule> {
+pub fn info(opcode: u8) -> Option<&'static OpcodeInfo> {
     TABLE.get(usize::from(opcode))?.as_ref()
 }

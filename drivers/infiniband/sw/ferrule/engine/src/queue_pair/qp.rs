@@ -65,9 +65,9 @@ impl<H: Host> Qp<H> {
         if cap.max_send_sge as usize > abi::MAX_SGE
             || cap.max_recv_sge as usize > abi::MAX_SGE
             || cap.max_inline as usize > abi::MAX_INLINE
-            || cap.max_send_wr > init.sq.depth
-            || (init.srq.is_none() && cap.max_recv_wr > init.rq.depth)
-            || (init.srq.is_some() && init.rq.depth != 0)
+            || cap.max_send_wr > init.sq_ring.depth
+            || (init.srq.is_none() && cap.max_recv_wr > init.rq_ring.depth)
+            || (init.srq.is_some() && init.rq_ring.depth != 0)
             || (init.gsi && init.qp_type != QpType::Ud)
             || !has_objects(&init)
         {
@@ -76,9 +76,9 @@ impl<H: Host> Qp<H> {
         let entries = |count: u32| (count as usize).wrapping_mul(size_of::<abi::Sge>());
         let body = entries(cap.max_send_sge).max(cap.max_inline as usize);
         let entry = size_of::<abi::SendWqe>().wrapping_add(body);
-        init.sq.check(size, entry)?;
+        init.sq_ring.check(size, entry)?;
         let entry = size_of::<abi::RecvWqe>().wrapping_add(entries(cap.max_recv_sge));
-        init.rq.check(size, entry)?;
+        init.rq_ring.check(size, entry)?;
         let end = (init.ctrl as usize).checked_add(size_of::<abi::QpCtrl>());
         if init.ctrl % 64 != 0 || end.is_none_or(|end| end > size) {
             return Err(Error::Invalid);
@@ -148,8 +148,8 @@ fn has_objects<H: Host>(init: &QpInit<H>) -> bool {
     };
     (init.send_cq != NO_CQ) == sends
         && (init.recv_cq != NO_CQ) == receives
-        && (sends || init.sq.depth == 0)
-        && (receives || (init.rq.depth == 0 && init.srq.is_none()))
+        && (sends || init.sq_ring.depth == 0)
+        && (receives || (init.rq_ring.depth == 0 && init.srq.is_none()))
 }
 
 /// Whether all send requests that were begun have ended.

@@ -107,7 +107,7 @@ impl ReceiveQueue {
     /// How many receive requests the peer may count on.
     pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
         let load = || core.load(PRODUCER);
-        self.ring.available(&core.init.rq, load).unwrap_or(0)
+        self.ring.available(&core.init.rq_ring, load).unwrap_or(0)
     }
 
     /// Takes the next receive request, out of the own ring or the shared receive queue, unless one stayed at hand when
@@ -136,7 +136,7 @@ impl ReceiveQueue {
             return Ok(());
         }
         let init = &core.init;
-        let index = match self.ring.take(&init.rq, || core.load(PRODUCER)) {
+        let index = match self.ring.take(&init.rq_ring, || core.load(PRODUCER)) {
             Ok(Some(index)) => index,
             Ok(None) => return Err(NoReceive::Empty),
             Err(Jump) => {
@@ -147,7 +147,7 @@ impl ReceiveQueue {
         self.busy = true;
         self.pd = init.pd;
         self.request
-            .read(&init.queue, &init.rq, index, init.cap.max_recv_sge)
+            .read(&init.queue, &init.rq_ring, index, init.cap.max_recv_sge)
             .map_err(NoReceive::Malformed)
     }
 
@@ -199,10 +199,10 @@ impl ReceiveQueue {
             return true;
         }
         let init = &core.init;
-        let Ok(Some(index)) = self.ring.take(&init.rq, || core.load(PRODUCER)) else {
+        let Ok(Some(index)) = self.ring.take(&init.rq_ring, || core.load(PRODUCER)) else {
             return false;
         };
-        self.request.read_head(&init.queue, &init.rq, index);
+        self.request.read_head(&init.queue, &init.rq_ring, index);
         self.busy = true;
         true
     }

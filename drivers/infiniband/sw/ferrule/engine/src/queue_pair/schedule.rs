@@ -242,7 +242,7 @@ impl<H: Host> Qps<H> {
             .is_some_and(|active| !active.is_empty())
     }
 
-    /// Takes the doorbell of a queue pair that has to belong to `context`, and answers whether it does.
+    /// Takes the doorbell of a queue pair that has to belong to `context`, and returns whether it does.
     #[inline]
     pub(crate) fn ring(&mut self, context: ContextId, doorbell: u32) -> bool {
         match self.table.get(doorbell) {

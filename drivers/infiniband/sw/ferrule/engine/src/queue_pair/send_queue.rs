@@ -128,7 +128,7 @@ impl SendQueue {
     pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Taken {
         let init = &core.init;
         let looks = self.ring.has_taken_all();
-        let index = match self.ring.take(&init.sq, || core.load(PRODUCER)) {
+        let index = match self.ring.take(&init.sq_ring, || core.load(PRODUCER)) {
             Ok(Some(index)) => index,
             Ok(None) => return Taken::Nothing,
             Err(Jump) => return Taken::Jump,
@@ -195,10 +195,10 @@ impl SendQueue {
         const LOOKS: u32 = 4;
 
         let init = &core.init;
-        let waiting = self.ring.waiting(&init.sq, || core.load(PRODUCER));
+        let waiting = self.ring.waiting(&init.sq_ring, || core.load(PRODUCER));
         let first = self.ring.index;
         let next = (0..waiting.unwrap_or(0).min(LOOKS))
-            .map(|i| SendRequest::peek(&init.queue, &init.sq, first.wrapping_add(i)))
+            .map(|i| SendRequest::peek(&init.queue, &init.sq_ring, first.wrapping_add(i)))
             .map(WrOpcode::of)
             .find(|opcode| !opcode.is_some_and(WrOpcode::may_be_early));
         // One that names no operation ends with an error, as soon as it is taken.
@@ -228,7 +228,7 @@ impl SendQueue {
         self.finish();
     }
 
-    /// Takes one of the retries after receiver not ready; answers whether there was one.
+    /// Takes one of the retries after receiver not ready; returns whether there was one.
     pub(crate) fn take_rnr_retry(&mut self, attr: &Attributes) -> bool {
         // 7 stands for no limit.
         if attr.rnr_retry == 7 {
@@ -249,10 +249,10 @@ impl SendQueue {
             return true;
         }
         let init = &core.init;
-        let Ok(Some(index)) = self.ring.take(&init.sq, || core.load(PRODUCER)) else {
+        let Ok(Some(index)) = self.ring.take(&init.sq_ring, || core.load(PRODUCER)) else {
             return false;
         };
-        self.request.read_head(&init.queue, &init.sq, index);
+        self.request.read_head(&init.queue, &init.sq_ring, index);
         self.busy = true;
         true
     }

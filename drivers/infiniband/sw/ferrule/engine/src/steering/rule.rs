@@ -19,7 +19,7 @@ use super::fields::{
 
 /// The types of rules (`enum ib_flow_attr_type`), in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RuleType {
     /// The frames that its filters let pass.
     Normal,
     /// The frames that no normal rule has taken.
@@ -93,7 +93,7 @@ impl Filter {
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
-    pub(super) kind: Kind,
+    pub(super) kind: RuleType,
     /// Rules with a lower number are asked first.
     pub(super) priority: u16,
     /// The frames are for rules of a higher number, too.
@@ -108,8 +108,8 @@ impl Rule {
     /// priority, too. If it `drops`, neither its queue pair gets them, nor one of a rule of its priority or a lower one.
     ///
     /// `None` if only normal rules can be so, and it is another one.
-    pub fn new(kind: Kind, priority: u16, goes_on: bool, drops: bool) -> Option<Self> {
-        if kind != Kind::Normal && (goes_on || drops) {
+    pub fn new(kind: RuleType, priority: u16, goes_on: bool, drops: bool) -> Option<Self> {
+        if kind != RuleType::Normal && (goes_on || drops) {
             return None;
         }
         Some(Self {
@@ -121,11 +121,11 @@ impl Rule {
         })
     }
 
-    /// Adds a filter. Answers whether the rule may have it: it is a normal one, and has none for a header at this place.
+    /// Adds a filter. Returns whether the rule may have it: it is a normal one, and has none for a header at this place.
     #[must_use]
     pub fn add(&mut self, filter: Filter) -> bool {
         match self.filters.get_mut(filter.layer()) {
-            Some(place @ None) if self.kind == Kind::Normal => {
+            Some(place @ None) if self.kind == RuleType::Normal => {
                 *place = Some(filter);
                 true
             }
@@ -144,12 +144,12 @@ impl Rule {
     }
 
     /// The type of the rule.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> RuleType {
         self.kind
     }
 
     pub(super) fn takes(&self, fields: &Fields) -> bool {
-        (self.kind != Kind::MulticastDefault || fields.is_multicast())
+        (self.kind != RuleType::MulticastDefault || fields.is_multicast())
             && (self.filters.iter().flatten()).all(|filter| filter.lets_pass(fields))
     }
 }

@@ -5,8 +5,8 @@
 use super::{
     fields::Fields,
     rule::{
-        Kind,
         Rule, //
+        RuleType,
     },
 };
 
@@ -38,25 +38,25 @@ impl Entry {
     }
 
     /// The order in which rules are asked.
-    fn order(&self) -> (Class, u16) {
-        (Class::of(self.rule.kind), self.rule.priority)
+    fn order(&self) -> (Level, u16) {
+        (Level::of(self.rule.kind), self.rule.priority)
     }
 }
 
 /// Rules that are asked together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
+enum Level {
     Normal,
     Default,
     Sniffer,
 }
 
-impl Class {
-    fn of(kind: Kind) -> Self {
+impl Level {
+    fn of(kind: RuleType) -> Self {
         match kind {
-            Kind::Normal => Class::Normal,
-            Kind::AllDefault | Kind::MulticastDefault => Class::Default,
-            Kind::Sniffer => Class::Sniffer,
+            RuleType::Normal => Level::Normal,
+            RuleType::AllDefault | RuleType::MulticastDefault => Level::Default,
+            RuleType::Sniffer => Level::Sniffer,
         }
     }
 }
@@ -159,8 +159,8 @@ pub fn steer(entries: &[Entry], fields: &Fields, from: Origin) -> Targets {
             }
             (found, drops) = (Targets::default(), false);
             is_asked = match order.0 {
-                Class::Normal | Class::Default => !ended,
-                Class::Sniffer => from != Origin::Own,
+                Level::Normal | Level::Default => !ended,
+                Level::Sniffer => from != Origin::Own,
             };
         }
         if is_asked && entry.rule.takes(fields) {

@@ -19,7 +19,7 @@ use crate::{
     operation::{
         accept,
         local_wr::invalidate_own,
-        message::Response, //
+        request_segment::Response, //
     },
     queue_pair::{
         cx::Cx,
@@ -36,15 +36,15 @@ use crate::{
         },
         peer::{
             Peer,
-            Segment, //
+            SegmentSize, //
         },
     },
 };
 
 /// Whether a segment is one for this step.
 #[inline(always)]
-pub(crate) fn is_large<H: Host>(cx: &mut Cx<'_, H>, segment: Segment) -> bool {
-    segment.length >= MIN_BYTES && cx.host.job_place().is_some()
+pub(crate) fn is_large<H: Host>(cx: &mut Cx<'_, H>, size: SegmentSize) -> bool {
+    size.length >= MIN_BYTES && cx.host.job_place().is_some()
 }
 
 /// Hands the peer the next segment of the request at hand, or again the one that has been copied.
@@ -53,11 +53,11 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     let Qp { core, sq, rq, .. } = &mut *qp;
     let mtu = core.attr.path_mtu;
     let is_copied = sq.wait == Wait::Copied;
-    let segment = if is_copied {
+    let size = if is_copied {
         sq.wait = Wait::Nothing;
-        Segment::new(sq.copying, mtu)
+        SegmentSize::new(sq.copying, mtu)
     } else {
-        Segment::next(sq, mtu, cx.allowance.bytes)
+        SegmentSize::next(sq, mtu, cx.allowance.bytes)
     };
     let Some(mut peer) =
         Peer::find(qps, core, rq).filter(|peer| accept::answers(peer.core, core.id.number, false))
@@ -76,8 +76,8 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     } else {
         Outside::Never
     };
-    let response = peer.hand(cx, core, sq, segment, |cx, core, rq, message| {
-        accept::receive_by(cx, core, rq, message, &mut way)
+    let response = peer.hand(cx, core, sq, size, |cx, core, rq, segment| {
+        accept::receive_by(cx, core, rq, segment, &mut way)
     });
     match response {
         Response::Acknowledge => (),
@@ -87,7 +87,7 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
                 *place = Some(job);
             }
             sq.wait = Wait::Copy;
-            sq.copying = segment.length;
+            sq.copying = size.length;
             return;
         }
         response => return not_acknowledged(qps, cx, qp, response),
@@ -96,10 +96,10 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     let bytes = if is_copied {
         Budget::PACKET
     } else {
-        segment.length
+        size.length
     };
     cx.allowance.take_bytes(bytes);
-    if !acknowledge(core, sq, segment) {
+    if !acknowledge(core, sq, size) {
         return;
     }
     if invalidate_own(cx, core, &sq.request).is_err() {

@@ -55,13 +55,13 @@ mod mask {
 
 /// The attributes that a transition needs, and those that it may change besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rule {
+struct Transition {
     required: u32,
     optional: u32,
 }
 
 /// The rule of a transition of a queue pair for frames, which has a port and no other attribute, as Linux has it.
-fn frame_rule(from: State, to: State) -> Option<Rule> {
+fn frame_rule(from: State, to: State) -> Option<Transition> {
     use State::*;
 
     let (required, optional) = match (from, to) {
@@ -71,11 +71,11 @@ fn frame_rule(from: State, to: State) -> Option<Rule> {
         (_, Err) | (Init, Init | Rtr) | (Rtr | Rts | Sqd | Sqe, Rts) | (Rts | Sqd, Sqd) => (0, 0),
         _ => return None,
     };
-    Some(Rule { required, optional })
+    Some(Transition { required, optional })
 }
 
 /// The rule of a transition; `None` if there is no such transition.
-fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
+fn rule(qp_type: QpType, from: State, to: State) -> Option<Transition> {
     use mask::*;
     use QpType::*;
     use State::*;
@@ -142,7 +142,7 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Rule> {
         }
         _ => return None,
     };
-    Some(Rule {
+    Some(Transition {
         required: required & side,
         optional: optional & side,
     })

@@ -26,7 +26,7 @@ use crate::{
             report_drained,
             retries_exhausted, //
         },
-        message::Response,
+        request_segment::Response,
         unreliable::Unfinished, //
     },
     queue_pair::{
@@ -41,7 +41,7 @@ use crate::{
     },
     turn::peer::{
         break_peer,
-        Segment, //
+        SegmentSize, //
     },
 };
 
@@ -103,18 +103,22 @@ pub(crate) fn sent<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
-    segment: Segment,
+    size: SegmentSize,
 ) {
-    if acknowledge(&qp.core, &mut qp.sq, segment) {
+    if acknowledge(&qp.core, &mut qp.sq, size) {
         succeed(qps, cx, qp);
     }
 }
 
-/// A segment arrived. Answers whether it was the last, and the request has ended.
+/// A segment arrived. Returns whether it was the last, and the request has ended.
 #[inline(always)]
-pub(crate) fn acknowledge<H: Host>(core: &QpCore<H>, sq: &mut SendQueue, segment: Segment) -> bool {
-    sq.psn = psn::advance(sq.psn, segment.packets);
-    sq.done = sq.done.wrapping_add(segment.length);
+pub(crate) fn acknowledge<H: Host>(
+    core: &QpCore<H>,
+    sq: &mut SendQueue,
+    size: SegmentSize,
+) -> bool {
+    sq.psn = psn::advance(sq.psn, size.packets);
+    sq.done = sq.done.wrapping_add(size.length);
     sq.refill_retries(&core.attr);
     sq.done == sq.request.length
 }

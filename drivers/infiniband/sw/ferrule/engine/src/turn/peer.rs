@@ -12,8 +12,8 @@ use crate::{
         host::Host,
         psn, //
     },
-    operation::message::{
-        Message,
+    operation::request_segment::{
+        RequestSegment,
         Response, //
     },
     queue_pair::{
@@ -29,16 +29,16 @@ use crate::{
 /// The most bytes of a message that are sent in one segment: a multiple of every path MTU.
 const MAX_SEGMENT: u32 = 256 * 1024;
 
-/// A segment of the request at hand.
+/// How much of the request at hand its next segment has.
 #[derive(Clone, Copy)]
-pub(crate) struct Segment {
+pub(crate) struct SegmentSize {
     /// Its bytes.
     pub(crate) length: u32,
     /// The packets that it takes.
     pub(crate) packets: u32,
 }
 
-impl Segment {
+impl SegmentSize {
     /// The next segment: as many bytes as the turn allows, and whole packets but for the last.
     #[inline]
     pub(crate) fn next(sq: &SendQueue, mtu: Mtu, allowed: u64) -> Self {
@@ -98,17 +98,22 @@ impl<'a, H: Host> Peer<'a, H> {
         cx: &mut Cx<'_, H>,
         core: &QpCore<H>,
         sq: &SendQueue,
-        segment: Segment,
-        receive: impl FnOnce(&mut Cx<'_, H>, &QpCore<H>, &mut ReceiveQueue, Message<'_, H>) -> Response,
+        size: SegmentSize,
+        receive: impl FnOnce(
+            &mut Cx<'_, H>,
+            &QpCore<H>,
+            &mut ReceiveQueue,
+            RequestSegment<'_, H>,
+        ) -> Response,
     ) -> Response {
-        let message = sq.message(core, segment.length, segment.packets);
+        let segment = sq.segment(core, size.length, size.packets);
         // A message counts where it is taken, which mostly is where the sender counts, too.
         let own = cx.counters;
         let counted_at = self.core.counted_at;
         if counted_at != core.counted_at {
             cx.counters = cx.ports.of(counted_at);
         }
-        let response = receive(cx, self.core, self.rq, message);
+        let response = receive(cx, self.core, self.rq, segment);
         cx.counters = own;
         response
     }

@@ -31,7 +31,7 @@ use crate::{
             change_key,
             invalidate_own, //
         },
-        message::Response,
+        request_segment::Response,
         uc_receive, //
     },
     queue_pair::{
@@ -63,7 +63,7 @@ use crate::{
         peer::{
             break_peer,
             Peer,
-            Segment, //
+            SegmentSize, //
         },
         ud_send, //
     },
@@ -166,16 +166,16 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
         let Some(peer) = &mut peer else {
             return Stop::NoPeer;
         };
-        let segment = Segment::next(sq, core.attr.path_mtu, cx.allowance.bytes);
-        if is_large(cx, segment) {
+        let size = SegmentSize::next(sq, core.attr.path_mtu, cx.allowance.bytes);
+        if is_large(cx, size) {
             return Stop::Large;
         }
-        let response = peer.hand(cx, core, sq, segment, accept::receive);
+        let response = peer.hand(cx, core, sq, size, accept::receive);
         if response != Response::Acknowledge {
             return Stop::Response(response);
         }
-        cx.allowance.take_bytes(segment.length);
-        if !acknowledge(core, sq, segment) {
+        cx.allowance.take_bytes(size.length);
+        if !acknowledge(core, sq, size) {
             continue;
         }
         if invalidate_own(cx, core, &sq.request).is_err() {
@@ -193,11 +193,11 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
 fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
-        let segment = Segment::next(&qp.sq, mtu, cx.allowance.bytes);
+        let size = SegmentSize::next(&qp.sq, mtu, cx.allowance.bytes);
         let Qp { core, sq, rq, .. } = &mut *qp;
         let response = match Peer::find(qps, core, rq) {
-            Some(mut peer) => peer.hand(cx, core, sq, segment, |cx, core, rq, message| {
-                uc_receive::receive(cx, core, rq, message).unwrap_or(Response::None)
+            Some(mut peer) => peer.hand(cx, core, sq, size, |cx, core, rq, segment| {
+                uc_receive::receive(cx, core, rq, segment).unwrap_or(Response::None)
             }),
             None => Response::None,
         };
@@ -210,14 +210,14 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         if response == Response::RequesterFault {
             return fail(qps, cx, qp, Status::LocalProtection);
         }
-        cx.allowance.take_bytes(segment.length);
-        return sent(qps, cx, qp, segment);
+        cx.allowance.take_bytes(size.length);
+        return sent(qps, cx, qp, size);
     }
-    let segment = Segment::next(&qp.sq, mtu, mtu.bytes().into());
-    match wire::uc::send(cx, qp, segment.length) {
+    let size = SegmentSize::next(&qp.sq, mtu, mtu.bytes().into());
+    match wire::uc::send(cx, qp, size.length) {
         Ok(()) => {
-            cx.allowance.take_bytes(segment.length.max(Budget::PACKET));
-            sent(qps, cx, qp, segment);
+            cx.allowance.take_bytes(size.length.max(Budget::PACKET));
+            sent(qps, cx, qp, size);
         }
         Err(unsent) => give_up(qps, cx, qp, unsent.into()),
     }

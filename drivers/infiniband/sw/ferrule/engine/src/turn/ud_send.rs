@@ -141,15 +141,15 @@ fn deliver<H: Host>(
     let Qp { core, sq, rq, .. } = qp;
     let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let message = sq.message(core, length, packets);
+    let segment = sq.segment(core, length, packets);
     let arrival = if receiver == core.id.number {
-        let arrival = receive(cx, core, rq, message, Some(area));
+        let arrival = receive(cx, core, rq, segment, Some(area));
         if let Arrival::Broken = arrival {
             enter_error(qps, cx.host, core);
         }
         arrival
     } else {
-        arrive(qps, cx, receiver, message, Some(area))
+        arrive(qps, cx, receiver, segment, Some(area))
     };
     match arrival {
         Arrival::SourceLost => Err(Status::LocalProtection.into()),

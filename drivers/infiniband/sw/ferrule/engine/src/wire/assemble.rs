@@ -26,9 +26,9 @@ use crate::{
             WORD, //
         },
     },
-    operation::message::{
+    operation::request_segment::{
         Bytes,
-        Message, //
+        RequestSegment, //
     },
     packet::{
         opcode::Kind,
@@ -49,14 +49,14 @@ pub(super) fn assemble<'a, H: Host>(
     packet: &Packet<'_>,
     bytes: &'a H::Packet,
     head: &'a mut abi::SendWqe,
-) -> Option<Message<'a, H>> {
-    let rule = packet.rule();
+) -> Option<RequestSegment<'a, H>> {
+    let info = packet.info();
     let bth = packet.bth();
     let mtu = core.attr.path_mtu;
     if bth.is_solicited() {
         head.flags = wr_flags::SOLICITED;
     }
-    let opcode = match rule.kind {
+    let opcode = match info.kind {
         Kind::Send => match (packet.imm(), packet.ieth()) {
             (Some(imm), _) => {
                 head.imm_or_inv = imm.data;
@@ -85,10 +85,10 @@ pub(super) fn assemble<'a, H: Host>(
             return None
         }
     };
-    let is_first = rule.position.begins();
-    let is_last = rule.position.ends();
+    let is_first = info.position.begins();
+    let is_last = info.position.ends();
     let length = packet.payload() as u32;
-    if !rule.payload.fits(packet.payload(), mtu.bytes()) {
+    if !info.payload.fits(packet.payload(), mtu.bytes()) {
         return None;
     }
     if is_first {
@@ -102,7 +102,7 @@ pub(super) fn assemble<'a, H: Host>(
     if let Some(reth) = packet.reth() {
         let named = reth.length.get();
         // A flush moves no bytes, so any range may be flushed.
-        if named > MAX_MESSAGE && rule.kind != Kind::Flush {
+        if named > MAX_MESSAGE && info.kind != Kind::Flush {
             return None;
         }
         responder.target = (reth.addr.get(), reth.rkey.get());
@@ -135,7 +135,7 @@ pub(super) fn assemble<'a, H: Host>(
             swap: swap.into(),
         });
     }
-    let total = match rule.kind {
+    let total = match info.kind {
         Kind::Send => end,
         Kind::Write
         | Kind::ReadRequest
@@ -148,11 +148,11 @@ pub(super) fn assemble<'a, H: Host>(
         }
     };
     // A write has as many bytes as its first packet says (C9-94).
-    if rule.kind == Kind::Write && (end > total || is_last != (end == total)) {
+    if info.kind == Kind::Write && (end > total || is_last != (end == total)) {
         return None;
     }
     let start = packet.headers().len();
-    if rule.kind == Kind::AtomicWrite {
+    if info.kind == Kind::AtomicWrite {
         // The value is as long as the range that is named (annex A19, oA19-28).
         let value = bytes
             .headers()
@@ -169,7 +169,7 @@ pub(super) fn assemble<'a, H: Host>(
     }
     head.remote_addr = responder.target.0.into();
     head.rkey = responder.target.1.into();
-    Some(Message {
+    Some(RequestSegment {
         from: core.attr.dest_qpn,
         opcode,
         head,

@@ -104,7 +104,7 @@ pub(super) fn receive<H: Host>(
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
         qp.wire.requester.lsn = lsn(aeth, credits);
     }
-    match (packet.rule().kind, syndrome) {
+    match (packet.info().kind, syndrome) {
         (Kind::ReadResponse, None | Some(Syndrome::Acknowledge(_))) => {
             take_read(qps, cx, qp, packet, bytes);
         }
@@ -138,7 +138,7 @@ fn update_credits<H: Host>(
     packet: &Packet<'_>,
     syndrome: Option<Syndrome>,
 ) {
-    let reported = match (packet.rule().kind, packet.aeth(), syndrome) {
+    let reported = match (packet.info().kind, packet.aeth(), syndrome) {
         (Kind::Acknowledge, Some(aeth), Some(Syndrome::Acknowledge(credits))) => lsn(aeth, credits),
         _ => requester.lsn,
     };
@@ -191,7 +191,7 @@ fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
 
 /// Ends requests that get no data, up to but not including packet `psn`.
 ///
-/// Answers whether all before `psn` has come. It has not where data are missing: then they are
+/// Returns whether all before `psn` has come. It has not where data are missing: then they are
 /// asked for again, once (C9-148 and 9.7.5.1.1).
 fn acknowledge_before<H: Host>(
     qps: &mut Qps<H>,
@@ -275,7 +275,7 @@ fn take_read<H: Host>(
     let length = rest.min(mtu.bytes());
     // The response is cut as the request says, and nothing else is one (IBA volume 1, 9.7.5.2.8). Where the
     // data were asked for in parts or again, a response may begin or end in the middle of them, too.
-    let position = packet.rule().position;
+    let position = packet.info().position;
     let due = Position::of(record.done == 0, length == rest);
     let is_in_order = position == due
         || record.mark == Mark::Parted

@@ -26,9 +26,9 @@ use crate::{
     },
     object::wr_opcode::WrOpcode,
     operation::{
-        message::{
+        request_segment::{
             Bytes,
-            Message, //
+            RequestSegment, //
         },
         ud_receive,
         unreliable::Unfinished, //
@@ -98,9 +98,9 @@ pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Un
         return Err(Status::LocalLength.into());
     }
     cx.allowance.take_bytes(length.max(Budget::PACKET));
-    let message = sq.message(core, length, 1);
+    let segment = sq.segment(core, length, 1);
     let mut frame = TxFrame {
-        bytes: message.local(),
+        bytes: segment.local(),
         length,
         keys: cx.keys,
         queue: &core.init.queue,
@@ -137,7 +137,7 @@ pub(crate) fn receive<H: Host>(
         return cx.counters.unknown_queue_pairs.count(1);
     }
     let head = abi::SendWqe::default();
-    let message = Message {
+    let segment = RequestSegment {
         from: 0,
         pd: 0,
         opcode: WrOpcode::Send,
@@ -154,5 +154,5 @@ pub(crate) fn receive<H: Host>(
             start: 0,
         },
     };
-    ud_receive::arrive(qps, cx, receiver, message, None);
+    ud_receive::arrive(qps, cx, receiver, segment, None);
 }

@@ -166,12 +166,12 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
         is_marked,
     } = &sound;
     let bth = packet.bth();
-    let rule = packet.rule();
+    let info = packet.info();
     cx.host.trace(&Trace::PacketReceived {
         bth,
         length: rx.length() as u32,
     });
-    if rule.service == Service::Ud {
+    if info.service == Service::Ud {
         let Some(deth) = packet.deth() else {
             sound.count(rx, cx.counters);
             return cx.drop_packet(bth, DropReason::Short);
@@ -189,14 +189,14 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
         .core
         .remote_path()
         .is_some_and(|path| path.sgid == *to && path.dgid == *from);
-    match (rule.service, qp.core.init.qp_type) {
+    match (info.service, qp.core.init.qp_type) {
         (Service::Rc, QpType::Rc) | (Service::Xrc, QpType::XrcIni | QpType::XrcTgt)
-            if is_of_peer && may_get(qp.core.init.qp_type, rule.kind) =>
+            if is_of_peer && may_get(qp.core.init.qp_type, info.kind) =>
         {
             if *is_marked {
-                qp.wire.marked(rule.kind, cx.now);
+                qp.wire.marked(info.kind, cx.now);
             }
-            if rule.kind.is_request() {
+            if info.kind.is_request() {
                 let before = qp.rq.psn;
                 responder::receive(cx, &mut qp, packet, rx.packet, false);
                 if qp.rq.psn != before && !qp.wire.responder.reorder.is_empty() {

@@ -29,7 +29,7 @@ use crate::{
     memory::{
         key_use::KeyUse,
         sgl::{
-            Memory,
+            OpenedMemory,
             PrivateBytes,
             Side, //
         },
@@ -37,7 +37,7 @@ use crate::{
     operation::{
         accept,
         ending::enter_error,
-        message::{
+        request_segment::{
             Response, //
         },
     },
@@ -118,7 +118,7 @@ pub(super) fn receive<H: Host>(
     responder.gap = Gap::default();
     match request(cx, core, rq, responder, packet, bytes) {
         Response::Acknowledge => {
-            responder.carried_out(psn, packet.rule(), packet.bth().wants_acknowledge());
+            responder.carried_out(psn, packet.info(), packet.bth().wants_acknowledge());
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
         Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {
@@ -173,11 +173,11 @@ fn request<H: Host>(
     bytes: &H::Packet,
 ) -> Response {
     let mut head = abi::SendWqe::default();
-    let Some(message) = assemble(core, responder, packet, bytes, &mut head) else {
+    let Some(segment) = assemble(core, responder, packet, bytes, &mut head) else {
         return refuse(cx, core);
     };
-    let opcode = message.opcode;
-    let kind = packet.rule().kind;
+    let opcode = segment.opcode;
+    let kind = packet.info().kind;
     // Each takes a resource, and there are as many as the peer was promised (9.4.4).
     let place = if opcode.has_response() {
         responder.free_place(core, kind)
@@ -187,29 +187,29 @@ fn request<H: Host>(
     if opcode.has_response() && place.is_none() {
         return refuse(cx, core);
     }
-    if !accept::answers(core, message.from, true) {
+    if !accept::answers(core, segment.from, true) {
         return Response::None;
     }
-    let response = accept::receive(cx, core, rq, message);
+    let response = accept::receive(cx, core, rq, segment);
     if response != Response::Acknowledge {
         return response;
     }
-    responder.offset_in = message.offset.wrapping_add(message.length);
+    responder.offset_in = segment.offset.wrapping_add(segment.length);
     if let Some(place) = place {
         responder.add_resource(
             core,
             place,
             Resource {
                 kind: Some(kind),
-                psn: message.psn,
-                packets: message.packets,
+                psn: segment.psn,
+                packets: segment.packets,
                 msn: psn::advance(responder.msn, 1),
                 addr: responder.target.0,
                 rkey: responder.target.1,
                 srq: rq.srq,
-                length: opcode.response_length(message.total),
-                next: message.psn,
-                start: message.psn,
+                length: opcode.response_length(segment.total),
+                next: segment.psn,
+                start: segment.psn,
                 again: None,
                 found: opcode.is_atomic().then_some(rq.found),
                 active: true,
@@ -246,7 +246,7 @@ fn duplicate<H: Host>(
         .resources
         .iter_mut()
         .find(|resource| resource.packets != 0 && psn::within(psn, resource.psn, resource.packets));
-    match (packet.rule().kind, known, packet.reth()) {
+    match (packet.info().kind, known, packet.reth()) {
         (kind @ Kind::ReadRequest, Some(resource), Some(reth)) if resource.kind == Some(kind) => {
             // It may ask for some packets only, of the same memory.
             let offset = psn::distance(resource.psn, psn).wrapping_shl(mtu.shift());
@@ -473,7 +473,7 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         length: resource.length.into(),
         peer_of: Some(core.id),
     };
-    let payload = Memory::opened(cx.keys, &whole, offset).ok_or(Unsent::Fault)?;
+    let payload = OpenedMemory::opened(cx.keys, &whole, offset).ok_or(Unsent::Fault)?;
     let packet = TxPacket {
         headers,
         payload: Side::Memory(payload),

@@ -81,7 +81,7 @@ impl<H: Host> Wire<H> {
             .is_some_and(Record::has_response)
     }
 
-    /// The oldest packet is sent again as a probe, to see whether it arrived. Answers whether it is sent alone.
+    /// The oldest packet is sent again as a probe, to see whether it arrived. Returns whether it is sent alone.
     pub(super) fn probe(&mut self, consumer: u32, mtu: Mtu) -> bool {
         let hole_end = if self.awaits_data() {
             first_buffered(&mut self.completer.reorder, self.requester.snd_una)

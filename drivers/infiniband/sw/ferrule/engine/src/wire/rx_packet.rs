@@ -60,7 +60,7 @@ impl Sound<'_> {
         if self.is_marked {
             counters.congestion_marks.count(1);
         }
-        if self.packet.rule().kind == Kind::Congestion {
+        if self.packet.info().kind == Kind::Congestion {
             counters.congestion_notifications.count(1);
         }
     }

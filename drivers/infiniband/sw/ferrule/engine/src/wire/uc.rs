@@ -16,7 +16,7 @@ use crate::{
     },
     operation::{
         ending::enter_error,
-        message::Response,
+        request_segment::Response,
         uc_receive, //
     },
     packet::{
@@ -44,14 +44,14 @@ use crate::{
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Result<(), Unsent> {
     let Qp { core, sq, wire, .. } = qp;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let message = sq.message(core, length, packets);
-    let position = Position::of(message.is_first, message.is_last);
-    let opcode = message.opcode.packet(position);
-    let mut base = bth(core, opcode, message.psn);
+    let segment = sq.segment(core, length, packets);
+    let position = Position::of(segment.is_first, segment.is_last);
+    let opcode = segment.opcode.packet(position);
+    let mut base = bth(core, opcode, segment.psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
-    let range = (0, message.total);
-    let headers = headers(message.head, message.opcode, range, base, position, None);
-    let payload = message.local();
+    let range = (0, segment.total);
+    let headers = headers(segment.head, segment.opcode, range, base, position, None);
+    let payload = segment.local();
     let kind = Sends::Requests;
     transmit(cx, core, kind, &mut wire.route, headers, payload, length)
 }
@@ -66,7 +66,7 @@ pub(super) fn receive<H: Host>(
 ) {
     let Qp { core, rq, wire, .. } = qp;
     let mut head = abi::SendWqe::default();
-    let Some(message) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
+    let Some(segment) = assemble(core, &mut wire.responder, packet, bytes, &mut head) else {
         // A packet that does not fit the message ends the message (C9-188).
         let psn = packet.bth().psn.get();
         cx.counters.sequence_errors.count(u64::from(psn != rq.psn));
@@ -74,10 +74,10 @@ pub(super) fn receive<H: Host>(
         rq.psn = psn::advance(psn, 1);
         return rq.abandon();
     };
-    let response = uc_receive::receive(cx, core, rq, message);
+    let response = uc_receive::receive(cx, core, rq, segment);
     match response {
         Ok(Response::Acknowledge) => {
-            wire.responder.offset_in = message.offset.wrapping_add(message.length)
+            wire.responder.offset_in = segment.offset.wrapping_add(segment.length)
         }
         Ok(Response::Nak(_)) => enter_error(qps, cx.host, core),
         Ok(_) => (),

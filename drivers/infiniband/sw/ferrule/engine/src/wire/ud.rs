@@ -24,9 +24,9 @@ use crate::{
         },
     },
     operation::{
-        message::{
+        request_segment::{
             Bytes,
-            Message, //
+            RequestSegment, //
         },
         ud_receive::{
             self,
@@ -80,16 +80,16 @@ pub(crate) fn send<H: Host>(
     let Qp { core, sq, .. } = qp;
     let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let message = sq.message(core, length, packets);
-    let with_imm = message.opcode.facts().extra == Extra::Immediate;
+    let segment = sq.segment(core, length, packets);
+    let with_imm = segment.opcode.facts().extra == Extra::Immediate;
     let operation = if with_imm {
         rc::SEND_ONLY_WITH_IMM
     } else {
         rc::SEND_ONLY
     };
-    let mut base = Bth::to(target, operation | Service::Ud as u8, message.psn);
+    let mut base = Bth::to(target, operation | Service::Ud as u8, segment.psn);
     base.flags |= Bth::pad_flags(packet::pad(length));
-    if message.is_solicited() {
+    if segment.is_solicited() {
         base.flags |= Bth::SOLICITED;
     }
     let mut headers = Headers::new(&base);
@@ -100,13 +100,13 @@ pub(crate) fn send<H: Host>(
     });
     if with_imm {
         headers.push(&ImmDt {
-            data: message.head.imm_or_inv,
+            data: segment.head.imm_or_inv,
         });
     }
     cx.allowance.take_bytes(length.max(Budget::PACKET));
     let packet = TxPacket {
         headers,
-        payload: message.local(),
+        payload: segment.local(),
         length,
         keys: cx.keys,
         queue: &core.init.queue,
@@ -142,7 +142,7 @@ pub(super) fn receive<H: Host>(
         opcode = WrOpcode::SendWithImm;
     }
     let length = packet.payload() as u32;
-    let message = || Message {
+    let segment = || RequestSegment {
         from: deth.src_qp.get(),
         opcode,
         head: &head,
@@ -172,7 +172,7 @@ pub(super) fn receive<H: Host>(
             return cx.drop_packet(bth, DropReason::UnknownQueuePair);
         };
         sound.count(rx, cx.ports.of(qp.core.counted_at));
-        let arrival = ud_receive::arrive(qps, cx, target, message(), Some(&area));
+        let arrival = ud_receive::arrive(qps, cx, target, segment(), Some(&area));
         return trace(cx, bth, &arrival);
     }
     sound.count(rx, cx.counters);
@@ -184,7 +184,7 @@ pub(super) fn receive<H: Host>(
         return cx.drop_packet(bth, DropReason::Misdirected);
     }
     for &member in members {
-        let arrival = ud_receive::arrive(qps, cx, member, message(), Some(&area));
+        let arrival = ud_receive::arrive(qps, cx, member, segment(), Some(&area));
         trace(cx, bth, &arrival);
     }
 }

@@ -38,12 +38,12 @@ fn checksum(header: &[u8]) -> [u8; 2] {
 
 /// The packet of an opcode, from the IP header to the invariant CRC.
 fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
-    let rule = opcode::rule(opcode).unwrap();
-    let payload: Vec<u8> = match rule.kind {
+    let info = opcode::info(opcode).unwrap();
+    let payload: Vec<u8> = match info.kind {
         Kind::Congestion => vec![0; 16],
-        _ if rule.payload.fits(13, 256) => (0..13).collect(),
-        _ if rule.payload.fits(256, 256) => (0..=255).collect(),
-        _ if rule.payload.fits(8, 256) => (1..9).collect(),
+        _ if info.payload.fits(13, 256) => (0..13).collect(),
+        _ if info.payload.fits(256, 256) => (0..=255).collect(),
+        _ if info.payload.fits(8, 256) => (1..9).collect(),
         _ => Vec::new(),
     };
     let pad = packet::pad(payload.len() as u32);
@@ -56,19 +56,19 @@ fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
     };
     bth.pkey.set(packet::DEFAULT_PKEY);
     let request = !matches!(
-        rule.kind,
+        info.kind,
         Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge | Kind::Congestion
     );
-    if request && rule.position.ends() && rule.service != Service::Ud && rule.service != Service::Uc
+    if request && info.position.ends() && info.service != Service::Ud && info.service != Service::Uc
     {
         bth.acknowledge = Bth::ACK_REQ;
     }
-    if matches!(rule.kind, Kind::Send) && rule.position.ends() {
+    if matches!(info.kind, Kind::Send) && info.position.ends() {
         bth.flags |= Bth::SOLICITED;
     }
     let mut headers = Headers::new(&bth);
     for header in Header::ALL {
-        if !rule.has(header) {
+        if !info.has(header) {
             continue;
         }
         match header {
@@ -85,7 +85,7 @@ fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
             Header::Reth => headers.push(&Reth {
                 addr: 0x7f00_1234_5678.into(),
                 rkey: 0x0a0b_0c0d.into(),
-                length: (if rule.position.ends() {
+                length: (if info.position.ends() {
                     payload.len() as u32
                 } else {
                     1000
@@ -96,7 +96,7 @@ fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
                 addr: 0x7f00_1234_5670.into(),
                 rkey: 0x0a0b_0c0d.into(),
                 swap_or_add: 0x0102_0304_0506_0708.into(),
-                compare: (if rule.kind == Kind::CompareSwap {
+                compare: (if info.kind == Kind::CompareSwap {
                     42
                 } else {
                     0
@@ -152,7 +152,7 @@ fn packet(opcode: u8, ipv6: bool) -> Vec<u8> {
 /// A line for each packet: the opcode, the version of IP, and the bytes from the IP header on.
 fn lines() -> String {
     let mut lines = String::new();
-    for opcode in (0..=255u8).filter(|&opcode| opcode::rule(opcode).is_some()) {
+    for opcode in (0..=255u8).filter(|&opcode| opcode::info(opcode).is_some()) {
         for ipv6 in [false, true] {
             let bytes = packet(opcode, ipv6);
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -106,7 +106,7 @@ impl LoomQueue {
         self.0.sq_producer.store(index + 1, Release);
     }
 
-    /// Posts the receive request of `index`, and answers whether it has to be rung.
+    /// Posts the receive request of `index`, and returns whether it has to be rung.
     pub(crate) fn put_recv(&self, index: u32, name: u64) -> bool {
         self.0.names[(DEPTH + index % DEPTH) as usize].store(name, Relaxed);
         self.0.rq_producer.store(index + 1, Release);
@@ -234,7 +234,7 @@ impl LoomDoorbells {
         agree
     }
 
-    /// Rings as the ABI has it, and answers whether a kick is due. `lock`: whether the top bit is
+    /// Rings as the ABI has it, and returns whether a kick is due. `lock`: whether the top bit is
     /// compared and toggled in one critical section. The caller is the only one to ring this
     /// doorbell at the time.
     pub(crate) fn ring(&self, doorbell: u32, lock: bool) -> bool {
@@ -254,7 +254,7 @@ impl LoomDoorbells {
         memory.sleeping.load(Relaxed) != 0
     }
 
-    /// Rings for a device that is kicked by a message, and answers whether the caller has to send it: only the first
+    /// Rings for a device that is kicked by a message, and returns whether the caller has to send it: only the first
     /// caller that finds the engine asleep has to, since it clears `sleeping`.
     pub(crate) fn ring_by_message(&self, doorbell: u32) -> bool {
         if !self.ring(doorbell, true) {

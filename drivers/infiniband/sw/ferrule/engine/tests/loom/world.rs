@@ -3,10 +3,10 @@
 //! The engine on that memory, and the queue pairs of its programs.
 
 use ferrule_engine::{
-    Access, Budget, Capabilities, Config, Context, ContextId, Cq, CqEvent, CqInit, Engine, Error,
-    Fault, Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, Packet, Path, PathKind, Qp,
-    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
-    Vport,
+    Access, Budget, Capabilities, Config, ContextId, Cq, CqEvent, CqInit, Engine, Error, Fault,
+    Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent,
+    QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
+    UserContext, Vport,
 };
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -160,7 +160,7 @@ impl World {
         let doorbells = LoomDoorbells::new();
         let context = add(
             &mut engine,
-            Context::new(doorbells.clone()),
+            UserContext::new(doorbells.clone()),
             Engine::add_context,
         );
         let ring = LoomRing::new();
@@ -198,8 +198,8 @@ impl World {
                     max_inline: 0,
                 },
                 sq_sig_all: false,
-                sq: layout(0),
-                rq: layout(DEPTH * SLOT),
+                sq_ring: layout(0),
+                rq_ring: layout(DEPTH * SLOT),
                 ctrl: CTRL,
                 queue: queue.clone(),
                 handle: (),

@@ -67,7 +67,7 @@ fn whoever_has_too_much_on_its_way_waits_to_be_rung() {
 
 /// Memory that has gone since the request was taken ends the sender's work, and no packet is sent.
 #[test]
-fn what_cannot_be_read_is_not_sent() {
+fn a_payload_that_cannot_be_read_is_not_sent() {
     let mut s = Scene::new();
     s.ends[0].qp.post_send(&Wr::send(1, &[s.from.sge(0, 3000)]));
     let world = &mut s.link.worlds[0];

@@ -159,7 +159,7 @@ fn a_sound_network_loses_nothing() {
 }
 
 #[test]
-fn what_arrives_over_a_bad_network_is_whole() {
+fn messages_over_a_bad_network_are_whole() {
     for seed in 1..=5 {
         let count = 4000;
         let (numbers, trace) = send_unreliably(seed, count, BAD);

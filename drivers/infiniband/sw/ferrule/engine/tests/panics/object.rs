@@ -10,11 +10,11 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use ferrule_engine::{
-    abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, Context, ContextId, Cq, CqEvent,
-    CqInfo, CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, JobPlace,
-    Moderation, Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp,
-    QpEvent, QpId, QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink,
-    Sleep, Srq, SrqEvent, SrqInfo, SrqInit, SrqResize, Trace, Unsent, Vport,
+    abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, ContextId, Cq, CqEvent, CqInfo,
+    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, JobPlace, Moderation,
+    Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId,
+    QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink, Sleep, Srq,
+    SrqEvent, SrqInfo, SrqInit, SrqResize, Trace, Unsent, UserContext, Vport,
 };
 
 /// The compiler does not know the answer of a method of the host.
@@ -281,8 +281,8 @@ macro_rules! methods {
 
 methods! {
     add_chunk(chunk: Chunk<Opaque>) -> Option<Chunk<Opaque>>;
-    add_context(context: Box<Context<Opaque>>) -> Result<ContextId, Handed<Context<Opaque>>>;
-    remove_context(id: ContextId) -> Result<Box<Context<Opaque>>, Error>;
+    add_context(context: Box<UserContext<Opaque>>) -> Result<ContextId, Handed<UserContext<Opaque>>>;
+    remove_context(id: ContextId) -> Result<Box<UserContext<Opaque>>, Error>;
     add_mr(mr: Box<Mr<Opaque>>) -> Result<u32, Handed<Mr<Opaque>>>;
     remove_mr(key: u32) -> Result<Box<Mr<Opaque>>, Error>;
     rereg_mr(key: u32, change: &mut MrChange<Opaque>) -> Result<(), Error>;
@@ -331,8 +331,8 @@ pub fn new(config: Config) -> Option<Box<Engine<Opaque>>> {
 }
 
 /// Makes a context.
-pub fn context() -> Context<Opaque> {
-    Context::new(Opaque::default())
+pub fn context() -> UserContext<Opaque> {
+    UserContext::new(Opaque::default())
 }
 
 /// Makes a memory region.

@@ -207,7 +207,7 @@ impl Bottleneck {
         self.contents.insert(self.count, event);
     }
 
-    /// A packet that takes so long to leave comes to the queue to side `to`. Answers when it arrives there, unless
+    /// A packet that takes so long to leave comes to the queue to side `to`. Returns when it arrives there, unless
     /// there is no space for it, and whether it is marked.
     fn enqueue(&mut self, to: usize, takes: u64, is_capable: bool) -> Option<(u64, bool)> {
         let begins = self.empty_at[to].max(self.now);

@@ -322,7 +322,7 @@ impl SimDoorbells {
         self.0.looks.set(self.0.looks.get() + 1);
     }
 
-    /// Rings as a program does, and answers whether it has to kick.
+    /// Rings as a program does, and returns whether it has to kick.
     pub fn ring(&self, doorbell: u32) -> bool {
         let memory = &self.0;
         let toggle = |bits: &RefCell<Vec<u64>>, acks: &RefCell<Vec<u64>>, position: u32| {

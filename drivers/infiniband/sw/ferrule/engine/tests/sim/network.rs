@@ -191,7 +191,7 @@ impl Link {
         }
     }
 
-    /// Goes on to what happens next; answers whether there was anything.
+    /// Goes on to what happens next; returns whether there was anything.
     pub fn step(&mut self) -> bool {
         self.run();
         let deadlines = [
@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// Hands packets to side `to`, which has a turn after each; answers what it sends.
+    /// Hands packets to side `to`, which has a turn after each; returns what it sends.
     pub fn answers(&mut self, to: usize, packets: &[SentPacket]) -> Vec<SentPacket> {
         let mut answers = Vec::new();
         for packet in packets {

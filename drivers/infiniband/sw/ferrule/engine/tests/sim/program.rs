@@ -147,7 +147,7 @@ impl TestQp {
         self.queue.set_word(self.ctrl as usize + 64, index);
     }
 
-    /// Rings the doorbell; answers whether a kick is due.
+    /// Rings the doorbell; returns whether a kick is due.
     pub fn ring(&self) -> bool {
         let doorbell = self.id.number & abi::DB_INDEX_MASK;
         self.doorbells.as_ref().unwrap().ring(doorbell)

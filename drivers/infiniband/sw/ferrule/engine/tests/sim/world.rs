@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use ferrule_engine::host::Queue;
 use ferrule_engine::{
-    Access, Ah, Budget, Capabilities, Config, Context, CopyJob, Cq, CqInit, CqResize, Engine,
-    Error, Memory, Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType,
-    QpUser, RingLayout, Sleep, Srq, SrqInfo, SrqInit, SrqResize, Vport, XrcSrq, NO_CQ,
+    Access, Ah, Budget, Capabilities, Config, CopyJob, Cq, CqInit, CqResize, Engine, Error, Memory,
+    Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout,
+    Sleep, Srq, SrqInfo, SrqInit, SrqResize, UserContext, Vport, XrcSrq, NO_CQ,
 };
 
 use super::connect::route;
@@ -74,7 +74,7 @@ impl World {
         let doorbells = SimDoorbells::new();
         let id = add(
             &mut engine,
-            Context::new(doorbells.clone()),
+            UserContext::new(doorbells.clone()),
             Engine::add_context,
         )
         .unwrap();
@@ -97,7 +97,7 @@ impl World {
 
     pub fn context(&mut self) -> TestContext {
         let doorbells = SimDoorbells::new();
-        let context = Context::new(doorbells.clone());
+        let context = UserContext::new(doorbells.clone());
         let id = add(&mut self.engine, context, Engine::add_context).unwrap();
         TestContext { id, doorbells }
     }
@@ -277,8 +277,8 @@ impl World {
                 max_inline: spec.max_inline,
             },
             sq_sig_all: spec.sq_sig_all,
-            sq,
-            rq,
+            sq_ring: sq,
+            rq_ring: rq,
             ctrl,
             queue: queue.clone(),
             handle: name,
@@ -408,7 +408,7 @@ impl World {
         }
     }
 
-    /// Carries out a job and hands it back. Answers whether a command waits for it.
+    /// Carries out a job and hands it back. Returns whether a command waits for it.
     pub fn carry(&mut self, job: SimJob) -> bool {
         self.engine.carried(job.carry_out())
     }
@@ -420,7 +420,7 @@ impl World {
         assert!(self.engine.run(&mut self.host, budget, None).more);
     }
 
-    /// Has the engine go to sleep, and answers whether it does.
+    /// Has the engine go to sleep, and returns whether it does.
     pub fn try_sleep(&mut self) -> bool {
         loop {
             match self.engine.try_sleep(PLENTY.looks()) {

@@ -55,7 +55,7 @@ fn the_qkey_has_to_match() {
 }
 
 #[test]
-fn what_nobody_can_take_is_dropped() {
+fn datagrams_without_a_receiver_are_dropped() {
     let mut s = Scene::new();
     // No receive request.
     s.send(8);

@@ -53,7 +53,7 @@ fn groups_reach_all_who_are_attached() {
 }
 
 #[test]
-fn who_is_attached_stays_until_detached() {
+fn a_queue_pair_is_attached_until_detached() {
     let mut s = Scene::new();
     let gid = group(1).dgid;
     let (a, b) = (s.a.qp.clone(), s.b.qp.clone());

@@ -127,7 +127,7 @@ fn a_busy_host_is_asked_again() {
 
 /// A request that changes a key waits for the end of those before it, and so an answer is asked for.
 #[test]
-fn what_waits_for_an_answer_asks_for_one() {
+fn a_request_that_waits_for_a_response_asks_for_one() {
     let mut link = Link::new(1, Faults::default(), false);
     let [(qp, cq, mr), (_, _, peer_mr)] = pair(&mut link, |_| ());
     qp.put_send(&Wr::write(1, &[mr.sge(0, 5000)], peer_mr.remote(0)));

@@ -12,7 +12,7 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
-    /// Packet `psn` has come, and one before it is missing. Answers whether to report the gap.
+    /// Packet `psn` has come, and one before it is missing. Returns whether to report the gap.
     ///
     /// A gap is reported once (C9-112), since all that is on its way would say the same. But when the first packet
     /// behind the gap comes again, the peer has begun again, and the missing packet was lost again. Without a

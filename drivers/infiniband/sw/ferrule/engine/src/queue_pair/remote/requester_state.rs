@@ -99,7 +99,7 @@ impl Record {
     }
 }
 
-/// Selective retransmits in turn behind which the peer may miss the next packet, too, if it was seen to have a
+/// Selective retransmits in a row behind which the peer may miss the next packet, too, if it was seen to have a
 /// reorder buffer.
 const ATTEMPTS: u8 = 4;
 
@@ -200,7 +200,7 @@ impl RetransmitState {
         self.attempts > FIRST_ATTEMPTS
     }
 
-    /// The peer misses packet `psn`. Answers whether a selective retransmit is worth an attempt.
+    /// The peer misses packet `psn`. Returns whether a selective retransmit is worth an attempt.
     pub(crate) fn on_loss(&mut self, psn: u32) -> bool {
         if self
             .retransmitted

@@ -11,8 +11,8 @@ use crate::{
     packet::{
         opcode::{
             Kind,
+            OpcodeInfo, //
             Position,
-            Rule, //
         },
         Syndrome, //
     },
@@ -167,14 +167,14 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Packet `psn` of a request has been carried out. `asks`: it asks for an acknowledgement.
-    pub(crate) fn carried_out(&mut self, psn: u32, rule: &Rule, asks: bool) {
-        if rule.position.ends() {
+    pub(crate) fn carried_out(&mut self, psn: u32, info: &OpcodeInfo, asks: bool) {
+        if info.position.ends() {
             self.msn = psn::advance(self.msn, 1);
         }
-        let is_data = rule.kind.has_response();
+        let is_data = info.kind.has_response();
         if !is_data {
             self.forget_stale(psn, 1);
-            self.last_coalescable = Some(match rule.position {
+            self.last_coalescable = Some(match info.position {
                 Position::Last => psn::advance(psn, psn::MASK),
                 Position::First | Position::Middle | Position::Only => psn,
             });

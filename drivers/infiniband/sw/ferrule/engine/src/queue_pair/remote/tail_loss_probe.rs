@@ -83,7 +83,7 @@ impl TailLossProbe {
         self.arm(now, ack_deadline, is_selective);
     }
 
-    /// All before packet `psn` has been acknowledged. Answers how long that took, of a packet that was sent once.
+    /// All before packet `psn` has been acknowledged. Returns how long that took, of a packet that was sent once.
     pub(crate) fn on_ack(&mut self, psn: u32, now: u64) -> Option<u64> {
         self.deadline = None;
         self.backoff = 0;

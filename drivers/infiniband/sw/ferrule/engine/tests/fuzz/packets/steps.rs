@@ -22,8 +22,8 @@ impl Scene {
         let delta = i32::from(input.byte() as i8);
         let target = &self.targets[usize::from(whom) % self.targets.len()];
         let info = self.link.worlds[0].query(&target.qp);
-        let is_answer = opcode::rule(opcode)
-            .is_some_and(|rule| rule.has(Header::Aeth) || rule.kind == opcode::Kind::ReadResponse);
+        let is_answer = opcode::info(opcode)
+            .is_some_and(|info| info.has(Header::Aeth) || info.kind == opcode::Kind::ReadResponse);
         // Numbers near to those that the engine expects: of requests the next one, of answers those
         // of what it has sent.
         let expected = if is_answer { SQ_PSN } else { info.attr.rq_psn };
@@ -43,7 +43,7 @@ impl Scene {
         bth.pkey.set(if how & 1 != 0 { 0x7fff } else { 0xffff });
         let length = usize::from(input.u16()) % 1100;
         // Most of the lengths are such that the opcode may have them.
-        let length = match opcode::rule(opcode).map(|rule| rule.payload) {
+        let length = match opcode::info(opcode).map(|info| info.payload) {
             Some(payload) if how & 2 == 0 => match payload {
                 opcode::Payload::None => 0,
                 opcode::Payload::Full => 256,
@@ -70,7 +70,7 @@ impl Scene {
             input.byte().into()
         };
         for header in Header::ALL {
-            if !opcode::rule(opcode).is_some_and(|rule| rule.has(header)) {
+            if !opcode::info(opcode).is_some_and(|info| info.has(header)) {
                 continue;
             }
             match header {
@@ -237,11 +237,11 @@ impl Scene {
 /// program's own under way.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for opcode in (0..=255u8).filter(|&opcode| opcode::rule(opcode).is_some()) {
+    for opcode in (0..=255u8).filter(|&opcode| opcode::info(opcode).is_some()) {
         let target = match opcode >> 5 {
             0 => 0,
             1 => 1,
-            5 if opcode::rule(opcode).is_some_and(|rule| rule.kind.is_request()) => 4,
+            5 if opcode::info(opcode).is_some_and(|info| info.kind.is_request()) => 4,
             5 => 5,
             _ => 2,
         };

@@ -14,9 +14,9 @@ const PACKETS: u32 = 30;
 const SIZE: u32 = PACKET * PACKETS;
 
 /// A connection, and the losses of its packets.
-type Scene = scene::Scene<Repair>;
+type Scene = scene::Scene<LossRecovery>;
 
-enum Repair {}
+enum LossRecovery {}
 
 impl Scene {
     fn new(doomed: &[(usize, u64)]) -> Self {
@@ -32,10 +32,10 @@ impl Scene {
         Wr::write(wr_id, &[sge], self.memory[1].remote(from.into()))
     }
 
-    /// Lets all happen; answers how many packets either side was sent.
+    /// Lets all happen; returns how many packets either side was sent.
     fn settle(&mut self) -> [u64; 2] {
         self.link.settle();
-        assert_eq!(BUFFERED.get(), 0, "nothing is kept when all has come");
+        assert_eq!(BUFFERED.get(), 0, "nothing is buffered when all has come");
         for world in &self.link.worlds {
             assert_eq!(world.engine.counters().unanswered, 0);
         }

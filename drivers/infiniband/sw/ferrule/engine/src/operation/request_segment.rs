@@ -64,7 +64,7 @@ impl<H: Host> Clone for Bytes<'_, H> {
 impl<H: Host> Copy for Bytes<'_, H> {}
 
 /// A segment of a message, as the responder sees it.
-pub(crate) struct Message<'a, H: Host> {
+pub(crate) struct RequestSegment<'a, H: Host> {
     /// The sender's number.
     pub(crate) from: u32,
     pub(crate) opcode: WrOpcode,
@@ -89,16 +89,16 @@ pub(crate) struct Message<'a, H: Host> {
     pub(crate) pd: u32,
 }
 
-impl<H: Host> Clone for Message<'_, H> {
+impl<H: Host> Clone for RequestSegment<'_, H> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
 // Functions take a copy, so that none of it has to be in memory where a function is inlined.
-impl<H: Host> Copy for Message<'_, H> {}
+impl<H: Host> Copy for RequestSegment<'_, H> {}
 
-impl<H: Host> Message<'_, H> {
+impl<H: Host> RequestSegment<'_, H> {
     /// It came by packet.
     pub(crate) fn is_packet(&self) -> bool {
         matches!(self.bytes, Bytes::Packet { .. })
@@ -161,14 +161,14 @@ impl<H: Host> Message<'_, H> {
 impl SendQueue {
     /// The next segment of the request at hand, of `length` bytes in so many packets.
     #[inline(always)]
-    pub(crate) fn message<H: Host>(
+    pub(crate) fn segment<H: Host>(
         &self,
         core: &QpCore<H>,
         length: u32,
         packets: u32,
-    ) -> Message<'_, H> {
+    ) -> RequestSegment<'_, H> {
         let request = &self.request;
-        Message {
+        RequestSegment {
             from: core.id.number,
             opcode: request.opcode,
             head: &request.slot.head,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that came early: how long they stay, and when their turn comes.
+//! The reorder buffer: how long packets stay there, and when the responder carries them out.
 
 use ferrule_engine::{State, Status};
 
 use super::{Scene, PACKET, SIZE};
 use crate::sim::*;
 
-/// The one packet of a repair asks, and if it is answered with data, those behind it are acknowledged
-/// as well.
+/// A selective retransmit asks for an acknowledgement. A READ answers it with data, and the acknowledgement of the
+/// requests buffered behind it follows.
 #[test]
-fn what_was_kept_behind_a_read_is_acknowledged() {
+fn packets_buffered_behind_a_read_are_acknowledged() {
     let mut s = Scene::new(&[(1, 0)]);
     let read = Wr::read(1, &[s.memory[0].sge(0, 8)], s.memory[1].remote(0));
     s.ends[0].qp.put_send(&read);
@@ -24,9 +24,9 @@ fn what_was_kept_behind_a_read_is_acknowledged() {
     assert_eq!(s.link.worlds[0].engine.counters().probes, 0);
 }
 
-/// A buffered packet is judged when its turn comes, and not before.
+/// A buffered packet is judged when those before it have been carried out, and not before.
 #[test]
-fn what_is_kept_is_refused_in_its_turn() {
+fn a_buffered_packet_is_refused_in_order() {
     let mut s = Scene::new(&[(1, 1)]);
     s.ends[0].qp.post_send(&s.write(1, 0, 3 * PACKET));
     let [mine, theirs] = &s.memory;
@@ -43,7 +43,7 @@ fn what_is_kept_is_refused_in_its_turn() {
 
 /// A receive request that is missing has the rest wait, and lose nothing.
 #[test]
-fn what_is_kept_waits_for_receive_requests() {
+fn buffered_packets_wait_for_receive_requests() {
     let mut s = Scene::new(&[(1, 1)]);
     for i in 0..4 {
         let sge = s.memory[0].sge(0, 2 * PACKET);
@@ -64,9 +64,9 @@ fn what_is_kept_waits_for_receive_requests() {
     }
 }
 
-/// Nothing is kept that is further ahead than two windows, nor for a queue pair that has no more use for it.
+/// No packet is buffered that is further ahead than two windows, nor for a queue pair that has no more use for it.
 #[test]
-fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
+fn the_reorder_buffer_is_bounded_and_goes_with_its_queue_pair() {
     let mut s = Scene::new(&[(1, 0)]);
     s.ends[0].qp.post_send(&s.write(1, 0, SIZE));
     let world = &mut s.link.worlds[0];
@@ -97,7 +97,7 @@ fn what_is_kept_is_bounded_and_goes_with_its_queue_pair() {
 
 /// Buffered packets go a second after the last progress: a peer that lives on a bad network loses nothing.
 #[test]
-fn what_is_kept_stays_as_long_as_there_is_progress() {
+fn buffered_packets_stay_as_long_as_there_is_progress() {
     let mut s = Scene::new(&[]);
     s.ends[0].qp.post_send(&s.write(1, 0, SIZE));
     let packets = s.link.sent(0);

@@ -172,7 +172,7 @@ fn no_probe_while_a_receiver_is_waited_for() {
     assert_eq!(from.engine.deadline(), Some(end));
 }
 
-/// Writes 8 bytes, whose acknowledgement takes so long, each time after the one before; answers how often the
+/// Writes 8 bytes, whose acknowledgement takes so long, each time after the one before; returns how often the
 /// requester probed meanwhile.
 fn probes(s: &mut Scene, times: impl IntoIterator<Item = u64>) -> u64 {
     let before = s.link.worlds[0].engine.counters().probes;

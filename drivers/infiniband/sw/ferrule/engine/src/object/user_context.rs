@@ -50,7 +50,7 @@ const IDLE_LOOKS: u32 = 1024;
 const TELL_LOOKS: u32 = 3;
 
 /// A user context.
-pub struct Context<H: Host> {
+pub struct UserContext<H: Host> {
     doorbells: H::Doorbells,
     /// Where stray doorbells are counted.
     vport: Vport,
@@ -75,7 +75,7 @@ pub struct Context<H: Host> {
     next: u32,
 }
 
-impl<H: Host> Context<H> {
+impl<H: Host> UserContext<H> {
     /// Makes a context, to be handed to [`Engine::add_context`](crate::Engine::add_context).
     ///
     /// Doorbell area and status area are zeroed. Not inlined, so that the context is made where its caller
@@ -105,7 +105,7 @@ impl<H: Host> Context<H> {
     }
 }
 
-impl<H: Host> Context<H> {
+impl<H: Host> UserContext<H> {
     /// Counts the doorbell `index` in or out.
     fn count(&mut self, index: u32, comes: bool) {
         let word = (index / 64) as usize;
@@ -159,8 +159,8 @@ pub enum Sleep {
 ///
 /// - The contexts that are awake or due, and no others, stand in the ring, and `watched` is their number.
 /// - `due` is the number of those that are due.
-pub(crate) struct Contexts<H: Host> {
-    table: Table<H, Context<H>, ContextLink, { tops(ContextId::LIMIT) }>,
+pub(crate) struct UserContexts<H: Host> {
+    table: Table<H, UserContext<H>, ContextLink, { tops(ContextId::LIMIT) }>,
     /// The one of the ring that is looked at next.
     next: u32,
     watched: u32,
@@ -169,7 +169,7 @@ pub(crate) struct Contexts<H: Host> {
     sleeping: bool,
 }
 
-impl<H: Host> Contexts<H> {
+impl<H: Host> UserContexts<H> {
     pub(crate) fn new() -> Self {
         Self {
             table: Table::new(TableKind::Contexts, 0, ContextId::LIMIT, 0),
@@ -182,8 +182,8 @@ impl<H: Host> Contexts<H> {
 
     pub(crate) fn add(
         &mut self,
-        context: H::Box<Context<H>>,
-    ) -> Result<ContextId, Refused<H::Box<Context<H>>>> {
+        context: H::Box<UserContext<H>>,
+    ) -> Result<ContextId, Refused<H::Box<UserContext<H>>>> {
         let index = self.table.insert(context, |context, _, _| {
             context.doorbells.set_sleeping(true);
         })?;
@@ -191,7 +191,7 @@ impl<H: Host> Contexts<H> {
         Ok(ContextId(index))
     }
 
-    pub(crate) fn remove(&mut self, id: ContextId) -> Result<H::Box<Context<H>>, Error> {
+    pub(crate) fn remove(&mut self, id: ContextId) -> Result<H::Box<UserContext<H>>, Error> {
         if self.table.get(id.0).ok_or(Error::NotFound)?.users != 0 {
             return Err(Error::Busy);
         }
@@ -205,8 +205,8 @@ impl<H: Host> Contexts<H> {
 
     pub(crate) fn grow(
         &mut self,
-        chunk: TableChunk<H, Context<H>, ContextLink>,
-    ) -> Option<TableChunk<H, Context<H>, ContextLink>> {
+        chunk: TableChunk<H, UserContext<H>, ContextLink>,
+    ) -> Option<TableChunk<H, UserContext<H>, ContextLink>> {
         self.table.grow(chunk)
     }
 
@@ -261,16 +261,16 @@ impl<H: Host> Contexts<H> {
         self.has_due() && self.table.get(id.0).is_some_and(|context| context.due)
     }
 
-    /// The context whose turn it is to be looked at; the next turn is that of the one after it.
+    /// The context that is scanned next. The one after it follows.
     #[inline]
-    pub(crate) fn take_turn(&mut self) -> Option<ContextId> {
+    pub(crate) fn next_to_scan(&mut self) -> Option<ContextId> {
         let id = ContextId(self.next);
         self.next = self.table.get(id.0)?.next;
         Some(id)
     }
 
-    /// The next turn is that of this one, which is due.
-    pub(crate) fn set_turn(&mut self, id: ContextId) {
+    /// Has this one scanned next, which is due.
+    pub(crate) fn scan_next(&mut self, id: ContextId) {
         self.next = id.0;
     }
 
@@ -284,7 +284,7 @@ impl<H: Host> Contexts<H> {
                 left: looks,
             };
         };
-        let Context {
+        let UserContext {
             doorbells,
             scan,
             owned,
