@@ -20,6 +20,9 @@ struct ferrule_context {
 	struct verbs_context verbs;
 	struct ferrule_doorbell db;
 	struct ferrule_qp_table qps;
+	/* Of the device's clock, against CLOCK_MONOTONIC_RAW; nanoseconds. */
+	atomic_ullong clock_ahead;
+	atomic_ullong clock_compared;	/* when; 0: never */
 };
 
 /*
@@ -191,14 +194,12 @@ static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
 	       queue->max_wr;
 }
 
-/* Device and port, memory regions and windows, clock: verbs.c */
+/* Device and port, memory regions and windows: verbs.c */
 int ferrule_query_device(struct ibv_context *context,
 			 const struct ibv_query_device_ex_input *input,
 			 struct ibv_device_attr_ex *attr, size_t attr_size);
 int ferrule_query_port(struct ibv_context *context, uint8_t port,
 		       struct ibv_port_attr *attr);
-int ferrule_query_rt_values(struct ibv_context *context,
-			    struct ibv_values_ex *values);
 struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			      uint64_t hca_va, int access);
 struct ibv_mr *ferrule_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
@@ -211,6 +212,11 @@ struct ibv_mr *ferrule_import_mr(struct ibv_pd *pd, uint32_t mr_handle);
 void ferrule_unimport_mr(struct ibv_mr *mr);
 struct ibv_mw *ferrule_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int ferrule_dealloc_mw(struct ibv_mw *mw);
+
+/* The clock of completions, and the time of day of one: clock.c */
+int ferrule_query_rt_values(struct ibv_context *context,
+			    struct ibv_values_ex *values);
+uint64_t ferrule_wall_ns(struct ferrule_context *ctx, uint64_t timestamp);
 
 /* Domains, and the memory of objects: pd.c */
 struct ibv_pd *ferrule_alloc_pd(struct ibv_context *context);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "ferrule.h"
 
@@ -383,20 +382,10 @@ static uint64_t read_completion_ts(struct ibv_cq_ex *ibcq)
 	return le64toh(to_fcq_ex(ibcq)->cqe.timestamp);
 }
 
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
-/* How long ago it was by the raw clock, taken off the time of day. */
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ibcq)
 {
-	uint64_t age = now_ns(CLOCK_MONOTONIC_RAW) - read_completion_ts(ibcq);
-
-	return now_ns(CLOCK_REALTIME) - age;
+	return ferrule_wall_ns(to_fctx(ibcq->context),
+			       read_completion_ts(ibcq));
 }
 
 void ferrule_set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Verbs that are the kernel's work alone: device and port, memory regions and
- * windows; and the clock.
+ * windows.
  */
 
 #include <config.h>
@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "ferrule.h"
 
@@ -42,30 +41,6 @@ int ferrule_query_port(struct ibv_context *context, uint8_t port,
 	struct ibv_query_port cmd = {};
 
 	return ibv_cmd_query_port(context, port, attr, &cmd, sizeof(cmd));
-}
-
-/*
- * The raw clock is what completions are stamped with: nanoseconds of
- * CLOCK_MONOTONIC_RAW. All of them stand in tv_nsec, as other providers have
- * it and programs read it: the field is the counter, not a time of day.
- */
-int ferrule_query_rt_values(struct ibv_context *context,
-			    struct ibv_values_ex *values)
-{
-	struct timespec now;
-
-	if (!check_comp_mask(values->comp_mask, IBV_VALUES_MASK_RAW_CLOCK))
-		return EINVAL;
-
-	if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) {
-		if (clock_gettime(CLOCK_MONOTONIC_RAW, &now))
-			return errno;
-		values->raw_clock.tv_sec = 0;
-		values->raw_clock.tv_nsec =
-			now.tv_sec * 1000000000LL + now.tv_nsec;
-	}
-
-	return 0;
 }
 
 struct ibv_mr *ferrule_reg_mr(struct ibv_pd *pd, void *addr, size_t length,

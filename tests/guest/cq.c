@@ -4,7 +4,7 @@
  * extended interface.
  */
 #define _GNU_SOURCE
-#include "common.h"
+#include "cq/cq.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -472,6 +472,11 @@ int main(int argc, char **argv)
 		{ "resize_under_traffic", resize_under_traffic, 60 },
 		{ }
 	};
+	static const struct test_case *const tables[] = {
+		cases,
+		timestamp_cases,
+		NULL,
+	};
 
-	return test_main(argc, argv, cases);
+	return test_main_of(argc, argv, tables);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Completion queues: rings, completions of queue pairs that have gone, arming. */
 #include <errno.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <ccan/array_size.h>
 
 #include "provider_test.h"
 
@@ -185,6 +188,44 @@ void test_poll_ex(void)
 	CHECK(poll(ibv_cq_ex_to_cq(cq), 1, &wc) == 1);
 	CHECK(wc.invalidated_rkey == 0x04030201);
 	CHECK(wc.wc_flags == IBV_WC_WITH_INV && wc.byte_len == 6);
+}
+
+/* The time of day is right by whatever clock the device has. */
+void test_clock(void)
+{
+	static const uint64_t aheads[] = { 0, 1ULL << 50, -(1ULL << 40) };
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 8,
+		.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+	};
+	struct ibv_values_ex clock = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+	struct ibv_poll_cq_attr poll_attr = {};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(aheads); i++) {
+		struct ferrule_cqe cqe = {};
+		uint64_t seconds, now;
+		struct fake_qp *fqp;
+		struct ibv_cq_ex *cq;
+
+		fake_close();
+		fake_open();
+		fake.clock_ahead = aheads[i];
+		cq = fake.ops->create_cq_ex(fake.context, &attr);
+		CHECK(cq);
+		fqp = fake_qp(new_qp(IBV_QPT_RC, ibv_cq_ex_to_cq(cq), 4));
+		CHECK(!fake.ops->query_rt_values(fake.context, &clock));
+		cqe.qp_num = htole32(fqp->qp_num);
+		cqe.qp_gen = htole32(fqp->layout.qp_gen);
+		cqe.timestamp = htole64(clock.raw_clock.tv_nsec);
+		now = time(NULL);
+		fake_complete(fqp->recv_cq, cqe);
+		CHECK(!ibv_start_poll(cq, &poll_attr));
+		seconds = ibv_wc_read_completion_wallclock_ns(cq) / 1000000000;
+		CHECK(seconds + 2 >= now && seconds <= now + 60);
+		CHECK(fake.clock_queries > 1);
+		ibv_end_poll(cq);
+	}
 }
 
 void test_arm(void)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -402,6 +403,25 @@ int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah,
 
 int ibv_cmd_destroy_ah(struct ibv_ah *ah)
 {
+	return 0;
+}
+
+/* The one command by ioctl that tests let the provider give. */
+int execute_ioctl(struct ibv_context *context, struct ibv_command_buffer *cmd)
+{
+	struct timespec now;
+
+	CHECK(context == fake.context);
+	CHECK(cmd->hdr.object_id == UVERBS_OBJECT_DEVICE);
+	CHECK(cmd->hdr.method_id == FERRULE_METHOD_QUERY_CLOCK);
+	CHECK(cmd->next_attr == cmd->hdr.attrs + 1);
+	CHECK(cmd->hdr.attrs[0].attr_id == FERRULE_ATTR_CLOCK);
+	CHECK(cmd->hdr.attrs[0].len == sizeof(uint64_t));
+
+	fake.clock_queries++;
+	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+	*(uint64_t *)(uintptr_t)cmd->hdr.attrs[0].data =
+		now.tv_sec * 1000000000ULL + now.tv_nsec + fake.clock_ahead;
 	return 0;
 }
 

@@ -78,6 +78,8 @@ struct fake_kernel {
 	uint32_t next_gen;
 	unsigned int kicks;
 	void (*on_kick)(void);
+	uint64_t clock_ahead;	/* of this machine's raw clock */
+	unsigned int clock_queries;
 };
 
 extern struct fake_kernel fake;

@@ -51,8 +51,6 @@ NOT_CALLED(ibv_cmd_query_context, struct ibv_context *context,
 	   struct ibv_command_buffer *more)
 NOT_CALLED(ibv_cmd_query_mr, struct ibv_pd *pd, struct verbs_mr *mr,
 	   uint32_t mr_handle)
-NOT_CALLED(execute_ioctl, struct ibv_context *context,
-	   struct ibv_command_buffer *cmd)
 NOT_CALLED(ibv_cmd_modify_cq, struct ibv_cq *cq,
 	   struct ibv_modify_cq_attr *attr, struct ibv_modify_cq *cmd,
 	   size_t cmd_size)

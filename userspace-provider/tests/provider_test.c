@@ -22,6 +22,7 @@ int main(void)
 		{ "stale", test_stale },
 		{ "resize", test_resize },
 		{ "poll_ex", test_poll_ex },
+		{ "clock", test_clock },
 		{ "arm", test_arm },
 		{ "lost_event", test_lost_event },
 		{ "unflushed", test_unflushed },

@@ -77,6 +77,7 @@ void test_credit(void);
 void test_resize(void);
 void test_stale(void);
 void test_poll_ex(void);
+void test_clock(void);
 void test_arm(void);
 void test_lost_event(void);
 void test_unflushed(void);

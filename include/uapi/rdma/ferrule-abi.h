@@ -268,7 +268,7 @@ struct ferrule_cqe {
 	__u8	sl;
 	__le16	pkey_index;
 	__le16	vendor_err;
-	__le64	timestamp;	/* nanoseconds of CLOCK_MONOTONIC_RAW */
+	__le64	timestamp;	/* nanoseconds: FERRULE_METHOD_QUERY_CLOCK */
 	__u8	ip_version;	/* of the header with FERRULE_WC_GRH: 4 or 6 */
 	/*
 	 * Not 0: of an XRC shared receive queue. Then the queue pair, a target,
@@ -459,6 +459,10 @@ struct ferrule_create_ah_resp {
  * numbers in use IMPORT is ENOMEM.
  *
  * FERRULE_METHOD_QUERY_DM tells where a device memory is to be mapped.
+ *
+ * FERRULE_METHOD_QUERY_CLOCK tells the time by the clock of completions'
+ * timestamps. That is CLOCK_MONOTONIC_RAW of the machine with the engine, which
+ * is another machine than the program's where the device is a PCI function.
  */
 enum ferrule_device_methods {
 	FERRULE_METHOD_KICK = (1U << 12),
@@ -466,6 +470,7 @@ enum ferrule_device_methods {
 	FERRULE_METHOD_UNIMPORT,
 	FERRULE_METHOD_KICK_IMPORTED,
 	FERRULE_METHOD_QUERY_DM,
+	FERRULE_METHOD_QUERY_CLOCK,
 };
 
 enum ferrule_device_attrs {
@@ -473,6 +478,7 @@ enum ferrule_device_attrs {
 	FERRULE_ATTR_IMPORT,			/* __u32: the number */
 	FERRULE_ATTR_DM,			/* handle: of UVERBS_OBJECT_DM */
 	FERRULE_ATTR_DM_PLACE,			/* struct ferrule_dm_place */
+	FERRULE_ATTR_CLOCK,			/* __u64: nanoseconds */
 };
 
 /* Whole pages are mapped, readable and writable. */

@@ -39,7 +39,8 @@ use kernel::{
 };
 use kernel_ext::{
     error::code::EOPNOTSUPP,
-    mm::SharedArea, //
+    mm::SharedArea,
+    time::monotonic_raw_ns, //
 };
 use net_ext::NetDevice;
 use rdma::{
@@ -227,6 +228,16 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
 
     /// Serves a context that has rung while the engine was asleep, and returns after a bounded time.
     fn kick(&self, id: ContextId) -> Result;
+
+    /// The time in nanoseconds by the clock of completions' timestamps, which never goes back: that of the machine with
+    /// the engine.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` of a device that is gone.
+    fn clock(&self) -> Result<u64> {
+        Ok(monotonic_raw_ns())
+    }
 
     /// Takes a number for a protection domain.
     fn add_pd(&self) -> Result<u32>;

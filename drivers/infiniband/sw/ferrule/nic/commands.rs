@@ -154,6 +154,10 @@ impl Commands for Arc<Function> {
         Ok(())
     }
 
+    fn clock(&self) -> Result<u64> {
+        Ok(self.execute::<command::QueryDevice>(&())?.clock.get())
+    }
+
     fn add_pd(&self) -> Result<u32> {
         Ok(self.execute::<command::AddPd>(&())?.number.get())
     }

@@ -38,11 +38,17 @@ pub(crate) const ATTR_IMPORT: u16 = ATTR_DOORBELLS + 1;
 /// `FERRULE_METHOD_QUERY_DM`.
 pub(crate) const METHOD_QUERY_DM: u16 = METHOD_KICK + 4;
 
+/// `FERRULE_METHOD_QUERY_CLOCK`.
+pub(crate) const METHOD_QUERY_CLOCK: u16 = METHOD_KICK + 5;
+
 /// `FERRULE_ATTR_DM`.
 pub(crate) const ATTR_DM: u16 = ATTR_DOORBELLS + 2;
 
 /// `FERRULE_ATTR_DM_PLACE`.
 pub(crate) const ATTR_DM_PLACE: u16 = ATTR_DOORBELLS + 3;
+
+/// `FERRULE_ATTR_CLOCK`.
+pub(crate) const ATTR_CLOCK: u16 = ATTR_DOORBELLS + 4;
 
 /// `struct ferrule_alloc_ucontext_resp`.
 #[derive(Default, Immutable, IntoBytes)]

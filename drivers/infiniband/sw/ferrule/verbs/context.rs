@@ -45,11 +45,13 @@ use crate::{
     verbs::{
         abi::{
             AllocUcontextResp,
+            ATTR_CLOCK,
             ATTR_DOORBELLS,
             ATTR_IMPORT,
             METHOD_IMPORT,
             METHOD_KICK,
             METHOD_KICK_IMPORTED,
+            METHOD_QUERY_CLOCK,
             METHOD_UNIMPORT, //
         },
         dm,
@@ -263,5 +265,22 @@ impl<B: Backend> Method for KickImported<B> {
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
         ctx.doorbells(attrs.read(&IMPORT)?)?.kick()
+    }
+}
+
+/// The time.
+const CLOCK: Attr = Attr::output::<u64>(ATTR_CLOCK);
+
+/// `FERRULE_METHOD_QUERY_CLOCK`.
+pub(crate) struct QueryClock<B>(PhantomData<fn() -> B>);
+
+impl<B: Backend> Method for QueryClock<B> {
+    type Driver = Ferrule<B>;
+
+    const ID: u16 = METHOD_QUERY_CLOCK;
+    const ATTRS: &'static [&'static Attr] = &[&CLOCK];
+
+    fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
+        attrs.write(&CLOCK, &ctx.own.commands.clock()?)
     }
 }

@@ -66,6 +66,7 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         &method::Definition::of::<context::Unimport<B>>(),
         &method::Definition::of::<context::KickImported<B>>(),
         &method::Definition::of::<dm::Query<B>>(),
+        &method::Definition::of::<context::QueryClock<B>>(),
     ];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
     const QP_COUNTERS: Option<rdma::counter::Functions<Self>> = counter::functions();
