@@ -64,6 +64,16 @@ ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr)
 }
 
 /*
+ * Tells of the state of a port whose network device is a bond or a part of one,
+ * if it has changed: the core tells of all others itself.
+ */
+void ferrule_helper_bond_port_state(struct ib_device *dev, struct net_device *netdev)
+{
+	if (netif_is_lag_master(netdev) || netif_is_lag_port(netdev))
+		ib_dispatch_port_state_event(dev, netdev);
+}
+
+/*
  * Whether the device knows its speed: dummy and the like have none, and that of
  * virtio, a bridge or a device without a link may be unknown.
  */

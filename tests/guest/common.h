@@ -161,6 +161,8 @@ int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
 	uverbs_command(fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), resp, \
 		       sizeof(*(resp)))
 
+/* Takes the next asynchronous event, if one comes within so many ms. */
+bool next_async(struct ibv_context *ctx, struct ibv_async_event *event, int ms);
 /* Fails unless this asynchronous event is the next, and takes it. */
 void expect_async(struct ibv_context *ctx, enum ibv_event_type type,
 		  const void *element);

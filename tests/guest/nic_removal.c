@@ -9,7 +9,6 @@
 #include "programs.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -192,11 +191,7 @@ static void expect_port(struct ibv_context *ctx, enum ibv_event_type type,
 
 	/* Each GID that comes or goes is an event as well. */
 	do {
-		struct pollfd fd = { .fd = ctx->async_fd, .events = POLLIN };
-
-		REQUIRE_EQ(poll(&fd, 1, PATIENCE_US / 1000), 1);
-		REQUIRE_EQ(ibv_get_async_event(ctx, &event), 0);
-		ibv_ack_async_event(&event);
+		REQUIRE(next_async(ctx, &event, PATIENCE_US / 1000));
 	} while (event.event_type == IBV_EVENT_GID_CHANGE);
 	REQUIRE_EQ(event.event_type, type);
 	REQUIRE_ERRNO(ibv_query_port(ctx, 1, &port), 0);

@@ -162,6 +162,13 @@ impl<D: Driver> Device<D> {
         }
     }
 
+    /// Tells all users of the state of the port, if it has changed and its network device is a bond or a part of
+    /// one: the core leaves that to drivers. `netdev` is the port's, and the RTNL is held.
+    pub(crate) fn tell_bond_state(&self, netdev: &NetDevice) {
+        // SAFETY: Both devices are valid, and the RDMA device is registered.
+        unsafe { bindings::bond_port_state(self.as_raw(), netdev.as_raw()) };
+    }
+
     /// The device of this driver that belongs to `netdev`. Until the result is dropped, the device
     /// cannot go, and its removal waits.
     pub fn lookup(netdev: &NetDevice) -> Option<Held<D>> {

@@ -165,6 +165,9 @@ impl<D: Driver> Watch<Devices> for Follow<D> {
             }
             _ => (),
         }
+        if notice.event.changes_state() && Self::is_of(&device, notice.device) {
+            device.tell_bond_state(notice.device);
+        }
     }
 }
 

@@ -170,6 +170,11 @@ impl<D: Driver> Watch<Devices> for Follow<D> {
                     D::netdev_mtu_changed(&device, notice.device);
                 }
             }
+            event if event.changes_state() => {
+                if let Some(device) = lookup_link::<D>(notice.device) {
+                    device.tell_bond_state(notice.device);
+                }
+            }
             _ => (),
         }
     }

@@ -78,6 +78,16 @@ pub enum DeviceEvent {
     ChangeAddress,
 }
 
+impl DeviceEvent {
+    /// Whether the device may have become able to carry packets by it, or unable.
+    pub fn changes_state(self) -> bool {
+        matches!(
+            self,
+            DeviceEvent::Up | DeviceEvent::Down | DeviceEvent::Change
+        )
+    }
+}
+
 /// An event of a device.
 pub struct DeviceNotice<'a> {
     /// The event.

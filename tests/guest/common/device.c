@@ -120,11 +120,16 @@ int run_command(const char *fmt, ...)
 	return WEXITSTATUS(status);
 }
 
-static bool async_within(struct ibv_context *ctx, int ms)
+bool next_async(struct ibv_context *ctx, struct ibv_async_event *event, int ms)
 {
 	struct pollfd p = { .fd = ctx->async_fd, .events = POLLIN };
 
-	return poll(&p, 1, ms) == 1;
+	if (poll(&p, 1, ms) != 1)
+		return false;
+	if (ibv_get_async_event(ctx, event))
+		FAIL("ibv_get_async_event: %s", strerror(errno));
+	ibv_ack_async_event(event);
+	return true;
 }
 
 void expect_async(struct ibv_context *ctx, enum ibv_event_type type,
@@ -132,12 +137,9 @@ void expect_async(struct ibv_context *ctx, enum ibv_event_type type,
 {
 	struct ibv_async_event event;
 
-	if (!async_within(ctx, PATIENCE_US / 1000))
+	if (!next_async(ctx, &event, PATIENCE_US / 1000))
 		FAIL("no asynchronous event, expected '%s'",
 		     ibv_event_type_str(type));
-	if (ibv_get_async_event(ctx, &event))
-		FAIL("ibv_get_async_event: %s", strerror(errno));
-	ibv_ack_async_event(&event);
 	if (event.event_type != type)
 		FAIL("asynchronous event '%s', expected '%s'",
 		     ibv_event_type_str(event.event_type),
@@ -152,10 +154,7 @@ void expect_no_async(struct ibv_context *ctx)
 {
 	struct ibv_async_event event;
 
-	if (!async_within(ctx, 50 * opt.slow))
-		return;
-	if (ibv_get_async_event(ctx, &event))
-		FAIL("ibv_get_async_event: %s", strerror(errno));
-	FAIL("unexpected asynchronous event '%s'",
-	     ibv_event_type_str(event.event_type));
+	if (next_async(ctx, &event, 50 * opt.slow))
+		FAIL("unexpected asynchronous event '%s'",
+		     ibv_event_type_str(event.event_type));
 }
