@@ -84,6 +84,7 @@ void layout(void)
 	FIELD(ib_device_ops, destroy_qp);
 	FIELD(ib_device_ops, destroy_srq);
 	FIELD(ib_device_ops, detach_mcast);
+	FIELD(ib_device_ops, device_group);
 	FIELD(ib_device_ops, disassociate_ucontext);
 	FIELD(ib_device_ops, get_dev_fw_str);
 	FIELD(ib_device_ops, get_dma_mr);

@@ -73,6 +73,32 @@ void ferrule_helper_bond_port_state(struct ib_device *dev, struct net_device *ne
 		ib_dispatch_port_state_event(dev, netdev);
 }
 
+/* The name of the port's network device, by the name that rdma_rxe has for it. */
+static ssize_t parent_show(struct device *device, struct device_attribute *attr, char *buf)
+{
+	struct ib_device *dev = container_of(device, struct ib_device, dev);
+	struct net_device *netdev = ib_device_get_netdev(dev, 1);
+	ssize_t length;
+
+	if (!netdev)
+		return -ENODEV;
+	length = sysfs_emit(buf, "%s\n", netdev_name(netdev));
+	dev_put(netdev);
+	return length;
+}
+static DEVICE_ATTR_RO(parent);
+
+static struct attribute *device_attributes[] = {
+	&dev_attr_parent.attr,
+	NULL
+};
+static const struct attribute_group device_group = { .attrs = device_attributes };
+
+const struct attribute_group *ferrule_helper_device_group(void)
+{
+	return &device_group;
+}
+
 /*
  * Whether the device knows its speed: dummy and the like have none, and that of
  * virtio, a bridge or a device without a link may be unknown.

@@ -26,6 +26,7 @@ bool ferrule_helper_ib_device_try_get(struct ib_device *dev);
 enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev);
 enum ib_mtu ferrule_helper_iboe_get_mtu(int mtu);
 void ferrule_helper_bond_port_state(struct ib_device *dev, struct net_device *netdev);
+const struct attribute_group *ferrule_helper_device_group(void);
 enum rdma_network_type
 ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr);
 bool ferrule_helper_netdev_knows_speed(struct net_device *dev);

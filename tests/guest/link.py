@@ -127,8 +127,12 @@ def sysfs():
     check(read(f"{port}/phys_state") == "5: LinkUp", read(f"{port}/phys_state"))
     check(read(f"{port}/pkeys/0") == "0xffff", read(f"{port}/pkeys/0"))
     check(read(f"{port}/rate"), "rate is empty")
-    # By this file tools find the network device of a port.
-    check(read(f"{port}/gid_attrs/ndevs/0") == "lt0", read(f"{port}/gid_attrs/ndevs/0"))
+    # By these files tools find the network device of a port.
+    names = (f"{port}/gid_attrs/ndevs/0", f"{CLASS}/ltdev0/parent")
+    for name in ("lt0", "lt1"):
+        must("ip", "link", "set", "lt0", "name", name)
+        check([read(path) for path in names] == [name] * 2, f"{name}: {[read(path) for path in names]}")
+    must("ip", "link", "set", "lt1", "name", "lt0")
     uverbs = [name for name in os.listdir("/sys/class/infiniband_verbs") if name.startswith("uverbs")
               and read(f"/sys/class/infiniband_verbs/{name}/ibdev") == "ltdev0"]
     check(len(uverbs) == 1, f"uverbs devices of ltdev0: {uverbs}")

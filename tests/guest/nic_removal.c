@@ -221,7 +221,11 @@ static void netdev_goes_and_comes(void)
 	netdev_goes(mac);
 	expect_port(d.ctx, IBV_EVENT_PORT_ERR, IBV_PORT_DOWN);
 	expect_no_gids(d.ctx);
+	REQUIRE_EQ(run_command("cat /sys/class/infiniband/%s/parent 2>&1 | "
+			       "grep -q 'No such device'", opt.device), 0);
 	netdev_comes(mac);
+	REQUIRE_EQ(run_command("grep -qx dummy0 /sys/class/infiniband/%s/parent",
+			       opt.device), 0);
 	expect_port(d.ctx, IBV_EVENT_PORT_ACTIVE, IBV_PORT_ACTIVE);
 	device_close(&d);
 	expect_it_works();

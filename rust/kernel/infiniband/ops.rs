@@ -48,6 +48,8 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.driver_id = D::ID;
     ops.uverbs_abi_ver = D::ABI_VERSION;
     ops.set_uverbs_robust_udata(1);
+    // SAFETY: Any thread may ask for it. It is there as long as this module.
+    ops.device_group = unsafe { bindings::device_group() };
 
     ops.query_device = Some(device::verbs::query_device::<D>);
     ops.query_port = Some(device::verbs::query_port::<D>);
