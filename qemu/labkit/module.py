@@ -14,8 +14,8 @@ from . import cache, frames, kernel, tree
 from .errors import LabError
 from .ui import Step
 
-PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kunit", "tests/net_echo", "tests/rdma_loop",
-         "tests/unsound"]
+PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kernel_user", "tests/kunit", "tests/net_echo",
+         "tests/rdma_loop", "tests/unsound"]
 
 # Products that a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
 PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order", "generated.rs"]
