@@ -100,6 +100,20 @@ def read(path):
         return file.read().strip()
 
 
+@contextlib.contextmanager
+def huge_pages(count):
+    """Has so many pages of 2 MiB reserved, as tests want that use them."""
+    path = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    before = read(path)
+    with open(path, "w") as file:
+        file.write(str(count))
+    try:
+        yield
+    finally:
+        with open(path, "w") as file:
+            file.write(before)
+
+
 # The subsystem of ferrule-nic's PCI functions.
 SUBSYSTEM = "0x4645"
 

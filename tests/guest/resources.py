@@ -5,7 +5,9 @@
 usage: resources.py DEVICE
 """
 
+import ctypes
 import json
+import mmap
 import sys
 
 import pyverbs.enums as e
@@ -16,7 +18,7 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
 
-from guestlib import Tap, check, must
+from guestlib import Tap, check, huge_pages, must
 
 
 # `rdma` puts this before the names of a driver's details.
@@ -95,6 +97,45 @@ def many(device):
         ctx.close()
 
 
+PAGE, HUGE = 4096, 2 << 20
+MAP_HUGETLB = 0x40000
+
+
+def extents(device, memory):
+    """Registers a mapping, and returns the number of its pieces."""
+    ctx = Context(name=device)
+    pd = PD(ctx)
+    view = (ctypes.c_char * len(memory)).from_buffer(memory)
+    mr = MR(pd, len(memory), e.IBV_ACCESS_LOCAL_WRITE, address=ctypes.addressof(view))
+    try:
+        return only([mr for mr in shown("mr", device, "-dd") if mr["mrlen"] == len(memory)], "region")["extents"]
+    finally:
+        for one in (mr, pd, ctx):
+            one.close()
+        del view
+
+
+def pieces(device):
+    """A huge page is one piece, and a region of such pages takes no more than that; single pages take as many as lie apart."""
+    count = 8
+    with huge_pages(count):
+        memory = mmap.mmap(-1, count * HUGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_HUGETLB)
+        found = extents(device, memory)
+        memory.close()
+    check(1 <= found <= count, f"{found} pieces of {count} huge pages")
+
+    pages = 512
+    memory = mmap.mmap(-1, pages * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    # Brought in by one pass over the even pages and one over the odd ones, neighbours have been taken apart.
+    for first in (0, 1):
+        for page in range(first, pages, 2):
+            memory[page * PAGE] = 1
+    found = extents(device, memory)
+    check(8 <= found <= pages, f"{found} pieces of {pages} pages")
+    memory.close()
+
+
 def kernel_users(device):
     """Those of the kernel have details, too: the queue pair for general services, its queue and its region."""
     gsi = only([qp for qp in shown("qp", device, "-dd") if qp["lqpn"] == 1], "GSI")
@@ -104,7 +145,7 @@ def kernel_users(device):
 
 def main(device):
     tap = Tap()
-    for case in (details, without, many, kernel_users):
+    for case in (details, without, many, pieces, kernel_users):
         tap.case(case.__name__, case, device)
     tap.end()
 

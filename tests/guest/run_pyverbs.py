@@ -11,19 +11,19 @@ crashes or hangs, it is known where.
 """
 
 import argparse
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 
+from guestlib import huge_pages
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.environ.get("RDMA_CORE_TESTS", "/usr/lib/rdma-core-tests")
 GPU = os.path.join(HERE, "../../build/tests/gpu.so")
 # Some tests do not ask whether the device has what they need: they fail by its errno value.
 NOT_SUPPORTED = "Errno: 95, Operation not supported"
-HUGE_PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 
 def run_module(device, module, pipe):
@@ -205,20 +205,6 @@ def watch_module(tap, skips, device, module, seconds):
         if name.split(".")[0] == module and ended:
             print(f"# stale entry in the list of skips: there is no {name}")
             tap.tell(False, name)
-
-
-@contextlib.contextmanager
-def huge_pages(count):
-    """Has so many pages of 2 MiB reserved, as tests want that use them."""
-    with open(HUGE_PAGES) as file:
-        before = file.read()
-    with open(HUGE_PAGES, "w") as file:
-        file.write(str(count))
-    try:
-        yield
-    finally:
-        with open(HUGE_PAGES, "w") as file:
-            file.write(before)
 
 
 def main():

@@ -187,6 +187,11 @@ impl Pages {
         self.length
     }
 
+    /// The pieces in which they lie.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)
+    }
+
     /// The piece that has the byte `at`, and where that is in it.
     #[inline]
     fn find(&self, at: u64) -> Option<(&Pinned, u64)> {

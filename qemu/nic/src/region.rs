@@ -78,6 +78,14 @@ impl Region {
         }
     }
 
+    /// The pieces in which the bytes lie. Of all the guest's memory nobody counts them.
+    pub(crate) fn extents(&self) -> u32 {
+        match &self.bytes {
+            Bytes::Pages(pages) => pages.count(),
+            Bytes::All(_) | Bytes::Fast(_) => 0,
+        }
+    }
+
     /// The mapping and the offset there of bytes that lie in one piece, if they are of pages.
     #[inline]
     fn place(&self, at: u64, length: u64) -> Option<(&Mapping, u64)> {

@@ -206,6 +206,12 @@ impl Memory {
         self.writable
     }
 
+    /// The pieces in which the bytes lie, each with contiguous kernel addresses. Memory that is paged on demand has
+    /// none, nor has what only the parent of the device reaches.
+    pub fn extents(&self) -> u32 {
+        u32::try_from(self.extents.len()).unwrap_or(u32::MAX)
+    }
+
     /// Whether `len` bytes at `offset` are inside.
     #[inline]
     fn check(&self, offset: u64, len: u64) -> Result {

@@ -144,7 +144,7 @@ pub(super) fn query_mr(guest: &Guest, key: u32) -> Answer {
             access: mr.init().access.0.into(),
             flags: region.flags().into(),
             has_windows: u32::from(mr.has_windows()).into(),
-            reserved: 0.into(),
+            extents: region.extents().into(),
         })
     });
     Ok(answer(&info.map_err(errno_of)?))

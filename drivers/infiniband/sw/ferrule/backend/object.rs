@@ -130,4 +130,6 @@ pub(crate) struct MrInfo {
     pub(crate) is_of_process: bool,
     /// Memory windows are bound to it.
     pub(crate) has_windows: bool,
+    /// The pieces in which its bytes lie, each contiguous for the engine; 0 if nobody counts them.
+    pub(crate) extents: u32,
 }

@@ -26,7 +26,6 @@ use kernel_ext::{
 };
 use rdma::{
     cq,
-    mr::UserRegion,
     umem::Umem,
     Memory, //
 };
@@ -232,25 +231,7 @@ impl Commands for Arc<Function> {
     }
 
     fn query_mr(&self, key: u32) -> Result<MrInfo> {
-        let info = self.execute::<command::QueryMr>(&key.into())?;
-        let (start, is_of_process) = self
-            .regions
-            .with(key, |region| match region {
-                Region::Pinned(memory) => (memory.start(), memory.is_of_process()),
-                Region::Fast(_) | Region::Area(_) => (0, false),
-            })
-            .unwrap_or((0, false));
-        Ok(MrInfo {
-            region: UserRegion {
-                start,
-                length: info.length.get(),
-                iova: info.iova.get(),
-                access: rdma::Access::from_bits(info.access.get()),
-            },
-            writable: info.flags.get() & mr_flag::WRITABLE != 0,
-            is_of_process,
-            has_windows: info.has_windows.get() != 0,
-        })
+        regions::query(self, key)
     }
 
     fn rereg_mr(&self, key: u32, change: MrChange) -> Result {

@@ -380,7 +380,8 @@ layouts! {
         flags: U32,
         /// Not 0: memory windows are bound to it.
         has_windows: U32,
-        reserved: U32,
+        /// The pieces in which its bytes lie, each contiguous.
+        extents: U32,
     }
 
     AllocMw, 8, {

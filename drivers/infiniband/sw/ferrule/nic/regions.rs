@@ -8,7 +8,10 @@ use kernel_ext::dma::{
     DmaArea,
     DMA_PAGE, //
 };
-use rdma::umem::Umem;
+use rdma::{
+    mr::UserRegion,
+    umem::Umem, //
+};
 
 use super::{
     area::{
@@ -27,7 +30,10 @@ use super::{
         ReregMr, //
     }, //
 };
-use crate::backend::object::MrChange;
+use crate::backend::object::{
+    MrChange,
+    MrInfo, //
+};
 
 /// Pages of a program, that begin at `iova` for it, as a command has them; and the list of the pages, which the command
 /// names.
@@ -134,4 +140,28 @@ pub(super) fn change(function: &Function, key: u32, change: MrChange) -> Result 
             .map(|memory| core::mem::replace(region, memory))
     });
     Ok(())
+}
+
+/// The attributes of a region: the device's, and those that only the driver knows.
+pub(super) fn query(function: &Function, key: u32) -> Result<MrInfo> {
+    let info = function.execute::<command::QueryMr>(&key.into())?;
+    let (start, is_of_process) = function
+        .regions
+        .with(key, |region| match region {
+            Region::Pinned(memory) => (memory.start(), memory.is_of_process()),
+            Region::Fast(_) | Region::Area(_) => (0, false),
+        })
+        .unwrap_or((0, false));
+    Ok(MrInfo {
+        region: UserRegion {
+            start,
+            length: info.length.get(),
+            iova: info.iova.get(),
+            access: rdma::Access::from_bits(info.access.get()),
+        },
+        writable: info.flags.get() & mr_flag::WRITABLE != 0,
+        is_of_process,
+        has_windows: info.has_windows.get() != 0,
+        extents: info.extents.get(),
+    })
 }

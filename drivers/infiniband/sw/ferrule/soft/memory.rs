@@ -108,6 +108,11 @@ impl Registered {
         self.memory().start()
     }
 
+    /// The pieces in which its bytes lie; none of memory that is paged on demand.
+    pub(super) fn extents(&self) -> u32 {
+        self.memory().extents()
+    }
+
     /// Whether it is part of a process.
     pub(super) fn is_of_process(&self) -> bool {
         self.memory().is_of_process()

@@ -318,6 +318,7 @@ impl Commands for Shared {
                 writable: memory.region.writable(),
                 is_of_process: memory.region.is_of_process(),
                 has_windows: mr.has_windows(),
+                extents: memory.region.extents(),
             })
         })
         .map_err(errno)

@@ -57,7 +57,8 @@ fn mr<B: Backend>(mr: &rdma::Mr<Ferrule<B>>, details: &mut Details<'_>) -> Resul
     details.address(c"iova", info.region.iova)?;
     details.bits(c"access", info.region.access.bits())?;
     details.number(c"writable", info.writable.into())?;
-    details.number(c"has_windows", info.has_windows.into())
+    details.number(c"has_windows", info.has_windows.into())?;
+    details.number(c"extents", info.extents)
 }
 
 fn srq<B: Backend>(srq: &rdma::Srq<Ferrule<B>>, details: &mut Details<'_>) -> Result {
