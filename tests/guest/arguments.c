@@ -31,6 +31,7 @@ int main(int argc, char **argv)
 		object_cases,
 		request_cases,
 		command_cases,
+		thread_cases,
 		NULL,
 	};
 

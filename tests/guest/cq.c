@@ -474,6 +474,7 @@ int main(int argc, char **argv)
 	};
 	static const struct test_case *const tables[] = {
 		cases,
+		overrun_cases,
 		timestamp_cases,
 		NULL,
 	};

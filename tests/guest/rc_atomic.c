@@ -254,6 +254,43 @@ static void long_list(void)
 	pair_close(&p);
 }
 
+/* The old value is told in the order of the list, wherever its entries divide it. */
+static void split_list(void)
+{
+	struct end_config config = atomic_end;
+	uint64_t old = 0x1122334455667788;
+	struct pair p;
+
+	config.send_sge = 2;
+	make(&p, &config, QP_ACCESS);
+	for (unsigned int first = 1; first < 8; first++) {
+		struct ibv_sge sge[2];
+		struct ibv_send_wr wr = {
+			.wr_id = first,
+			.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.send_flags = IBV_SEND_SIGNALED,
+			.sg_list = sge,
+			.num_sge = 2,
+			.wr.atomic = { p.to.addr, 15, 0, p.to.rkey },
+		}, *bad;
+
+		word(&p)[0] = old;
+		memset(p.mine.data, 0xee, 64);
+		sge[0] = sge_of(&p.mine, 8, first);
+		sge[1] = sge_of(&p.mine, 32, 8 - first);
+		REQUIRE_ERRNO(ibv_post_send(p.a.qp, &wr, &bad), 0);
+		EXPECT_OK(p.a.scq, first);
+		REQUIRE_EQ(word(&p)[0], old + 15);
+		REQUIRE(!memcmp(p.mine.data + 8, &old, first));
+		REQUIRE(!memcmp(p.mine.data + 32, (uint8_t *)&old + first,
+				8 - first));
+		VERIFY_BYTE(p.mine.data, 8, 0xee);
+		VERIFY_BYTE(p.mine.data + 8 + first, 24 - first, 0xee);
+		VERIFY_BYTE(p.mine.data + 40 - first, 24, 0xee);
+	}
+	pair_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -264,6 +301,7 @@ int main(int argc, char **argv)
 		{ "refused_accesses", refused_accesses },
 		{ "misaligned", misaligned },
 		{ "long_list", long_list },
+		{ "split_list", split_list },
 		{ }
 	};
 

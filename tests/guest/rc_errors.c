@@ -65,6 +65,7 @@ int main(int argc, char **argv)
 		local_access_cases,
 		receive_cases,
 		flush_cases,
+		corner_cases,
 		NULL,
 	};
 

@@ -470,6 +470,7 @@ int main(int argc, char **argv)
 	static const struct test_case *const tables[] = {
 		cases,
 		moderation_cases,
+		operation_cases,
 		NULL,
 	};
 

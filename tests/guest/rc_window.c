@@ -3,26 +3,23 @@
  * Memory windows of both types, invalidation, and regions that are registered
  * anew: when a key opens memory for a peer, and when it does not any more.
  */
-#include "common.h"
+#include "rc_window/rc_window.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-		IBV_ACCESS_REMOTE_ATOMIC)
 #define BINDABLE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
 
-static const struct end_config config = {
+const struct end_config window_end = {
 	.access = IBV_ACCESS_LOCAL_WRITE | REMOTE,
 };
 
 /* Of the latest request. */
 static uint64_t wr_id;
 
-/* One end writes what the other end has opened. */
-static void make(struct pair *p)
+void make(struct pair *p)
 {
-	pair_open(p, &config);
+	pair_open(p, &window_end);
 	REQUIRE(p->d.attr.max_mw > 0);
 	REQUIRE(p->d.attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW);
 	REQUIRE(p->d.attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
@@ -30,15 +27,14 @@ static void make(struct pair *p)
 	pair_memory(p, 4096, 4096, BINDABLE);
 }
 
-/* After a refusal both ends are in error; they are connected anew. */
-static void reconnect(struct pair *p)
+void reconnect(struct pair *p)
 {
 	pair_reset(p);
 	ends_connect(&p->a, &p->b);
 }
 
-static struct ibv_mw_bind_info part(struct pair *p, size_t offset, size_t len,
-				    unsigned int access)
+struct ibv_mw_bind_info part(struct pair *p, size_t offset, size_t len,
+			     unsigned int access)
 {
 	struct ibv_mw_bind_info info = {
 		.mr = p->theirs.mr,
@@ -50,8 +46,8 @@ static struct ibv_mw_bind_info part(struct pair *p, size_t offset, size_t len,
 	return info;
 }
 
-static void bind_1(struct pair *p, struct ibv_mw *mw,
-		   struct ibv_mw_bind_info info, enum ibv_wc_status status)
+void bind_1(struct pair *p, struct ibv_mw *mw, struct ibv_mw_bind_info info,
+	    enum ibv_wc_status status)
 {
 	struct ibv_mw_bind bind = {
 		.wr_id = ++wr_id,
@@ -68,8 +64,8 @@ static void bind_1(struct pair *p, struct ibv_mw *mw,
 		REQUIRE_EQ(wc.opcode, IBV_WC_BIND_MW);
 }
 
-static void bind_2(struct pair *p, struct ibv_mw *mw, uint32_t key,
-		   struct ibv_mw_bind_info info, enum ibv_wc_status status)
+void bind_2(struct pair *p, struct ibv_mw *mw, uint32_t key,
+	    struct ibv_mw_bind_info info, enum ibv_wc_status status)
 {
 	struct ibv_wc wc;
 
@@ -106,7 +102,7 @@ static void try_access(struct pair *p, enum ibv_wr_opcode opcode,
 	}
 }
 
-static void try_write(struct pair *p, uint32_t rkey, size_t offset, bool good)
+void try_write(struct pair *p, uint32_t rkey, size_t offset, bool good)
 {
 	try_access(p, IBV_WR_RDMA_WRITE, rkey,
 		   (uintptr_t)p->theirs.data + offset, good);
@@ -383,7 +379,7 @@ static void leave_bound(void *arg)
 	device_open(&p.d);
 	/* One window is older than its region, one younger. */
 	early = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_1);
-	ends_make(&p.a, &p.b, &p.d, &config);
+	ends_make(&p.a, &p.b, &p.d, &window_end);
 	region_make(&p.mine, &p.d, 4096, 0, IBV_ACCESS_LOCAL_WRITE);
 	region_make(&p.theirs, &p.d, 4096, 0, BINDABLE);
 	late = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_2);
@@ -410,6 +406,11 @@ int main(int argc, char **argv)
 		{ "left_bound", left_bound },
 		{ }
 	};
+	static const struct test_case *const tables[] = {
+		cases,
+		owner_cases,
+		NULL,
+	};
 
-	return test_main(argc, argv, cases);
+	return test_main_of(argc, argv, tables);
 }

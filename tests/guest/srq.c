@@ -426,6 +426,7 @@ int main(int argc, char **argv)
 	static const struct test_case *const tables[] = {
 		cases,
 		resize_cases,
+		posting_cases,
 		NULL,
 	};
 

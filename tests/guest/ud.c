@@ -306,6 +306,35 @@ static void address_handles(void)
 	scene_free(&s);
 }
 
+/* Of datagrams there are SENDs alone (table 95). */
+static void refused_operations(void)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
+		IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_INV,
+	};
+	struct scene s;
+
+	scene_make(&s);
+	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++) {
+		struct ibv_sge sge = sge_of(&s.from, 0, 8);
+		struct ibv_send_wr wr = {
+			.opcode = opcodes[i],
+			.sg_list = &sge,
+			.num_sge = 1,
+			.wr.ud = { s.ah, s.b.qp->qp_num, QKEY },
+		}, *bad = NULL;
+
+		REQUIRE_ERRNO(ibv_post_send(s.a.qp, &wr, &bad), EINVAL);
+		REQUIRE(bad == &wr);
+	}
+	EXPECT_NO_WC(s.a.scq);
+	recv_region(&s.b, 1, &s.to, 0, GRH + LEN);
+	send_plain(&s, 2, LEN);
+	expect_datagram(&s, 1, LEN);
+	scene_free(&s);
+}
+
 static void groups(void)
 {
 	union ibv_gid group, second;
@@ -452,6 +481,7 @@ int main(int argc, char **argv)
 		{ "losses", losses },
 		{ "send_queue_error", send_queue_error },
 		{ "address_handles", address_handles },
+		{ "refused_operations", refused_operations },
 		{ "groups", groups },
 		{ "death", death },
 		{ "mtu_changes", mtu_changes },

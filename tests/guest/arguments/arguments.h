@@ -14,5 +14,6 @@ extern const struct test_case domain_cases[];
 extern const struct test_case object_cases[];
 extern const struct test_case request_cases[];
 extern const struct test_case command_cases[];
+extern const struct test_case thread_cases[];
 
 #endif /* TESTS_ARGUMENTS_H */

@@ -4,7 +4,8 @@
 
 #include "../common.h"
 
-/* The cases of timestamps.c; the last has no name. */
+/* Each table is that of a file; the last case has no name. */
+extern const struct test_case overrun_cases[];
 extern const struct test_case timestamp_cases[];
 
 #endif /* TESTS_CQ_H */

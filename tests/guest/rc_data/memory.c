@@ -176,10 +176,61 @@ static void overlapping(void)
 	pair_close(&p);
 }
 
+/* Huge pages as source and destination, with entries that begin in one and end in the next. */
+static void huge_pages(void)
+{
+	enum { HUGE = 2 * MIB, PAGES = 3, LEN = 2 * HUGE };
+	const struct end_config config = { .send_sge = 2 };
+	struct ibv_sge sge[2];
+	struct pair p;
+	uint8_t *map;
+
+	REQUIRE_EQ(run_command("echo %d > /proc/sys/vm/nr_hugepages", 2 * PAGES),
+		   0);
+	pair_open(&p, &config);
+	for (int i = 0; i < 2; i++) {
+		struct region *r = i ? &p.theirs : &p.mine;
+
+		map = mmap(NULL, PAGES * HUGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+		if (map == MAP_FAILED)
+			FAIL("%d huge pages: %s", PAGES, strerror(errno));
+		r->data = map;
+		r->len = PAGES * HUGE;
+		r->mr = ibv_reg_mr(p.d.pd, map, r->len, ACCESS_ALL);
+		REQUIRE(r->mr);
+	}
+	fill(p.mine.data, p.mine.len, 6);
+	p.to = end_address(&p.b, &p.theirs);
+	/* A byte short of a huge page, and the rest from the next one on. */
+	sge[0] = sge_of(&p.mine, 1, HUGE - 2);
+	sge[1] = sge_of(&p.mine, HUGE - 1, LEN - HUGE + 2);
+	send_sges(&p.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, sge, 2, &p.to,
+		  HUGE / 2, 0);
+	EXPECT_OK(p.a.scq, 1);
+	VERIFY_BYTE(p.theirs.data, HUGE / 2, 0);
+	REQUIRE(!memcmp(p.theirs.data + HUGE / 2, p.mine.data + 1, LEN));
+	VERIFY_BYTE(p.theirs.data + HUGE / 2 + LEN, HUGE / 2, 0);
+	recv_region(&p.b, 2, &p.theirs, 3, LEN);
+	send_region(&p.a, 3, &p.mine, HUGE - 5, LEN);
+	EXPECT_OK(p.a.scq, 3);
+	EXPECT_OK(p.b.rcq, 2);
+	REQUIRE(!memcmp(p.theirs.data + 3, p.mine.data + HUGE - 5, LEN));
+	for (int i = 0; i < 2; i++) {
+		struct region *r = i ? &p.theirs : &p.mine;
+
+		REQUIRE_ERRNO(ibv_dereg_mr(r->mr), 0);
+		REQUIRE_EQ(munmap(r->data, r->len), 0);
+	}
+	pair_close(&p);
+	REQUIRE_EQ(run_command("echo 0 > /proc/sys/vm/nr_hugepages"), 0);
+}
+
 const struct test_case memory_cases[] = {
 	{ "mr_addresses", mr_addresses },
 	{ "zero_based", zero_based },
 	{ "read_only_source", read_only_source },
 	{ "overlapping", overlapping },
+	{ "huge_pages", huge_pages },
 	{ }
 };

@@ -25,5 +25,6 @@ extern const struct test_case remote_access_cases[];
 extern const struct test_case local_access_cases[];
 extern const struct test_case receive_cases[];
 extern const struct test_case flush_cases[];
+extern const struct test_case corner_cases[];
 
 #endif /* TESTS_RC_ERRORS_H */

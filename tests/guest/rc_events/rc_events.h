@@ -28,7 +28,8 @@ void expect_no_event(struct ibv_comp_channel *channel);
 void message(struct scene *s, uint64_t wr_id, unsigned int flags);
 void message_done(struct scene *s, uint64_t wr_id);
 
-/* The cases of moderation.c; the last has no name. */
+/* Each table is that of a file; the last case has no name. */
+extern const struct test_case operation_cases[];
 extern const struct test_case moderation_cases[];
 
 #endif /* TESTS_RC_EVENTS_H */

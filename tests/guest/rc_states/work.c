@@ -2,6 +2,8 @@
 /* The fate of work in each state. */
 #include "rc_states.h"
 
+#include <pthread.h>
+
 /* The work that may be posted in each state (10.8.3.1, 10.8.3.2). */
 static void posting(void)
 {
@@ -141,9 +143,48 @@ static void states_after_error(void)
 	pair_close(&p);
 }
 
+static void *enter_rts(void *arg)
+{
+	sleep_us(5000);
+	end_to_rts(arg);
+	return NULL;
+}
+
+/* A responder answers in RTR as in RTS, and on the way from one to the other. */
+static void read_while_it_enters_rts(void)
+{
+	const int access = ACCESS_ALL | IBV_ACCESS_REMOTE_READ;
+	const struct end_config config = { .access = access };
+	struct peer to_a;
+	pthread_t thread;
+	struct pair p;
+
+	pair_make(&p, &config);
+	pair_memory(&p, 64, 64, access);
+	fill(p.theirs.data, 64, 8);
+	to_a = end_address(&p.a, NULL);
+	end_to_init(&p.b);
+	end_to_rtr(&p.b, &to_a);
+	end_connect(&p.a, &p.to);
+	REQUIRE(!pthread_create(&thread, NULL, enter_rts, &p.b));
+	for (int i = 0, after = 0; after < 100; i++) {
+		struct ibv_sge sge = sge_of(&p.mine, 0, 64);
+
+		memset(p.mine.data, 0, 64);
+		send_sges(&p.a, i, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, 1,
+			  &p.to, 0, 0);
+		EXPECT_OK(p.a.scq, i);
+		VERIFY(p.mine.data, 64, 8);
+		after += end_state(&p.b) == IBV_QPS_RTS;
+	}
+	REQUIRE(!pthread_join(thread, NULL));
+	pair_close(&p);
+}
+
 const struct test_case work_cases[] = {
 	{ "posting", posting },
 	{ "send_queue_drain", send_queue_drain },
 	{ "states_after_error", states_after_error },
+	{ "read_while_it_enters_rts", read_while_it_enters_rts },
 	{ }
 };

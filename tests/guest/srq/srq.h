@@ -40,7 +40,8 @@ struct poster {
 void poster_start(struct poster *p);
 void poster_join(struct poster *p);
 
-/* The cases of resize.c; the last has no name. */
+/* Each table is that of a file; the last case has no name. */
+extern const struct test_case posting_cases[];
 extern const struct test_case resize_cases[];
 
 #endif /* TESTS_SRQ_H */
