@@ -127,9 +127,71 @@ static void optional_verbs(void)
 	device_close(&d);
 }
 
+/*
+ * The engine in the kernel has all; behind a PCI function there is no paging on
+ * demand, and there are no frames. Nobody is told otherwise.
+ */
+static void what_a_home_lacks(void)
+{
+	struct ibv_flow_attr rule = {
+		.type = IBV_FLOW_ATTR_SNIFFER, .size = sizeof(rule), .port = 1,
+	};
+	bool has = !has_function();
+	struct ibv_device_attr_ex ex;
+	struct ibv_qp_init_attr init;
+	static char buf[4096];
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	struct device d;
+
+	device_open(&d);
+	cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
+	REQUIRE(cq);
+	REQUIRE_ERRNO(ibv_query_device_ex(d.ctx, NULL, &ex), 0);
+	REQUIRE_EQ(!!ex.odp_caps.general_caps, has);
+	REQUIRE_EQ(!!ex.odp_caps.per_transport_caps.rc_odp_caps, has);
+	REQUIRE_EQ(!!ex.odp_caps.per_transport_caps.uc_odp_caps, has);
+	REQUIRE_EQ(!!ex.odp_caps.per_transport_caps.ud_odp_caps, has);
+	errno = 0;
+	mr = ibv_reg_mr(d.pd, buf, sizeof(buf),
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+	REQUIRE_EQ(!!mr, has);
+	if (mr)
+		REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	else
+		REQUIRE_EQ(errno, EOPNOTSUPP);
+
+	REQUIRE_EQ(!!d.attr.max_raw_ethy_qp, has);
+	REQUIRE_EQ(!!(ex.device_cap_flags_ex & IBV_DEVICE_MANAGED_FLOW_STEERING),
+		   has);
+	init = small_qp(cq);
+	init.qp_type = IBV_QPT_RAW_PACKET;
+	errno = 0;
+	qp = ibv_create_qp(d.pd, &init);
+	REQUIRE_EQ(!!qp, has);
+	if (qp) {
+		REQUIRE_ERRNO(ibv_destroy_qp(qp), 0);
+	} else {
+		REQUIRE_EQ(errno, EOPNOTSUPP);
+		init.qp_type = IBV_QPT_UD;
+		qp = ibv_create_qp(d.pd, &init);
+		REQUIRE(qp);
+		REQUIRE_NULL_ERRNO(ibv_create_flow(qp, &rule), EOPNOTSUPP);
+		REQUIRE_ERRNO(ibv_destroy_qp(qp), 0);
+	}
+	/* Nothing of checksums, tags or tunnels is left to either. */
+	REQUIRE_EQ(ex.raw_packet_caps, 0);
+	REQUIRE_EQ(ex.rss_caps.supported_qpts, 0);
+	REQUIRE_EQ(ex.tm_caps.max_num_tags, 0);
+	REQUIRE_ERRNO(ibv_destroy_cq(cq), 0);
+	device_close(&d);
+}
+
 const struct test_case device_cases[] = {
 	{ "device_attributes", device_attributes },
 	{ "port_number", port_number },
 	{ "optional_verbs", optional_verbs },
+	{ "what_a_home_lacks", what_a_home_lacks },
 	{ }
 };
