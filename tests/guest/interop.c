@@ -37,6 +37,8 @@ BOTH_WAYS(refused_invalidation)
 BOTH_WAYS(rnr_exhausted)
 BOTH_WAYS(rnr_waits)
 BOTH_WAYS(nobody_answers)
+BOTH_WAYS(shared_queue)
+BOTH_WAYS(on_demand)
 BOTH_WAYS(uc_sizes)
 BOTH_WAYS(uc_losses)
 BOTH_WAYS(datagrams)
@@ -64,6 +66,8 @@ int main(int argc, char **argv)
 		CASES(rnr_exhausted),
 		CASES(rnr_waits),
 		CASES(nobody_answers),
+		CASES(shared_queue),
+		CASES(on_demand),
 		CASES(uc_sizes),
 		CASES(uc_losses),
 		CASES(datagrams),

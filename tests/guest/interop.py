@@ -16,7 +16,7 @@ from wire import namespaces, netem, set_mtu
 
 PROGRAM = "/ferrule/build/tests/interop"
 BEAR_LOSS = ("sizes", "immediate", "inline_data", "lists", "unsignalled", "compare_and_swap", "fetch_and_add", "pipelined",
-             "invalidate", "rnr_waits")
+             "invalidate", "rnr_waits", "shared_queue", "on_demand")
 
 
 def counted(node):

@@ -64,7 +64,7 @@ uint32_t bind_window(struct scene *s, struct ibv_mw *mw, struct region *r,
 		     size_t offset, size_t len);
 void local_invalidate(struct scene *s, uint32_t key);
 
-/* reliable.c, errors.c, unreliable.c: the way is from PEER_DEVICE, or to it. */
+/* reliable.c, memory.c, errors.c, unreliable.c: the way is from PEER_DEVICE, or to it. */
 
 void sizes(bool from_peer);
 void immediate(bool from_peer);
@@ -86,6 +86,8 @@ void refused_invalidation(bool from_peer);
 void rnr_exhausted(bool from_peer);
 void rnr_waits(bool from_peer);
 void nobody_answers(bool from_peer);
+void shared_queue(bool from_peer);
+void on_demand(bool from_peer);
 void uc_sizes(bool from_peer);
 void uc_losses(bool from_peer);
 void datagrams(bool from_peer);
