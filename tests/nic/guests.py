@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -91,9 +92,9 @@ class Host:
         [self.process] = stack.enter_context(served.beside(self.directory, 2))
         self.stack = stack
 
-    def guest(self, number):
-        """A guest that is still booting."""
-        started = Guest(number, self.directory, self.plan, self.accelerator)
+    def guest(self, number, **changes):
+        """A guest that is still booting; `changes` of the plan are its own."""
+        started = Guest(number, self.directory, replace(self.plan, **changes), self.accelerator)
         self.stack.callback(started.node.end)
         return started
 

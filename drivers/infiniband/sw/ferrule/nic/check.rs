@@ -27,7 +27,8 @@ use super::{
 ///
 /// # Errors
 ///
-/// `EIO` if the device does not see them.
+/// `ENODEV` if the device does not see them, which the log tells. For any other error, the driver core would tell of it
+/// once more.
 pub(super) fn run(
     function: &pci::Device<Bound>,
     registers: &Registers,
@@ -51,5 +52,5 @@ pub(super) fn run(
         check::NO_MEMORY => dev_err!(function, "the device cannot reach the machine's memory\n"),
         other => dev_err!(function, "the memory check has failed: {other}\n"),
     }
-    Err(EIO)
+    Err(ENODEV)
 }

@@ -122,7 +122,7 @@ impl Function {
     ///
     /// # Errors
     ///
-    /// `EIO` if it does not see this machine's memory; `ENOMEM`; those of its commands.
+    /// `ENODEV` if it does not see this machine's memory; `ENOMEM`; those of its commands.
     ///
     /// # Safety
     ///

@@ -87,7 +87,7 @@ impl Driver for Probed {
                     "{}: has a ferrule device already\n",
                     netdev.name()
                 );
-                return Err(EEXIST);
+                return Err(ENODEV);
             }
             Some(_) => (),
         }

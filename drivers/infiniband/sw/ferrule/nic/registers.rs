@@ -47,14 +47,17 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if it is no function that this driver knows, or is not ready; those of mapping.
+    /// `ENODEV` if it is no function that this driver knows, is not ready, or does not answer; those of mapping.
     pub(super) fn map(function: &pci::Device<Bound>) -> Result<Self> {
         let registers = Registers {
             bar: Bar::map(function, BAR, BAR_LEN, c"ferrule")?,
             gone: Atomic::new(false),
             is_reset: Atomic::new(false),
         };
-        let magic = registers.read(register::MAGIC)?;
+        let Ok(magic) = registers.read(register::MAGIC) else {
+            dev_err!(function, "it does not answer\n");
+            return Err(ENODEV);
+        };
         let version = registers.read(register::VERSION)?;
         if magic != MAGIC_VALUE || version != VERSION_VALUE {
             dev_err!(
@@ -67,11 +70,16 @@ impl Registers {
         registers.reset();
         let features = registers.read(register::FEATURES)?;
         let status = registers.read(register::STATUS)?;
-        if features & NEEDED != NEEDED || status & status::READY == 0 {
+        let lacking = NEEDED & !features;
+        if lacking != 0 {
             dev_err!(
                 function,
-                "features {features:#x}, status {status:#x}: not ready for this driver\n"
+                "features {features:#x}: it lacks {lacking:#x}, which this driver needs\n"
             );
+            return Err(ENODEV);
+        }
+        if status & status::READY == 0 {
+            dev_err!(function, "status {status:#x}: it is not ready\n");
             return Err(ENODEV);
         }
         Ok(registers)
