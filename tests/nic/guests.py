@@ -89,8 +89,12 @@ class Host:
             parts += [(CHECKOUT / "build", "build"), (module.build(stock), "module"), (provider.build(), "provider")]
         self.plan = guest.Plan([], device, stock, parts, mem=512, backend=served)
         self.accelerator, _ = accel.choose(served.qemu)
-        [self.process] = stack.enter_context(served.beside(self.directory, 2))
         self.stack = stack
+        self.restart()
+
+    def restart(self):
+        """Start the process, anew where it has ended."""
+        [self.process] = self.stack.enter_context(self.plan.backend.beside(self.directory, 2))
 
     def guest(self, number, **changes):
         """A guest that is still booting; `changes` of the plan are its own."""
