@@ -7,6 +7,8 @@
 //! the middle of transfers. Nothing of that may reach the neighbour or memory that the driver has not registered, and
 //! the process lives.
 
+mod operands;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -15,7 +17,6 @@ use ferrule_nic::adapter::Adapter;
 use ferrule_nic::device::Device;
 use ferrule_nic::interface::*;
 use ferrule_nic::worker::Worker;
-use zerocopy::{FromZeros, IntoBytes};
 
 use crate::client::{request, unmap_body, DMA_UNMAP, REGION_WRITE, RESET};
 use crate::data::{pair, program, program_without_address, Program};
@@ -23,6 +24,7 @@ use crate::driver::queues::*;
 use crate::driver::*;
 use crate::ends::{flood, is_still};
 use crate::neighbour::{Names, Neighbour};
+use crate::xrc::{self, send_to, Srq};
 
 /// The number of deeds of a hostile driver before it leaves.
 const DEEDS: u32 = 60;
@@ -69,6 +71,8 @@ struct Hostile<'a> {
     names: Names,
     p: Program,
     ends: (Qp, Qp),
+    xrc: (Qp, Qp),
+    queue: Srq,
     /// Pages that it gives to whatever wants one.
     spare: Area,
 }
@@ -77,6 +81,8 @@ impl<'a> Hostile<'a> {
     fn new(mut guest: Guest, random: &'a mut Random, names: Names) -> Self {
         let p = program(&mut guest);
         let ends = pair(&mut guest, &p);
+        let xrc = xrc::ends(&mut guest, &p);
+        let queue = xrc::srq(&mut guest, &p);
         let spare = guest.memory.alloc(4 * PAGE);
         Self {
             guest,
@@ -84,6 +90,8 @@ impl<'a> Hostile<'a> {
             names,
             p,
             ends,
+            xrc,
+            queue,
             spare,
         }
     }
@@ -93,6 +101,8 @@ impl<'a> Hostile<'a> {
         self.guest.begin();
         self.p = program(&mut self.guest);
         self.ends = pair(&mut self.guest, &self.p);
+        self.xrc = xrc::ends(&mut self.guest, &self.p);
+        self.queue = xrc::srq(&mut self.guest, &self.p);
     }
 
     /// An address that is none, or is not all there; seldom one that it may well name.
@@ -119,6 +129,7 @@ impl<'a> Hostile<'a> {
             context,
             cq,
             key,
+            srq,
             qps,
             ..
         } = self.names;
@@ -128,10 +139,15 @@ impl<'a> Hostile<'a> {
             self.p.key,
             self.p.pd,
             self.ends.0.number,
+            self.xrc.0.number,
+            self.xrc.1.number,
+            self.queue.number,
         ];
         match self.random.below(4) {
             0 => self.random.of(&own),
-            1 => self.random.of(&[context, cq, key, qps[0], qps[1]]),
+            1 => self
+                .random
+                .of(&[context, cq, key, srq, qps[0], qps[1], qps[2], qps[3]]),
             2 => self
                 .random
                 .of(&[0, 1, 2, 16, 4095, 4096, 1 << 16, 1 << 31, NONE - 1, NONE]),
@@ -149,78 +165,6 @@ impl<'a> Hostile<'a> {
             _ => (),
         }
         list
-    }
-
-    /// The operands of a command that a good driver would send.
-    fn operands(&mut self) -> (u16, Vec<u8>) {
-        let list = self.list();
-        let Self { guest, p, ends, .. } = self;
-        let context = p.context.number;
-        match self.random.below(9) {
-            0 => {
-                let area = guest.memory.alloc(QP_BYTES);
-                let kind = self.random.of(&[qp_type::RC, qp_type::UC, qp_type::UD]);
-                let create = create_qp(guest, kind, context, p.pd, p.cq.number, &area);
-                (opcode::CREATE_QP, create.as_bytes().to_vec())
-            }
-            1 => {
-                let region = guest.region(p.pd, &self.spare, ALL_RIGHTS);
-                (opcode::REG_MR, region.as_bytes().to_vec())
-            }
-            2 => {
-                let mut region = guest.region(p.pd, &self.spare, ALL_RIGHTS);
-                region.memory = list;
-                (opcode::REG_MR, region.as_bytes().to_vec())
-            }
-            3 => {
-                let create = CreateCq {
-                    depth: 64.into(),
-                    eq: NONE.into(),
-                    ring: guest.memory.list(&self.spare),
-                    ctrl: list,
-                };
-                (opcode::CREATE_CQ, create.as_bytes().to_vec())
-            }
-            4 => {
-                let resize = ResizeCq {
-                    cqn: p.cq.number.into(),
-                    depth: 64.into(),
-                    ring: list,
-                };
-                (opcode::RESIZE_CQ, resize.as_bytes().to_vec())
-            }
-            5 => {
-                let create = CreateEq {
-                    vector: self.random.below(4).into(),
-                    depth: 64.into(),
-                    area: guest.memory.list(&self.spare),
-                };
-                (opcode::CREATE_EQ, create.as_bytes().to_vec())
-            }
-            6 => {
-                let set = SetGid {
-                    index: 1.into(),
-                    valid: 1.into(),
-                    gid: self.names.gid,
-                };
-                (opcode::SET_GID, set.as_bytes().to_vec())
-            }
-            7 => {
-                let mut modify = ModifyQp::new_zeroed();
-                modify.number = ends.0.number.into();
-                modify.attributes.mask = (self.random.word() as u32).into();
-                modify.attributes.state = self.random.below(8).into();
-                modify.to = vector(self.names.gid);
-                (opcode::MODIFY_QP, modify.as_bytes().to_vec())
-            }
-            _ => {
-                let open = OpenContext {
-                    doorbell: list,
-                    status: guest.memory.list(&self.spare),
-                };
-                (opcode::OPEN_CONTEXT, open.as_bytes().to_vec())
-            }
-        }
     }
 
     fn command(&mut self) {
@@ -262,6 +206,19 @@ impl<'a> Hostile<'a> {
         self.guest.ring(&self.ends.0);
     }
 
+    /// A message to a shared receive queue of somebody, by an extended connection.
+    fn xrc_request(&mut self) {
+        let queue = self.number();
+        let key = self.random.of(&[self.p.key, self.names.key]);
+        let length = self.random.of(&[0, 8, 4096, 1 << 20]);
+        if self.random.below(2) == 0 {
+            let at = self.random.word() >> self.random.below(64);
+            self.queue.receive(1, at, length, key);
+        }
+        self.xrc.0.post(&send_to(queue, 1).local(0, length, key));
+        self.guest.ring(&self.xrc.0);
+    }
+
     /// Bits that no queue pair has, and kicks for all and nobody.
     fn storm(&mut self) {
         for _ in 0..32 {
@@ -272,18 +229,35 @@ impl<'a> Hostile<'a> {
         }
     }
 
-    /// Connects itself with a queue pair of the neighbour's, which is connected elsewhere, and writes by its key.
+    /// Connects itself with a queue pair of the neighbour's, which is connected elsewhere, and writes by its key, or sends
+    /// to its shared receive queue.
     fn intrude(&mut self) {
         let peer = self.random.of(&self.names.qps);
+        let extended = self.random.below(2) == 0;
         let Self { guest, p, .. } = self;
-        let made = guest.qp_with(qp_type::RC, &p.context, p.pd, &p.cq, |_| ());
+        let made = if extended {
+            guest.qp_with(qp_type::XRC_INI, &p.context, p.pd, &p.cq, xrc::initiator)
+        } else {
+            guest.qp_with(qp_type::RC, &p.context, p.pd, &p.cq, |_| ())
+        };
         // It may have destroyed what a queue pair needs.
         let Ok(mut qp) = made else { return };
-        if guest.connect(&qp, peer, self.names.gid).is_err() {
+        let to = vector(self.names.gid);
+        let sides = if extended {
+            xrc::INITIATOR
+        } else {
+            [true, true]
+        };
+        if guest.connect_as(&qp, sides, peer, to).is_err() {
             return;
         }
-        let write = Wqe::new(9, wr_opcode::RDMA_WRITE).local(0, 4096, p.key);
-        guest.send(&mut qp, &write.remote(0, self.names.key));
+        let request = if extended {
+            send_to(self.names.srq, 9)
+        } else {
+            Wqe::new(9, wr_opcode::RDMA_WRITE)
+        };
+        let request = request.local(0, 4096, p.key);
+        guest.send(&mut qp, &request.remote(0, self.names.key));
     }
 
     fn registers(&mut self) {
@@ -352,7 +326,8 @@ impl<'a> Hostile<'a> {
             2 => self.registers(),
             3..=5 => self.intrude(),
             6..=8 => self.storm(),
-            9..=16 => self.request(),
+            9..=14 => self.request(),
+            15..=17 => self.xrc_request(),
             _ => self.command(),
         }
     }

@@ -15,13 +15,13 @@ const SLOT: u32 = 64;
 const DOMAIN: u32 = 5;
 
 /// A shared receive queue of a guest.
-struct Srq {
-    number: u32,
+pub struct Srq {
+    pub number: u32,
     area: Area,
     posted: u32,
 }
 
-fn operands(guest: &Guest, p: &Program, area: &Area) -> CreateXrcSrq {
+pub fn operands(guest: &Guest, p: &Program, area: &Area) -> CreateXrcSrq {
     CreateXrcSrq {
         srq: CreateSrq {
             pd: p.pd.into(),
@@ -41,11 +41,11 @@ fn operands(guest: &Guest, p: &Program, area: &Area) -> CreateXrcSrq {
     }
 }
 
-fn srq_area(guest: &Guest) -> Area {
+pub fn srq_area(guest: &Guest) -> Area {
     guest.memory.alloc(u64::from(DEPTH * SLOT) + 128)
 }
 
-fn srq(guest: &mut Guest, p: &Program) -> Srq {
+pub fn srq(guest: &mut Guest, p: &Program) -> Srq {
     let area = srq_area(guest);
     let create = operands(guest, p, &area);
     let number = guest.create(opcode::CREATE_XRC_SRQ, &create).unwrap();
@@ -57,7 +57,7 @@ fn srq(guest: &mut Guest, p: &Program) -> Srq {
 }
 
 impl Srq {
-    fn receive(&mut self, id: u64, offset: u64, length: u32, key: u32) {
+    pub fn receive(&mut self, id: u64, offset: u64, length: u32, key: u32) {
         let at = u64::from(self.posted % DEPTH * SLOT);
         receive_request(&self.area, at, id, (offset, length, key));
         self.posted += 1;
@@ -65,14 +65,14 @@ impl Srq {
     }
 }
 
-fn initiator(create: &mut CreateQp) {
+pub fn initiator(create: &mut CreateQp) {
     create.recv_cq = NONE.into();
     create.rq.depth = 0.into();
     create.cap.max_recv_wr = 0.into();
     create.cap.max_recv_sge = 0.into();
 }
 
-fn target(create: &mut CreateQp) {
+pub fn target(create: &mut CreateQp) {
     initiator(create);
     create.pd = DOMAIN.into();
     create.send_cq = NONE.into();
@@ -86,31 +86,30 @@ fn target(create: &mut CreateQp) {
     };
 }
 
-/// Brings one side to RTS, with the attributes that it has.
-fn connect(guest: &mut Guest, qp: &Qp, sends: bool, peer: u32, gid: [u8; 16]) {
-    guest
-        .modify(qp.number, 0x39, |m| {
-            let a = &mut m.attributes;
-            (a.state, a.port, a.access) = (1.into(), 1.into(), 0xf.into());
-        })
-        .unwrap();
-    let own: &[u32] = if sends { &[] } else { &[15, 17] };
-    guest
-        .modify(qp.number, mask(&[0, 7, 8, 12, 20]) | mask(own), |m| {
-            m.to = vector(gid);
-            let a = &mut m.attributes;
-            (a.state, a.path_mtu, a.dest_qpn) = (2.into(), 5.into(), peer.into());
-            (a.max_dest_rd_atomic, a.min_rnr_timer) = (16.into(), 1.into());
-        })
-        .unwrap();
-    let own: &[u32] = if sends { &[10, 11, 13] } else { &[] };
-    guest
-        .modify(qp.number, mask(&[0, 9, 16]) | mask(own), |m| {
-            let a = &mut m.attributes;
-            (a.state, a.timeout, a.retry_cnt) = (3.into(), 14.into(), 7.into());
-            (a.rnr_retry, a.max_rd_atomic) = (7.into(), 16.into());
-        })
-        .unwrap();
+/// The sides of an extended connection, as [`Guest::connect_as`] has them.
+pub const INITIATOR: [bool; 2] = [false, true];
+const TARGET: [bool; 2] = [true, false];
+
+/// An initiator and a target of one guest, connected with each other.
+pub fn ends(guest: &mut Guest, p: &Program) -> (Qp, Qp) {
+    let mut make = |kind, change: fn(&mut CreateQp)| {
+        guest
+            .qp_with(kind, &p.context, p.pd, &p.cq, change)
+            .unwrap()
+    };
+    let a = make(qp_type::XRC_INI, initiator);
+    let b = make(qp_type::XRC_TGT, target);
+    let to = vector(guest.gid);
+    guest.connect_as(&a, INITIATOR, b.number, to).unwrap();
+    guest.connect_as(&b, TARGET, a.number, to).unwrap();
+    (a, b)
+}
+
+/// A SEND to a shared receive queue of the target's domain.
+pub fn send_to(queue: u32, id: u64) -> Wqe {
+    let mut send = Wqe::new(id, wr_opcode::SEND);
+    send.extra[0] = queue.into();
+    send
 }
 
 #[test]
@@ -123,14 +122,15 @@ fn messages_between_two_guests() {
     let b = two
         .qp_with(qp_type::XRC_TGT, &q.context, q.pd, &q.cq, target)
         .unwrap();
-    connect(&mut one, &a, true, b.number, two.gid);
-    connect(&mut two, &b, false, a.number, one.gid);
+    one.connect_as(&a, INITIATOR, b.number, vector(two.gid))
+        .unwrap();
+    two.connect_as(&b, TARGET, a.number, vector(one.gid))
+        .unwrap();
     let mut queue = srq(&mut two, &q);
     queue.receive(1, 3, 80_000, q.key);
     let bytes = pattern(70_000, 3);
     p.area.write(1, &bytes);
-    let mut send = Wqe::new(2, wr_opcode::SEND).local(1, 70_000, p.key);
-    send.extra[0] = queue.number.into();
+    let send = send_to(queue.number, 2).local(1, 70_000, p.key);
     one.send(&mut a, &send);
     assert_eq!(p.cq.done().wr_id.get(), 2);
     let got = q.cq.done();
@@ -142,7 +142,7 @@ fn messages_between_two_guests() {
     // The first guest's queue, in the domain of the same number, is not in this one.
     let mut own = srq(&mut one, &p);
     own.receive(5, 0, 100, p.key);
-    send.extra[0] = own.number.into();
+    let send = send_to(own.number, 3).local(1, 70_000, p.key);
     one.send(&mut a, &send);
     assert_eq!(p.cq.wait().status, 9, "remote invalid request");
     assert_eq!(

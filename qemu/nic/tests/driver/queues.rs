@@ -201,19 +201,33 @@ impl Guest {
 
     /// As [`Guest::connect`], by an address vector.
     pub fn connect_to(&mut self, qp: &Qp, peer: u32, to: AddressVector) -> Result<(), u32> {
+        self.connect_as(qp, [true, true], peer, to)
+    }
+
+    /// As [`Guest::connect_to`], for a side that answers requests, or sends them, or both.
+    pub fn connect_as(
+        &mut self,
+        qp: &Qp,
+        [answers, sends]: [bool; 2],
+        peer: u32,
+        to: AddressVector,
+    ) -> Result<(), u32> {
+        let of = |does, bits: &[u32]| if does { mask(bits) } else { 0 };
         self.modify(qp.number, 0x39, |m| {
             let a = &mut m.attributes;
             (a.state, a.port, a.access) = (1.into(), 1.into(), 0xf.into());
         })?;
-        // STATE, AV, PATH_MTU, RQ_PSN, MIN_RNR_TIMER, MAX_DEST_RD_ATOMIC, DEST_QPN.
-        self.modify(qp.number, mask(&[0, 7, 8, 12, 15, 17, 20]), |m| {
+        // STATE, AV, PATH_MTU, RQ_PSN, DEST_QPN; MIN_RNR_TIMER, MAX_DEST_RD_ATOMIC.
+        let to_rtr = mask(&[0, 7, 8, 12, 20]) | of(answers, &[15, 17]);
+        self.modify(qp.number, to_rtr, |m| {
             m.to = to;
             let a = &mut m.attributes;
             (a.state, a.path_mtu, a.dest_qpn) = (2.into(), 5.into(), peer.into());
             (a.max_dest_rd_atomic, a.min_rnr_timer) = (16.into(), 1.into());
         })?;
-        // STATE, TIMEOUT, RETRY_CNT, RNR_RETRY, MAX_QP_RD_ATOMIC, SQ_PSN.
-        self.modify(qp.number, mask(&[0, 9, 10, 11, 13, 16]), |m| {
+        // STATE, TIMEOUT, SQ_PSN; RETRY_CNT, RNR_RETRY, MAX_QP_RD_ATOMIC.
+        let to_rts = mask(&[0, 9, 16]) | of(sends, &[10, 11, 13]);
+        self.modify(qp.number, to_rts, |m| {
             let a = &mut m.attributes;
             (a.state, a.timeout, a.retry_cnt) = (3.into(), 14.into(), 7.into());
             (a.rnr_retry, a.max_rd_atomic) = (7.into(), 16.into());

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 
 use ferrule_nic::adapter::Adapter;
 use ferrule_nic::device::Device;
-use ferrule_nic::interface::{opcode, register, RESPONSE_OFFSET};
+use ferrule_nic::interface::{opcode, qp_mask, qp_type, register, RESPONSE_OFFSET};
 use ferrule_nic::mapping::{sealed, Mapping};
 use ferrule_nic::protocol::MAX_RANGES;
 use ferrule_nic::session::Session;
@@ -252,6 +252,43 @@ pub fn commands() -> Vec<Vec<u8>> {
     let base = [begin(), context, eq, cq, pd, gid].concat();
     let region = [0, 7, 0, 0, 4096, 0, 0, 2, LIST, 0, 1, 0];
     let vector = [1, 2, 3, 4, 0, 0x4000_0000, 0, 0x0100_0000];
+    let srq = |code: u16, xrc: &[u32]| {
+        let lists = [&sq[..], &[2048, 0], &pages(1), xrc].concat();
+        command(code, &with(&[0, 1], &lists))
+    };
+    // The queues that a side of XRC has not are not there.
+    let xrc_qp = |kind: u32| {
+        let (pd, cq, depth, sge) = match kind {
+            qp_type::XRC_INI => (0, 0, 16, 1),
+            _ => (5, none, 0, 0),
+        };
+        let head = [0, pd, kind, 0, cq, none, none, depth, 0, sge, 0, 0];
+        let rings = [0, depth, 64, 0, 1024, 0, 64, 0];
+        let tail = [2048, none, LIST, 0, 1, 0, 0, 0, 0, 0];
+        command(
+            opcode::CREATE_QP,
+            &words(&[&head[..], &rings, &tail].concat()),
+        )
+    };
+    // From RESET to RTS, for a side that answers requests, or sends them, or both.
+    let connect = |number: u32, [answers, sends]: [bool; 2], peer: u32| {
+        let of = |does, bits| if does { bits } else { 0 };
+        let to_rtr = qp_mask::AV | qp_mask::PATH_MTU | qp_mask::RQ_PSN | qp_mask::DEST_QPN;
+        let answering = qp_mask::MIN_RNR_TIMER | qp_mask::MAX_DEST_RD_ATOMIC;
+        let sending = qp_mask::RETRY_CNT | qp_mask::RNR_RETRY | qp_mask::MAX_QP_RD_ATOMIC;
+        let masks = [
+            qp_mask::ACCESS_FLAGS | qp_mask::PKEY_INDEX | qp_mask::PORT,
+            to_rtr | of(answers, answering),
+            qp_mask::TIMEOUT | qp_mask::SQ_PSN | of(sends, sending),
+        ];
+        let change = |(state, mask): (u32, &u32)| {
+            let ends = [0, 16, 16, 1, peer, mask | qp_mask::STATE];
+            let attributes = [state, 0, 0, 0xf, 0, 1, 0, 5, 14, 7, 7, 0];
+            let head = [&[number, 0][..], &attributes, &ends].concat();
+            command(opcode::MODIFY_QP, &with(&head, &vector))
+        };
+        (1..).zip(&masks).flat_map(change).collect::<Vec<u8>>()
+    };
     let tails = [
         command(opcode::QUERY_DEVICE, &[]),
         command(opcode::QUERY_COUNTERS, &[]),
@@ -259,36 +296,57 @@ pub fn commands() -> Vec<Vec<u8>> {
         command(opcode::REG_MR, &words(&region)),
         command(opcode::ALLOC_MW, &words(&[0, 2])),
         command(opcode::CREATE_AH, &with(&[0, 0], &vector)),
-        command(
-            opcode::CREATE_SRQ,
-            &with(&[0, 1], &[&sq[..], &[2048, 0], &pages(1)].concat()),
-        ),
+        srq(opcode::CREATE_SRQ, &[]),
         [
-            command(
-                opcode::CREATE_SRQ,
-                &with(&[0, 1], &[&sq[..], &[2048, 0], &pages(1)].concat()),
-            ),
+            srq(opcode::CREATE_SRQ, &[]),
             command(
                 opcode::RESIZE_SRQ,
                 &with(&[0, none], &[&sq[..], &[2048, 0], &pages(1)].concat()),
             ),
         ]
         .concat(),
+        [
+            srq(opcode::CREATE_SRQ, &[]),
+            command(opcode::SET_SRQ_LIMIT, &words(&[0, 3])),
+            command(opcode::QUERY_SRQ, &words(&[0, 0])),
+            command(opcode::DESTROY_SRQ, &words(&[0, 0])),
+        ]
+        .concat(),
+        // Of XRC domain 5: a shared receive queue, an initiator, and a target, which is connected.
+        [
+            srq(opcode::CREATE_XRC_SRQ, &[5, 0]),
+            xrc_qp(qp_type::XRC_INI),
+            xrc_qp(qp_type::XRC_TGT),
+            connect(2, [false, true], 3),
+            connect(3, [true, false], 2),
+            poke(register::KICK, 0),
+        ]
+        .concat(),
         command(opcode::RESIZE_CQ, &with(&[0, 32], &pages(1))),
         command(opcode::MODERATE_CQ, &words(&[0, 0x0010_0010])),
         command(opcode::QUERY_CQ, &words(&[0, 0])),
         [qp(1, 0), command(opcode::QUERY_QP, &words(&[2, 0]))].concat(),
+        [
+            qp(1, 0),
+            connect(2, [true, true], 2),
+            poke(register::KICK, 0),
+            command(opcode::DESTROY_QP, &words(&[2, 0])),
+        ]
+        .concat(),
         qp(3, 3),
         [
             qp(3, 2),
             command(opcode::ATTACH_MCAST, &words(&[1, 0, 0xff, 0, 0, 0])),
+            command(opcode::DETACH_MCAST, &words(&[1, 0, 0xff, 0, 0, 0])),
         ]
         .concat(),
         [
             command(opcode::QUIESCE_CONTEXT, &words(&[0, 0])),
             poke(register::KICK, 0),
+            command(opcode::CLOSE_CONTEXT, &words(&[0, 0])),
         ]
         .concat(),
+        command(opcode::DEALLOC_PD, &words(&[0, 0])),
         command(opcode::DESTROY_CQ, &words(&[0, 0])),
         command(opcode::DESTROY_EQ, &words(&[0, 0])),
         line(3, 0, &[24u32, 2, 0, 0, 0, 0].map(u32::to_ne_bytes).concat()),
