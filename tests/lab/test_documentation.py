@@ -3,6 +3,7 @@
 
 import re
 import tempfile
+import tomllib
 import unittest
 from fnmatch import fnmatch
 from pathlib import Path
@@ -122,6 +123,16 @@ class Checkout(unittest.TestCase):
         self.assertTrue(shown and counted)
         page = (driver / "Documentation/observability.md").read_text()
         self.assertEqual({*shown, *counted} - set(_SPAN.findall(page)), set())
+
+    def test_suites_that_stay_with_soft(self):
+        """Each has its reason in the page."""
+        page = (CHECKOUT / "tests/README.md").read_text()
+        table = page.partition("These stay with soft:")[2].partition("\n\n|")[2].partition("\n\n")[0]
+        named = [name for row in table.splitlines()[2:] for name in row.split("|")[1].strip().split(", ")]
+        suites = {path.stem: tomllib.loads(path.read_text()) for path in (CHECKOUT / "tests/suites").glob("*.toml")}
+        soft = {name for name, suite in suites.items() if suite["where"] == "guest" and "nic" not in suite.get("backends", ())}
+        self.assertEqual({name for name in soft if not any(fnmatch(name, pattern) for pattern in named)}, set())
+        self.assertEqual([pattern for pattern in named if not any(fnmatch(name, pattern) for name in soft)], [])
 
     def test_first_pages_are_short(self):
         for page in SHORT:
