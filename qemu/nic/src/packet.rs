@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrule_engine::{host, Fault, Host, Packet, Region as _, RxPacket};
+use ferrule_engine::{host, Fault, Host, PacketBytes, Region as _, RxPacket};
 
 use crate::addresses::vport;
 use crate::region::Region;
@@ -31,7 +31,7 @@ pub(crate) fn rx_packet<H: Host<Packet = Received>>(packet: &Received) -> Option
     })
 }
 
-impl Packet<Region> for Received {
+impl PacketBytes<Region> for Received {
     #[inline]
     fn headers(&self) -> &[u8] {
         self.transport()

@@ -18,7 +18,7 @@
 //! costs less than a microsecond. The [`worker`](super::worker) takes what exceeds a budget.
 
 use ferrule_engine::{
-    host::Packet,
+    host::PacketBytes,
     Budget,
     ContextId,
     CopyJob,

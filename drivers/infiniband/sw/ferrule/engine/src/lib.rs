@@ -110,7 +110,7 @@ pub use crate::{
             Host,
             JobPlace,
             Outgoing,
-            Packet,
+            PacketBytes,
             Presence,
             Queue,
             Region,

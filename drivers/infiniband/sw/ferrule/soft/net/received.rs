@@ -6,7 +6,7 @@ use ferrule_engine::{
     host::{
         Fault,
         Host,
-        Packet, //
+        PacketBytes, //
     },
     packet::{
         icrc,
@@ -122,7 +122,7 @@ impl Inbox {
     }
 }
 
-impl Packet<Registered> for Received {
+impl PacketBytes<Registered> for Received {
     #[inline]
     fn headers(&self) -> &[u8] {
         self.0.linear()

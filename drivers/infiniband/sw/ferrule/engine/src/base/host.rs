@@ -3,7 +3,7 @@
 //! The engine's needs of the world, as traits.
 //!
 //! The engine allocates nothing, waits for nothing and calls no verb. All that it touches outside
-//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`Packet`], [`Queue`],
+//! of itself is behind [`Host`] and the traits for shared memory: [`Region`], [`PacketBytes`], [`Queue`],
 //! [`CompletionRing`] and [`Doorbells`]. The kernel implements them over pages, the tests over
 //! vectors.
 //!
@@ -52,7 +52,7 @@ pub trait Host: Sized {
     type Doorbells: Doorbells;
 
     /// The bytes of a packet that was received.
-    type Packet: Packet<Self::Region>;
+    type Packet: PacketBytes<Self::Region>;
 
     /// A reorder buffer of a queue pair. Empty in the beginning.
     type Reorder: Reorder<Self::Packet>;
@@ -350,7 +350,7 @@ impl Unsent {
 ///
 /// They may lie in several pieces, and may change while they are looked at: the page of a local
 /// sender's file is not copied on its way. So they are never a slice.
-pub trait Packet<R: Region> {
+pub trait PacketBytes<R: Region> {
     /// The first bytes, in one piece that nobody changes: [`packet::MAX_HEADERS`] at least, or all if it
     /// has fewer.
     fn headers(&self) -> &[u8];

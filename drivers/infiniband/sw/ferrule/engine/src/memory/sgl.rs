@@ -9,7 +9,7 @@ use crate::{
         host::{
             Fault,
             Host,
-            Packet,
+            PacketBytes,
             Presence,
             Region,
             Sink, //

@@ -96,12 +96,12 @@ const START: usize = 64;
 /// The private copy of a slot: its head, and what follows, scatter/gather entries or inline data.
 #[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Slot<Head> {
+pub(crate) struct RequestSlot<Head> {
     pub(crate) head: Head,
     entries: [abi::Sge; abi::MAX_SGE],
 }
 
-impl<Head> Slot<Head>
+impl<Head> RequestSlot<Head>
 where
     Self: FromBytes + IntoBytes,
 {
@@ -169,7 +169,7 @@ pub(crate) struct SendRequest {
     pub(crate) opcode: WrOpcode,
     /// The length of the message in bytes.
     pub(crate) length: u32,
-    pub(crate) slot: Slot<abi::SendWqe>,
+    pub(crate) slot: RequestSlot<abi::SendWqe>,
 }
 
 impl SendRequest {
@@ -178,7 +178,7 @@ impl SendRequest {
             index: 0,
             opcode: WrOpcode::Send,
             length: 0,
-            slot: Slot::new_zeroed(),
+            slot: RequestSlot::new_zeroed(),
         }
     }
 
@@ -347,14 +347,14 @@ pub(crate) enum NoReceive {
 pub(crate) struct ReceiveRequest {
     /// The number in its completion: the index after its slot's, or over XRC that of the shared receive queue.
     pub(crate) queue_index: u32,
-    pub(crate) slot: Slot<abi::RecvWqe>,
+    pub(crate) slot: RequestSlot<abi::RecvWqe>,
 }
 
 impl ReceiveRequest {
     pub(crate) fn new() -> Self {
         Self {
             queue_index: 0,
-            slot: Slot::new_zeroed(),
+            slot: RequestSlot::new_zeroed(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
         },
         host::{
             Host,
-            Packet as _, //
+            PacketBytes as _, //
         },
         psn, //
     },

@@ -12,7 +12,7 @@ use crate::{
         event::DropReason,
         host::{
             Host,
-            Packet as _, //
+            PacketBytes as _, //
         },
         id::Vport, //
     },

@@ -4,8 +4,8 @@
 
 use ferrule_engine::{
     Access, Budget, Capabilities, Config, ContextId, Cq, CqEvent, CqInit, Engine, Error, Fault,
-    Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, Packet, Path, PathKind, Qp, QpEvent,
-    QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
+    Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, PacketBytes, Path, PathKind, Qp,
+    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
     UserContext, Vport,
 };
 use loom::sync::atomic::fence;
@@ -40,7 +40,7 @@ impl Reorder<NoBytes> for () {
     fn clear(&mut self) {}
 }
 
-impl Packet<LoomRegion> for NoBytes {
+impl PacketBytes<LoomRegion> for NoBytes {
     fn headers(&self) -> &[u8] {
         &[]
     }

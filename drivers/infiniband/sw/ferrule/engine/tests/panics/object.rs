@@ -12,8 +12,8 @@ use alloc::boxed::Box;
 use ferrule_engine::{
     abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, ContextId, Cq, CqEvent, CqInfo,
     CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, JobPlace, Moderation,
-    Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, Packet, Qp, QpEvent, QpId,
-    QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink, Sleep, Srq,
+    Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, PacketBytes, Qp, QpEvent,
+    QpId, QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink, Sleep, Srq,
     SrqEvent, SrqInfo, SrqInit, SrqResize, Trace, Unsent, UserContext, Vport,
 };
 
@@ -153,7 +153,7 @@ impl Reorder<Opaque> for OpaqueReorder {
     }
 }
 
-impl Packet<Opaque> for Opaque {
+impl PacketBytes<Opaque> for Opaque {
     fn headers(&self) -> &[u8] {
         static BYTES: [u8; 64] = [0; 64];
 

@@ -3,7 +3,7 @@
 //! Packets as the simulated host has them.
 
 use ferrule_engine::packet::icrc::{crc32, icrc};
-use ferrule_engine::{Fault, Outgoing, Packet, Path, Region, RxPacket, Sink, Vport};
+use ferrule_engine::{Fault, Outgoing, PacketBytes, Path, Region, RxPacket, Sink, Vport};
 
 use super::host::Sim;
 use super::memory::SimRegion;
@@ -143,7 +143,7 @@ fn ipv4(path: &Path, total: u16) -> Vec<u8> {
     ip
 }
 
-impl Packet<SimRegion> for SentPacket {
+impl PacketBytes<SimRegion> for SentPacket {
     /// As a socket buffer has it: the headers and some payload in one piece.
     fn headers(&self) -> &[u8] {
         &self.transport[..self.transport.len().min(64)]
