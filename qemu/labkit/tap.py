@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 
 BAIL_OUT = "Bail out!"
+# Begins a comment that the user of a run sees, too, such as a line of a table.
+SHOWN = "#|"
 
 _PLAN = re.compile(r"1\.\.(\d+)\b")
 _TEST = re.compile(r"(not )?ok\b\s*\d*\s*(?:-\s*)?([^#]*)(?:#\s*(.*))?$")

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs modules of rdma-core's own tests (pyverbs) on a device, and judges the skips by a list.
 
-usage: run_pyverbs.py [--skips FILE] [--seconds N] DEVICE MODULE...
+usage: run_pyverbs.py [--skips FILE] [--beside FILE] [--seconds N] DEVICE MODULE...
 
 Prints TAP. A skip that is in the list is a skip; one that is not has failed, and so has an entry of the list whose
 test was not skipped, or is not there any more. The list has a line for each expected skip: module.Class.method and
-the reason, behind a '#'; one whose reason begins with "nic:" is for the PCI function alone. Each module runs in a process of its own, which tells each result before it goes on: if it
-crashes or hangs, it is known where.
+the reason, behind a '#'; one whose reason begins with "nic:" is for the PCI function alone. Each module runs in a
+process of its own, which tells each result before it goes on: if it crashes or hangs, it is known where.
+
+At the end comes a table of what passed, failed and was skipped, before any judgement, beside that of another device:
+a file with a line for each module, which a run on that device has printed.
 """
 
 import argparse
@@ -135,6 +138,14 @@ class Tap:
     def __init__(self):
         self.count = 0
         self.failed = False
+        # Of each module what passed, failed and was skipped.
+        self.tally = {}
+
+    def note(self, name, kind, more=""):
+        counts = self.tally.setdefault(name.split(".")[0], [0, 0, 0])
+        if kind == "fail" and NOT_SUPPORTED in more:
+            kind = "skip"
+        counts[("pass", "fail", "skip").index(kind)] += 1
 
     def tell(self, good, name, more=""):
         self.count += 1
@@ -145,6 +156,7 @@ class Tap:
 def judge(tap, skips, seen, kind, name, more):
     """One result of one test."""
     seen.add(name)
+    tap.note(name, kind, more)
     if kind == "pass" and name in skips:
         print(f"# stale entry in the list of skips: {name} passes")
         tap.tell(False, name)
@@ -196,6 +208,7 @@ def watch_module(tap, skips, device, module, seconds):
     if not ended:
         print(f"# {module} " + ("was not done within its time" if late else f"ended with status {status}"))
         seen.add(current)
+        tap.note(module, "fail")
         tap.tell(False, current or f"{module} (before its first test)")
     elif status:
         # All tests were told, and then the interpreter crashed.
@@ -207,12 +220,32 @@ def watch_module(tap, skips, device, module, seconds):
             tap.tell(False, name)
 
 
+def read_tally(path):
+    """The table of another device, and what its first line says of it."""
+    with open(path) as file:
+        lines = [line.strip() for line in file if line.strip()]
+    words = [line.split() for line in lines if not line.startswith("#")]
+    return lines[0].lstrip("# "), {word[0]: [int(number) for number in word[1:4]] for word in words}
+
+
+def table(tally, device, path):
+    """Lines for tests/run to show."""
+    about, other = read_tally(path)
+    rows = [(module, counts, other.get(module)) for module, counts in tally.items()]
+    rows.append(("all", [sum(counts) for counts in zip(*tally.values())],
+                 [sum(counts) for counts in zip(*(other[module] for module in tally if module in other))]))
+    for module, counts, beside in [("passed, failed, skipped", [device], [about]), *rows]:
+        mine, theirs = (" ".join(f"{count!s:>4}" for count in side or ["-"]) for side in (counts, beside))
+        print(f"#| {module:24} {mine:16} {theirs}".rstrip(), flush=True)
+
+
 def main():
     if len(sys.argv) == 5 and sys.argv[1] == "--in":
         run_module(sys.argv[3], sys.argv[4], int(sys.argv[2]))
         return 0
     parser = argparse.ArgumentParser()
     parser.add_argument("--skips", default=os.path.join(HERE, "..", "pyverbs-skips.txt"))
+    parser.add_argument("--beside", default=os.path.join(HERE, "..", "pyverbs-rxe.txt"))
     parser.add_argument("--seconds", type=int, default=120, help="time limit of a module")
     parser.add_argument("device")
     parser.add_argument("modules", nargs="+")
@@ -226,6 +259,7 @@ def main():
     with huge_pages(4):
         for module in options.modules:
             watch_module(tap, skips, options.device, module, options.seconds * slow)
+    table(tap.tally, options.device, options.beside)
     print(f"1..{tap.count}")
     return 1 if tap.failed else 0
 

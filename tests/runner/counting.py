@@ -104,6 +104,8 @@ class Tap(Reader):
         if line.startswith(tap.BAIL_OUT):
             self.result.fail(line)
             return [line]
+        if line.startswith(tap.SHOWN):
+            return [line.removeprefix(tap.SHOWN)]
         test = tap.test(line)
         if not test:
             if line.startswith("#"):

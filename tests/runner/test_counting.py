@@ -37,6 +37,11 @@ class Tap(unittest.TestCase):
         self.assertEqual(reader.line("# 1 is not 2"), [])
         self.assertEqual(reader.line("not ok 1 - a"), ["# 1 is not 2", "not ok 1 - a"])
 
+    def test_tables_are_shown(self):
+        reader = READERS["tap"]("suite", "stock")
+        self.assertEqual(reader.line("#| of 3"), [" of 3"])
+        self.assertEqual(reader.line("not ok 1 - a"), ["not ok 1 - a"])
+
     def test_no_plan_fails(self):
         self.assertEqual(numbers(count("tap", "ok 1 - a\n", 139)), (1, 1, 0))
 
