@@ -117,7 +117,8 @@ def mpi_between(server, client, job, *words):
 
 
 def mpi_by_default(server, client):
-    """Debian's settings exclude UCX and libfabric for all, with any adapter. Without them, Open MPI takes libfabric's verbs."""
+    """Debian's settings exclude UCX and libfabric for all, with any adapter. Without them, Open MPI takes libfabric's verbs.
+    Not for one-sided operations: those end inside libfabric, on rdma_rxe as well (features.md)."""
     for one in (server, client):
         one.must("sed", "-i", "-E", "/^ *(mtl|btl|pml|osc) *=/d", MPI_SETTINGS)
     mpi_between(server, client, "messages")
