@@ -44,12 +44,15 @@ class Machines:
                 machine.must("/run/lab/load", "/ferrule/module/ferrule.ko")
             else:
                 machine.must("modprobe", f"rdma_{name}")
-            machine.must("rdma", "link", "add", machine.device, "type", name, "netdev", self.netdev)
+            # That of a PCI function is there with its driver.
+            if not machine.call("is_function", machine.device):
+                machine.must("rdma", "link", "add", machine.device, "type", name, "netdev", self.netdev)
             machine.call("gid", machine.device, "ipv4")
 
     def unload(self, driver):
         for machine, name in self.with_drivers(driver):
-            machine.must("rdma", "link", "delete", machine.device)
+            if not machine.call("is_function", machine.device):
+                machine.must("rdma", "link", "delete", machine.device)
             machine.must("rmmod", "ferrule" if name == "ferrule" else f"rdma_{name}")
 
 

@@ -116,6 +116,20 @@ class AtMost(Target):
 
 
 @dataclass(frozen=True)
+class AtLeast(Target):
+    """So much or more."""
+
+    least: float = 0
+
+    def asked(self, run: Run) -> str:
+        return f"at least {self.least:.4g} {run.measures[self.measure].unit}"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        value = self.ours(run)
+        return f"{value:.4g} {run.measures[self.measure].unit}", value >= self.least
+
+
+@dataclass(frozen=True)
 class NotAbove(Target):
     """Not more than so many per cent above another series."""
 
@@ -163,6 +177,9 @@ ONE_GUEST = (
     AtMost("qp_memory", most=16),
 )
 
+# In MiB/s.
+GIGABYTES_2 = 2e9 / MIB
+
 BANDWIDTHS = ("write_bw", "send_bw", "read_bw")
 
 WIRE = (
@@ -182,8 +199,21 @@ REAL_TIME = (
     AtMost("late_contexts", most=30),
 )
 
+NIC_ONE_GUEST = (
+    TimesRxe("write_bw", factor=20),
+    TimesLimit("write_bw", limit="memcpy_1MiB", factor=1),
+)
+
+NIC_TWO_GUESTS = (
+    *(bound for measure in ("send_bw", "read_bw")
+      for bound in (TimesRxe(measure, factor=30), AtLeast(measure, least=GIGABYTES_2))),
+    *(bound for measure in ("write_lat", "send_lat", "read_lat")
+      for bound in (TimesRxe(measure, factor=5), AtMost(measure, most=245, below=True))),
+)
+
 # By the kind of run.
-TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE), "real-time": REAL_TIME}
+TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE), "nic-1": NIC_ONE_GUEST,
+           "nic-2": NIC_TWO_GUESTS, "real-time": REAL_TIME}
 
 
 def judged(run: Run) -> list[tuple]:

@@ -89,11 +89,12 @@ class Perftest(Way):
     program: str
     size: int               # bytes
     count: int              # iterations, for rdma_rxe
+    more: int = MORE["ferrule"]     # so many times as many for ferrule
     options: tuple = ()
     slow: bool = False      # for ferrule, too: as many iterations
 
     def iterations(self, driver: str) -> int:
-        return self.count if self.slow else self.count * MORE.get(driver, 1)
+        return self.count * (self.more if driver == "ferrule" and not self.slow else 1)
 
     def command(self, count: int) -> list:
         """The program with the options that both ends have."""
