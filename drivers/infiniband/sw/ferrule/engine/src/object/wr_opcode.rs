@@ -348,8 +348,9 @@ impl WrOpcode {
     pub(crate) fn parse(byte: u8, qp_type: QpType, privileged: bool) -> Option<Self> {
         let opcode = Self::of(byte)?;
         let facts = opcode.facts();
-        (facts.services & service(qp_type) != 0 && (privileged || !facts.is_privileged))
-            .then_some(opcode)
+        // RC has all, and need not look.
+        let has = qp_type == QpType::Rc || facts.services & service(qp_type) != 0;
+        (has && (privileged || !facts.is_privileged)).then_some(opcode)
     }
 
     /// The opcode of a packet in its message, of a reliable connection.
