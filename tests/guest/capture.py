@@ -42,7 +42,9 @@ FIELDS = ("infiniband.bth.opcode", "_ws.malformed", "_ws.expert.message", "_ws.c
 
 
 def captured(device, program, path):
-    with subprocess.Popen(["tcpdump", "-i", "lo", "-B", "16384", "-w", path, "-c", str(PACKETS), "udp port 4791"],
+    # Else the kernel may keep a few packets back for a second, and they are lost when tcpdump ends by then.
+    with subprocess.Popen(["tcpdump", "--immediate-mode", "-i", "lo", "-B", "16384", "-w", path, "-c", str(PACKETS),
+                           "udp port 4791"],
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tcpdump:
         try:
             # It says when it listens.
