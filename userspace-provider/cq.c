@@ -82,6 +82,7 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	 * fences in between likewise, finds the queue armed.
 	 */
 	atomic_thread_fence(memory_order_seq_cst);
+	kick_deferred(ibcq->context);
 
 	return 0;
 }

@@ -21,6 +21,7 @@
 #define FERRULE_DOORBELL_H
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/ioctl.h>
 
@@ -37,6 +38,7 @@ struct ferrule_doorbell {
 	const struct ferrule_status *status;
 	const __le64 *leaf_ack;
 	uint32_t import;	/* not 0: the file is another program's */
+	atomic_bool unkicked;	/* rung, and the kick was deferred */
 	struct ferrule_lock lock;	/* of the words of *db and *leaf */
 };
 
@@ -115,7 +117,26 @@ static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
 	ferrule_unlock(&db->lock);
 	atomic_thread_fence(memory_order_seq_cst);
 out:
-	return shared_load32(&db->status->sleeping, memory_order_relaxed);
+	if (shared_load32(&db->status->sleeping, memory_order_relaxed))
+		return true;
+
+	/* Release: the thread that takes the mark kicks for what was rung. */
+	if (shared_load32(&db->status->deferred, memory_order_relaxed))
+		atomic_store_explicit(&db->unkicked, true,
+				      memory_order_release);
+
+	return false;
+}
+
+/*
+ * Tells the engine whether small requests are posted far ahead of the program's
+ * polls. To be called before the doorbell is rung.
+ */
+static inline void ferrule_db_tell_backlog(struct ferrule_doorbell *db,
+					   bool backlog)
+{
+	if (!!shared_load32(&db->db->backlog, memory_order_relaxed) != backlog)
+		shared_store32(&db->db->backlog, backlog, memory_order_relaxed);
 }
 
 /*
@@ -152,6 +173,19 @@ static inline void ferrule_db_kick(const struct ferrule_doorbell *db,
 		if (!ioctl(cmd_fd, RDMA_VERBS_IOCTL, &cmd) ||
 		    (errno != EFAULT && errno != ENOMEM))
 			break;
+}
+
+/*
+ * Gives the kick that was deferred, if there is one: the program waits for the
+ * engine from here on.
+ */
+static inline void ferrule_db_kick_deferred(struct ferrule_doorbell *db,
+					    int cmd_fd)
+{
+	if (atomic_load_explicit(&db->unkicked, memory_order_relaxed) &&
+	    atomic_exchange_explicit(&db->unkicked, false,
+				     memory_order_acq_rel))
+		ferrule_db_kick(db, cmd_fd);
 }
 
 #endif

@@ -110,6 +110,7 @@ static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,
 	db->status = theirs;
 	db->leaf_ack = theirs + FERRULE_DB_LEAF_OFFSET;
 	db->import = resp->import;
+	atomic_init(&db->unkicked, false);
 	ferrule_lock_init(&db->lock, false);
 
 	return 0;

@@ -183,15 +183,27 @@ static inline void *queue_slot(const struct ferrule_queue *queue,
 }
 
 /*
- * Says whether a request at this index would overwrite one that is not retired.
- * Acquire: the engine has read the slot before it wrote the completion, which
- * was read before the index that is loaded here was stored.
+ * The requests before this index that are not retired. Acquire: the engine has
+ * read a slot before it wrote the completion, which was read before the index
+ * that is loaded here was stored.
  */
-static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
+static inline uint32_t queue_outstanding(struct ferrule_queue *queue,
+					 uint32_t index)
 {
 	return index - atomic_load_explicit(&queue->consumer,
-					    memory_order_acquire) >=
-	       queue->max_wr;
+					    memory_order_acquire);
+}
+
+/* Says whether a request at this index would overwrite one that is not retired. */
+static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
+{
+	return queue_outstanding(queue, index) >= queue->max_wr;
+}
+
+/* The program waits for the engine from here on. */
+static inline void kick_deferred(struct ibv_context *context)
+{
+	ferrule_db_kick_deferred(&to_fctx(context)->db, context->cmd_fd);
 }
 
 /* Device and port, memory regions and windows: verbs.c */

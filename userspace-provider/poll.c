@@ -287,6 +287,9 @@ int ferrule_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
 	}
 	ferrule_unlock(&cq->lock);
 
+	if (!n)
+		kick_deferred(ibcq->context);
+
 	return n;
 }
 
@@ -316,8 +319,10 @@ static int start_poll(struct ibv_cq_ex *ibcq, struct ibv_poll_cq_attr *attr)
 
 	ferrule_lock(&cq->lock);
 	ret = next_poll(ibcq);
-	if (ret)
+	if (ret) {
 		ferrule_unlock(&cq->lock);
+		kick_deferred(ibcq->context);
+	}
 
 	return ret;
 }

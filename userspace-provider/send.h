@@ -230,11 +230,33 @@ static inline int check_post(const struct ferrule_qp *qp)
 }
 
 /*
+ * Says whether small requests are posted far ahead of the program's polls: with
+ * so many of them, a system call for each gains nothing. Large ones are copied
+ * for longer than a system call takes, and a kick ends when it has copied much.
+ * The last request stands for all, and its first entry for its list.
+ */
+static inline bool has_backlog(struct ferrule_qp *qp, uint32_t index)
+{
+	enum { REQUESTS = 16, BYTES = 8192 };
+	const struct ferrule_send_wqe *wqe;
+	const struct ferrule_sge *sge;
+
+	if (queue_outstanding(&qp->sq, index) < REQUESTS)
+		return false;
+
+	wqe = queue_slot(&qp->sq, index - 1);
+	sge = (const void *)(wqe + 1);
+
+	return !wqe->num_sge || le32toh(sge->length) < BYTES;
+}
+
+/*
  * Hands the requests before this index to the engine, and lets go of the lock.
  */
 static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 {
 	struct ibv_context *context = qp->verbs.qp.context;
+	struct ferrule_doorbell *db = &to_fctx(context)->db;
 	bool kick = false;
 
 	if (index != qp->sq.producer) {
@@ -245,14 +267,14 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 		 */
 		shared_store32(qp->sq.producer_word, index,
 			       memory_order_release);
-		kick = ferrule_db_ring(&to_fctx(context)->db,
-				       qp->verbs.qp.qp_num);
+		ferrule_db_tell_backlog(db, has_backlog(qp, index));
+		kick = ferrule_db_ring(db, qp->verbs.qp.qp_num);
 	}
 	ferrule_unlock(&qp->sq.lock);
 
 	/* Without the lock: the kick may run the engine for a while. */
 	if (kick)
-		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
+		ferrule_db_kick(db, context->cmd_fd);
 }
 
 #endif /* FERRULE_SEND_H */

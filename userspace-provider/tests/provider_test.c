@@ -18,6 +18,7 @@ int main(void)
 		{ "recv", test_recv },
 		{ "srq", test_srq },
 		{ "doorbell", test_doorbell },
+		{ "deferred_kicks", test_deferred_kicks },
 		{ "credit", test_credit },
 		{ "stale", test_stale },
 		{ "resize", test_resize },
@@ -35,6 +36,7 @@ int main(void)
 		{ "stress_worker", test_stress_worker },
 		{ "stress_worker_drain", test_stress_worker_drain },
 		{ "stress_inline_drain", test_stress_inline_drain },
+		{ "stress_deferred_drain", test_stress_deferred_drain },
 	};
 	unsigned int i;
 

@@ -71,6 +71,7 @@ void test_xrc(void);
 void test_recv(void);
 void test_srq(void);
 void test_doorbell(void);
+void test_deferred_kicks(void);
 void test_credit(void);
 
 /* cq_test.c */
@@ -91,5 +92,6 @@ void test_thread_domain(void);
 void test_stress_worker(void);
 void test_stress_worker_drain(void);
 void test_stress_inline_drain(void);
+void test_stress_deferred_drain(void);
 
 #endif

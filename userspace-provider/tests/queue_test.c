@@ -2,6 +2,7 @@
 /* Receive requests, doorbells, and slots that are free again. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "provider_test.h"
 
@@ -129,6 +130,68 @@ void test_doorbell(void)
 	CHECK(!post_id(a, 3));
 	CHECK(fake.kicks == 1);
 	fake.status->sleeping = 0;
+}
+
+/*
+ * A program with a backlog says so. While its kicks are deferred, it kicks when
+ * it waits, and once for all that it has rung.
+ */
+void test_deferred_kicks(void)
+{
+	enum { BACKLOG = 16 };	/* that the provider takes for one */
+	struct ibv_cq *cq = new_cq(64);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 64);
+	struct ibv_sge sge = { .length = 8192 };
+	struct ibv_send_wr large = { .opcode = IBV_WR_SEND, .sg_list = &sge,
+				     .num_sge = 1 };
+	struct ibv_comp_channel channel;
+	struct ibv_wc wc[4];
+	int ends[2];
+	uint32_t i;
+
+	fake.status->sleeping = htole32(1);
+	for (i = 0; i < BACKLOG - 1; i++)
+		CHECK(!post_id(qp, i));
+	CHECK(fake.kicks == i && !fake.db->backlog);
+	CHECK(!post_id(qp, i++));
+	CHECK(fake.kicks == i && fake.db->backlog == htole32(1));
+
+	fake.kicks = 0;
+	fake.status->sleeping = 0;
+	fake.status->deferred = htole32(1);
+	CHECK(!poll(cq, 4, wc) && !fake.kicks);
+	for (; i < 2 * BACKLOG; i++)
+		CHECK(!post_id(qp, i));
+	CHECK(!fake.kicks);
+
+	/* A poll that finds something does not wait. */
+	fake_complete_send(fake_qp(qp), i - 2, i - 1);
+	CHECK(poll(cq, 4, wc) == 1 && !fake.kicks);
+	CHECK(!poll(cq, 4, wc) && fake.kicks == 1);
+	CHECK(!poll(cq, 4, wc) && fake.kicks == 1);
+
+	/* Large requests are no backlog. */
+	for (; i < 3 * BACKLOG; i++)
+		CHECK(!post(qp, &large));
+	CHECK(!fake.db->backlog);
+	CHECK(!post_id(qp, i++));
+	CHECK(fake.db->backlog == htole32(1));
+	fake_complete_send(fake_qp(qp), i - 1, i);
+	CHECK(poll(cq, 4, wc) == 1 && !poll(cq, 4, wc));
+	fake.kicks = 1;
+
+	/* One request is no backlog; its kick is deferred all the same. */
+	CHECK(!post_id(qp, i));
+	CHECK(!fake.db->backlog && fake.kicks == 1);
+	CHECK(!pipe(ends));
+	channel.fd = ends[0];
+	cq->channel = &channel;
+	CHECK(!fake.ops->req_notify_cq(cq, 0) && fake.kicks == 2);
+	CHECK(!fake.ops->req_notify_cq(cq, 0) && fake.kicks == 2);
+	cq->channel = NULL;
+	close(ends[0]);
+	close(ends[1]);
+	fake.status->deferred = 0;
 }
 
 /* Three laps over both rings, with one completion for several requests. */

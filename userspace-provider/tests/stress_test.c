@@ -137,8 +137,15 @@ static void *stress_thread(void *arg)
 	return NULL;
 }
 
-static void run_stress(bool drain, bool worker)
+enum stress_engine {
+	STRESS_WORKER,	/* a thread, which a kick wakes */
+	STRESS_INLINE,	/* works for a thread that kicks it */
+	STRESS_DEFERRED,	/* the same, and kicks are deferred */
+};
+
+static void run_stress(bool drain, enum stress_engine kind)
 {
+	bool worker = kind == STRESS_WORKER;
 	pthread_t engine, threads[STRESS_THREADS];
 	unsigned int i;
 
@@ -157,6 +164,8 @@ static void run_stress(bool drain, bool worker)
 	fake.on_kick = worker ? stress_wake : stress_inline;
 	if (worker)
 		CHECK(!pthread_create(&engine, NULL, stress_worker, NULL));
+	else if (kind == STRESS_DEFERRED)
+		fake.status->deferred = htole32(1);
 	else
 		fake.status->sleeping = htole32(1);
 	for (i = 0; i < STRESS_THREADS; i++)
@@ -177,15 +186,21 @@ static void run_stress(bool drain, bool worker)
 
 void test_stress_worker(void)
 {
-	run_stress(false, true);
+	run_stress(false, STRESS_WORKER);
 }
 
 void test_stress_worker_drain(void)
 {
-	run_stress(true, true);
+	run_stress(true, STRESS_WORKER);
 }
 
 void test_stress_inline_drain(void)
 {
-	run_stress(true, false);
+	run_stress(true, STRESS_INLINE);
+}
+
+/* No timer of the engine's helps here: the kick of each thread counts. */
+void test_stress_deferred_drain(void)
+{
+	run_stress(true, STRESS_DEFERRED);
 }

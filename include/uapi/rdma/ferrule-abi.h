@@ -54,6 +54,13 @@
  *      full fence
  *      if (status.sleeping)
  *              invoke FERRULE_METHOD_KICK
+ *      else if (status.deferred)
+ *              invoke it when the program waits for the engine
+ *
+ *  A program that posts small requests far ahead of its polls sets backlog
+ *  before it rings, and the engine may set deferred for a while. To wait is to
+ *  poll and find nothing, or to ask for an event. Of a program that does not
+ *  wait, the engine takes the doorbell within 50 microseconds or so.
  *
  *  A bit that already differs from its acknowledgement is rung: the engine
  *  has yet to look, and will see what was stored before the fence. The engine
@@ -333,7 +340,8 @@ struct ferrule_cq_ctrl {
 /* The doorbell area, written by user space; leaf[] is at FERRULE_DB_LEAF_OFFSET. */
 struct ferrule_db {
 	__le32	seq;
-	__u8	reserved[60];
+	__le32	backlog;	/* not 0: many posted, not polled */
+	__u8	reserved[56];
 	__le64	top[FERRULE_DB_TOP_WORDS];
 };
 
@@ -353,7 +361,8 @@ enum ferrule_dead {
 struct ferrule_status {
 	__le32	sleeping;	/* not 0: kick after ringing */
 	__le32	dead;		/* enum ferrule_dead */
-	__u8	reserved[56];
+	__le32	deferred;	/* not 0: kick when waiting */
+	__u8	reserved[52];
 	__le64	top[FERRULE_DB_TOP_WORDS];
 };
 

@@ -167,6 +167,20 @@ impl host::Doorbells for Doorbells {
         );
     }
 
+    #[inline]
+    fn has_backlog(&self) -> bool {
+        self.doorbell
+            .load_u32(core::mem::offset_of!(abi::Db, backlog))
+            .is_ok_and(|backlog| backlog != 0)
+    }
+
+    fn set_deferred(&self, deferred: bool) {
+        let _ = self.status.store_u32(
+            core::mem::offset_of!(abi::StatusArea, deferred),
+            deferred.into(),
+        );
+    }
+
     fn set_dead(&self) {
         let dead = core::mem::offset_of!(abi::StatusArea, dead);
         let _ = self.status.store_u32(dead, abi::dead::DEAD);

@@ -184,10 +184,8 @@ pub use crate::{
             XrcSrq,
             MAX_SRQ, //
         },
-        user_context::{
-            Sleep, //
-            UserContext,
-        },
+        user_context::UserContext,
+        user_contexts::Sleep, //
     },
     queue_pair::qp::Qp,
     wire::rx_packet::RxPacket, //

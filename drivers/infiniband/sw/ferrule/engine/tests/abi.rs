@@ -121,12 +121,21 @@ fn layouts() -> Vec<Layout> {
                 reserved1
             }
         ),
-        layout!("ferrule_db", abi::Db { seq, reserved, top }),
+        layout!(
+            "ferrule_db",
+            abi::Db {
+                seq,
+                backlog,
+                reserved,
+                top
+            }
+        ),
         layout!(
             "ferrule_status",
             abi::StatusArea {
                 sleeping,
                 dead,
+                deferred,
                 reserved,
                 top
             }

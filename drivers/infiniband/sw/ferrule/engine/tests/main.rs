@@ -15,6 +15,7 @@ mod corpus;
 mod counted;
 mod counter_sets;
 mod cq;
+mod deferral;
 mod doorbell;
 mod fast;
 mod floors;

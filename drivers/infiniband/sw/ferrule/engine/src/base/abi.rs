@@ -357,8 +357,10 @@ pub struct CqCtrl {
 pub struct Db {
     /// Counts what was rung.
     pub seq: U32,
+    /// Not 0: the program posts small requests far ahead of its polls, and its kicks may be deferred.
+    pub backlog: U32,
     /// Zero.
-    pub reserved: [u8; 60],
+    pub reserved: [u8; 56],
     /// The upper level of doorbells.
     pub top: [U64; DB_TOP_WORDS],
 }
@@ -379,8 +381,10 @@ pub struct StatusArea {
     pub sleeping: U32,
     /// Of [`dead`]; not 0: the device is gone.
     pub dead: U32,
+    /// Not 0: kicks are deferred until a poll finds nothing.
+    pub deferred: U32,
     /// Zero.
-    pub reserved: [u8; 56],
+    pub reserved: [u8; 52],
     /// Acknowledgements of the upper level.
     pub top: [U64; DB_TOP_WORDS],
 }

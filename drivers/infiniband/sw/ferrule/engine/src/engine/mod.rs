@@ -27,7 +27,7 @@ use crate::{
         cq::Cqs,
         port::Port,
         srq::Srqs, //
-        user_context::UserContexts,
+        user_contexts::UserContexts,
     },
     queue_pair::schedule::Qps, //
 };

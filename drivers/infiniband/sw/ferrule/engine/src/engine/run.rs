@@ -16,7 +16,7 @@ use crate::{
         },
     },
     engine::Engine,
-    object::user_context::{
+    object::user_contexts::{
         Scanned,
         Sleep, //
     },
@@ -75,10 +75,15 @@ impl<H: Host> Engine<H> {
     }
 
     /// When the next timer fires, in nanoseconds of [`Host::now`].
+    #[inline]
     pub fn deadline(&mut self) -> Option<u64> {
-        match (self.qps.deadline(), self.cqs.deadline()) {
+        let objects = match (self.qps.deadline(), self.cqs.deadline()) {
             (Some(qp), Some(cq)) => Some(qp.min(cq)),
             (qp, cq) => qp.or(cq),
+        };
+        match self.contexts.deadline() {
+            None => objects,
+            Some(context) => Some(objects.map_or(context, |objects| objects.min(context))),
         }
     }
 
@@ -117,7 +122,7 @@ impl<H: Host> Engine<H> {
     /// Scans the contexts that need not kick, and those that have kicked, one after the other. Returns how many of
     /// the looks are left.
     #[inline]
-    fn scan_contexts(&mut self, mut looks: u32) -> u32 {
+    fn scan_contexts(&mut self, host: &mut H, mut looks: u32) -> u32 {
         // Each once; and as long as one has doorbells left, all of them again.
         let mut left = self.contexts.watched();
         let usual = looks.min(CONTEXT_LOOKS);
@@ -126,7 +131,7 @@ impl<H: Host> Engine<H> {
                 break;
             };
             let most = looks.min(CONTEXT_LOOKS);
-            let scanned = self.scan_context(context, most);
+            let scanned = self.scan_context(host, context, most);
             looks = looks.wrapping_sub(most.wrapping_sub(scanned.left));
             left = if scanned.more {
                 // The end of the looks came too soon for this one: the next run goes on with it.
@@ -143,7 +148,7 @@ impl<H: Host> Engine<H> {
 
     /// Takes the doorbells of one context, as far as `looks` go.
     #[inline]
-    fn scan_context(&mut self, context: ContextId, looks: u32) -> Scanned {
+    fn scan_context(&mut self, host: &mut H, context: ContextId, looks: u32) -> Scanned {
         let Self {
             contexts,
             qps,
@@ -160,6 +165,9 @@ impl<H: Host> Engine<H> {
         if scanned.found {
             common.context_scans.count(1);
         }
+        if scanned.has_backlog {
+            contexts.defer(context, host.now());
+        }
         if stray != 0 {
             let counters = counters.of(contexts.vport(context));
             counters.stray_doorbells.count(stray);
@@ -169,9 +177,9 @@ impl<H: Host> Engine<H> {
 
     /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Returns how many looks are left.
     #[inline]
-    fn scan_first(&mut self, context: ContextId, looks: u32) -> u32 {
+    fn scan_first(&mut self, host: &mut H, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
-        let scanned = self.scan_context(context, looks);
+        let scanned = self.scan_context(host, context, looks);
         self.qps.prefer(context);
         scanned.left
     }
@@ -247,6 +255,10 @@ impl<H: Host> Engine<H> {
             left.take_request();
             counters.timers.count(1);
         }
+        while !left.is_spent() && self.contexts.fire_timer(now) {
+            left.take_request();
+            counters.timers.count(1);
+        }
         self.cqs.raise_events(host, counters);
     }
 
@@ -304,10 +316,10 @@ impl<H: Host> Engine<H> {
         let mut looks = most;
         if let Some(context) = first {
             let some = if only { most } else { most.div_ceil(2) };
-            looks = looks.wrapping_sub(some.wrapping_sub(self.scan_first(context, some)));
+            looks = looks.wrapping_sub(some.wrapping_sub(self.scan_first(host, context, some)));
         }
         if !only {
-            looks = self.scan_contexts(looks);
+            looks = self.scan_contexts(host, looks);
         }
         let mut left = budget.less_looks(most.wrapping_sub(looks));
         let most = left.requests;

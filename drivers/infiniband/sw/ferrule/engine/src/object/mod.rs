@@ -4,6 +4,7 @@
 
 pub(crate) mod address;
 pub(crate) mod cq;
+pub(crate) mod deferral;
 pub(crate) mod doorbell;
 pub(crate) mod multicast;
 pub(crate) mod port;
@@ -11,4 +12,5 @@ pub(crate) mod qp_init;
 pub(crate) mod request;
 pub(crate) mod srq;
 pub(crate) mod user_context;
+pub(crate) mod user_contexts;
 pub(crate) mod wr_opcode;

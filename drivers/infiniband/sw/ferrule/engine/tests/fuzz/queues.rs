@@ -289,6 +289,7 @@ impl Scene {
                 let word = usize::from(input.byte()) % abi::DB_TOP_WORDS;
                 memory.top.borrow_mut()[word] ^= input.u64();
             }
+            6 if what & 0x80 != 0 => memory.backlog.set(!memory.backlog.get()),
             6 => memory.seq.set(input.u32()),
             7 => self.cq.ring.0.consumer.set(input.u32()),
             8 => self.cq.ring.0.arm.set(input.u32()),

@@ -80,6 +80,46 @@ fn a_context_is_looked_at_or_kicks() {
     });
 }
 
+/// One thread posts while the timer ends the deferral of its kicks: the request is carried out, by the engine on its own or
+/// by a kick. With `backlog`, the deferral goes on where the doorbell was rung in time.
+fn post_beside_the_end_of_a_deferral(backlog: bool) {
+    loom::model(move || {
+        let mut world = World::new(1);
+        world.run_to_sleep();
+        world.doorbells.0.backlog.store(true, Relaxed);
+        let (number, queue) = world.queues[0].clone();
+        queue.put_send(0, 1);
+        assert!(world.doorbells.ring(number, true));
+        world.kick();
+        assert_eq!(world.doorbells.0.sleeping.load(Relaxed), 0);
+        world.doorbells.0.backlog.store(backlog, Relaxed);
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            queue.put_send(1, 2);
+            doorbells.ring(number, true)
+        });
+        world.fire_timer();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        while world.engine.deadline().is_some() {
+            world.fire_timer();
+        }
+        assert_eq!(world.completions(), [1, 2]);
+        assert_eq!(world.doorbells.0.sleeping.load(Relaxed), 1);
+    });
+}
+
+#[test]
+fn post_beside_the_end_of_a_deferral_that_may_go_on() {
+    post_beside_the_end_of_a_deferral(true);
+}
+
+#[test]
+fn post_beside_the_end_of_a_deferral_for_good() {
+    post_beside_the_end_of_a_deferral(false);
+}
+
 /// One thread posts twice to each of two queue pairs, while the engine takes their doorbells in steps, and between two
 /// steps of one scan: all requests are carried out, by the engine on its own or by a kick.
 #[test]

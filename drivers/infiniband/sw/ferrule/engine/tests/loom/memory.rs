@@ -4,7 +4,7 @@
 
 use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region, SharedBytes};
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use loom::sync::atomic::{fence, AtomicU32, AtomicU64};
+use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -205,6 +205,8 @@ pub(crate) struct DbMemory {
     pub(crate) ack_top: AtomicU64,
     pub(crate) ack_leaf: AtomicU64,
     pub(crate) sleeping: AtomicU32,
+    /// The program's hint, which each case sets once.
+    pub(crate) backlog: AtomicBool,
     /// The program's lock around the top bits.
     pub(crate) lock: Mutex<()>,
 }
@@ -221,6 +223,7 @@ impl LoomDoorbells {
             ack_top: AtomicU64::new(0),
             ack_leaf: AtomicU64::new(0),
             sleeping: AtomicU32::new(0),
+            backlog: AtomicBool::new(false),
             lock: Mutex::new(()),
         }))
     }
@@ -316,4 +319,8 @@ impl Doorbells for LoomDoorbells {
     }
 
     fn set_dead(&self) {}
+
+    fn has_backlog(&self) -> bool {
+        self.0.backlog.load(Relaxed)
+    }
 }

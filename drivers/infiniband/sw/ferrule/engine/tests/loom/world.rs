@@ -17,6 +17,7 @@ use crate::memory::{
 
 #[derive(Default)]
 pub(crate) struct Loom {
+    pub(crate) now: u64,
     pub(crate) events: u32,
     /// A copy job that is to be taken along.
     pub(crate) job: JobPlace<Loom>,
@@ -89,7 +90,7 @@ impl Host for Loom {
     }
 
     fn now(&mut self) -> u64 {
-        0
+        self.now
     }
 
     fn transmit<'a>(&mut self, (): &mut (), _: &mut impl Outgoing<'a, Self>) -> Result<(), Unsent> {
@@ -248,6 +249,12 @@ impl World {
     /// Serves the program as a kick does.
     pub(crate) fn kick(&mut self) {
         self.run_first(Some(self.context));
+    }
+
+    /// Lets time pass until the next timer fires, and does the work that there is then.
+    pub(crate) fn fire_timer(&mut self) {
+        self.host.now = self.engine.deadline().unwrap_or(self.host.now);
+        while self.engine.run(&mut self.host, PLENTY, None).more {}
     }
 
     /// Serves a kick that has come as a message, some time after it was sent.

@@ -293,6 +293,8 @@ pub struct DbMemory {
     pub ack_top: RefCell<Vec<u64>>,
     pub ack_leaf: RefCell<Vec<u64>>,
     pub sleeping: Cell<bool>,
+    pub backlog: Cell<bool>,
+    pub deferred: Cell<bool>,
     pub dead: Cell<bool>,
     /// Words of the lower level that the engine looked at.
     pub leaf_reads: Cell<u32>,
@@ -312,6 +314,8 @@ impl SimDoorbells {
             ack_top: RefCell::new(vec![0; abi::DB_TOP_WORDS]),
             ack_leaf: RefCell::new(vec![0; abi::DB_LEAF_WORDS]),
             sleeping: Cell::new(false),
+            backlog: Cell::new(false),
+            deferred: Cell::new(false),
             dead: Cell::new(false),
             leaf_reads: Cell::new(0),
             looks: Cell::new(0),
@@ -379,5 +383,13 @@ impl Doorbells for SimDoorbells {
 
     fn set_dead(&self) {
         self.0.dead.set(true);
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.0.backlog.get()
+    }
+
+    fn set_deferred(&self, deferred: bool) {
+        self.0.deferred.set(deferred);
     }
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deferred kicks: a program that posts far ahead of its polls kicks once for many requests.
+//!
+//! Where the engine has no processor of its own it sleeps, and a program pays a system call for each request that it
+//! posts. A program that has a backlog, requests that it has posted and not polled, gains nothing by each of these
+//! calls. So the engine tells its context that it need not kick, as if it were awake, and sets `deferred`. The
+//! provider then kicks when a poll finds nothing, or when the program asks for an event: from there on the program
+//! waits for the engine. A program that does neither is served by a timer, [`DEFERRAL_NS`] after the engine has last
+//! found its doorbells.
+//!
+//! When the timer fires, the context has to kick again, unless it has rung and its backlog stays. Program and engine
+//! meet as they do when the engine falls asleep ([`UserContexts::try_sleep`]).
+//!
+//! The backlog is the program's own word. It delays its own requests alone, by [`DEFERRAL_NS`] at most.
+
+use crate::{
+    base::{
+        host::{
+            Doorbells,
+            Host, //
+        },
+        id::ContextId,
+        timer::{
+            TimerSlot,
+            TimerSlots, //
+        },
+    },
+    object::{
+        user_context::ContextTable,
+        user_contexts::UserContexts, //
+    },
+};
+
+/// How long kicks are deferred, in nanoseconds, since doorbells were last found.
+///
+/// Longer than a program takes to post a queue of 128 requests, and short beside the time slice of a thread.
+pub(crate) const DEFERRAL_NS: u64 = 50_000;
+
+impl<H: Host> TimerSlots for ContextTable<H> {
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        Some(&mut self.link_mut(index)?.timer)
+    }
+}
+
+impl<H: Host> UserContexts<H> {
+    /// Doorbells of a context with a backlog were found, and the engine sleeps: defers its kicks, or does so for longer.
+    pub(crate) fn defer(&mut self, id: ContextId, now: u64) {
+        let Some(context) = self.table.get_mut(id.0) else {
+            return;
+        };
+        if !context.deferred {
+            context.deferred = true;
+            context.doorbells.set_deferred(true);
+            context.doorbells.set_sleeping(false);
+            let due = context.due;
+            self.watch(id, true, due);
+        }
+        let end = now.wrapping_add(DEFERRAL_NS);
+        self.timers.set(&mut self.table, id.0, end);
+    }
+
+    /// When the next deferral ends.
+    #[inline]
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.timers.next(&mut self.table)
+    }
+
+    /// Ends a deferral that is due at `now`; returns whether there was one. The doorbells of a context that has rung are to
+    /// be taken: the context is due.
+    pub(crate) fn fire_timer(&mut self, now: u64) -> bool {
+        let Some(index) = self.timers.pop_due(&mut self.table, now) else {
+            return false;
+        };
+        let Some(context) = self.table.get_mut(index) else {
+            return true;
+        };
+        context.doorbells.set_sleeping(true);
+        // As in `try_sleep`: either the engine sees here that the program has rung, or the program sees that it has to kick.
+        H::fence();
+        let due = context.due || context.scan.is_rung(&context.doorbells);
+        let goes_on = due && context.doorbells.has_backlog();
+        if goes_on {
+            context.doorbells.set_sleeping(false);
+            let end = now.wrapping_add(DEFERRAL_NS);
+            self.timers.set(&mut self.table, index, end);
+        }
+        self.watch(ContextId(index), goes_on, due);
+        true
+    }
+}
