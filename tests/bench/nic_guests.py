@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from scenario import MIB, Measure, Scenario
+from scenario import LIMITS, MIB, Measure, Scenario
 from ways import Limits, Perftest
 from wire_ways import WirePerftest
 
@@ -12,12 +12,7 @@ VERBS = ("write", "send", "read")
 MEASURES = {
     **{f"{verb}_bw": Measure(f"{verb.upper()} bandwidth, 1 MiB", "MiB/s", "", False) for verb in VERBS},
     **{f"{verb}_lat": Measure(f"{verb.upper()} latency, 8 B", "us") for verb in VERBS},
-    "system_call": Measure("system call", "us"),
-    "core_to_core": Measure("core to core and back", "us"),
-    "memcpy_64KiB": Measure("memcpy, 64 KiB", "MiB/s", "", False),
-    "memcpy_1MiB": Measure("memcpy, 1 MiB", "MiB/s", "", False),
-    "tmpfs_64KiB": Measure("tmpfs file read, 64 KiB", "MiB/s", "", False),
-    "tmpfs_1MiB": Measure("tmpfs file read, 1 MiB", "MiB/s", "", False),
+    **LIMITS,
 }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """ferrule against rdma_rxe with both ends in one guest, for `make bench`."""
 
-from scenario import KIB, MIB, Measure, Scenario
+from scenario import KIB, LIMITS, MIB, Measure, Scenario
 from ways import CpuTime, IdleQueues, Limits, Perftest, QueueMemory, Rate, SystemCalls, Way
 
 MEASURES = {
@@ -30,12 +30,7 @@ MEASURES = {
     "idle_slots": Measure("QP slots looked at a message", ""),
     "idle_contexts": Measure("contexts looked at a message", ""),
     "qp_memory": Measure("kernel memory of an idle QP", "KiB"),
-    "system_call": Measure("system call", "us"),
-    "core_to_core": Measure("core to core and back", "us"),
-    "memcpy_64KiB": Measure("memcpy, 64 KiB", "MiB/s", "", False),
-    "memcpy_1MiB": Measure("memcpy, 1 MiB", "MiB/s", "", False),
-    "tmpfs_64KiB": Measure("tmpfs file read, 64 KiB", "MiB/s", "", False),
-    "tmpfs_1MiB": Measure("tmpfs file read, 1 MiB", "MiB/s", "", False),
+    **LIMITS,
 }
 
 CURVE = (8, 64, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)

@@ -19,6 +19,17 @@ class Measure:
     less_is_better: bool = True
 
 
+# The limits of a guest, as limits.c prints them.
+LIMITS = {
+    "system_call": Measure("system call", "us"),
+    "core_to_core": Measure("core to core and back", "us"),
+    "memcpy_64KiB": Measure("memcpy, 64 KiB", "MiB/s", "", False),
+    "memcpy_1MiB": Measure("memcpy, 1 MiB", "MiB/s", "", False),
+    "tmpfs_64KiB": Measure("tmpfs file read, 64 KiB", "MiB/s", "", False),
+    "tmpfs_1MiB": Measure("tmpfs file read, 1 MiB", "MiB/s", "", False),
+}
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A kind of run: guests, the measurements there, and their names."""
