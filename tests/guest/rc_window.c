@@ -27,6 +27,17 @@ void make(struct pair *p)
 	pair_memory(p, 4096, 4096, BINDABLE);
 }
 
+struct ibv_mw *make_with_mw(struct pair *p, uint32_t *key)
+{
+	struct ibv_mw *mw;
+
+	make(p);
+	mw = ibv_alloc_mw(p->d.pd, IBV_MW_TYPE_2);
+	REQUIRE(mw);
+	*key = ibv_inc_rkey(mw->rkey);
+	return mw;
+}
+
 void reconnect(struct pair *p)
 {
 	pair_reset(p);
@@ -152,10 +163,7 @@ static void type_2(void)
 	struct ibv_mw *mw;
 	struct pair p;
 
-	make(&p);
-	mw = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_2);
-	REQUIRE(mw);
-	key = ibv_inc_rkey(mw->rkey);
+	mw = make_with_mw(&p, &key);
 	bind_2(&p, mw, key, part(&p, 8, 8, REMOTE), IBV_WC_SUCCESS);
 	try_write(&p, key, 8, true);
 	/* The other end's queue pair was not the one that bound it. */
@@ -204,10 +212,7 @@ static void send_with_inv(void)
 	struct pair p;
 	uint32_t key;
 
-	make(&p);
-	mw = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_2);
-	REQUIRE(mw);
-	key = ibv_inc_rkey(mw->rkey);
+	mw = make_with_mw(&p, &key);
 	bind_2(&p, mw, key, part(&p, 0, 64, REMOTE), IBV_WC_SUCCESS);
 	recv_region(&p.b, 1, &p.theirs, 100, 64);
 	recv_region(&p.b, 2, &p.theirs, 200, 64);

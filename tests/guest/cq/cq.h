@@ -4,6 +4,9 @@
 
 #include "../common.h"
 
+/* Of `fit` completions that were written before an overrun, those that are there yet are true. */
+void expect_earlier(struct ibv_cq *cq, int fit);
+
 /* Each table is that of a file; the last case has no name. */
 extern const struct test_case overrun_cases[];
 extern const struct test_case timestamp_cases[];

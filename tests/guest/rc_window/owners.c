@@ -97,10 +97,7 @@ static void type_2_without_its_queue_pair(void)
 	struct pair p;
 	uint32_t key;
 
-	make(&p);
-	mw = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_2);
-	REQUIRE(mw);
-	key = ibv_inc_rkey(mw->rkey);
+	mw = make_with_mw(&p, &key);
 	bind_2(&p, mw, key, part(&p, 0, 8, REMOTE), IBV_WC_SUCCESS);
 	end_free(&p.a);
 	end_free(&p.b);
@@ -118,10 +115,7 @@ static void unsignalled(void)
 	struct pair p;
 	uint32_t key;
 
-	make(&p);
-	mw = ibv_alloc_mw(p.d.pd, IBV_MW_TYPE_2);
-	REQUIRE(mw);
-	key = ibv_inc_rkey(mw->rkey);
+	mw = make_with_mw(&p, &key);
 	wr.opcode = IBV_WR_BIND_MW;
 	wr.bind_mw.mw = mw;
 	wr.bind_mw.rkey = key;

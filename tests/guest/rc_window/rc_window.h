@@ -12,6 +12,8 @@ extern const struct end_config window_end;
 
 /* The region of b may be bound; to peers it gives nothing itself. */
 void make(struct pair *p);
+/* The same, with a window of type 2, and the key that its first bind may give it. */
+struct ibv_mw *make_with_mw(struct pair *p, uint32_t *key);
 /* After a refusal both ends are in error; they are connected anew. */
 void reconnect(struct pair *p);
 struct ibv_mw_bind_info part(struct pair *p, size_t offset, size_t len,
