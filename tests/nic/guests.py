@@ -45,6 +45,11 @@ class Guest:
         while text.encode() not in self._output:
             self._take()
 
+    def check_kernel(self):
+        """Its kernel has reported nothing."""
+        found = [report.title for report in self.node.reports()]
+        check(not found, f"node {self.node.number}'s kernel reports {found}")
+
     def end(self):
         """Wait for the end of the command that runs, which has to be a success; returns what it printed."""
         while (status := self._take()) is None:

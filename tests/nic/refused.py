@@ -128,24 +128,19 @@ def of_another_kind(tap, host, other):
         proxy.registers = {}
         tap.case("as_it_is", taken, one)
         tap.case("its_network_device_is_taken", refused, host, one, other, "dummy0: has a ferrule device already", BIND_LATE)
-        tap.case("kernel_is_well", kernel_is_well, one)
+        tap.case("kernel_is_well", one.check_kernel)
 
 
 def memory_that_is_not_shared(host, other):
     with guest_on(Unshared(), host) as one:
         refused(host, one, other, "the machine's has to be shared (QEMU: share=on)")
-        kernel_is_well(one)
+        one.check_kernel()
 
 
 def of_no_network_device(host, other):
     with guest_on(At(PLAIN), host) as one:
         refused(host, one, other, "it belongs to no network device")
-        kernel_is_well(one)
-
-
-def kernel_is_well(one):
-    found = [report.title for report in one.node.reports()]
-    check(not found, f"node {one.node.number}'s kernel reports {found}")
+        one.check_kernel()
 
 
 def main():
@@ -157,7 +152,7 @@ def main():
         of_another_kind(tap, host, other)
         for case in (memory_that_is_not_shared, of_no_network_device):
             tap.case(case.__name__, case, host, other)
-        tap.case("the_other_guest_is_well", kernel_is_well, other)
+        tap.case("the_other_guest_is_well", other.check_kernel)
     tap.end()
 
 

@@ -79,8 +79,7 @@ def reset_under_programs(host, one, monitor):
 
 
 def kernel_is_well(_host, one, _monitor):
-    found = [report.title for report in one.node.reports()]
-    check(not found, f"the kernel reports {found}")
+    one.check_kernel()
 
 
 def memory_was_not_refused(host, _one, _monitor):
