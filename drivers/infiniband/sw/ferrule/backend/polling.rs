@@ -8,9 +8,9 @@ use ferrule_engine::{
         wc_flags,
         wc_opcode, //
     },
-    cqe_phase, //
+    cqe_phase,
     fast,
-    Status,
+    Status, //
 };
 use kernel::{
     prelude::*,

@@ -39,8 +39,8 @@ use super::{
     area::Listed,
     interface::{
         event,
-        EqCtrl, //
-        Eqe,
+        EqCtrl,
+        Eqe, //
     },
     table::Table, //
 };

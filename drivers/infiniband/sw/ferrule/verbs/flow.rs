@@ -5,8 +5,8 @@
 use ferrule_engine::steering::rule::{
     Filter,
     Masked,
-    Rule, //
-    RuleType,
+    Rule,
+    RuleType, //
 };
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;

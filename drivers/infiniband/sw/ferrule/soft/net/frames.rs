@@ -15,8 +15,8 @@ use ferrule_engine::steering::{
         HEADERS, //
     },
     rule::{
-        Rule, //
-        RuleType,
+        Rule,
+        RuleType, //
     },
     rule_table::{
         sort,

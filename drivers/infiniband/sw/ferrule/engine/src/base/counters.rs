@@ -67,9 +67,9 @@ counters! {
     pub doorbells: u64,
     /// Doorbells of queue pairs that do not exist or belong to another context.
     pub stray_doorbells: u64,
-    /// Contexts whose top doorbell word the engine read.
+    /// Contexts whose count of rings (`seq`) the engine read.
     pub contexts: u64,
-    /// Contexts whose leaf words it then scanned, since a bit was set.
+    /// Contexts whose doorbell words it then scanned, since the count had changed.
     pub context_scans: u64,
     /// Turns that queue pairs had. A run visits queue pairs by turns, doorbells and timers alone, so it never looks at
     /// one that has nothing to do.

@@ -24,10 +24,10 @@ use crate::{
             CqLink, //
         },
         multicast::Group,
-        srq::Srq, //
+        srq::Srq,
         user_context::{
-            ContextLink, //
-            UserContext,
+            ContextLink,
+            UserContext, //
         },
     },
     queue_pair::qp::{

@@ -26,8 +26,8 @@ use crate::{
     object::{
         cq::Cqs,
         port::Port,
-        srq::Srqs, //
-        user_contexts::UserContexts,
+        srq::Srqs,
+        user_contexts::UserContexts, //
     },
     queue_pair::schedule::Qps, //
 };

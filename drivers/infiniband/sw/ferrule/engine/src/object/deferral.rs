@@ -35,7 +35,7 @@ use crate::{
 /// How long kicks are deferred, in nanoseconds, since doorbells were last found.
 ///
 /// Longer than a program takes to post a queue of 128 requests, and short beside the time slice of a thread.
-pub(crate) const DEFERRAL_NS: u64 = 50_000;
+const DEFERRAL_NS: u64 = 50_000;
 
 impl<H: Host> TimerSlots for ContextTable<H> {
     fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {

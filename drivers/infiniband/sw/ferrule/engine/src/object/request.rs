@@ -41,7 +41,7 @@ use crate::{
         Side, //
     },
     object::{
-        qp_init::QpInit, //
+        qp_init::QpInit,
         wr_opcode::{
             Class,
             WrOpcode,

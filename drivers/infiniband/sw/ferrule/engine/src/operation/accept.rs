@@ -44,14 +44,12 @@ use crate::{
         },
     },
     operation::{
-        atomic,
-        atomic_write,
+        atomic, atomic_write,
         completion::{
             complete_receive_in_error,
             Completion, //
         },
-        flush,
-        read, //
+        flush, read,
         request_segment::{
             Refusal,
             RequestSegment,

@@ -12,7 +12,7 @@ use crate::{
         fast::Register, //
     },
     object::{
-        request::SendRequest, //
+        request::SendRequest,
         wr_opcode::{
             Class,
             Extra,

@@ -30,8 +30,8 @@ use crate::{
         },
     },
     object::{
-        request::SendRequest, //
-        wr_opcode::WrOpcode,
+        request::SendRequest,
+        wr_opcode::WrOpcode, //
     },
     queue_pair::{
         qp_core::QpCore,

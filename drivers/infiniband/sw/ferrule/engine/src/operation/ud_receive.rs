@@ -29,8 +29,8 @@ use crate::{
         Unreachable, //
     },
     object::{
-        request::NoReceive, //
-        wr_opcode::Extra,
+        request::NoReceive,
+        wr_opcode::Extra, //
     },
     operation::{
         completion::Completion,

@@ -19,8 +19,8 @@ use crate::{
     },
     memory::sgl::check_list,
     object::{
-        request::SendRequest, //
-        wr_opcode::WrOpcode,
+        request::SendRequest,
+        wr_opcode::WrOpcode, //
     },
     queue_pair::{
         cx::Cx,

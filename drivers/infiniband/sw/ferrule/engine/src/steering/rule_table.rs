@@ -5,8 +5,8 @@
 use super::{
     fields::Fields,
     rule::{
-        Rule, //
-        RuleType,
+        Rule,
+        RuleType, //
     },
 };
 

@@ -19,8 +19,8 @@ use crate::{
     },
     object::{
         multicast::MULTICAST_QPN,
-        request::SendRequest, //
-        wr_opcode::Extra,
+        request::SendRequest,
+        wr_opcode::Extra, //
     },
     operation::{
         ending::enter_error,

@@ -11,8 +11,8 @@ use crate::{
     packet::{
         opcode::{
             Kind,
-            OpcodeInfo, //
-            Position,
+            OpcodeInfo,
+            Position, //
         },
         Syndrome, //
     },
