@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from scenario import KIB, MIB, Measure, Scenario
-from ways import CpuTime, Perftest, Rate, Registration, Writes
+from ways import CpuTime, Pairs, Perftest, Rate, Registration, Writes
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ STUDIES = (
           "rest from memory; an engine in software has to find those that were rung among all others. load.c, with 64 "
           "requests under way over all queue pairs.",
           ("study_qps",)),
+    Study("pairs", "Number of programs",
+          "Pairs of programs, each with a connection of its own, on two processors. One client leaves the second processor "
+          "to the engine; two clients share both with it. What all pairs reach together: ib_write_bw of 64 KiB, for a few "
+          "seconds.",
+          ("study_pairs",)),
 )
 
 MEASURES = {
@@ -65,6 +70,7 @@ MEASURES = {
     "study_mr": Measure("WRITE rate by size of the region", "k/s", "bytes", False),
     "study_mr_register": Measure("Registering and deregistering", "us", "bytes"),
     "study_qps": Measure("WRITE rate over n QPs", "k/s", "QPs", False),
+    "study_pairs": Measure("WRITE bandwidth of all pairs, 64 KiB", "MiB/s", "pairs", False),
 }
 
 _SIZES = (8, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB)
@@ -105,4 +111,5 @@ SCENARIO = Scenario(
           for size in _REGIONS),
         *(Writes(measure="study_qps", command=f"write size=64 window=64 qps={n}", count=16384, x=n)
           for n in (1, 4, 16, 64, 256, 1024)),
+        *(Pairs(measure="study_pairs", program="ib_write_bw", size=64 * KIB, pairs=n, x=n) for n in (1, 2, 4, 8)),
     ))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import real_time
 import two_guests
-from host import Missing, Run
+from host import Missing, Run, in_words
 from scenario import KIB, MIB
 
 
@@ -145,6 +145,21 @@ class NotAbove(Target):
         return f"{value:.4g} after {base:.4g}: {more:+.1f} %", more <= self.percent
 
 
+@dataclass(frozen=True)
+class TimesFewer(Target):
+    """At least so many times what `fewer` reach."""
+
+    fewer: int = 1
+    factor: float = 1
+
+    def asked(self, run: Run) -> str:
+        return f"{self.factor:g} × {in_words(self.fewer, run.measures[self.measure].x)}"
+
+    def found(self, run: Run) -> tuple[str, bool]:
+        ratio = self.ours(run) / run.median("ferrule", self.measure, self.series, self.fewer)
+        return f"{ratio:.2f} ×", ratio >= self.factor
+
+
 ONE_GUEST = (
     TimesRxe("send_lat", factor=10),
     TimesLimit("send_lat", limit="system_call", factor=12),
@@ -193,6 +208,12 @@ WIRE = (
       for driver in ("ferrule-rxe", "rxe-ferrule")),
 )
 
+MANY = (
+    *(TimesFewer(measure, 2, fewer=1, factor=factor)
+      for measure, factor in (("many_64k", 1.6), ("many_4k", 1.2), ("many_8", 1))),
+    *(TimesFewer(measure, 8, fewer=2, factor=0.9) for measure in ("many_64k", "many_4k", "many_8")),
+)
+
 REAL_TIME = (
     *(AtMost("late_doorbells", count, most=30) for count in real_time.DOORBELLS),
     AtMost("late_requests", most=30),
@@ -205,14 +226,14 @@ NIC_ONE_GUEST = (
 )
 
 NIC_TWO_GUESTS = (
-    *(bound for measure in ("send_bw", "read_bw")
+    *(bound for measure in ("write_bw", "send_bw", "read_bw")
       for bound in (TimesRxe(measure, factor=30), AtLeast(measure, least=GIGABYTES_2))),
     *(bound for measure in ("write_lat", "send_lat", "read_lat")
       for bound in (TimesRxe(measure, factor=5), AtMost(measure, most=245, below=True))),
 )
 
 # By the kind of run.
-TARGETS = {"one-guest": ONE_GUEST, **dict.fromkeys(two_guests.SCENARIOS, WIRE), "nic-1": NIC_ONE_GUEST,
+TARGETS = {"one-guest": ONE_GUEST, "many": MANY, **dict.fromkeys(two_guests.SCENARIOS, WIRE), "nic-1": NIC_ONE_GUEST,
            "nic-2": NIC_TWO_GUESTS, "real-time": REAL_TIME}
 
 

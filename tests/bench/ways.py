@@ -4,6 +4,7 @@
 The host reads the same objects, to know what will be measured.
 """
 
+import concurrent.futures
 import contextlib
 import os
 import statistics
@@ -114,14 +115,16 @@ class Perftest(Way):
         return client.output
 
     def run(self, driver: str) -> Iterator[Figure]:
-        output = self.output(driver, self.iterations(driver))
+        yield self.figure(self.told(self.output(driver, self.iterations(driver))))
+
+    def told(self, output: str) -> float:
+        """The figure in what the client printed."""
         if CLOCK_UNKNOWN in output:
             raise Late(f"perftest did not learn the rate of the processor's clock:\n{output}")
         for line in output.splitlines():
             words = line.split()
             if words[:1] == [str(self.size)] and len(words) > 4:
-                yield self.figure(self.value(words))
-                return
+                return self.value(words)
         raise Failure(f"no row of results:\n{output}")
 
     def value(self, words: list[str]) -> float:
@@ -145,6 +148,29 @@ class Rate(Perftest):
 
     def value(self, words: list[str]) -> float:
         return float(words[4]) * 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Perftest):
+    """The sum of so many pairs of programs at once, each with a connection of its own. All of them run for the same time,
+    of which perftest counts the middle."""
+
+    pairs: int
+    count: int = 0
+    SECONDS = 4
+
+    def command(self, count: int) -> list:
+        return [self.program, "-D", self.SECONDS, "-F", *self.options, "-s", self.size]
+
+    def run(self, driver: str) -> Iterator[Figure]:
+        with concurrent.futures.ThreadPoolExecutor(self.pairs) as pool:
+            outputs = pool.map(lambda _: self.output(driver, 0), range(self.pairs))
+            yield self.figure(sum(map(self.told, outputs)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsRate(Pairs, Rate):
+    """The same, in thousands of messages a second."""
 
 
 @dataclass(frozen=True, kw_only=True)

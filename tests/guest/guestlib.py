@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import errno
 import glob
+import itertools
 import json
 import os
 import re
@@ -342,7 +343,7 @@ def port_is_free(namespace=None):
     return free
 
 
-_port = 18600
+_ports = itertools.count(18601)
 
 
 @dataclass
@@ -381,12 +382,11 @@ def _ended(process, output, seconds):
 def pair(server, client, seconds=30):
     """Run a server with -p PORT and, once it listens, its client with the server's address; both have to succeed.
 
-    Returns the results of both. Nothing of this process runs while they do.
+    Returns the results of both. Nothing of this thread runs while they do.
     """
-    global _port
-    _port += 1
-    server = [*(str(word) for word in server), "-p", str(_port)]
-    client = [*(str(word) for word in client), "-p", str(_port), "127.0.0.1"]
+    port = next(_ports)
+    server = [*(str(word) for word in server), "-p", str(port)]
+    client = [*(str(word) for word in client), "-p", str(port), "127.0.0.1"]
     started = []
 
     def start(command, output):
@@ -397,7 +397,7 @@ def pair(server, client, seconds=30):
     with tempfile.TemporaryFile() as heard, tempfile.TemporaryFile() as told:
         try:
             serving = start(server, heard)
-            wait_for(lambda: listens(_port) or _has_ended(serving), f"{server[0]} listens")
+            wait_for(lambda: listens(port) or _has_ended(serving), f"{server[0]} listens")
             asked = _ended(start(client, told), told, seconds * SLOW)
             answered = _ended(serving, heard, (10 if asked.status == 0 else 2) * SLOW)
         finally:
