@@ -51,7 +51,7 @@ EXIT STATUS
 
 ENVIRONMENT
     FERRULE_CACHE    directory of the cache (default: ferrule in $XDG_CACHE_HOME or ~/.cache)
-    FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.3) or version (7.2.11)
+    FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.2) or version (7.3.2)
     FERRULE_MIRROR   URI of the Debian mirror (default: the one that this machine's apt uses)
     FERRULE_ACCEL    kvm or tcg: do not try which one works; icount: tcg with a clock that counts instructions, so
                      that a program measures the same on a busy machine
@@ -91,14 +91,14 @@ def parser() -> Parser:
                               description="Builds what is named (all of it where nothing is) into build/ of the checkout.")
     sub.add_argument("what", nargs="*", metavar="WHAT",
                      help="module, provider, provider-test, tests, kernel, or nic (what --backend nic needs)")
-    sub.add_argument("--kernel", choices=(*KERNELS, "next", "cloud"), default="stock",
-                     help="the kernel that the module is for; `next` is the series after the stock one")
+    sub.add_argument("--kernel", choices=(*KERNELS, "previous", "cloud"), default="stock",
+                     help="the kernel that the module is for; `previous` is the series before the stock one")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
 
     sub = commands.add_parser("install", help="install the module", allow_abbrev=False,
                               description="Installs ferrule.ko into ROOT/lib/modules/RELEASE/updates of its kernel.")
     sub.add_argument("root", nargs="?", metavar="ROOT", type=Path, default=Path("/"), help="default: /")
-    sub.add_argument("--kernel", choices=(*KERNELS, "next"), default="stock", help="the kernel that the module is for")
+    sub.add_argument("--kernel", choices=(*KERNELS, "previous"), default="stock", help="the kernel that the module is for")
 
     sub = commands.add_parser("deb", help="make Debian packages", allow_abbrev=False,
                               description="Makes the Debian packages that qemu/packaging describes, into DIR.")
@@ -114,7 +114,7 @@ def parser() -> Parser:
     sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
                               description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
                                           "source in /kernel/src and KDIR in /kernel/obj.")
-    sub.add_argument("--kernel", choices=(*KERNELS, "next", "none"), default="none",
+    sub.add_argument("--kernel", choices=(*KERNELS, "previous", "none"), default="none",
                      help="the kernel that is visible at /kernel (default: none)")
     sub.usage = sub.format_usage().removeprefix("usage: ").rstrip() + " -- CMD [ARG…]"
 
@@ -272,7 +272,7 @@ def _stop(number: int, _frame: object) -> None:
 def the_kernel(name: str) -> kernel.Kernel:
     if name == "debug":
         return debug.the_kernel()
-    others = {"next": kernel.following, "cloud": kernel.cloud}
+    others = {"previous": kernel.previous, "cloud": kernel.cloud}
     return others.get(name, kernel.stock)()
 
 

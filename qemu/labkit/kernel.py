@@ -17,8 +17,8 @@ from .archive import Package
 from .errors import LabError, UsageError
 from .ui import Step
 
-SERIES = "7.2"
-NEXT_SERIES = "7.3"
+SERIES = "7.3"
+PREVIOUS_SERIES = "7.2"
 GENERAL = "amd64"
 CLOUD = "cloud-amd64"
 SOURCE = "/kernel/src"
@@ -31,7 +31,7 @@ EARLY_MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of the archive, named as its image package names it, e.g. 7.2.12+deb13-amd64."""
+    """One kernel of the archive, named as its image package names it, e.g. 7.3.4+deb13-amd64."""
 
     release: str
     version: str
@@ -168,14 +168,14 @@ def finish_image(step: Step, directory: Path, release: str) -> None:
 
 
 def stock() -> Kernel:
-    """The newest 7.2.y whose image, headers and source are all in the archive, else the newest of any series that has
-    them; $FERRULE_KERNEL chooses another, by series (7.3) or version (7.2.11)."""
+    """The newest 7.3.y whose image, headers and source are all in the archive, else the newest of any series that has
+    them; $FERRULE_KERNEL chooses another, by series (7.2) or version (7.3.2)."""
     return _choose("stock", SERIES, os.environ.get("FERRULE_KERNEL", ""))
 
 
-def following() -> Kernel:
-    """The newest 7.3.y, for which the module is compiled but which no guest boots."""
-    return _choose("next", NEXT_SERIES, "", boots=False)
+def previous() -> Kernel:
+    """The newest 7.2.y, for which the module is compiled but which no suite boots."""
+    return _choose("previous", PREVIOUS_SERIES, "", boots=False)
 
 
 def cloud() -> Kernel:
@@ -186,7 +186,7 @@ def cloud() -> Kernel:
 
 def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = GENERAL) -> Kernel:
     if wanted and not re.fullmatch(r"\d+\.\d+(\.\d+)?", wanted):
-        raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.3 or a version such as 7.2.11 is needed")
+        raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.2 or a version such as 7.3.2 is needed")
 
     def build(directory: Path, step: Step) -> None:
         parts = ("image", "headers", "source") if boots else ("headers", "source")

@@ -58,7 +58,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
             for module in work.rglob("*.ko"):
                 shutil.copy(module, directory)
             # A debug kernel has frames of its own.
-            if not clippy and target.name in ("stock", "next"):
+            if not clippy and target.name in ("stock", "previous"):
                 words = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "/module/ferrule.ko"]
                 frames.check(step.title, tree.output(words, [(directory, "/module")]))
 
