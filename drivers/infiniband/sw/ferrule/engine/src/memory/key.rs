@@ -8,6 +8,7 @@
 
 use crate::{
     base::{
+        abi,
         attr::Access,
         error::{
             Error,
@@ -311,13 +312,6 @@ impl<H: Host> Keys<H> {
         }
     }
 
-    /// [`Keys::check`] of a key that the program itself uses. A window opens to peers only (C10-70), so
-    /// that has to be a region's.
-    #[inline(always)]
-    pub(crate) fn check_local(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        self.check_region(want)
-    }
-
     /// [`Keys::check`] of a window's key. It is not inlined and takes a copy, so that the check of a
     /// region's key needs no function and no memory.
     #[inline(never)]
@@ -344,7 +338,25 @@ impl<H: Host> Keys<H> {
         })
     }
 
-    /// [`Keys::check`] of what has to be a region's key.
+    /// Whether the program itself may use all of a list so.
+    #[inline(always)]
+    pub(crate) fn check_list(&self, pd: u32, need: Access, entries: &[abi::Sge]) -> bool {
+        entries.iter().all(|entry| {
+            entry.length.get() == 0
+                || self
+                    .check_region(&KeyUse {
+                        pd,
+                        key: entry.lkey.get(),
+                        need,
+                        addr: entry.addr.get(),
+                        length: u64::from(entry.length.get()),
+                        peer_of: None,
+                    })
+                    .is_ok()
+        })
+    }
+
+    /// [`Keys::check`] of what has to be a region's key, as that of every local use: a window opens to peers only (C10-70).
     #[inline(always)]
     pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
         let mr = match self.table.get(want.key.wrapping_shr(8)) {

@@ -160,7 +160,7 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
             let length = left.min(at_most);
             let key = entry.lkey.get();
             let (region, offset) = keys
-                .check_local(&KeyUse {
+                .check_region(&KeyUse {
                     pd: self.pd,
                     key,
                     need: self.need,
@@ -297,8 +297,41 @@ pub(crate) enum Unreachable {
     Target,
     /// Either: its bytes are not in memory at present, and are being brought there.
     Absent,
-    /// None: a job copies the bytes ([`carry`](crate::memory::carry)).
+    /// None: a job copies the bytes ([`outside`](crate::memory::outside)).
     Later,
+}
+
+/// A way for the bytes of a segment. The responder judges the segment, and does not know which way it is.
+pub(crate) trait CopyWay<H: Host> {
+    /// Copies `length` bytes, or sees to it that they are copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy`]; and [`Unreachable::Later`]: a job copies the bytes, and the segment is to be judged again when it has
+    /// been carried out.
+    fn copy(
+        &mut self,
+        keys: &Keys<H>,
+        source: impl Fragments<H> + Copy,
+        target: impl Fragments<H> + Copy,
+        length: u32,
+    ) -> Result<(), Unreachable>;
+}
+
+/// The bytes are copied at once.
+pub(crate) struct AtOnce;
+
+impl<H: Host> CopyWay<H> for AtOnce {
+    #[inline(always)]
+    fn copy(
+        &mut self,
+        keys: &Keys<H>,
+        source: impl Fragments<H> + Copy,
+        target: impl Fragments<H> + Copy,
+        length: u32,
+    ) -> Result<(), Unreachable> {
+        copy(keys, source, target, length)
+    }
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.
@@ -442,27 +475,4 @@ pub(crate) fn gather<H: Host>(
         left = left.wrapping_sub(length);
     }
     Ok(())
-}
-
-/// Whether all of a list may be used so.
-#[inline(always)]
-pub(crate) fn check_list<H: Host>(
-    keys: &Keys<H>,
-    pd: u32,
-    need: Access,
-    entries: &[abi::Sge],
-) -> bool {
-    entries.iter().all(|entry| {
-        entry.length.get() == 0
-            || keys
-                .check_local(&KeyUse {
-                    pd,
-                    key: entry.lkey.get(),
-                    need,
-                    addr: entry.addr.get(),
-                    length: u64::from(entry.length.get()),
-                    peer_of: None,
-                })
-                .is_ok()
-    })
 }

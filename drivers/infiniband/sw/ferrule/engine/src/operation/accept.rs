@@ -20,12 +20,10 @@ use crate::{
         status::Status, //
     },
     memory::{
-        carry::{
-            AtOnce,
-            Carry, //
-        },
         key::Keys,
         sgl::{
+            AtOnce,
+            CopyWay,
             Fragments,
             OpenedMemory,
             Side,
@@ -101,7 +99,7 @@ pub(crate) fn receive_by<H: Host>(
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     segment: RequestSegment<'_, H>,
-    way: &mut impl Carry<H>,
+    way: &mut impl CopyWay<H>,
 ) -> Response {
     if segment.psn != rq.psn {
         cx.counters.sequence_errors.count(1);
@@ -147,7 +145,7 @@ pub(crate) fn accept<H: Host>(
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     mut segment: RequestSegment<'_, H>,
-    way: &mut impl Carry<H>,
+    way: &mut impl CopyWay<H>,
 ) -> Result<Response, Refusal> {
     let facts = segment.opcode.facts();
     let kind = match facts.class {
@@ -249,7 +247,7 @@ fn place<H: Host>(
     rq: &mut ReceiveQueue,
     segment: RequestSegment<'_, H>,
     kind: Inbound,
-    way: &mut impl Carry<H>,
+    way: &mut impl CopyWay<H>,
 ) -> Result<Response, Refusal> {
     let length = segment.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
@@ -315,14 +313,14 @@ fn copy<H: Host>(
     keys: &Keys<H>,
     segment: RequestSegment<'_, H>,
     target: impl Fragments<H> + Copy,
-    way: &mut impl Carry<H>,
+    way: &mut impl CopyWay<H>,
 ) -> Result<(), Unreachable> {
     let length = segment.length;
     match segment.local() {
-        Side::Private(bytes) => AtOnce.carry(keys, bytes, target, length),
-        Side::Packet(packet) => AtOnce.carry(keys, packet, target, length),
-        Side::List(list) => way.carry(keys, list, target, length),
-        Side::Memory(memory) => way.carry(keys, memory, target, length),
+        Side::Private(bytes) => AtOnce.copy(keys, bytes, target, length),
+        Side::Packet(packet) => AtOnce.copy(keys, packet, target, length),
+        Side::List(list) => way.copy(keys, list, target, length),
+        Side::Memory(memory) => way.copy(keys, memory, target, length),
     }
 }
 

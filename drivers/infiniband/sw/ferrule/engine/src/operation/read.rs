@@ -7,12 +7,10 @@ use crate::{
         attr::Access,
         host::Host, //
     },
-    memory::{
-        carry::Carry,
-        sgl::{
-            OpenedMemory,
-            Unreachable, //
-        },
+    memory::sgl::{
+        CopyWay,
+        OpenedMemory,
+        Unreachable, //
     },
     operation::request_segment::{
         Refusal,
@@ -30,7 +28,7 @@ pub(crate) fn execute<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     segment: RequestSegment<'_, H>,
-    way: &mut impl Carry<H>,
+    way: &mut impl CopyWay<H>,
 ) -> Result<Response, Refusal> {
     if !core.attr.responds_to(Access::REMOTE_READ) {
         return Err(Refusal::InvalidRequest);
@@ -42,7 +40,7 @@ pub(crate) fn execute<H: Host>(
         return Ok(Response::Acknowledge);
     }
     let length = segment.length;
-    match way.carry(cx.keys, source, segment.local(), length) {
+    match way.copy(cx.keys, source, segment.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),

@@ -11,7 +11,7 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::carry::AtOnce,
+    memory::sgl::AtOnce,
     operation::{
         accept::{
             accept,

@@ -17,7 +17,6 @@ use crate::{
         },
         status::Status, //
     },
-    memory::sgl::check_list,
     object::{
         request::SendRequest,
         wr_opcode::WrOpcode, //
@@ -169,7 +168,8 @@ impl SendQueue {
     fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Result<(), Status> {
         let request = &self.request;
         let need = request.opcode.local_need();
-        if request.is_inline() || check_list(cx.keys, core.init.pd, need, request.entries()) {
+        let entries = request.entries();
+        if request.is_inline() || cx.keys.check_list(core.init.pd, need, entries) {
             Ok(())
         } else {
             Err(Status::LocalProtection)

@@ -15,7 +15,7 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::carry::Outside,
+    memory::outside::Outside,
     operation::{
         accept,
         local_wr::invalidate_own,

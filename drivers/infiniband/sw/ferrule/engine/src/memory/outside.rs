@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the bytes of a segment get to the other side: at once, or by a copy job.
+//! The bytes of a segment get to the other side by a copy job, outside of the shard, if they can.
 
 use crate::{
     base::{
@@ -17,45 +17,13 @@ use crate::{
         key::Keys,
         sgl::{
             self,
+            CopyWay,
             Fragment,
             Fragments,
             Unreachable, //
         },
     },
 };
-
-/// A way for the bytes of a segment. The responder judges the segment, and does not know which way it is.
-pub(crate) trait Carry<H: Host> {
-    /// Copies `length` bytes, or sees to it that they are copied.
-    ///
-    /// # Errors
-    ///
-    /// As [`sgl::copy`]; and [`Unreachable::Later`]: a job copies the bytes, and the segment is to be judged again when it
-    /// has been carried out.
-    fn carry(
-        &mut self,
-        keys: &Keys<H>,
-        source: impl Fragments<H> + Copy,
-        target: impl Fragments<H> + Copy,
-        length: u32,
-    ) -> Result<(), Unreachable>;
-}
-
-/// The bytes are copied at once.
-pub(crate) struct AtOnce;
-
-impl<H: Host> Carry<H> for AtOnce {
-    #[inline(always)]
-    fn carry(
-        &mut self,
-        keys: &Keys<H>,
-        source: impl Fragments<H> + Copy,
-        target: impl Fragments<H> + Copy,
-        length: u32,
-    ) -> Result<(), Unreachable> {
-        sgl::copy(keys, source, target, length)
-    }
-}
 
 /// A copy job of the host's memory.
 type Job<H> = CopyJob<<<H as Host>::Region as Region>::Shared>;
@@ -70,8 +38,8 @@ pub(crate) enum Outside<'a, H: Host> {
     Done,
 }
 
-impl<H: Host> Carry<H> for Outside<'_, H> {
-    fn carry(
+impl<H: Host> CopyWay<H> for Outside<'_, H> {
+    fn copy(
         &mut self,
         keys: &Keys<H>,
         source: impl Fragments<H> + Copy,
