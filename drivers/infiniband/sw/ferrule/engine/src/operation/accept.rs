@@ -5,10 +5,6 @@
 
 use crate::{
     base::{
-        abi::{
-            wc_flags,
-            wc_opcode, //
-        },
         attr::{
             Access,
             State, //
@@ -44,8 +40,8 @@ use crate::{
     operation::{
         atomic, atomic_write,
         completion::{
-            complete_receive_in_error,
-            Completion, //
+            complete_receive,
+            complete_receive_in_error, //
         },
         flush, read,
         request_segment::{
@@ -64,37 +60,12 @@ use crate::{
     },
 };
 
-/// Whether a queue pair answers the queue pair `from`, which reaches it by packet or not. One that is not ready, or is
-/// connected to another, does not (C9-48 and following). There is one P_Key, so that always matches.
-#[inline]
-pub(crate) fn answers<H: Host>(core: &QpCore<H>, from: u32, is_packet: bool) -> bool {
-    let ready = matches!(core.state, State::Rtr | State::Rts | State::Sqd);
-    ready && is_connected(core, from, is_packet)
-}
-
-/// Whether this queue pair is connected to the queue pair `from`, by the way that leads there.
-#[inline]
-pub(crate) fn is_connected<H: Host>(core: &QpCore<H>, from: u32, is_packet: bool) -> bool {
-    let path = core.attr.path.as_ref();
-    core.attr.dest_qpn == from && path.is_some_and(|path| path.is_remote() == is_packet)
-}
-
-/// Takes a segment of a message from a peer that this queue pair [`answers`], and copies its bytes at once.
+/// Takes a segment of a message from a peer that this queue pair [answers](QpCore::answers). What lies in memory on both
+/// sides goes the `way` that the requester says.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]
 pub(crate) fn receive<H: Host>(
-    cx: &mut Cx<'_, H>,
-    core: &QpCore<H>,
-    rq: &mut ReceiveQueue,
-    segment: RequestSegment<'_, H>,
-) -> Response {
-    receive_by(cx, core, rq, segment, &mut AtOnce)
-}
-
-/// As [`receive`], but the bytes go the `way` that the requester says.
-#[inline(always)]
-pub(crate) fn receive_by<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
@@ -205,9 +176,7 @@ pub(crate) fn accept<H: Host>(
     if facts.receive != Receive::None {
         let completed = complete_receive(cx, core, rq, segment);
         rq.finish();
-        if !completed {
-            return Err(Refusal::Broken);
-        }
+        completed.map_err(|_| Refusal::Broken)?;
     }
     Ok(response)
 }
@@ -322,51 +291,4 @@ fn copy<H: Host>(
         Side::List(list) => way.copy(keys, list, target, length),
         Side::Memory(memory) => way.copy(keys, memory, target, length),
     }
-}
-
-/// Completes the receive request that the message took; returns whether there was space for the completion.
-fn complete_receive<H: Host>(
-    cx: &mut Cx<'_, H>,
-    core: &QpCore<H>,
-    rq: &ReceiveQueue,
-    segment: RequestSegment<'_, H>,
-) -> bool {
-    let facts = segment.opcode.facts();
-    // The queue of the message was there when the message was judged.
-    let Some(cqn) = core.receive_cq(cx.srqs, rq.srq) else {
-        return false;
-    };
-    let flags = match facts.extra {
-        Extra::None | Extra::InvalidateOwn => 0,
-        Extra::Immediate => wc_flags::WITH_IMM,
-        Extra::Invalidate => wc_flags::WITH_INV,
-    };
-    Completion {
-        wr_id: rq.request.slot.head.wr_id.get(),
-        status: Status::Success,
-        opcode: match facts.class {
-            Class::Write => wc_opcode::RECV_RDMA_WITH_IMM,
-            // Only a SEND takes a receive request besides.
-            Class::Send
-            | Class::Read
-            | Class::Atomic(_)
-            | Class::AtomicWrite
-            | Class::Flush
-            | Class::Key(_) => wc_opcode::RECV,
-        },
-        length: segment.total,
-        data: if flags != 0 {
-            segment.head.imm_or_inv
-        } else {
-            [0; 4]
-        },
-        flags,
-        source: segment.from,
-        sl: 0,
-        ip_version: 0,
-        queue_index: rq.request.queue_index,
-        solicited: segment.is_solicited(),
-    }
-    .write(cx, core, cqn)
-    .is_ok()
 }

@@ -10,7 +10,11 @@ use zerocopy::byteorder::little_endian::{
 
 use crate::{
     base::{
-        abi,
+        abi::{
+            self,
+            wc_flags,
+            wc_opcode, //
+        },
         counters::Count,
         event::{
             QpEvent,
@@ -23,9 +27,12 @@ use crate::{
         cq::Overrun,
         wr_opcode::{
             completion_opcode,
+            Class,
+            Extra,
             WrOpcode, //
         },
     },
+    operation::request_segment::RequestSegment,
     queue_pair::{
         cx::{
             Cx,
@@ -160,6 +167,50 @@ pub(crate) fn complete<H: Host>(
     .write(cx, core, core.init.send_cq)
 }
 
+/// Writes the completion of the receive request that a message took.
+pub(crate) fn complete_receive<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    rq: &ReceiveQueue,
+    segment: RequestSegment<'_, H>,
+) -> Result<(), Overrun> {
+    let facts = segment.opcode.facts();
+    // The queue of the message was there when the message was judged.
+    let cqn = core.receive_cq(cx.srqs, rq.srq).ok_or(Overrun)?;
+    let flags = match facts.extra {
+        Extra::None | Extra::InvalidateOwn => 0,
+        Extra::Immediate => wc_flags::WITH_IMM,
+        Extra::Invalidate => wc_flags::WITH_INV,
+    };
+    Completion {
+        wr_id: rq.request.slot.head.wr_id.get(),
+        status: Status::Success,
+        opcode: match facts.class {
+            Class::Write => wc_opcode::RECV_RDMA_WITH_IMM,
+            // Only a SEND takes a receive request besides.
+            Class::Send
+            | Class::Read
+            | Class::Atomic(_)
+            | Class::AtomicWrite
+            | Class::Flush
+            | Class::Key(_) => wc_opcode::RECV,
+        },
+        length: segment.total,
+        data: if flags != 0 {
+            segment.head.imm_or_inv
+        } else {
+            [0; 4]
+        },
+        flags,
+        source: segment.from,
+        sl: 0,
+        ip_version: 0,
+        queue_index: rq.request.queue_index,
+        solicited: segment.is_solicited(),
+    }
+    .write(cx, core, cqn)
+}
+
 /// Writes the completion of the receive request at hand, which did not take a message. There is none if the request is of
 /// an XRC shared receive queue that is gone.
 pub(crate) fn complete_receive_in_error<H: Host>(
@@ -175,7 +226,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
     Completion {
         wr_id: request.slot.head.wr_id.get(),
         status,
-        opcode: abi::wc_opcode::RECV,
+        opcode: wc_opcode::RECV,
         length: 0,
         data: [0; 4],
         flags: 0,

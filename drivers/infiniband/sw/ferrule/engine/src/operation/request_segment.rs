@@ -98,7 +98,30 @@ impl<H: Host> Clone for RequestSegment<'_, H> {
 // Functions take a copy, so that none of it has to be in memory where a function is inlined.
 impl<H: Host> Copy for RequestSegment<'_, H> {}
 
-impl<H: Host> RequestSegment<'_, H> {
+impl<'a, H: Host> RequestSegment<'a, H> {
+    /// The next segment of the request at hand, of `length` bytes in so many packets.
+    #[inline(always)]
+    pub(crate) fn next(sq: &'a SendQueue, core: &QpCore<H>, length: u32, packets: u32) -> Self {
+        let request = &sq.request;
+        Self {
+            from: core.id.number,
+            opcode: request.opcode,
+            head: &request.slot.head,
+            total: request.length,
+            offset: sq.done,
+            length,
+            is_first: sq.done == 0,
+            is_last: sq.done.wrapping_add(length) == request.length,
+            psn: sq.psn,
+            packets,
+            bytes: Bytes::Request {
+                request,
+                pd: core.init.pd,
+            },
+            pd: 0,
+        }
+    }
+
     /// It came by packet.
     pub(crate) fn is_packet(&self) -> bool {
         matches!(self.bytes, Bytes::Packet { .. })
@@ -154,36 +177,6 @@ impl<H: Host> RequestSegment<'_, H> {
         match self.bytes {
             Bytes::Request { .. } => sgl::page_in(keys, self.local(), length),
             Bytes::Packet { .. } => Presence::Present,
-        }
-    }
-}
-
-impl SendQueue {
-    /// The next segment of the request at hand, of `length` bytes in so many packets.
-    #[inline(always)]
-    pub(crate) fn segment<H: Host>(
-        &self,
-        core: &QpCore<H>,
-        length: u32,
-        packets: u32,
-    ) -> RequestSegment<'_, H> {
-        let request = &self.request;
-        RequestSegment {
-            from: core.id.number,
-            opcode: request.opcode,
-            head: &request.slot.head,
-            total: request.length,
-            offset: self.done,
-            length,
-            is_first: self.done == 0,
-            is_last: self.done.wrapping_add(length) == request.length,
-            psn: self.psn,
-            packets,
-            bytes: Bytes::Request {
-                request,
-                pd: core.init.pd,
-            },
-            pd: 0,
         }
     }
 }

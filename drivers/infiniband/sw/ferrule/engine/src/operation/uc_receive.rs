@@ -13,10 +13,7 @@ use crate::{
     },
     memory::sgl::AtOnce,
     operation::{
-        accept::{
-            accept,
-            is_connected, //
-        },
+        accept::accept,
         request_segment::{
             Refusal,
             RequestSegment,
@@ -53,7 +50,7 @@ pub(crate) fn receive<H: Host>(
         core.state,
         State::Rtr | State::Rts | State::Sqd | State::Sqe
     );
-    if !ready || !is_connected(core, segment.from, segment.is_packet()) {
+    if !ready || !core.is_connected(segment.from, segment.is_packet()) {
         let is_counted = segment.is_first || segment.is_packet();
         cx.counters.dropped.count(u64::from(is_counted));
         return Err(DropReason::NotReady);

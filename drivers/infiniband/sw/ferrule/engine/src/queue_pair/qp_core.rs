@@ -102,6 +102,21 @@ impl<H: Host> QpCore<H> {
         self.init.qp_type.is_reliable() && self.remote_path().is_some()
     }
 
+    /// Whether it answers the queue pair `from`, which reaches it by packet or not. One that is not ready, or is connected to
+    /// another, does not (C9-48 and following). There is one P_Key, so that always matches.
+    #[inline]
+    pub(crate) fn answers(&self, from: u32, is_packet: bool) -> bool {
+        let is_ready = matches!(self.state, State::Rtr | State::Rts | State::Sqd);
+        is_ready && self.is_connected(from, is_packet)
+    }
+
+    /// Whether it is connected to the queue pair `from`, by the way that leads there.
+    #[inline]
+    pub(crate) fn is_connected(&self, from: u32, is_packet: bool) -> bool {
+        let path = self.attr.path.as_ref();
+        self.attr.dest_qpn == from && path.is_some_and(|path| path.is_remote() == is_packet)
+    }
+
     /// The protection domain by which keys of the peer are judged: the queue pair's, or that of the XRC shared receive
     /// queue that the request names. `None` if there is no such queue in the XRC domain.
     #[inline(always)]

@@ -8,16 +8,12 @@
 use crate::{
     base::{
         budget::Budget,
-        copy_job::{
-            CopyJob,
-            MIN_BYTES, //
-        },
+        copy_job::CopyJob,
         host::Host,
         status::Status, //
     },
     memory::outside::Outside,
     operation::{
-        accept,
         local_wr::invalidate_own,
         request_segment::Response, //
     },
@@ -41,12 +37,6 @@ use crate::{
     },
 };
 
-/// Whether a segment is one for this step.
-#[inline(always)]
-pub(crate) fn is_large<H: Host>(cx: &mut Cx<'_, H>, size: SegmentSize) -> bool {
-    size.length >= MIN_BYTES && cx.host.job_place().is_some()
-}
-
 /// Hands the peer the next segment of the request at hand, or again the one that has been copied.
 #[inline(never)]
 pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
@@ -60,7 +50,7 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         SegmentSize::next(sq, mtu, cx.allowance.bytes)
     };
     let Some(mut peer) =
-        Peer::find(qps, core, rq).filter(|peer| accept::answers(peer.core, core.id.number, false))
+        Peer::find(qps, core, rq).filter(|peer| peer.core.answers(core.id.number, false))
     else {
         return not_acknowledged(qps, cx, qp, Response::None);
     };
@@ -76,10 +66,7 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     } else {
         Outside::Never
     };
-    let response = peer.hand(cx, core, sq, size, |cx, core, rq, segment| {
-        accept::receive_by(cx, core, rq, segment, &mut way)
-    });
-    match response {
+    match peer.hand(cx, core, sq, size, &mut way) {
         Response::Acknowledge => (),
         Response::Later => {
             job.belongs_to(core.index(), peer.core.index());

@@ -9,12 +9,19 @@ use crate::{
             PathKind,
             State, //
         },
+        copy_job::MIN_BYTES,
+        counters::Cells,
         host::Host,
         psn, //
     },
-    operation::request_segment::{
-        RequestSegment,
-        Response, //
+    memory::sgl::CopyWay,
+    operation::{
+        accept,
+        request_segment::{
+            RequestSegment,
+            Response, //
+        },
+        uc_receive, //
     },
     queue_pair::{
         cx::Cx,
@@ -61,6 +68,12 @@ impl SegmentSize {
             packets: psn::packets(length, mtu),
         }
     }
+
+    /// Whether a copy job may copy the segment ([`large`](crate::turn::large)): the host can take one along, and it is worth it.
+    #[inline(always)]
+    pub(crate) fn is_large<H: Host>(self, host: &mut H) -> bool {
+        self.length >= MIN_BYTES && host.job_place().is_some()
+    }
 }
 
 /// The peer of a connection, on the same engine.
@@ -91,7 +104,7 @@ impl<'a, H: Host> Peer<'a, H> {
         (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
     }
 
-    /// Hands it a segment of the request at hand, which `receive` takes, and brings the response.
+    /// Hands it a segment of the request at hand, whose bytes go the `way`, and brings the response.
     #[inline(always)]
     pub(crate) fn hand(
         &mut self,
@@ -99,23 +112,40 @@ impl<'a, H: Host> Peer<'a, H> {
         core: &QpCore<H>,
         sq: &SendQueue,
         size: SegmentSize,
-        receive: impl FnOnce(
-            &mut Cx<'_, H>,
-            &QpCore<H>,
-            &mut ReceiveQueue,
-            RequestSegment<'_, H>,
-        ) -> Response,
+        way: &mut impl CopyWay<H>,
     ) -> Response {
-        let segment = sq.segment(core, size.length, size.packets);
-        // A message counts where it is taken, which mostly is where the sender counts, too.
-        let own = cx.counters;
-        let counted_at = self.core.counted_at;
-        if counted_at != core.counted_at {
-            cx.counters = cx.ports.of(counted_at);
-        }
-        let response = receive(cx, self.core, self.rq, segment);
+        let segment = RequestSegment::next(sq, core, size.length, size.packets);
+        let own = self.enter_counters(cx, core);
+        let response = accept::receive(cx, self.core, self.rq, segment, way);
         cx.counters = own;
         response
+    }
+
+    /// As [`Peer::hand`], to a peer that responds only where it breaks or the requester's side fails.
+    pub(crate) fn hand_unreliable(
+        &mut self,
+        cx: &mut Cx<'_, H>,
+        core: &QpCore<H>,
+        sq: &SendQueue,
+        size: SegmentSize,
+    ) -> Response {
+        let segment = RequestSegment::next(sq, core, size.length, size.packets);
+        let own = self.enter_counters(cx, core);
+        let response = uc_receive::receive(cx, self.core, self.rq, segment);
+        cx.counters = own;
+        response.unwrap_or(Response::None)
+    }
+
+    /// Goes to the counters of this queue pair, and brings those of the sender, to which the caller goes back: a message
+    /// counts where it is taken. Mostly the two are the same.
+    #[inline(always)]
+    fn enter_counters<'c>(&self, cx: &mut Cx<'c, H>, sender: &QpCore<H>) -> &'c Cells {
+        let own = cx.counters;
+        let counted_at = self.core.counted_at;
+        if counted_at != sender.counted_at {
+            cx.counters = cx.ports.of(counted_at);
+        }
+        own
     }
 }
 

@@ -20,9 +20,11 @@ use crate::{
         psn,
         status::Status, //
     },
-    memory::bind::BindError,
+    memory::{
+        bind::BindError,
+        sgl::AtOnce, //
+    },
     operation::{
-        accept,
         ending::{
             enter_fatal_error,
             retries_exhausted, //
@@ -31,8 +33,7 @@ use crate::{
             change_key,
             invalidate_own, //
         },
-        request_segment::Response,
-        uc_receive, //
+        request_segment::Response, //
     },
     queue_pair::{
         cx::{
@@ -47,10 +48,7 @@ use crate::{
         },
     },
     turn::{
-        large::{
-            self,
-            is_large, //
-        },
+        large,
         outcome::{
             acknowledge,
             complete,
@@ -133,8 +131,9 @@ enum Stop {
 fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop {
     let Qp { core, sq, rq, .. } = qp;
     let mut peer = match core.init.qp_type {
-        QpType::Rc | QpType::XrcIni => Peer::find(qps, core, rq)
-            .filter(|peer| accept::answers(peer.core, core.id.number, false)),
+        QpType::Rc | QpType::XrcIni => {
+            Peer::find(qps, core, rq).filter(|peer| peer.core.answers(core.id.number, false))
+        }
         QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
     };
     match sq.wait {
@@ -167,10 +166,10 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
             return Stop::NoPeer;
         };
         let size = SegmentSize::next(sq, core.attr.path_mtu, cx.allowance.bytes);
-        if is_large(cx, size) {
+        if size.is_large(cx.host) {
             return Stop::Large;
         }
-        let response = peer.hand(cx, core, sq, size, accept::receive);
+        let response = peer.hand(cx, core, sq, size, &mut AtOnce);
         if response != Response::Acknowledge {
             return Stop::Response(response);
         }
@@ -196,9 +195,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         let size = SegmentSize::next(&qp.sq, mtu, cx.allowance.bytes);
         let Qp { core, sq, rq, .. } = &mut *qp;
         let response = match Peer::find(qps, core, rq) {
-            Some(mut peer) => peer.hand(cx, core, sq, size, |cx, core, rq, segment| {
-                uc_receive::receive(cx, core, rq, segment).unwrap_or(Response::None)
-            }),
+            Some(mut peer) => peer.hand_unreliable(cx, core, sq, size),
             None => Response::None,
         };
         if let Response::Nak(_) = response {

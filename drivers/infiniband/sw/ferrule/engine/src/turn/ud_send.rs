@@ -24,6 +24,7 @@ use crate::{
     },
     operation::{
         ending::enter_error,
+        request_segment::RequestSegment,
         ud_receive::{
             arrive,
             receive,
@@ -141,7 +142,7 @@ fn deliver<H: Host>(
     let Qp { core, sq, rq, .. } = qp;
     let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let segment = sq.segment(core, length, packets);
+    let segment = RequestSegment::next(sq, core, length, packets);
     let arrival = if receiver == core.id.number {
         let arrival = receive(cx, core, rq, segment, Some(area));
         if let Arrival::Broken = arrival {

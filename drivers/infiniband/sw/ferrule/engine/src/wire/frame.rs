@@ -98,7 +98,7 @@ pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Un
         return Err(Status::LocalLength.into());
     }
     cx.allowance.take_bytes(length.max(Budget::PACKET));
-    let segment = sq.segment(core, length, 1);
+    let segment = RequestSegment::next(sq, core, length, 1);
     let mut frame = TxFrame {
         bytes: segment.local(),
         length,

@@ -29,6 +29,7 @@ use crate::{
     memory::{
         key_use::KeyUse,
         sgl::{
+            AtOnce,
             OpenedMemory,
             PrivateBytes,
             Side, //
@@ -187,10 +188,10 @@ fn request<H: Host>(
     if opcode.has_response() && place.is_none() {
         return refuse(cx, core);
     }
-    if !accept::answers(core, segment.from, true) {
+    if !core.answers(segment.from, true) {
         return Response::None;
     }
-    let response = accept::receive(cx, core, rq, segment);
+    let response = accept::receive(cx, core, rq, segment, &mut AtOnce);
     if response != Response::Acknowledge {
         return response;
     }

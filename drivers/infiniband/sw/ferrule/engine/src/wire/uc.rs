@@ -16,7 +16,10 @@ use crate::{
     },
     operation::{
         ending::enter_error,
-        request_segment::Response,
+        request_segment::{
+            RequestSegment,
+            Response, //
+        },
         uc_receive, //
     },
     packet::{
@@ -44,7 +47,7 @@ use crate::{
 pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, length: u32) -> Result<(), Unsent> {
     let Qp { core, sq, wire, .. } = qp;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let segment = sq.segment(core, length, packets);
+    let segment = RequestSegment::next(sq, core, length, packets);
     let position = Position::of(segment.is_first, segment.is_last);
     let opcode = segment.opcode.packet(position);
     let mut base = bth(core, opcode, segment.psn);

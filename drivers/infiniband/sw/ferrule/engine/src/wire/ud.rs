@@ -80,7 +80,7 @@ pub(crate) fn send<H: Host>(
     let Qp { core, sq, .. } = qp;
     let length = sq.request.length;
     let packets = psn::packets(length, core.attr.path_mtu);
-    let segment = sq.segment(core, length, packets);
+    let segment = RequestSegment::next(sq, core, length, packets);
     let with_imm = segment.opcode.facts().extra == Extra::Immediate;
     let operation = if with_imm {
         rc::SEND_ONLY_WITH_IMM
