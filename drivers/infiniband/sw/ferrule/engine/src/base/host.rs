@@ -471,7 +471,7 @@ pub trait Doorbells {
     /// Stores `ferrule_status.dead`.
     fn set_dead(&self);
 
-    /// Loads `ferrule_db.backlog`: whether the program posts far ahead of its polls. A home whose kicks cost little does
+    /// Loads `ferrule_db.backlog`: whether the program posts far ahead of its polls. A host whose kicks cost little does
     /// not ask.
     #[inline]
     fn has_backlog(&self) -> bool {

@@ -112,7 +112,7 @@ impl<H: Host> Engine<H> {
         self.contexts.kicked(context);
     }
 
-    /// As [`Engine::kicked`], for a home whose kicks arrive some time after they were given. The sender of the kick has
+    /// As [`Engine::kicked`], for a host whose kicks arrive some time after they were given. The sender of the kick has
     /// swapped `sleeping` with 0 first, so that no other kick is sent meanwhile. If the engine stays asleep, it sets
     /// `sleeping` again: the context has to kick from then on.
     pub fn kicked_by_message(&mut self, context: ContextId) {
