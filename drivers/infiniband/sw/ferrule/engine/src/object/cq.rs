@@ -243,8 +243,8 @@ impl<H: Host> Cq<H> {
         }
     }
 
-    /// Writes a completion.
-    fn push(&mut self, cqe: &abi::Cqe, solicited: bool) -> Result<(), Overrun> {
+    /// Writes a completion to the next slot.
+    fn store(&mut self, cqe: &abi::Cqe, solicited: bool) -> Result<(), Overrun> {
         if self.overrun || self.is_full() {
             return Err(Overrun);
         }
@@ -416,7 +416,7 @@ impl<H: Host> Cqs<H> {
     ) -> Result<(), Overrun> {
         let cq = self.table.get_mut(cqn).ok_or(Overrun)?;
         cqe.phase = U32::ZERO;
-        match cq.push(cqe, solicited) {
+        match cq.store(cqe, solicited) {
             Ok(()) => {
                 counters.completions.count(1);
                 self.touched.push_back(&mut self.table, cqn);

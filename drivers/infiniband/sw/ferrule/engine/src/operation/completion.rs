@@ -130,7 +130,7 @@ pub(crate) fn complete_send<H: Host>(
     if status == Status::Success && !request.is_signaled() && !core.init.sq_sig_all {
         return Ok(());
     }
-    complete(
+    complete_slot(
         cx,
         core,
         request.index,
@@ -142,7 +142,7 @@ pub(crate) fn complete_send<H: Host>(
 }
 
 /// Writes the completion of the send request of slot `index`.
-pub(crate) fn complete<H: Host>(
+pub(crate) fn complete_slot<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     index: u32,

@@ -57,27 +57,27 @@ impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
     }
 }
 
-/// Flows of contexts.
-const CONTEXT_FLOWS: u32 = 32;
+/// Lanes of contexts.
+const CONTEXT_LANES: u32 = 32;
 
-/// Flows that have turns one after the other: those of contexts, and one more.
-const FLOWS: usize = CONTEXT_FLOWS as usize + 1;
+/// Lanes that have turns one after the other: those of contexts, and one more.
+const LANES: usize = CONTEXT_LANES as usize + 1;
 
-impl Links for [Link; FLOWS] {
+impl Links for [Link; LANES] {
     #[inline]
     fn link(&mut self, index: u32) -> Option<&mut Link> {
         self.get_mut(index as usize)
     }
 }
 
-/// The flow of a context's queue pairs; those of the host's own have one for themselves.
+/// The lane of a context's queue pairs; those of the host's own have one for themselves.
 ///
-/// Flows have turns by turns, and so have the queue pairs of a flow: a program with a thousand
-/// queue pairs gets as much as one with a single one. More contexts than flows share some of them.
+/// Lanes have turns by turns, and so have the queue pairs of a lane: a program with a thousand
+/// queue pairs gets as much as one with a single one. More contexts than lanes share some of them.
 #[inline]
-fn flow(context: Option<ContextId>) -> u32 {
+fn lane(context: Option<ContextId>) -> u32 {
     context.map_or(0, |context| {
-        context.0.wrapping_rem(CONTEXT_FLOWS).wrapping_add(1)
+        context.0.wrapping_rem(CONTEXT_LANES).wrapping_add(1)
     })
 }
 
@@ -87,11 +87,11 @@ fn flow(context: Option<ContextId>) -> u32 {
 /// so do all others, its peer among them.
 pub(crate) struct Qps<H: Host> {
     table: Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }>,
-    /// Of each flow, the queue pairs that want a turn.
-    active: [List; FLOWS],
-    /// The flows that have one.
-    flows: List,
-    flow_links: [Link; FLOWS],
+    /// Of each lane, the queue pairs that want a turn.
+    active: [List; LANES],
+    /// The lanes that have one.
+    lanes: List,
+    lane_links: [Link; LANES],
     timers: Timers,
     /// The generation of the queue pair added last.
     generation: u32,
@@ -107,9 +107,9 @@ impl<H: Host> Qps<H> {
         let reserved = GSI.wrapping_add(u32::from(vports));
         Self {
             table: Table::new(TableKind::Qps, reserved, abi::MAX_QP, 0),
-            active: [List::EMPTY; FLOWS],
-            flows: List::EMPTY,
-            flow_links: [Link::default(); FLOWS],
+            active: [List::EMPTY; LANES],
+            lanes: List::EMPTY,
+            lane_links: [Link::default(); LANES],
             timers: Timers::new(),
             generation: 0,
             vports,
@@ -142,7 +142,7 @@ impl<H: Host> Qps<H> {
         }
         self.generation = id.generation;
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
-            link.flow = flow(context);
+            link.lane = lane(context);
         }
         Ok(id)
     }
@@ -183,15 +183,15 @@ impl<H: Host> Qps<H> {
         Some(self.table.get(index)?.core.id.number)
     }
 
-    /// A queue pair wants a turn, after the others of its flow.
+    /// A queue pair wants a turn, after the others of its lane.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32) {
-        let Some(flow) = self.table.link_mut(index).map(|link| link.flow) else {
+        let Some(lane) = self.table.link_mut(index).map(|link| link.lane) else {
             return;
         };
-        if let Some(active) = self.active.get_mut(flow as usize) {
+        if let Some(active) = self.active.get_mut(lane as usize) {
             active.push_back(&mut self.table, index);
-            self.flows.push_back(&mut self.flow_links, flow);
+            self.lanes.push_back(&mut self.lane_links, lane);
         }
     }
 
@@ -230,15 +230,15 @@ impl<H: Host> Qps<H> {
 
     /// Whether a queue pair waits for a turn.
     pub(crate) fn has_active(&self) -> bool {
-        !self.flows.is_empty()
+        !self.lanes.is_empty()
     }
 
-    /// Whether a queue pair of the context waits for a turn, or of another one of its flow.
+    /// Whether a queue pair of the context waits for a turn, or of another one of its lane.
     #[inline]
     pub(crate) fn has_active_of(&self, context: ContextId) -> bool {
-        let flow = flow(Some(context)) as usize;
+        let lane = lane(Some(context)) as usize;
         self.active
-            .get(flow)
+            .get(lane)
             .is_some_and(|active| !active.is_empty())
     }
 
@@ -256,19 +256,19 @@ impl<H: Host> Qps<H> {
 
     /// The next turn is the context's, if one of its queue pairs wants it.
     pub(crate) fn prefer(&mut self, context: ContextId) {
-        self.flows
-            .move_to_front(&mut self.flow_links, flow(Some(context)));
+        self.lanes
+            .move_to_front(&mut self.lane_links, lane(Some(context)));
     }
 
     /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while it waits keeps its
     /// place in the list; then this returns `None`.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
-        let flow = self.flows.pop_front(&mut self.flow_links)?;
-        let active = self.active.get_mut(flow as usize)?;
+        let lane = self.lanes.pop_front(&mut self.lane_links)?;
+        let active = self.active.get_mut(lane as usize)?;
         let index = active.pop_front(&mut self.table);
         if !active.is_empty() {
-            self.flows.push_back(&mut self.flow_links, flow);
+            self.lanes.push_back(&mut self.lane_links, lane);
         }
         self.table.take(index?)
     }

@@ -25,7 +25,7 @@ use crate::{
     },
     turn::{
         outcome::{
-            acknowledge,
+            acknowledged,
             fail,
             not_acknowledged,
             succeed, //
@@ -86,7 +86,7 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         size.length
     };
     cx.allowance.take_bytes(bytes);
-    if !acknowledge(core, sq, size) {
+    if !acknowledged(core, sq, size) {
         return;
     }
     if invalidate_own(cx, core, &sq.request).is_err() {

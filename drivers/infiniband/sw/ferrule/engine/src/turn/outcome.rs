@@ -105,14 +105,14 @@ pub(crate) fn sent<H: Host>(
     qp: &mut Qp<H>,
     size: SegmentSize,
 ) {
-    if acknowledge(&qp.core, &mut qp.sq, size) {
+    if acknowledged(&qp.core, &mut qp.sq, size) {
         succeed(qps, cx, qp);
     }
 }
 
 /// A segment arrived. Returns whether it was the last, and the request has ended.
 #[inline(always)]
-pub(crate) fn acknowledge<H: Host>(
+pub(crate) fn acknowledged<H: Host>(
     core: &QpCore<H>,
     sq: &mut SendQueue,
     size: SegmentSize,
@@ -129,7 +129,7 @@ pub(crate) fn acknowledge<H: Host>(
 ///
 /// [`Overrun`]: the completion was lost, and the caller moves the queue pair to error.
 #[inline(always)]
-pub(crate) fn complete<H: Host>(
+pub(crate) fn finish_request<H: Host>(
     cx: &mut Cx<'_, H>,
     core: &QpCore<H>,
     sq: &mut SendQueue,
@@ -143,9 +143,9 @@ pub(crate) fn complete<H: Host>(
     Ok(())
 }
 
-/// [`complete`] of a request that is no message of a reliable connection.
+/// [`finish_request`] of a request that is no message of a reliable connection.
 pub(crate) fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if complete(cx, &qp.core, &mut qp.sq).is_err() {
+    if finish_request(cx, &qp.core, &mut qp.sq).is_err() {
         enter_fatal_error(qps, cx, qp);
     }
 }

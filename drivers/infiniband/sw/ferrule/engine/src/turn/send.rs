@@ -50,8 +50,8 @@ use crate::{
     turn::{
         large,
         outcome::{
-            acknowledge,
-            complete,
+            acknowledged,
+            finish_request,
             fail,
             give_up,
             not_acknowledged,
@@ -174,13 +174,13 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
             return Stop::Response(response);
         }
         cx.allowance.take_bytes(size.length);
-        if !acknowledge(core, sq, size) {
+        if !acknowledged(core, sq, size) {
             continue;
         }
         if invalidate_own(cx, core, &sq.request).is_err() {
             return Stop::Malformed(Status::WindowBind);
         }
-        if complete(cx, core, sq).is_err() {
+        if finish_request(cx, core, sq).is_err() {
             return Stop::Overrun;
         }
     }

@@ -27,7 +27,7 @@ use crate::{
         wr_opcode::completion_opcode, //
     },
     operation::{
-        completion::complete,
+        completion::complete_slot,
         ending::{
             enter_error,
             enter_fatal_error,
@@ -410,7 +410,7 @@ fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<()
     if status == Status::Success && !is_due {
         return Ok(());
     }
-    complete(
+    complete_slot(
         cx,
         core,
         index,

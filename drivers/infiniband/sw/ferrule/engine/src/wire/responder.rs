@@ -119,7 +119,7 @@ pub(super) fn receive<H: Host>(
     responder.gap = Gap::default();
     match request(cx, core, rq, responder, packet, bytes) {
         Response::Acknowledge => {
-            responder.carried_out(psn, packet.info(), packet.bth().wants_acknowledge());
+            responder.executed(psn, packet.info(), packet.bth().wants_acknowledge());
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
         Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {
@@ -375,7 +375,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         }
     }
     if qp.wire.responder.pending_ack.is_some() {
-        if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = acknowledge(cx, qp) {
+        if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = send_ack(cx, qp) {
             qp.wire.block_tx(Sends::Responses, unsent, cx.now);
             return Next::Idle;
         }
@@ -409,7 +409,7 @@ fn aeth<H: Host>(core: &QpCore<H>, rq: &mut ReceiveQueue, msn: u32, syndrome: Sy
 }
 
 /// Sends the acknowledgement that is due.
-fn acknowledge<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
+fn send_ack<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     let Qp { core, rq, wire, .. } = qp;
     let Some((psn, syndrome)) = wire.responder.pending_ack else {
         return Ok(());

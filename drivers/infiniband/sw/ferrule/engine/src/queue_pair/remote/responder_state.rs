@@ -167,7 +167,7 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Packet `psn` of a request has been carried out. `asks`: it asks for an acknowledgement.
-    pub(crate) fn carried_out(&mut self, psn: u32, info: &OpcodeInfo, asks: bool) {
+    pub(crate) fn executed(&mut self, psn: u32, info: &OpcodeInfo, asks: bool) {
         if info.position.ends() {
             self.msn = psn::advance(self.msn, 1);
         }
