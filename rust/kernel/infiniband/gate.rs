@@ -15,14 +15,14 @@ use kernel::{
     },
 };
 
-/// Each visitor adds this to the state; the lowest bit says that the gate is closed.
-const VISITOR: i32 = 2;
+/// Each user adds this to the state; the lowest bit says that the gate is closed.
+const USER: i32 = 2;
 
-/// The gate: visitors may pass until it is closed, and closing it waits for those inside.
+/// The gate: users may pass until it is closed, and closing it waits for those inside.
 ///
 /// # Invariants
 ///
-/// `state` is [`VISITOR`] times the visitors, plus one if the gate is closed.
+/// `state` is [`USER`] times the users, plus one if the gate is closed.
 #[pin_data]
 pub(crate) struct Gate {
     state: Atomic<i32>,
@@ -42,15 +42,15 @@ impl Gate {
     /// Runs `visit` unless the gate is closed. Any context.
     #[inline]
     pub(crate) fn pass(&self, visit: impl FnOnce()) {
-        if self.state.fetch_add(VISITOR, Full) & 1 == 0 {
+        if self.state.fetch_add(USER, Full) & 1 == 0 {
             visit();
         }
-        if self.state.fetch_sub(VISITOR, Full) == VISITOR + 1 {
+        if self.state.fetch_sub(USER, Full) == USER + 1 {
             self.empty.complete_all();
         }
     }
 
-    /// Closes the gate, which must be done once, and waits for the visitors inside. The context must
+    /// Closes the gate, which must be done once, and waits for the users inside. The context must
     /// be one that may sleep.
     pub(crate) fn close(&self) {
         if self.state.fetch_add(1, Full) != 0 {
@@ -71,10 +71,10 @@ pub(crate) struct Gated<T> {
     gate: Gate,
 }
 
-// SAFETY: The object is used by visitors only, who do with it what any thread may do.
+// SAFETY: Only users reach the object, who do with it what any thread may do.
 unsafe impl<T> Send for Gated<T> {}
 
-// SAFETY: Any number of visitors may be inside at once: they only do what any thread may do at any
+// SAFETY: Any number of users may be inside at once: they only do what any thread may do at any
 // time.
 unsafe impl<T> Sync for Gated<T> {}
 

@@ -90,7 +90,8 @@ use crate::backend::{
 };
 
 impl Function {
-    /// The event queue of a completion vector. That of vector 0 has no completions, unless it is the only one.
+    /// The number of the event queue for a completion vector. The first event queue has no completions, unless it is the only
+    /// one.
     fn completion_eq(&self, vector: u32) -> u32 {
         match self.events.count() - 1 {
             0 => events::ASYNC,
@@ -267,19 +268,19 @@ impl Commands for Arc<Function> {
         notifier: Arc<cq::Notifier>,
     ) -> Result<u32> {
         let reservation = Reservation::new()?;
-        let vector = self.completion_eq(vector);
+        let eq = self.completion_eq(vector);
         let (slots, slots_list) = area::map(self.device(), ring.slots)?;
         let (ctrl, ctrl_list) = area::map(self.device(), ring.ctrl)?;
         let added = self.execute::<command::AddCq>(&CreateCq {
             depth: depth.into(),
-            eq: vector.into(),
+            eq: eq.into(),
             ring: slots_list.operand(),
             ctrl: ctrl_list.operand(),
         })?;
         let cqn = added.number.get();
         let cq = Cq {
             notifier,
-            vector,
+            vector: eq,
             ring: slots,
             ctrl,
             told: 0,

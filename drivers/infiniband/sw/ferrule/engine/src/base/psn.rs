@@ -13,6 +13,12 @@ pub(crate) fn advance(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & MASK
 }
 
+/// The sequence number before `psn`.
+#[inline]
+pub(crate) fn before(psn: u32) -> u32 {
+    psn.wrapping_sub(1) & MASK
+}
+
 /// How far `to` is ahead of `from`.
 #[inline]
 pub(crate) fn distance(from: u32, to: u32) -> u32 {

@@ -84,7 +84,7 @@ pub(super) fn receive<H: Host>(
     // A response to a packet before the oldest one has been seen already, and a packet that was never sent has none:
     // both are dropped (IBA volume 1, 9.7.5.1.2).
     let is_due = psn::within(psn, first, psn::distance(first, qp.wire.requester.snd_nxt));
-    if !is_due && psn != psn::advance(first, psn::MASK) {
+    if !is_due && psn != psn::before(first) {
         return cx.drop_packet(packet.bth(), DropReason::Duplicate);
     }
     let mut syndrome = None;

@@ -67,7 +67,9 @@ use crate::{
 
 /// The result of a step of the requester.
 pub(super) enum Step {
-    Sent,
+    /// A packet was sent, or the request was passed over, executed, or has failed: the next step may follow.
+    Done,
+    /// The requester has to wait.
     Wait,
 }
 
@@ -258,7 +260,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
             if let Some(record) = wire.requester.record_mut(sending) {
                 record.failed = Some(Status::LocalProtection);
             }
-            return Step::Sent;
+            return Step::Done;
         }
     }
     if base.wants_acknowledge() {
@@ -294,7 +296,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     }
     if is_selective {
         wire.requester.end_retransmit(Some(psn));
-        return Step::Sent;
+        return Step::Done;
     }
     if range.1 != record.length {
         wire.requester.part = Some(range.1);
@@ -305,7 +307,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     } else if !has_response {
         wire.requester.offset = wire.requester.offset.wrapping_add(length);
     }
-    Step::Sent
+    Step::Done
 }
 
 /// The headers of a packet of a request. Of a read or a write, the range is what is named of the peer's

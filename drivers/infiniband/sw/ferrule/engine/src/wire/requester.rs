@@ -100,7 +100,7 @@ fn send_pending<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
             }
         }
         match step(qps, cx, qp) {
-            Step::Sent => (),
+            Step::Done => (),
             Step::Wait => return Next::Idle,
         }
     }
@@ -146,7 +146,7 @@ fn record_request<H: Host>(qp: &mut Qp<H>, failed: Option<Status>) {
     sq.finish();
 }
 
-/// Sends the next packet, if it may be sent now.
+/// Goes one step on with the request at hand: mostly sends its next packet, if that may be sent now.
 fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
     let index = qp.wire.requester.sending;
     let Some(&record) = qp.wire.requester.record(index) else {
@@ -157,17 +157,17 @@ fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Step {
         // Requests that were begun before end first.
         if is_oldest {
             fail(qps, cx, qp, status);
-            return Step::Sent;
+            return Step::Done;
         }
         return Step::Wait;
     }
     // A registration that has been carried out is passed over when requests before it are sent again.
     if record.is_registered() {
         qp.wire.requester.advance();
-        return Step::Sent;
+        return Step::Done;
     }
     if qp.wire.requester.loaded != Some(index) && !load(cx, qp, index, &record) {
-        return Step::Sent;
+        return Step::Done;
     }
     if record.is_local() {
         return execute_local(qps, cx, qp, &record);
@@ -204,10 +204,11 @@ fn execute_local<H: Host>(
             Err(_) => record.failed = Some(Status::WindowBind),
         }
     }
-    Step::Sent
+    Step::Done
 }
 
-/// Copies a request out of the ring again, and compares it with what is known of it.
+/// Copies a request out of the ring again, and compares it with what is known of it. Returns whether it is the same; if
+/// not, the request has failed, and its record says so.
 fn load<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, index: u32, record: &Record) -> bool {
     let Qp { core, sq, wire, .. } = qp;
     match sq.reload(cx, core, index) {
@@ -249,7 +250,7 @@ fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: M
     {
         return false;
     }
-    let last = psn::advance(next, psn::MASK);
+    let last = psn::before(next);
     let is_of = |record: &Record| psn::within(last, record.psn, record.packets);
     let mut index = requester.sending;
     while index == consumer || !requester.record(index).is_some_and(is_of) {

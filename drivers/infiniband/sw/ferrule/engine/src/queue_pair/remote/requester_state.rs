@@ -407,8 +407,8 @@ impl<H: Host> RequesterState<H> {
         }
     }
 
-    /// Ends a selective retransmit, if there is one: packet `psn` has been sent, or `None` of it is needed any
-    /// more. The requester resumes where it was.
+    /// Ends a selective retransmit, if there is one, and the requester resumes where it was. `psn` is the packet that has been
+    /// sent again; `None`: no packet was, since none is missing any more.
     pub(crate) fn end_retransmit(&mut self, psn: Option<u32>) {
         let Some(position) = self.retransmit.resume.take() else {
             return;

@@ -110,8 +110,8 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) last_coalescable: Option<u32>,
     /// Packets are missing, or the peer is to send a packet again later.
     pub(crate) gap: Gap,
-    /// The PSN of the last RNR NAK, and a time: the peer has sent copies of that packet which arrive before it without
-    /// having received the NAK.
+    /// The PSN of the last RNR NAK, and a time. A copy of the packet that arrives earlier was sent before the NAK had reached
+    /// the peer.
     pub(crate) rnr_nak: Option<(u32, u64)>,
     /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
     pub(crate) peer_goes_back: bool,
@@ -175,7 +175,7 @@ impl<H: Host> ResponderState<H> {
         if !is_data {
             self.forget_stale(psn, 1);
             self.last_coalescable = Some(match info.position {
-                Position::Last => psn::advance(psn, psn::MASK),
+                Position::Last => psn::before(psn),
                 Position::First | Position::Middle | Position::Only => psn,
             });
         }

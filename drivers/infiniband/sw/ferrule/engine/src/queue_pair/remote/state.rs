@@ -120,7 +120,7 @@ impl<H: Host> Wire<H> {
     pub(crate) fn set_psn(&mut self, psn: u32) {
         self.requester.snd_una = psn;
         self.requester.snd_nxt = psn;
-        self.requester.ack_requested = psn::advance(psn, psn::MASK);
+        self.requester.ack_requested = psn::before(psn);
     }
 
     /// Nothing is on its way any more; the next request is in slot `consumer`.
