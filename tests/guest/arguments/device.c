@@ -131,7 +131,7 @@ static void optional_verbs(void)
  * The engine in the kernel has all; behind a PCI function there is no paging on
  * demand, and there are no frames. Nobody is told otherwise.
  */
-static void what_a_home_lacks(void)
+static void what_a_backend_lacks(void)
 {
 	struct ibv_flow_attr rule = {
 		.type = IBV_FLOW_ATTR_SNIFFER, .size = sizeof(rule), .port = 1,
@@ -192,6 +192,6 @@ const struct test_case device_cases[] = {
 	{ "device_attributes", device_attributes },
 	{ "port_number", port_number },
 	{ "optional_verbs", optional_verbs },
-	{ "what_a_home_lacks", what_a_home_lacks },
+	{ "what_a_backend_lacks", what_a_backend_lacks },
 	{ }
 };
