@@ -68,7 +68,7 @@ err_free:
 	return NULL;
 }
 
-/* From now on completions of the queue are seen, or, of one that goes, dropped. */
+/* From now on those who poll find the queue that a completion is of. */
 static void link_srq(struct ferrule_srq *srq)
 {
 	struct ferrule_cq *cq = to_fcq(srq->verbs.cq);
@@ -192,7 +192,7 @@ static int resize_srq(struct ferrule_srq *srq, struct ibv_srq_attr *attr,
 	buf = mmap(NULL, resp.buf_size, PROT_READ | PROT_WRITE, MAP_SHARED,
 		   ibsrq->context->cmd_fd, resp.buf_offset);
 	if (buf == MAP_FAILED) {
-		/* A full queue until the program has resized once more. */
+		/* Nothing can be posted until a further resize succeeds. */
 		ret = errno;
 		srq->rq.max_wr = 0;
 		goto out;

@@ -53,7 +53,7 @@ def decodes(packet, row):
     check(int(told, 0) == opcode, f"the opcode is {told}")
     check(int(destination, 0) == 0x012345 and int(sequence, 0) == 0xfedcba, f"{destination} {sequence}")
     check(("Unknown" not in info) or opcode in NAMELESS, info)
-    # CRC's bytes stand in the packet as they do in the row.
+    # The row's number has the CRC's bytes in the packet's order.
     if crc:
         check(int(crc, 0) == int.from_bytes(data[-4:], "big"), f"{crc} is not {data[-4:].hex()}")
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device tells of guests: each has counters of its own.
+//! The counters of each guest, by the control socket and in Prometheus' format.
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::control;

@@ -46,7 +46,7 @@ impl kernel::InPlaceModule for Module {
             // order in which they stand, so it outlives the devices of the two registrations below.
             _paging: unsafe { rdma::paging::Queue::start()? },
             _registration <- rdma::Registration::new(),
-                    _functions <- kernel_ext::pci::Registration::new(module),
+            _functions <- kernel_ext::pci::Registration::new(module),
         })
     }
 }

@@ -99,9 +99,9 @@ pub(crate) struct Soft {
     limit: Arc<Limit>,
     /// The network device's, for raw packet queue pairs.
     frames: Arc<Frames>,
-    /// Ended first when the device goes: then nothing comes from the wire any more.
+    /// Dropped before the worker: then nothing comes from the wire any more.
     wire: Membership,
-    /// Stopped after that; nothing is left for it to do then.
+    /// Stopped when nothing is left for it to do.
     _worker: Kthread,
     #[pin]
     directory: Directory,

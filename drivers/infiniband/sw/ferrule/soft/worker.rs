@@ -107,7 +107,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
             break;
         }
     }
-    // Messages were left unread above, the timer unarmed, and doorbells may be rung.
+    // Calls that were missed above have not been made up for, the timer is not armed, and doorbells may be rung.
     if serve(core, WORKER, None, Copies::Outside, None) {
         core.wake_worker();
     }

@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`: completions tell their time, as all of ours do.
+/// `IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION`: completions tell their time, as those of each queue here do.
 const TIMESTAMP_COMPLETION: u32 = 1 << 0;
 
 /// A completion queue. Dropping it takes the ring from the engine.

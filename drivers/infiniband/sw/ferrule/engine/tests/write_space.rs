@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs that have as much on their way as they may have.
+//! Queue pairs wait while as many of their packets as may be are on their way to the network.
 
 use ferrule_engine::packet::opcode::rc;
 use ferrule_engine::{Sends, State, Status};
@@ -10,7 +10,8 @@ use crate::sim::*;
 /// After this the engine tries again, though nobody has rung.
 const LAST_RESORT: u64 = 100 * MS;
 
-/// Packets of a connection are handed on one by one. Of `kind`, the first side may send none.
+/// A connection, whose packets a test hands on one by one. The host of the first side is full of packets of one kind, so
+/// that it can send none.
 type Scene = scene::Scene<WriteSpace>;
 
 enum WriteSpace {}

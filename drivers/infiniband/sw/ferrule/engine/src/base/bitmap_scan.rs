@@ -86,7 +86,7 @@ impl BitmapScan {
     }
 }
 
-/// Takes the lowest bit out of a word in which there is one, and answers its position.
+/// Takes the lowest bit out of a word in which there is one, and returns its position.
 #[inline]
 fn pop(word: &mut u64) -> u32 {
     let position = word.trailing_zeros();

@@ -21,7 +21,8 @@ impl Budget {
         bytes: 64 * 1024,
     };
 
-    /// So many looks take as long as a request: at a context, at a word of doorbells, and at a doorbell.
+    /// A look reads whether something is rung: at a context, at a word of doorbells, or at a doorbell. So many looks take as
+    /// long as a request.
     pub const LOOKS: u32 = 4;
 
     /// How many looks this is, if nothing else is done.

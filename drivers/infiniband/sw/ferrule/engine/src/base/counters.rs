@@ -82,7 +82,7 @@ counters! {
     pub messages: u64,
     /// Bytes of these messages, and those of READ responses sent and received.
     pub bytes: u64,
-    /// Copy jobs carried out.
+    /// Copy jobs that turns have left to be carried out.
     pub copy_jobs: u64,
     /// Completions written.
     pub completions: u64,
@@ -94,9 +94,9 @@ counters! {
     pub flushed: u64,
     /// Requests that ended with another error.
     pub request_errors: u64,
-    /// Messages of a peer that the responder refused.
+    /// Messages of a peer that the responder refused, and receive requests of UC and UD that it ended with an error.
     pub responder_errors: u64,
-    /// RNR waits that requesters began.
+    /// RNR NAKs that requesters took, whether a wait followed or the retries were used up.
     pub receiver_not_ready: u64,
     /// Packets with another PSN than the expected one: requests at the responder, responses with data at the
     /// requester.

@@ -78,7 +78,7 @@ pub trait Host: Sized {
     /// [`Qp::new`](crate::Qp::new). The value has at most 2 KiB.
     fn boxed<T>(make: impl FnOnce() -> T) -> Option<Self::Box<T>>;
 
-    /// Makes an array in new memory, of what `make` answers for each index; `None` where there is no
+    /// Makes an array in new memory, of what `make` returns for each index; `None` where there is no
     /// memory. As [`Host::boxed`], but the array has up to 4 KiB, which should not lie on the stack.
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 

@@ -145,7 +145,7 @@ impl Consumer {
         }
     }
 
-    /// Takes the next request: answers the index of its slot, if there is one.
+    /// Takes the next request: returns the index of its slot, if there is one.
     ///
     /// # Errors
     ///

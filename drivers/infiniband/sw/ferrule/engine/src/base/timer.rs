@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Timers: one for each queue pair, in a binary heap without memory of its own.
+//! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a binary heap without
+//! memory of its own.
 //!
-//! The heap's array is spread over the slots of the table of queue pairs: place `n` of the array
-//! stands in slot `n`. There are never more timers than slots, so there is always space. Setting,
+//! The heap's array is spread over the slots of the table: place `n` of the array stands in slot `n`. There are never more timers than slots, so there is always space. Setting,
 //! clearing and firing a timer take steps in proportion to the logarithm of the timers that run.
 
 /// The timers' part of a slot of the table.
@@ -11,7 +11,7 @@
 pub(crate) struct TimerSlot {
     /// Place of the heap that has this slot's number: whose timer stands there.
     entry: u32,
-    /// The timer of the slot's own queue pair: when it fires, in nanoseconds.
+    /// The timer of the slot's own object: when it fires, in nanoseconds.
     deadline: u64,
     /// And its place in the heap, counted from 1; 0: it does not run.
     place: u32,

@@ -82,7 +82,7 @@ impl<H: Host> Engine<H> {
         self.contexts.remove(id)
     }
 
-    /// Adds a memory region and answers its key, both local and remote.
+    /// Adds a memory region and returns its key, both local and remote.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl<H: Host> Engine<H> {
         self.keys.mr(key)
     }
 
-    /// Adds a memory window and answers its first key, which opens nothing.
+    /// Adds a memory window and returns its first key, which opens nothing.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl<H: Host> Engine<H> {
         self.keys.remove_mw(key)
     }
 
-    /// Adds a completion queue and answers its number.
+    /// Adds a completion queue and returns its number.
     ///
     /// # Errors
     ///
@@ -197,7 +197,7 @@ impl<H: Host> Engine<H> {
         self.cqs.query(cqn)
     }
 
-    /// Adds a shared receive queue and answers its number, of 24 bits.
+    /// Adds a shared receive queue and returns its number, of 24 bits.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl<H: Host> Engine<H> {
         self.srqs.query(number)
     }
 
-    /// Adds a queue pair, in state RESET, and answers its number and generation.
+    /// Adds a queue pair, in state RESET, and returns its number and generation.
     ///
     /// # Errors
     ///
@@ -385,7 +385,7 @@ impl<H: Host> Engine<H> {
         self.port.set_mtu(vport, mtu);
     }
 
-    /// Adds an address handle and answers its number, which is never 0.
+    /// Adds an address handle and returns its number, which is never 0.
     ///
     /// # Errors
     ///
@@ -436,7 +436,7 @@ impl<H: Host> Engine<H> {
         Ok(left)
     }
 
-    /// Detaches a queue pair from a multicast group, and answers the group's memory if it was the
+    /// Detaches a queue pair from a multicast group, and returns the group's memory if it was the
     /// last.
     ///
     /// # Errors
@@ -450,7 +450,7 @@ impl<H: Host> Engine<H> {
         Ok(left)
     }
 
-    /// Visits queue pairs of the device in steps, beginning with the index `from`: answers the number of the first
+    /// Visits queue pairs of the device in steps, beginning with the index `from`: returns the number of the first
     /// that is there, and the index to go on with, or none if all have been seen.
     pub fn find_qp(&self, from: u32) -> (Option<u32>, Option<u32>) {
         let end = from.saturating_add(STEP).min(self.qps.capacity());

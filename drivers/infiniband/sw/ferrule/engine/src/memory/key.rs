@@ -85,7 +85,7 @@ pub struct Mr<H: Host> {
     key: u32,
     /// The key that opens it, or none: small numbers are no keys.
     open: u32,
-    /// It is registered and invalidated by requests.
+    /// It is for fast registration: requests register and invalidate it.
     fast: bool,
     /// The memory windows that are bound to it.
     mws: u32,
@@ -169,7 +169,7 @@ pub(crate) struct Keys<H: Host> {
     table: Table<H, Mr<H>, ()>,
     /// A region is paged on demand, or was.
     is_paging: bool,
-    /// The queue pair that a step is taken for: it asks for memory that is absent.
+    /// The one who asks for memory that is absent: the queue pair that has its turn, or that a packet or a timer is for.
     pub(crate) asker: Asker,
     pub(crate) mws: Mws<H>,
 }
@@ -319,7 +319,7 @@ impl<H: Host> Keys<H> {
         self.check_region(&self.mws.translate(&want)?)
     }
 
-    /// The range that a use of a key asks for which means all that the key opens. It is to be checked like any other.
+    /// The use `want`, but of all that its key opens: a FLUSH may ask for that. It is to be checked like any other.
     pub(crate) fn whole(&self, want: &KeyUse) -> Option<KeyUse> {
         let (addr, length) = match Mws::<H>::index(want.key) {
             Some(_) => {

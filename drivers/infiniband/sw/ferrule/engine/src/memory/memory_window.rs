@@ -96,7 +96,7 @@ impl<H: Host> Mws<H> {
         }
     }
 
-    /// Adds a window and answers its key, which opens nothing before it is bound.
+    /// Adds a window and returns its key, which opens nothing before it is bound.
     pub(crate) fn add(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
         let mut key = 0;
         self.table.insert(mw, |mw, index, generation| {

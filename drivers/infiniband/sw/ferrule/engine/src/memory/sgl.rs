@@ -33,7 +33,7 @@ pub(crate) trait Fragments<H: Host> {
         at_most: u32,
     ) -> Option<(Fragment<'b, H>, u32)>;
 
-    /// Goes on by `length` bytes, of the fragment that was answered last.
+    /// Goes on by `length` bytes, of the fragment that was returned last.
     fn advance(&mut self, length: u32);
 }
 

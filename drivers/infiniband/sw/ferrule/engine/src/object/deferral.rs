@@ -44,7 +44,8 @@ impl<H: Host> TimerSlots for ContextTable<H> {
 }
 
 impl<H: Host> UserContexts<H> {
-    /// Doorbells of a context with a backlog were found, and the engine sleeps: defers its kicks, or does so for longer.
+    /// Defers the kicks of a context, or defers them for longer. The engine sleeps, and has found doorbells of the context,
+    /// whose program has a backlog.
     pub(crate) fn defer(&mut self, id: ContextId, now: u64) {
         let Some(context) = self.table.get_mut(id.0) else {
             return;

@@ -207,7 +207,7 @@ impl<H: Host> Groups<H> {
         Ok(None)
     }
 
-    /// Detaches a queue pair; answers the memory of the group if that was its last.
+    /// Detaches a queue pair; returns the memory of the group if that was its last.
     pub(crate) fn detach(&mut self, gid: &Gid, qpn: u32) -> Result<Option<H::Box<Group>>, Error> {
         let index = self.find(gid).ok_or(Error::NotFound)?;
         let group = self.table.get_mut(index).ok_or(Error::NotFound)?;

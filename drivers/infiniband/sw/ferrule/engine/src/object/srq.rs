@@ -211,7 +211,7 @@ impl<H: Host> Srq<H> {
         }
     }
 
-    /// Takes the next request; answers the protection domain of its memory.
+    /// Takes the next request; returns the protection domain of its memory.
     fn take(
         &mut self,
         host: &mut H,
@@ -377,7 +377,7 @@ impl<H: Host> Srqs<H> {
         })
     }
 
-    /// Takes the next request of a queue; answers the protection domain of its memory.
+    /// Takes the next request of a queue; returns the protection domain of its memory.
     #[inline]
     pub(crate) fn take(
         &mut self,

@@ -191,7 +191,7 @@ impl<H: Host> UserContexts<H> {
         Some(id)
     }
 
-    /// Has this one scanned next, which is due.
+    /// Lets this context, which is due, be the next one to scan.
     pub(crate) fn scan_next(&mut self, id: ContextId) {
         self.next = id.0;
     }

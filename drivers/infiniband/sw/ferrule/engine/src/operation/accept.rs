@@ -60,8 +60,8 @@ use crate::{
     },
 };
 
-/// Takes a segment of a message from a peer that this queue pair [answers](QpCore::answers). What lies in memory on both
-/// sides goes the `way` that the requester says.
+/// Takes a segment of a message from a peer that this queue pair [answers](QpCore::answers). Bytes that lie in memory on
+/// both sides go the `way` that the requester says.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`].
 #[inline(always)]

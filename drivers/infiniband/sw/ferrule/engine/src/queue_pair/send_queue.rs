@@ -38,7 +38,7 @@ pub(crate) enum Wait {
     Acknowledgement,
     /// The time that a receiver which was not ready asked for.
     Receiver,
-    /// Space for a packet.
+    /// The host: space for a packet, or memory that it is bringing in.
     Host,
     /// The end of the copy job of a segment.
     Copy,
@@ -205,7 +205,7 @@ impl SendQueue {
         next.is_some_and(|opcode| !opcode.is_some_and(WrOpcode::is_local))
     }
 
-    /// There may be space for a packet again.
+    /// There may be space for a packet again. One that waits for memory tries, too.
     pub(crate) fn unblock_tx(&mut self) {
         if self.wait == Wait::Host {
             self.wait = Wait::Nothing;

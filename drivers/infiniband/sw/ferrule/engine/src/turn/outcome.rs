@@ -45,7 +45,7 @@ use crate::{
     },
 };
 
-/// Does what a response says that is no acknowledgement.
+/// Acts on a response that is no acknowledgement.
 #[cold]
 pub(crate) fn not_acknowledged<H: Host>(
     qps: &mut Qps<H>,
@@ -143,7 +143,7 @@ pub(crate) fn finish_request<H: Host>(
     Ok(())
 }
 
-/// [`finish_request`] of a request that is no message of a reliable connection.
+/// [`finish_request`] where the caller does not move the queue pair to error.
 pub(crate) fn succeed<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     if finish_request(cx, &qp.core, &mut qp.sq).is_err() {
         enter_fatal_error(qps, cx, qp);

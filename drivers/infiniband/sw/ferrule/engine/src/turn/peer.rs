@@ -83,7 +83,8 @@ pub(crate) struct Peer<'a, H: Host> {
 }
 
 impl<'a, H: Host> Peer<'a, H> {
-    /// The peer, which may be the queue pair itself. `None` without a way to it, or by the wire: nothing comes there.
+    /// The peer, which may be the queue pair itself. `None` if the queue pair has no path, or one by the wire, or if no queue
+    /// pair of the right type has the number at the path's virtual port.
     #[inline(always)]
     pub(crate) fn find(
         qps: &'a mut Qps<H>,
@@ -104,7 +105,7 @@ impl<'a, H: Host> Peer<'a, H> {
         (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
     }
 
-    /// Hands it a segment of the request at hand, whose bytes go the `way`, and brings the response.
+    /// Hands it a segment of the request at hand, whose bytes go the `way`, and returns the response.
     #[inline(always)]
     pub(crate) fn hand(
         &mut self,
@@ -121,7 +122,7 @@ impl<'a, H: Host> Peer<'a, H> {
         response
     }
 
-    /// As [`Peer::hand`], to a peer that responds only where it breaks or the requester's side fails.
+    /// As [`Peer::hand`], over an unreliable connection.
     pub(crate) fn hand_unreliable(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -136,8 +137,8 @@ impl<'a, H: Host> Peer<'a, H> {
         response.unwrap_or(Response::None)
     }
 
-    /// Goes to the counters of this queue pair, and brings those of the sender, to which the caller goes back: a message
-    /// counts where it is taken. Mostly the two are the same.
+    /// Has `cx` count for the peer from now on: a message counts where it is taken. Returns the counters of the sender, mostly the
+    /// same ones, which the caller puts back.
     #[inline(always)]
     fn enter_counters<'c>(&self, cx: &mut Cx<'c, H>, sender: &QpCore<H>) -> &'c Cells {
         let own = cx.counters;

@@ -51,8 +51,8 @@ use crate::{
         large,
         outcome::{
             acknowledged,
-            finish_request,
             fail,
+            finish_request,
             give_up,
             not_acknowledged,
             sent,
@@ -70,8 +70,8 @@ use crate::{
 
 /// A turn of the send queue, in state RTS or SQD.
 ///
-/// This is one function, without the rare steps: a request goes from the ring to the peer's memory without a call, so
-/// with few registers to be saved, and its code lies together.
+/// This is one function, without the rare steps: few registers have to be saved while a request goes from the ring to the
+/// peer's memory, and the code of that lies together.
 #[inline(never)]
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
     while matches!(qp.core.state, State::Rts | State::Sqd) {
@@ -118,7 +118,8 @@ enum Stop {
     Overrun,
     /// The request at hand changes a key.
     KeyChange,
-    /// The request at hand is not for a peer that acknowledges: the queue pair has none.
+    /// No peer on this engine acknowledges the request at hand: the service has no acknowledgements, or the peer is absent
+    /// or not ready.
     NoPeer,
     /// The next segment has many bytes.
     Large,

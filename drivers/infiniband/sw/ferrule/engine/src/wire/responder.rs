@@ -426,7 +426,7 @@ fn send_ack<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     Ok(())
 }
 
-/// Sends the next packet of a response with data; answers its number.
+/// Sends the next packet of a response with data, and returns its number.
 fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<u32, Unsent> {
     let Qp { core, rq, wire, .. } = qp;
     let Some(&resource) = wire.responder.resources.get(place) else {
