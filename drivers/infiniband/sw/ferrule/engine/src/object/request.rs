@@ -154,7 +154,7 @@ where
 
 /// The length of all entries together; `None` if no message can be that long.
 #[inline]
-fn total_length(entries: &[abi::Sge]) -> Option<u32> {
+pub(crate) fn total_length(entries: &[abi::Sge]) -> Option<u32> {
     let mut total = 0u32;
     for entry in entries {
         total = total.checked_add(entry.length.get())?;
@@ -347,8 +347,6 @@ pub(crate) enum NoReceive {
 pub(crate) struct ReceiveRequest {
     /// The number in its completion: the index after its slot's, or over XRC that of the shared receive queue.
     pub(crate) queue_index: u32,
-    /// The bytes that its list has space for; `None`: more than any message has.
-    pub(crate) length: Option<u32>,
     pub(crate) slot: RequestSlot<abi::RecvWqe>,
 }
 
@@ -356,7 +354,6 @@ impl ReceiveRequest {
     pub(crate) fn new() -> Self {
         Self {
             queue_index: 0,
-            length: Some(0),
             slot: RequestSlot::new_zeroed(),
         }
     }
@@ -364,7 +361,6 @@ impl ReceiveRequest {
     /// Copies the head alone: enough to say which request it was.
     pub(crate) fn read_head(&mut self, queue: &impl Queue, ring: &RingLayout, index: u32) {
         self.queue_index = index.wrapping_add(1);
-        self.length = Some(0);
         queue.read(ring.slot(index), self.slot.head.as_mut_bytes());
     }
 
@@ -382,7 +378,6 @@ impl ReceiveRequest {
     ) -> Result<(), Status> {
         let offset = ring.slot(index);
         self.queue_index = index.wrapping_add(1);
-        self.length = Some(0);
         self.slot.read_start(queue, offset);
         let head = &self.slot.head;
         let count = head.num_sge.get();
@@ -390,7 +385,6 @@ impl ReceiveRequest {
             return Err(Status::LocalOperation);
         }
         self.slot.read_entries(queue, offset, usize::from(count));
-        self.length = total_length(self.entries());
         Ok(())
     }
 

@@ -218,6 +218,7 @@ fn place<H: Host>(
     kind: Inbound,
     way: &mut impl CopyWay<H>,
 ) -> Result<Response, Refusal> {
+    let length = segment.total;
     if kind == Inbound::Write && !core.attr.access.allows(Access::REMOTE_WRITE) {
         return Err(Refusal::InvalidRequest);
     }
@@ -241,13 +242,14 @@ fn place<H: Host>(
     }
     let copied = match kind {
         Inbound::Send => {
-            // The message may be longer than the buffer for it (C9-97 and following).
-            let too_long = Refusal::Receive {
-                local: Status::LocalLength,
-                remote: Status::RemoteInvalidRequest,
-            };
-            let buffer = rq.buffer(segment.total, segment.offset);
-            copy(cx.keys, segment, buffer.ok_or(too_long)?, way)
+            if !rq.fits(length) {
+                // The message is longer than the buffer for it (C9-97 and following).
+                return Err(Refusal::Receive {
+                    local: Status::LocalLength,
+                    remote: Status::RemoteInvalidRequest,
+                });
+            }
+            copy(cx.keys, segment, rq.target(segment.offset), way)
         }
         Inbound::Write | Inbound::Nothing => {
             // Checked for the whole range before a byte is placed, and again with every segment, for

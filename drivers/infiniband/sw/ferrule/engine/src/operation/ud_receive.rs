@@ -180,21 +180,21 @@ fn take<H: Host>(
         Some(_) => length.wrapping_add(grh::LENGTH),
         None => length,
     };
-    let start = total.wrapping_sub(length);
-    let (Some(front), Some(behind)) = (rq.buffer(total, 0), rq.buffer(total, start)) else {
+    if !rq.fits(total) {
         return match drop_too_long(cx, core, rq) {
             Ok(()) => Arrival::Dropped(DropReason::TooLong),
             Err(_) => Arrival::Broken,
         };
-    };
+    }
     let with_imm = segment.opcode.facts().extra == Extra::Immediate;
     let mut copied = Ok(());
     if let Some(area) = area {
         let header = PrivateBytes(&area.header);
-        copied = sgl::copy(cx.keys, header, front, grh::LENGTH);
+        copied = sgl::copy(cx.keys, header, rq.target(0), grh::LENGTH);
     }
     if copied.is_ok() {
-        copied = sgl::copy(cx.keys, segment.local(), behind, length);
+        let start = total.wrapping_sub(length);
+        copied = sgl::copy(cx.keys, segment.local(), rq.target(start), length);
     }
     cx.allowance.take_bytes(total);
     match copied {

@@ -19,6 +19,7 @@ use crate::{
     },
     memory::sgl::Sgl,
     object::request::{
+        total_length,
         NoReceive,
         ReceiveRequest, //
     },
@@ -150,12 +151,16 @@ impl ReceiveQueue {
             .map_err(NoReceive::Malformed)
     }
 
-    /// The buffer of the receive request at hand, from `offset` on; `None` if a message of `total` bytes does not fit into it.
+    /// Whether a message fits into the buffer of the receive request at hand.
+    pub(crate) fn fits(&self, length: u32) -> bool {
+        // A list that has no total has space for any message.
+        total_length(self.request.entries()).is_none_or(|total| length <= total)
+    }
+
+    /// Where the bytes for the receive request at hand belong, from `offset` on.
     #[inline(always)]
-    pub(crate) fn buffer(&self, total: u32, offset: u32) -> Option<Sgl<'_>> {
-        let request = &self.request;
-        let fits = request.length.is_none_or(|space| total <= space);
-        fits.then(|| Sgl::at(self.pd, Access::LOCAL_WRITE, request.entries(), offset))
+    pub(crate) fn target(&self, offset: u32) -> Sgl<'_> {
+        Sgl::at(self.pd, Access::LOCAL_WRITE, self.request.entries(), offset)
     }
 
     /// A message has begun and not ended.
