@@ -68,7 +68,7 @@ err_free:
 	return NULL;
 }
 
-/* From now on those who poll find the queue that a completion is of. */
+/* From now on a poll finds the queue by its completions. */
 static void link_srq(struct ferrule_srq *srq)
 {
 	struct ferrule_cq *cq = to_fcq(srq->verbs.cq);

@@ -19,7 +19,7 @@ PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 # Caches in which a debug kernel keeps what it knows of objects. Those of kmemleak grow by megabytes while all other caches
 # stay as they are, since its entries lie scattered over slabs.
-WATCHERS = ("kmemleak_object", "kmemleak_scan_area", "debug_objects_cache")
+DEBUG_CACHES = ("kmemleak_object", "kmemleak_scan_area", "debug_objects_cache")
 
 
 class Group:
@@ -83,12 +83,12 @@ def memory(group):
     return {key: min(figures[key] for figures in looks) for key in looks[0]}
 
 
-def watching():
-    """Kilobytes of slabs that the kernel's debugging takes for itself."""
+def debug_caches():
+    """Kilobytes of their slabs."""
     total = 0
     for line in read("/proc/slabinfo").splitlines():
         words = line.split()
-        if words[0] in WATCHERS:
+        if words[0] in DEBUG_CACHES:
             # name active objects size objects_a_slab pages_a_slab : … : slabdata active_slabs slabs …
             total += int(words[5]) * int(words[14]) * PAGE_KB
     return total
@@ -103,7 +103,7 @@ def look(group):
         key, value = line.split()[:2]
         if key.rstrip(":") in TOLERANCE:
             figures[key.rstrip(":")] = int(value)
-    figures["SUnreclaim"] -= watching()
+    figures["SUnreclaim"] -= debug_caches()
     counts = dict(line.split() for line in read("/proc/vmstat").splitlines())
     figures["pinned"] = 4 * (int(counts["nr_foll_pin_acquired"]) - int(counts["nr_foll_pin_released"]))
     if group.there:

@@ -3,8 +3,9 @@
 //! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a binary heap without
 //! memory of its own.
 //!
-//! The heap's array is spread over the slots of the table: place `n` of the array stands in slot `n`. There are never more timers than slots, so there is always space. Setting,
-//! clearing and firing a timer take steps in proportion to the logarithm of the timers that run.
+//! The heap's array is spread over the slots of the table: place `n` of the array stands in slot `n`. There are never
+//! more timers than slots, so there is always space. Setting, clearing and firing a timer take steps in proportion to
+//! the logarithm of the timers that run.
 
 /// The timers' part of a slot of the table.
 #[derive(Clone, Copy, Default)]

@@ -169,7 +169,7 @@ pub(crate) struct Keys<H: Host> {
     table: Table<H, Mr<H>, ()>,
     /// A region is paged on demand, or was.
     is_paging: bool,
-    /// The one who asks for memory that is absent: the queue pair that has its turn, or that a packet or a timer is for.
+    /// The queue pair that asks for absent memory: it has its turn, or a packet or a timer is for it.
     pub(crate) asker: Asker,
     pub(crate) mws: Mws<H>,
 }
@@ -338,7 +338,7 @@ impl<H: Host> Keys<H> {
         })
     }
 
-    /// Whether the program itself may use all of a list so.
+    /// Whether the program itself may use the memory of all entries of a list as `need` says.
     #[inline(always)]
     pub(crate) fn check_list(&self, pd: u32, need: Access, entries: &[abi::Sge]) -> bool {
         entries.iter().all(|entry| {

@@ -44,10 +44,10 @@ pub struct Qp<H: Host> {
 /// The table's data for a queue pair's number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct QpLink {
-    /// In the list of queue pairs of its lane that wait for a turn.
+    /// In the list of queue pairs of its run queue that wait for a turn.
     pub(crate) active: Link,
-    /// The lane that the turns belong to.
-    pub(crate) lane: u32,
+    /// The run queue that the turns belong to.
+    pub(crate) run_queue: u32,
     pub(crate) timer: TimerSlot,
 }
 

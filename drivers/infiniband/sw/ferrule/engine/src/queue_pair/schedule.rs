@@ -57,27 +57,27 @@ impl<H: Host> TimerSlots for Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }> {
     }
 }
 
-/// Lanes of contexts.
-const CONTEXT_LANES: u32 = 32;
+/// Run queues of contexts.
+const CONTEXT_RUN_QUEUES: u32 = 32;
 
-/// Lanes that have turns one after the other: those of contexts, and one more.
-const LANES: usize = CONTEXT_LANES as usize + 1;
+/// Run queues that have turns one after the other: those of contexts, and one more.
+const RUN_QUEUES: usize = CONTEXT_RUN_QUEUES as usize + 1;
 
-impl Links for [Link; LANES] {
+impl Links for [Link; RUN_QUEUES] {
     #[inline]
     fn link(&mut self, index: u32) -> Option<&mut Link> {
         self.get_mut(index as usize)
     }
 }
 
-/// The lane of a context's queue pairs; those of the host's own have one for themselves.
+/// The run queue of a context's queue pairs; those of the host's own have one for themselves.
 ///
-/// Lanes have turns by turns, and so have the queue pairs of a lane: a program with a thousand
-/// queue pairs gets as much as one with a single one. More contexts than lanes share some of them.
+/// Run queues have turns by turns, and so have the queue pairs of a run queue: a program with a thousand
+/// queue pairs gets as much as one with a single one. More contexts than run queues share some of them.
 #[inline]
-fn lane(context: Option<ContextId>) -> u32 {
+fn run_queue(context: Option<ContextId>) -> u32 {
     context.map_or(0, |context| {
-        context.0.wrapping_rem(CONTEXT_LANES).wrapping_add(1)
+        context.0.wrapping_rem(CONTEXT_RUN_QUEUES).wrapping_add(1)
     })
 }
 
@@ -87,11 +87,11 @@ fn lane(context: Option<ContextId>) -> u32 {
 /// so do all others, its peer among them.
 pub(crate) struct Qps<H: Host> {
     table: Table<H, Qp<H>, QpLink, { tops(abi::MAX_QP) }>,
-    /// Of each lane, the queue pairs that want a turn.
-    active: [List; LANES],
-    /// The lanes that have one.
-    lanes: List,
-    lane_links: [Link; LANES],
+    /// Of each run queue, the queue pairs that want a turn.
+    active: [List; RUN_QUEUES],
+    /// The run queues that have one.
+    run_queues: List,
+    run_queue_links: [Link; RUN_QUEUES],
     timers: Timers,
     /// The generation of the queue pair added last.
     generation: u32,
@@ -107,9 +107,9 @@ impl<H: Host> Qps<H> {
         let reserved = GSI.wrapping_add(u32::from(vports));
         Self {
             table: Table::new(TableKind::Qps, reserved, abi::MAX_QP, 0),
-            active: [List::EMPTY; LANES],
-            lanes: List::EMPTY,
-            lane_links: [Link::default(); LANES],
+            active: [List::EMPTY; RUN_QUEUES],
+            run_queues: List::EMPTY,
+            run_queue_links: [Link::default(); RUN_QUEUES],
             timers: Timers::new(),
             generation: 0,
             vports,
@@ -142,7 +142,7 @@ impl<H: Host> Qps<H> {
         }
         self.generation = id.generation;
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
-            link.lane = lane(context);
+            link.run_queue = run_queue(context);
         }
         Ok(id)
     }
@@ -183,15 +183,16 @@ impl<H: Host> Qps<H> {
         Some(self.table.get(index)?.core.id.number)
     }
 
-    /// A queue pair wants a turn, after the others of its lane.
+    /// A queue pair wants a turn, after the others of its run queue.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32) {
-        let Some(lane) = self.table.link_mut(index).map(|link| link.lane) else {
+        let Some(run_queue) = self.table.link_mut(index).map(|link| link.run_queue) else {
             return;
         };
-        if let Some(active) = self.active.get_mut(lane as usize) {
+        if let Some(active) = self.active.get_mut(run_queue as usize) {
             active.push_back(&mut self.table, index);
-            self.lanes.push_back(&mut self.lane_links, lane);
+            self.run_queues
+                .push_back(&mut self.run_queue_links, run_queue);
         }
     }
 
@@ -230,15 +231,15 @@ impl<H: Host> Qps<H> {
 
     /// Whether a queue pair waits for a turn.
     pub(crate) fn has_active(&self) -> bool {
-        !self.lanes.is_empty()
+        !self.run_queues.is_empty()
     }
 
-    /// Whether a queue pair of the context waits for a turn, or of another one of its lane.
+    /// Whether a queue pair of the context waits for a turn, or of another one of its run queue.
     #[inline]
     pub(crate) fn has_active_of(&self, context: ContextId) -> bool {
-        let lane = lane(Some(context)) as usize;
+        let run_queue = run_queue(Some(context)) as usize;
         self.active
-            .get(lane)
+            .get(run_queue)
             .is_some_and(|active| !active.is_empty())
     }
 
@@ -256,19 +257,20 @@ impl<H: Host> Qps<H> {
 
     /// The next turn is the context's, if one of its queue pairs wants it.
     pub(crate) fn prefer(&mut self, context: ContextId) {
-        self.lanes
-            .move_to_front(&mut self.lane_links, lane(Some(context)));
+        self.run_queues
+            .move_to_front(&mut self.run_queue_links, run_queue(Some(context)));
     }
 
     /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while it waits keeps its
     /// place in the list; then this returns `None`.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
-        let lane = self.lanes.pop_front(&mut self.lane_links)?;
-        let active = self.active.get_mut(lane as usize)?;
+        let run_queue = self.run_queues.pop_front(&mut self.run_queue_links)?;
+        let active = self.active.get_mut(run_queue as usize)?;
         let index = active.pop_front(&mut self.table);
         if !active.is_empty() {
-            self.lanes.push_back(&mut self.lane_links, lane);
+            self.run_queues
+                .push_back(&mut self.run_queue_links, run_queue);
         }
         self.table.take(index?)
     }
