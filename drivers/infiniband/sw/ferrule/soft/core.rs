@@ -41,6 +41,9 @@ pub(crate) struct Core {
     /// Not 0: the worker has something to do.
     pub(super) wanted: Atomic<u32>,
     pub(super) offers: Offers,
+    /// When the timer fires at the latest, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns); `u64::MAX`: it
+    /// is not set.
+    pub(super) timer_due: Atomic<u64>,
     /// When the timer may fire again, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
     pub(super) timer_rests_until: Atomic<u64>,
     /// Counters of the report.
@@ -96,6 +99,7 @@ impl Core {
             worker <- new_waitqueue!("Core::worker"),
             wanted: Atomic::new(0),
             offers: Offers::new(),
+            timer_due: Atomic::new(u64::MAX),
             timer_rests_until: Atomic::new(0),
             kicks: Atomic::new(0),
             worker_wakes: Atomic::new(0),

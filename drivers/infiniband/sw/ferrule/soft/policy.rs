@@ -130,13 +130,29 @@ fn turn(
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
         let wait = deadline.saturating_sub(monotonic_raw_ns());
         let at = monotonic_ns().saturating_add(wait);
-        core.arm_at(at.max(core.timer_rests_until.load(Relaxed)));
+        fire_by(core, at.max(core.timer_rests_until.load(Relaxed)));
         // `ring` sets the timer to now, and this call may have set it back to later. The timer's own
         // lock orders the two: a queue pair that was added before the timer was last set is seen
         // here. The same holds for frames that are to be taken later.
         outcome.more |= !core.doorbells.is_empty() || !core.frames.is_empty();
     }
     (outcome, owner.leave())
+}
+
+/// Sets the timer to fire at a time, unless it fires sooner anyway. For the owner of the shard.
+///
+/// Deadlines mostly move to later times: an acknowledgement has come, or more doorbells. Setting the clock's interrupt
+/// anew takes longer than a message does, in a virtual machine several times as long. If the timer fires too soon, the
+/// engine asks for the rest of the time.
+///
+/// The timer function clears `timer_due` before it tries to own the shard. An owner that has read the older value has
+/// missed its call, so it comes here again.
+#[inline]
+fn fire_by(core: &WithTimer<Core>, at: u64) {
+    if at < core.timer_due.load(Relaxed) {
+        core.timer_due.store(at, Relaxed);
+        core.arm_at(at);
+    }
 }
 
 /// Whether packets or frames wait at the moment.
@@ -436,6 +452,7 @@ impl Device for WithTimer<Core> {
 
 impl TimerCallback for Core {
     fn expired(core: &WithTimer<Self>) {
+        core.timer_due.store(u64::MAX, Relaxed);
         let begin = monotonic_ns();
         let more = serve(core, TIMER, None, Copies::AtOnce, None);
         let end = monotonic_ns();

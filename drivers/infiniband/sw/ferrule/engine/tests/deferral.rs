@@ -7,7 +7,11 @@ use ferrule_engine::Status;
 use crate::sim::*;
 
 /// The time that kicks are deferred.
-const DEFERRAL: u64 = 50 * US;
+const DEFERRAL: u64 = 200 * US;
+
+/// How often the timer serves a program that never kicks, before its kicks are not deferred for a while, and that while.
+const MOST_LATE: u64 = 16;
+const PAUSE: u64 = 100_000 * US;
 
 /// A context whose engine sleeps, with a queue pair that is its own peer.
 struct Scene {
@@ -121,6 +125,63 @@ fn the_timer_serves_requests_whose_kick_was_deferred() {
         // The run has found the doorbell before its timer fires.
         s.expect(round..round + 1);
         assert!(s.is_deferred());
+    }
+}
+
+/// A program that polls no completions, and waits for its peer by looking at memory, does not wait for the timer each time.
+#[test]
+fn kicks_of_a_program_that_does_not_poll_are_not_deferred() {
+    let mut s = Scene::new();
+    s.has_backlog(true);
+    s.post();
+    s.kick();
+    for wr_id in 0..MOST_LATE {
+        assert!(s.is_deferred());
+        s.expect(wr_id..wr_id + 1);
+        assert!(!s.post());
+        s.wait(DEFERRAL);
+    }
+    s.expect(MOST_LATE..MOST_LATE + 1);
+    let end = s.w.host.now + PAUSE;
+    for wr_id in MOST_LATE + 1..100 {
+        assert!(!s.is_deferred());
+        assert_eq!(s.w.engine.deadline(), None);
+        assert!(s.post());
+        s.kick();
+        s.expect(wr_id..wr_id + 1);
+    }
+    s.w.host.now = end - 1;
+    s.post();
+    s.kick();
+    assert!(!s.is_deferred());
+    s.w.host.now = end;
+    s.post();
+    s.kick();
+    assert!(s.is_deferred());
+}
+
+/// A program is late only where the timer serves it. One that kicks in time is not, nor one whose requests others find.
+#[test]
+fn kicks_stay_deferred_as_long_as_requests_do_not_wait_for_the_timer() {
+    for kicks in [false, true] {
+        let mut s = Scene::new();
+        s.has_backlog(true);
+        s.post();
+        s.kick();
+        s.expect(0..1);
+        for round in 1..8 * MOST_LATE {
+            assert!(s.is_deferred());
+            assert!(!s.post());
+            let is_in_time = round % MOST_LATE == 0;
+            let ns = if is_in_time { DEFERRAL - 1 } else { DEFERRAL };
+            if kicks && is_in_time {
+                s.w.host.now += ns;
+                s.kick();
+            } else {
+                s.wait(ns);
+            }
+            s.expect(round..round + 1);
+        }
     }
 }
 

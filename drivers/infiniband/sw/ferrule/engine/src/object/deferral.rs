@@ -12,6 +12,9 @@
 //! When the timer fires, the context has to kick again, unless it has rung and its backlog stays. Program and engine
 //! meet as they do when the engine falls asleep ([`UserContexts::try_sleep`]).
 //!
+//! A program may wait for its peer by looking at memory, and leave its completions alone. It does not kick, so each of its
+//! requests would wait for the timer. After [`MOST_LATE`] of them its kicks are not deferred for [`PAUSE_NS`].
+//!
 //! The backlog is the program's own word. It delays its own requests alone, by [`DEFERRAL_NS`] at most.
 
 use crate::{
@@ -35,7 +38,14 @@ use crate::{
 /// How long kicks are deferred, in nanoseconds, since doorbells were last found.
 ///
 /// Longer than a program takes to post a queue of 128 requests, and short beside the time slice of a thread.
-const DEFERRAL_NS: u64 = 50_000;
+const DEFERRAL_NS: u64 = 200_000;
+
+/// How many times in a row doorbells of a context wait for the timer, before the engine takes its program for one that does
+/// not poll.
+const MOST_LATE: u32 = 16;
+
+/// How long kicks of such a program are not deferred, in nanoseconds.
+const PAUSE_NS: u64 = 100_000_000;
 
 impl<H: Host> TimerSlots for ContextTable<H> {
     fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
@@ -47,17 +57,33 @@ impl<H: Host> UserContexts<H> {
     /// Defers the kicks of a context, or defers them for longer. The engine sleeps, and has found doorbells of the context,
     /// whose program has a backlog.
     pub(crate) fn defer(&mut self, id: ContextId, now: u64) {
+        let due_at = self.timers.deadline(&mut self.table, id.0);
         let Some(context) = self.table.get_mut(id.0) else {
             return;
         };
-        if !context.deferred {
+        let mut end = now.wrapping_add(DEFERRAL_NS);
+        if context.deferred {
+            context.late = match due_at {
+                Some(due_at) if due_at <= now => context.late.wrapping_add(1),
+                // The program has kicked, or another one has run the engine.
+                _ => 0,
+            };
+            if context.late >= MOST_LATE {
+                context.late = 0;
+                context.may_defer_at = now.wrapping_add(PAUSE_NS);
+                // Its timer ends the deferral.
+                end = now;
+            }
+        } else {
+            if now < context.may_defer_at {
+                return;
+            }
             context.deferred = true;
             context.doorbells.set_deferred(true);
             context.doorbells.set_sleeping(false);
             let due = context.due;
             self.watch(id, true, due);
         }
-        let end = now.wrapping_add(DEFERRAL_NS);
         self.timers.set(&mut self.table, id.0, end);
     }
 
@@ -80,7 +106,7 @@ impl<H: Host> UserContexts<H> {
         // As in `try_sleep`: either the engine sees here that the program has rung, or the program sees that it has to kick.
         H::fence();
         let due = context.due || context.scan.is_rung(&context.doorbells);
-        let goes_on = due && context.doorbells.has_backlog();
+        let goes_on = due && now >= context.may_defer_at && context.doorbells.has_backlog();
         if goes_on {
             context.doorbells.set_sleeping(false);
             let end = now.wrapping_add(DEFERRAL_NS);

@@ -44,6 +44,10 @@ pub struct UserContext<H: Host> {
     pub(super) awake: bool,
     /// It is awake since its kicks are deferred ([`deferral`](super::deferral)).
     pub(super) deferred: bool,
+    /// How many times in a row its doorbells were found when the deferral was to end.
+    pub(super) late: u32,
+    /// Its kicks are not deferred before this time, in nanoseconds of [`Host::now`].
+    pub(super) may_defer_at: u64,
     /// It has kicked and not been looked at, or doorbells are left of the last look.
     pub(super) due: bool,
     /// The looks at it since a doorbell was found, while it is awake.
@@ -70,6 +74,8 @@ impl<H: Host> UserContext<H> {
             owned: Owned::NONE,
             awake: false,
             deferred: false,
+            late: 0,
+            may_defer_at: 0,
             due: false,
             idle: 0,
             previous: NONE,
