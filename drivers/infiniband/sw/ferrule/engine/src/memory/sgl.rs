@@ -346,17 +346,36 @@ pub(crate) fn copy<H: Host>(
     mut target: impl Fragments<H>,
     length: u32,
 ) -> Result<(), Unreachable> {
-    let mut left = length;
-    while left != 0 {
-        let copied = copy_fragment(keys, &mut source, &mut target, left)?;
-        left = left.wrapping_sub(copied);
-        // Most copies are of one fragment.
-        if left != 0 {
-            source.advance(copied);
-            target.advance(copied);
-        }
+    if length == 0 {
+        return Ok(());
     }
-    Ok(())
+    let copied = copy_fragment(keys, &mut source, &mut target, length)?;
+    // Most copies are of one fragment.
+    if copied == length {
+        return Ok(());
+    }
+    copy_rest(keys, source, target, length, copied)
+}
+
+/// Goes on with a copy of more than one fragment, of which `copied` bytes are done.
+#[inline(never)]
+fn copy_rest<H: Host>(
+    keys: &Keys<H>,
+    mut source: impl Fragments<H>,
+    mut target: impl Fragments<H>,
+    length: u32,
+    mut copied: u32,
+) -> Result<(), Unreachable> {
+    let mut left = length;
+    loop {
+        source.advance(copied);
+        target.advance(copied);
+        left = left.wrapping_sub(copied);
+        if left == 0 {
+            return Ok(());
+        }
+        copied = copy_fragment(keys, &mut source, &mut target, left)?;
+    }
 }
 
 /// Copies what lies in one fragment on both sides, `at_most` so many bytes, and returns how many it was.

@@ -7,6 +7,7 @@ pub(crate) mod cq;
 pub(crate) mod deferral;
 pub(crate) mod doorbell;
 pub(crate) mod multicast;
+pub(crate) mod opcodes;
 pub(crate) mod port;
 pub(crate) mod qp_init;
 pub(crate) mod request;

@@ -41,6 +41,7 @@ use crate::{
         Side, //
     },
     object::{
+        opcodes::Opcodes,
         qp_init::QpInit,
         wr_opcode::{
             Class,
@@ -205,7 +206,12 @@ impl SendRequest {
     ///
     /// The status with which the request ends at once. The head has been copied all the same.
     #[inline(always)]
-    pub(crate) fn read<H: Host>(&mut self, init: &QpInit<H>, index: u32) -> Result<(), Status> {
+    pub(crate) fn read<H: Host>(
+        &mut self,
+        init: &QpInit<H>,
+        opcodes: Opcodes,
+        index: u32,
+    ) -> Result<(), Status> {
         const KNOWN: u8 =
             wr_flags::SIGNALED | wr_flags::SOLICITED | wr_flags::FENCE | wr_flags::INLINE;
 
@@ -214,8 +220,7 @@ impl SendRequest {
         self.length = 0;
         self.slot.read_start(queue, offset);
         let head = &self.slot.head;
-        self.opcode = WrOpcode::parse(head.opcode, init.qp_type, init.user.is_privileged())
-            .ok_or(Status::LocalOperation)?;
+        self.opcode = opcodes.parse(head.opcode).ok_or(Status::LocalOperation)?;
         // The words that only some have: values to compare and add, memory to bind or to register, where a datagram
         // goes, a shared receive queue.
         let has_extra = match init.qp_type {

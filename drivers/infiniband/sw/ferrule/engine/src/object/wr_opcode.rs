@@ -108,9 +108,9 @@ pub(crate) struct Facts {
     pub(crate) class: Class,
     /// The transport services that have it, as bits of [`service`] (ibv_post_send(3); IBA volume 1, C10-87 and
     /// table 46). XRC has all but those of annex A19 (annex A14).
-    services: u8,
+    pub(super) services: u8,
     /// Only queue pairs of privileged users have it.
-    is_privileged: bool,
+    pub(super) is_privileged: bool,
     /// [`SendWqe::extra`](crate::abi::SendWqe) has words for it.
     pub(crate) has_words: bool,
     pub(crate) receive: Receive,
@@ -122,7 +122,7 @@ pub(crate) struct Facts {
 }
 
 /// The bit of a queue pair's transport service. The provider's table names the services by the same words.
-const fn service(qp_type: QpType) -> u8 {
+pub(super) const fn service(qp_type: QpType) -> u8 {
     match qp_type {
         QpType::Rc => RC,
         QpType::Uc => UC,
@@ -340,17 +340,6 @@ impl WrOpcode {
                 packets: &const { only(rc::ATOMIC_WRITE) },
             },
         }
-    }
-
-    /// The operation that a byte of the ring names, if a queue pair of this type can do it, and if it is a
-    /// program's or, as `privileged` says, a privileged user's.
-    #[inline(always)]
-    pub(crate) fn parse(byte: u8, qp_type: QpType, privileged: bool) -> Option<Self> {
-        let opcode = Self::of(byte)?;
-        let facts = opcode.facts();
-        // RC has all, and need not look.
-        let has = qp_type == QpType::Rc || facts.services & service(qp_type) != 0;
-        (has && (privileged || !facts.is_privileged)).then_some(opcode)
     }
 
     /// The opcode of a packet in its message, of a reliable connection.

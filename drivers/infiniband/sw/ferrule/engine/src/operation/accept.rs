@@ -141,13 +141,9 @@ pub(crate) fn accept<H: Host>(
     } else {
         core.init.pd
     };
-    let response = match facts.class {
-        Class::Send | Class::Write => place(cx, core, rq, segment, kind, way)?,
-        Class::Read => read::execute(cx, core, segment, way)?,
-        Class::Atomic(operation) => atomic::execute(cx, core, rq, segment, operation)?,
-        Class::AtomicWrite => atomic_write::execute(cx, core, segment)?,
-        Class::Flush => flush::execute(cx, core, segment)?,
-        Class::Key(_) => return Err(Refusal::InvalidRequest),
+    let response = match kind {
+        Inbound::Send | Inbound::Write => place(cx, core, rq, segment, kind, way)?,
+        Inbound::Nothing => execute(cx, core, rq, segment, way)?,
     };
     if response != Response::Acknowledge {
         return Ok(response);
@@ -179,6 +175,25 @@ pub(crate) fn accept<H: Host>(
         completed.map_err(|_| Refusal::Broken)?;
     }
     Ok(response)
+}
+
+/// Carries out a request that is answered by a response of its own.
+#[inline(never)]
+fn execute<H: Host>(
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    rq: &mut ReceiveQueue,
+    segment: RequestSegment<'_, H>,
+    way: &mut impl CopyWay<H>,
+) -> Result<Response, Refusal> {
+    match segment.opcode.facts().class {
+        Class::Read => read::execute(cx, core, segment, way),
+        Class::Atomic(operation) => atomic::execute(cx, core, rq, segment, operation),
+        Class::AtomicWrite => atomic_write::execute(cx, core, segment),
+        Class::Flush => flush::execute(cx, core, segment),
+        // `accept` has refused the last, and places the others.
+        Class::Send | Class::Write | Class::Key(_) => Err(Refusal::InvalidRequest),
+    }
 }
 
 /// Goes to the shared receive queue that a request over XRC names, which is one of the XRC domain and the same for all of

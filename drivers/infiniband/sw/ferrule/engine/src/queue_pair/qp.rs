@@ -21,9 +21,12 @@ use crate::{
         timer::TimerSlot,
         uses::Uses, //
     },
-    object::qp_init::{
-        QpInit,
-        NO_CQ, //
+    object::{
+        opcodes::Opcodes,
+        qp_init::{
+            QpInit,
+            NO_CQ, //
+        },
     },
     queue_pair::{
         qp_core::QpCore,
@@ -99,6 +102,7 @@ impl<H: Host> Qp<H> {
                 state: State::Reset,
                 attr: Attributes::RESET,
                 counted_at: init.vport.into(),
+                opcodes: Opcodes::new(init.qp_type, init.user.is_privileged()),
                 init,
                 groups: 0,
                 uses: Uses::default(),

@@ -23,6 +23,7 @@ use crate::{
         uses::Uses, //
     },
     object::{
+        opcodes::Opcodes,
         qp_init::QpInit,
         srq::Srqs, //
     },
@@ -35,6 +36,8 @@ pub(crate) struct QpCore<H: Host> {
     pub(crate) state: State,
     pub(crate) attr: Attributes,
     pub(crate) init: QpInit<H>,
+    /// The operations that its requests may ask for.
+    pub(crate) opcodes: Opcodes,
     /// Where it counts: at its virtual port, or in the set of counters that it is bound to.
     pub(crate) counted_at: CountedAt,
     /// Multicast groups that it is attached to.

@@ -140,7 +140,7 @@ impl SendQueue {
         }
         self.busy = true;
         self.done = 0;
-        let judged = self.request.read(init, index);
+        let judged = self.request.read(init, core.opcodes, index);
         cx.counters.requests.count(1);
         cx.host.trace(&Trace::Request {
             vport: core.init.vport,
@@ -183,7 +183,7 @@ impl SendQueue {
         core: &QpCore<H>,
         index: u32,
     ) -> Result<&SendRequest, Status> {
-        self.request.read(&core.init, index)?;
+        self.request.read(&core.init, core.opcodes, index)?;
         self.check_keys(cx, core)?;
         Ok(&self.request)
     }

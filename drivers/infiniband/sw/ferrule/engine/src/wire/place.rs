@@ -61,7 +61,9 @@ pub(super) fn place<H: Host>(
     let wire = &mut **wire;
     if wire.completer.request_index != Some(index) {
         wire.completer.request_index = None;
-        wire.completer.request.read(&core.init, index)?;
+        wire.completer
+            .request
+            .read(&core.init, core.opcodes, index)?;
         let record = wire.requester.record(index).ok_or(Status::Fatal)?;
         if Some(wire.completer.request.opcode) != record.opcode
             || wire.completer.request.length != record.length
