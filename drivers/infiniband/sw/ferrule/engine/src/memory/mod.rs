@@ -3,6 +3,7 @@
 //! Memory that programs have registered: keys, memory windows, and copies by scatter/gather lists.
 
 pub(crate) mod bind;
+pub(crate) mod copy;
 pub mod fast;
 pub(crate) mod key;
 pub(crate) mod key_use;

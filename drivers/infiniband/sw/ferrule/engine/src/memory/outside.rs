@@ -14,13 +14,15 @@ use crate::{
         },
     },
     memory::{
-        key::Keys,
-        sgl::{
+        copy::{
             self,
             CopyWay,
-            Fragment,
-            Fragments,
             Unreachable, //
+        },
+        key::Keys,
+        sgl::{
+            Fragment,
+            Fragments, //
         },
     },
 };
@@ -55,7 +57,7 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
             }
             Outside::Never => (),
         }
-        sgl::copy(keys, source, target, length)
+        copy::copy(keys, source, target, length)
     }
 }
 

@@ -16,14 +16,16 @@ use crate::{
         status::Status, //
     },
     memory::{
-        key::Keys,
-        sgl::{
+        copy::{
             AtOnce,
             CopyWay,
+            Unreachable, //
+        },
+        key::Keys,
+        sgl::{
             Fragments,
             OpenedMemory,
-            Side,
-            Unreachable, //
+            Side, //
         },
     },
     object::{

@@ -17,9 +17,9 @@ use crate::{
             Region, //
         },
     },
-    memory::sgl::{
-        self,
-        PrivateBytes, //
+    memory::{
+        copy,
+        sgl::PrivateBytes, //
     },
     object::wr_opcode::{
         Atomic,
@@ -79,7 +79,7 @@ pub(crate) fn execute<H: Host>(
         return Ok(Response::Acknowledge);
     }
     let before = before.to_ne_bytes();
-    match sgl::copy(cx.keys, PrivateBytes(&before), segment.local(), WORD) {
+    match copy::copy(cx.keys, PrivateBytes(&before), segment.local(), WORD) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(_) => Ok(Response::RequesterFault),
     }

@@ -7,10 +7,12 @@ use crate::{
         attr::Access,
         host::Host, //
     },
-    memory::sgl::{
-        CopyWay,
-        OpenedMemory,
-        Unreachable, //
+    memory::{
+        copy::{
+            CopyWay,
+            Unreachable, //
+        },
+        sgl::OpenedMemory, //
     },
     operation::request_segment::{
         Refusal,

@@ -21,10 +21,10 @@ use crate::{
         status::Status, //
     },
     memory::{
+        copy,
         key::Keys,
         key_use::KeyUse,
         sgl::{
-            self,
             InPacket,
             Side, //
         },
@@ -175,7 +175,7 @@ impl<'a, H: Host> RequestSegment<'a, H> {
     #[cold]
     pub(crate) fn page_in(&self, keys: &Keys<H>, length: u32) -> Presence {
         match self.bytes {
-            Bytes::Request { .. } => sgl::page_in(keys, self.local(), length),
+            Bytes::Request { .. } => copy::page_in(keys, self.local(), length),
             Bytes::Packet { .. } => Presence::Present,
         }
     }

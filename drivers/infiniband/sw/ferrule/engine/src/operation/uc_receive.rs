@@ -11,7 +11,7 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::sgl::AtOnce,
+    memory::copy::AtOnce,
     operation::{
         accept::accept,
         request_segment::{

@@ -23,10 +23,12 @@ use crate::{
         },
         status::Status, //
     },
-    memory::sgl::{
-        self,
-        PrivateBytes,
-        Unreachable, //
+    memory::{
+        copy::{
+            self,
+            Unreachable, //
+        },
+        sgl::PrivateBytes, //
     },
     object::{
         request::NoReceive,
@@ -190,11 +192,11 @@ fn take<H: Host>(
     let mut copied = Ok(());
     if let Some(area) = area {
         let header = PrivateBytes(&area.header);
-        copied = sgl::copy(cx.keys, header, rq.target(0), grh::LENGTH);
+        copied = copy::copy(cx.keys, header, rq.target(0), grh::LENGTH);
     }
     if copied.is_ok() {
         let start = total.wrapping_sub(length);
-        copied = sgl::copy(cx.keys, segment.local(), rq.target(start), length);
+        copied = copy::copy(cx.keys, segment.local(), rq.target(start), length);
     }
     cx.allowance.take_bytes(total);
     match copied {

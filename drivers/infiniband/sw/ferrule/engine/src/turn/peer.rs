@@ -14,7 +14,7 @@ use crate::{
         host::Host,
         psn, //
     },
-    memory::sgl::CopyWay,
+    memory::copy::CopyWay,
     operation::{
         accept,
         request_segment::{

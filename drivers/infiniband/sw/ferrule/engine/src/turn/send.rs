@@ -20,10 +20,7 @@ use crate::{
         psn,
         status::Status, //
     },
-    memory::{
-        bind::BindError,
-        sgl::AtOnce, //
-    },
+    memory::{bind::BindError, copy::AtOnce},
     operation::{
         ending::{
             enter_fatal_error,

@@ -17,13 +17,7 @@ use crate::{
         },
         status::Status, //
     },
-    memory::{
-        key::Keys,
-        sgl::{
-            self,
-            Side, //
-        },
-    },
+    memory::{copy, key::Keys, sgl::Side},
     object::wr_opcode::WrOpcode,
     operation::{
         request_segment::{
@@ -73,7 +67,7 @@ impl<'a, H: Host> Outgoing<'a, H> for TxFrame<'a, H> {
         _udp: &[u8],
         to: &mut impl Sink<H::Region>,
     ) -> Result<(), Fault> {
-        sgl::gather(
+        copy::gather(
             self.keys,
             &mut self.bytes,
             to,

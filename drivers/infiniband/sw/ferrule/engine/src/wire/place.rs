@@ -8,10 +8,12 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::sgl::{
-        self,
-        Fragments,
-        Unreachable, //
+    memory::{
+        copy::{
+            self,
+            Unreachable, //
+        },
+        sgl::Fragments, //
     },
     packet::Packet,
     queue_pair::{
@@ -73,7 +75,7 @@ pub(super) fn place<H: Host>(
         wire.completer.request_index = Some(index);
     }
     let target = wire.completer.request.side(core.init.pd, offset);
-    sgl::copy(cx.keys, source, target, length).map_err(|error| match error {
+    copy::copy(cx.keys, source, target, length).map_err(|error| match error {
         Unreachable::Absent => Unplaced::Absent,
         _ => Unplaced::Failed(Status::LocalProtection),
     })?;

@@ -27,9 +27,9 @@ use crate::{
         status::Status, //
     },
     memory::{
+        copy::AtOnce,
         key_use::KeyUse,
         sgl::{
-            AtOnce,
             OpenedMemory,
             PrivateBytes,
             Side, //

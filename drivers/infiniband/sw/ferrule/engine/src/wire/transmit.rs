@@ -19,13 +19,7 @@ use crate::{
         },
         id::QpId,
     },
-    memory::{
-        key::Keys,
-        sgl::{
-            self,
-            Side, //
-        },
-    },
+    memory::{copy, key::Keys, sgl::Side},
     packet::{
         self,
         icrc,
@@ -72,7 +66,7 @@ impl<'a, H: Host> Outgoing<'a, H> for TxPacket<'a, H> {
     #[inline]
     fn write(&mut self, ip: &[u8], udp: &[u8], to: &mut impl Sink<H::Region>) -> Result<(), Fault> {
         to.put(self.headers.as_bytes())?;
-        sgl::gather(
+        copy::gather(
             self.keys,
             &mut self.payload,
             to,
