@@ -29,6 +29,36 @@ struct Piece {
     pinned: Pinned,
 }
 
+/// A way through pieces, from a byte on.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk<'a> {
+    pieces: &'a [Piece],
+    /// The bytes of the first piece that lie behind.
+    offset: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// The piece that has the next byte, where that is in it, and how many bytes from there on are.
+    #[inline]
+    pub(crate) fn piece(&self) -> Option<(&'a Pinned, u64, u64)> {
+        let pinned = &self.pieces.first()?.pinned;
+        let left = pinned.length().checked_sub(self.offset)?;
+        Some((pinned, self.offset, left))
+    }
+
+    /// Goes on by so many bytes of that piece.
+    #[inline]
+    pub(crate) fn advance(&mut self, count: u64) {
+        self.offset = self.offset.saturating_add(count);
+        if let [piece, rest @ ..] = self.pieces {
+            if self.offset >= piece.pinned.length() {
+                self.pieces = rest;
+                self.offset = 0;
+            }
+        }
+    }
+}
+
 /// So many bytes of a guest's memory, in pieces.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -192,9 +222,9 @@ impl Pages {
         u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)
     }
 
-    /// The piece that has the byte `at`, and where that is in it.
+    /// The pieces from the byte `at` on.
     #[inline]
-    fn find(&self, at: u64) -> Option<(&Pinned, u64)> {
+    pub(crate) fn walk(&self, at: u64) -> Option<Walk<'_>> {
         let last = self.last.load(Ordering::Relaxed);
         self.within(last, at).or_else(|| {
             let behind = self.pieces.partition_point(|piece| piece.start <= at);
@@ -204,27 +234,26 @@ impl Pages {
         })
     }
 
-    /// [`Pages::find`], if it is the piece of this number.
+    /// [`Pages::walk`], if the piece of this number has the byte.
     #[inline]
-    fn within(&self, number: usize, at: u64) -> Option<(&Pinned, u64)> {
-        let piece = self.pieces.get(number)?;
+    fn within(&self, number: usize, at: u64) -> Option<Walk<'_>> {
+        let pieces = self.pieces.get(number..)?;
+        let piece = pieces.first()?;
         let offset = at.checked_sub(piece.start)?;
-        (offset < piece.pinned.length()).then_some((&piece.pinned, offset))
+        (offset < piece.pinned.length()).then_some(Walk { pieces, offset })
     }
 
     /// The piece that has the byte `at`, where that is in it, and how many bytes from there on are.
     #[inline]
     pub(crate) fn piece(&self, at: u64) -> Option<(&Pinned, u64, u64)> {
-        let (pinned, offset) = self.find(at)?;
-        let left = pinned.length().checked_sub(offset)?;
-        Some((pinned, offset, left))
+        self.walk(at)?.piece()
     }
 
     /// The mapping and the offset there of bytes that lie in one piece. Those aligned to their size do not reach beyond a
     /// page.
     #[inline]
     pub(crate) fn place(&self, at: u64, size: u64) -> Option<(&Mapping, u64)> {
-        let (pinned, offset) = self.find(at)?;
+        let (pinned, offset, _) = self.walk(at)?.piece()?;
         pinned.place(offset, size)
     }
 

@@ -12,7 +12,7 @@ use crate::fast::Fast;
 use crate::interface::mr_flag;
 use crate::mapping::Mapping;
 use crate::memory::Memory;
-use crate::pages::Pages;
+use crate::pages::{Pages, Walk};
 use crate::pinned::Pinned;
 
 /// The bytes of a memory region.
@@ -96,6 +96,16 @@ impl Region {
         }
     }
 
+    /// The pieces from `at` on, if they are of pages.
+    #[inline]
+    fn walk(&self, at: u64) -> Option<Walk<'_>> {
+        match &self.bytes {
+            Bytes::Pages(pages) => pages.walk(at),
+            Bytes::Fast(fast) => fast.pages()?.walk(at),
+            Bytes::All(_) => None,
+        }
+    }
+
     /// Bytes from `at` on that lie in one piece, at most `most`: where they are, and how many.
     #[inline]
     fn span(&self, at: u64, most: u64) -> Result<Span<'_>, Fault> {
@@ -154,10 +164,33 @@ fn copy_pieces(
     if to_offset > from_offset && to_offset.saturating_sub(from_offset) < left {
         return copy_backwards((from, from_offset), (to, to_offset), left);
     }
+    if let (Some(from), Some(to)) = (from.walk(from_offset), to.walk(to_offset)) {
+        return copy_walks(from, to, length);
+    }
     while left != 0 {
         let count = copy_piece((from, from_offset), (to, to_offset), left, false)?;
         from_offset = from_offset.saturating_add(count);
         to_offset = to_offset.saturating_add(count);
+        left = left.saturating_sub(count);
+    }
+    Ok(())
+}
+
+/// Copies bytes of pages, piece by piece.
+fn copy_walks(mut from: Walk<'_>, mut to: Walk<'_>, length: u64) -> Result<(), Fault> {
+    let mut left = length;
+    while left != 0 {
+        let (source, source_offset, some) = from.piece().ok_or(Fault)?;
+        let (target, target_offset, count) = to.piece().ok_or(Fault)?;
+        let count = count.min(some).min(left);
+        let (source, source_offset) = source.place(source_offset, count).ok_or(Fault)?;
+        let (target, target_offset) = target.place(target_offset, count).ok_or(Fault)?;
+        let bytes = usize::try_from(count).map_err(|_| Fault)?;
+        if !Mapping::copy(source, source_offset, target, target_offset, bytes) {
+            return Err(Fault);
+        }
+        from.advance(count);
+        to.advance(count);
         left = left.saturating_sub(count);
     }
     Ok(())
