@@ -74,6 +74,11 @@ impl host::Queue for Queue {
     fn store(&self, offset: u32, value: u32) {
         self.pages.store32(offset.into(), value);
     }
+
+    #[inline]
+    fn prefetch(&self, offset: u32) {
+        self.pages.prefetch(offset.into());
+    }
 }
 
 /// Bytes of a slot of a completion queue.
@@ -178,6 +183,12 @@ impl host::Doorbells for Doorbells {
     #[inline]
     fn leaf(&self, word: usize) -> u64 {
         self.doorbell.load64(leaf(word)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn prefetch(&self, word: usize) {
+        self.doorbell.prefetch(top(word / 64));
+        self.doorbell.prefetch(leaf(word));
     }
 
     #[inline]

@@ -320,6 +320,14 @@ impl Pages {
         mapping.load32(offset)
     }
 
+    /// Prefetches the cache line at `at`, if it is in the pages.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: u64) {
+        if let Some((mapping, offset)) = self.place(at, 1) {
+            mapping.prefetch(offset);
+        }
+    }
+
     /// Stores a word of 4 bytes, with release semantics, where that is possible.
     #[inline]
     pub(crate) fn store32(&self, at: u64, value: u32) {

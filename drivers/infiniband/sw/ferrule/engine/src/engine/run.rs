@@ -155,6 +155,11 @@ impl<H: Host> Engine<H> {
             counters,
             ..
         } = self;
+        if H::PREFETCHES {
+            if let Some(doorbell) = contexts.prefetch(context) {
+                qps.prefetch(doorbell);
+            }
+        }
         let common = counters.common();
         common.contexts.count(1);
         let mut stray = 0;

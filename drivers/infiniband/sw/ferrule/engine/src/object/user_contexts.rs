@@ -196,9 +196,20 @@ impl<H: Host> UserContexts<H> {
         self.next = id.0;
     }
 
+    /// The doorbell that is probably rung, if one is. The words that say so are being fetched from then on.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: ContextId) -> Option<u32> {
+        let context = self.table.get(id.0)?;
+        if !context.scan.is_rung(&context.doorbells) {
+            return None;
+        }
+        context.doorbells.prefetch((context.last / 64) as usize);
+        Some(context.last)
+    }
+
     /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`.
     #[inline]
-    pub(crate) fn scan(&mut self, id: ContextId, looks: u32, rung: impl FnMut(u32)) -> Scanned {
+    pub(crate) fn scan(&mut self, id: ContextId, looks: u32, mut rung: impl FnMut(u32)) -> Scanned {
         let Some(context) = self.table.get_mut(id.0) else {
             return Scanned {
                 found: false,
@@ -211,10 +222,14 @@ impl<H: Host> UserContexts<H> {
             doorbells,
             scan,
             owned,
+            last,
             ..
         } = context;
         let mut left = looks;
-        let found = scan.take(doorbells, owned, H::fence, &mut left, rung);
+        let found = scan.take(doorbells, owned, H::fence, &mut left, |doorbell| {
+            *last = doorbell;
+            rung(doorbell);
+        });
         let more = !scan.is_done();
         // A context whose kicks are deferred is awake until its timer fires.
         let (awake, deferred) = (context.awake, context.deferred);

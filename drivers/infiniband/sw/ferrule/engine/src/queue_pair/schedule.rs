@@ -255,6 +255,14 @@ impl<H: Host> Qps<H> {
         }
     }
 
+    /// Prefetches the next request of the queue pair with this doorbell.
+    #[inline]
+    pub(crate) fn prefetch(&self, doorbell: u32) {
+        if let Some(qp) = self.table.get(doorbell) {
+            qp.sq.prefetch(&qp.core);
+        }
+    }
+
     /// The next turn is the context's, if one of its queue pairs wants it.
     pub(crate) fn prefer(&mut self, context: ContextId) {
         self.run_queues

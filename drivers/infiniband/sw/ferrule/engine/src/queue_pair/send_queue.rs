@@ -10,7 +10,10 @@ use crate::{
         attr::Attributes,
         counters::Count,
         event::Trace,
-        host::Host,
+        host::{
+            Host,
+            Queue, //
+        },
         ring::{
             Consumer,
             Jump, //
@@ -18,6 +21,7 @@ use crate::{
         status::Status, //
     },
     object::{
+        qp_init::QpInit,
         request::SendRequest,
         wr_opcode::WrOpcode, //
     },
@@ -120,6 +124,14 @@ impl SendQueue {
     /// Gives back all retries that are for losses.
     pub(crate) fn refill_transport_retries(&mut self, attr: &Attributes) {
         self.retries = attr.retry_cnt;
+    }
+
+    /// Prefetches the producer index and the next request.
+    #[inline]
+    pub(crate) fn prefetch<H: Host>(&self, core: &QpCore<H>) {
+        let QpInit { queue, ctrl, .. } = &core.init;
+        queue.prefetch(ctrl.wrapping_add(PRODUCER));
+        queue.prefetch(core.init.sq_ring.slot(self.ring.index));
     }
 
     /// Takes the next request out of the ring.
