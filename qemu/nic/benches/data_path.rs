@@ -69,13 +69,14 @@ fn report(rounds: usize, what: &str, unit: &str, mut f: impl FnMut() -> f64) {
 impl Bench {
     fn new(mut guest: Guest) -> Self {
         guest.up();
-        let context = guest.context();
+        // As two programs have them.
+        let (mine, peers) = (guest.context(), guest.context());
         let pd = guest.pd();
         let cq = guest.cq(512, NONE);
         let area = guest.memory.alloc(2 * u64::from(LARGE));
         let key = guest.register(pd, &area, ALL_RIGHTS);
-        let a = guest.qp(qp_type::RC, &context, pd, &cq);
-        let b = guest.qp(qp_type::RC, &context, pd, &cq);
+        let a = guest.qp(qp_type::RC, &mine, pd, &cq);
+        let b = guest.qp(qp_type::RC, &peers, pd, &cq);
         let gid = guest.gid;
         guest.connect(&a, b.number, gid).unwrap();
         guest.connect(&b, a.number, gid).unwrap();
@@ -89,8 +90,8 @@ impl Bench {
         }
     }
 
-    /// Microseconds until a write is seen: each is answered by one of the other queue pair, at once, as `ib_write_lat`
-    /// does. The completion is polled behind the answer.
+    /// Microseconds until a write is seen: each is answered by one of the other queue pair, at once, with inline data, as
+    /// `ib_write_lat` does. The completion is polled behind the answer.
     fn latency(&mut self, count: u64) -> f64 {
         let Self {
             guest,
@@ -103,10 +104,8 @@ impl Bench {
         let mut outstanding = false;
         let start = Instant::now();
         for number in 1..=count {
-            // There and back, from page to page.
-            for (qp, from, to) in [(&mut *a, 0, PAGE), (&mut *b, PAGE, 2 * PAGE)] {
-                area.store64(from, number);
-                let write = Wqe::new(number, wr_opcode::RDMA_WRITE).local(from, 8, *key);
+            for (qp, to) in [(&mut *a, PAGE), (&mut *b, 2 * PAGE)] {
+                let write = Wqe::new(number, wr_opcode::RDMA_WRITE).inline(number);
                 guest.send(qp, &write.remote(to, *key));
                 if outstanding {
                     assert_eq!(cq.wait().status, 0);

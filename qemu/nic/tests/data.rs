@@ -133,6 +133,11 @@ fn messages_in_one_guest() {
     p.cq.done();
     let found = (p.area.load64(0), p.area.load64(8), p.area.load64(8192));
     assert_eq!(found, (40, 42, 99));
+    // Inline data, which need no key.
+    let inline = Wqe::new(7, wr_opcode::RDMA_WRITE).inline(0x0123_4567_89ab_cdef);
+    guest.send(&mut a, &inline.remote(8200, p.key));
+    p.cq.done();
+    assert_eq!(p.area.load64(8200), 0x0123_4567_89ab_cdef);
     assert_eq!(guest.memory.damage(), 0);
 }
 

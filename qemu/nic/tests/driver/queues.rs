@@ -290,11 +290,11 @@ impl Context {
             let rung = self.doorbell.load64(at);
             if (rung ^ self.status.load64(at)) & bit == 0 {
                 self.doorbell.store64(at, rung ^ bit);
-                fence(Ordering::SeqCst);
             }
         };
         fence(Ordering::SeqCst);
         toggle(abi::DB_LEAF_OFFSET as u64, doorbell);
+        fence(Ordering::SeqCst);
         toggle(64, doorbell / 64);
         self.doorbell
             .store(0, self.doorbell.load(0).wrapping_add(1));
@@ -310,6 +310,8 @@ pub struct Wqe {
     pub opcode: u8,
     /// Offset in the region, length, and key.
     pub local: Option<(u64, u32, u32)>,
+    /// The data themselves, in the place of an entry.
+    pub inline: Option<u64>,
     /// Offset in the peer's region, and key.
     pub remote: (u64, u32),
     pub extra: [u64; 2],
@@ -327,6 +329,11 @@ impl Wqe {
 
     pub fn local(mut self, offset: u64, length: u32, key: u32) -> Self {
         self.local = Some((offset, length, key));
+        self
+    }
+
+    pub fn inline(mut self, data: u64) -> Self {
+        self.inline = Some(data);
         self
     }
 
@@ -360,9 +367,12 @@ impl Qp {
         let head = abi::SendWqe {
             wr_id: wqe.id.into(),
             opcode: wqe.opcode,
-            flags: wr_flags::SIGNALED,
+            flags: match wqe.inline {
+                Some(_) => wr_flags::SIGNALED | wr_flags::INLINE,
+                None => wr_flags::SIGNALED,
+            },
             num_sge: u16::from(wqe.local.is_some()).into(),
-            inline_len: 0.into(),
+            inline_len: wqe.inline.map_or(0, |_| 8).into(),
             remote_addr: if remote {
                 IOVA.wrapping_add(wqe.remote.0)
             } else {
@@ -378,6 +388,9 @@ impl Qp {
         slot[..48].copy_from_slice(head.as_bytes());
         if let Some(local) = wqe.local {
             slot[48..].copy_from_slice(sge(local).as_bytes());
+        }
+        if let Some(data) = wqe.inline {
+            slot[48..56].copy_from_slice(&data.to_le_bytes());
         }
         self.area.write(at, &slot);
         self.sq_producer = self.sq_producer.wrapping_add(1);
