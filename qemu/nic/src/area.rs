@@ -187,7 +187,6 @@ impl host::Doorbells for Doorbells {
 
     #[inline]
     fn prefetch(&self, word: usize) {
-        self.doorbell.prefetch(top(word / 64));
         self.doorbell.prefetch(leaf(word));
     }
 

@@ -486,7 +486,7 @@ pub trait Doorbells {
         false
     }
 
-    /// Prefetches the words in which a doorbell is rung: its leaf, and the top.
+    /// Prefetches a word of the doorbell area's `leaf`. The word of the top that leads to it is read at once.
     #[inline]
     fn prefetch(&self, _leaf: usize) {}
 

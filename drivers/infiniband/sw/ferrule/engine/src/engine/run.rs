@@ -17,6 +17,7 @@ use crate::{
     },
     engine::Engine,
     object::user_contexts::{
+        Rung,
         Scanned,
         Sleep, //
     },
@@ -155,17 +156,15 @@ impl<H: Host> Engine<H> {
             counters,
             ..
         } = self;
-        if H::PREFETCHES {
-            if let Some(doorbell) = contexts.prefetch(context) {
-                qps.prefetch(doorbell);
-            }
-        }
         let common = counters.common();
         common.contexts.count(1);
         let mut stray = 0;
-        let scanned = contexts.scan(context, looks, |doorbell| {
-            common.doorbells.count(1);
-            stray = u64::wrapping_add(stray, u64::from(!qps.ring(context, doorbell)));
+        let scanned = contexts.scan(context, looks, |rung| match rung {
+            Rung::Probably(doorbell) => qps.prefetch(doorbell),
+            Rung::Surely(doorbell) => {
+                common.doorbells.count(1);
+                stray = u64::wrapping_add(stray, u64::from(!qps.ring(context, doorbell)));
+            }
         });
         if scanned.found {
             common.context_scans.count(1);

@@ -53,6 +53,14 @@ impl Owned {
     }
 }
 
+/// The findings of a scan of doorbells.
+pub(crate) enum Found {
+    /// Doorbells have been rung since the last scan. Their numbers follow.
+    Some,
+    /// The doorbell of this number is rung.
+    Doorbell(u32),
+}
+
 /// How far the doorbells of a context have been taken.
 pub(crate) struct DoorbellScan {
     /// The count of the context as of the last look at it.
@@ -80,13 +88,13 @@ impl DoorbellScan {
         !self.is_done() || area.seq() != self.seq
     }
 
-    /// Takes the doorbells that are rung, as far as `looks` go, and calls `rung` with each. A look at the count
+    /// Takes the doorbells that are rung, as far as `looks` go, and calls `found` with each. A look at the count
     /// of the context costs one, too.
     ///
     /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
     /// pair is no more work than one that rings none.
     ///
-    /// When `rung` is called, everything that was stored before the doorbell was rung can be read. A doorbell that was
+    /// When `found` is called with one, everything that was stored before the doorbell was rung can be read. A doorbell that was
     /// acknowledged, and waits for the rest of the scan, can be rung again meanwhile. Words are read only if the count
     /// has changed. Returns `true` if it had.
     #[inline]
@@ -96,7 +104,7 @@ impl DoorbellScan {
         owned: &Owned,
         fence: impl Fn(),
         looks: &mut u32,
-        rung: impl FnMut(u32),
+        mut found: impl FnMut(Found),
     ) -> bool {
         let mut scan = self.scan;
         if scan.is_done() {
@@ -107,6 +115,7 @@ impl DoorbellScan {
                 return false;
             }
             self.seq = count;
+            found(Found::Some);
             scan = BitmapScan::new(owned.tops);
         }
         let take_top = |top: u32| {
@@ -129,7 +138,9 @@ impl DoorbellScan {
             }
             doorbells
         };
-        scan.resume(looks, take_top, take_leaf, rung);
+        scan.resume(looks, take_top, take_leaf, |doorbell| {
+            found(Found::Doorbell(doorbell));
+        });
         self.scan = scan;
         true
     }

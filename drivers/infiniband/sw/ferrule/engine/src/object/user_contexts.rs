@@ -34,10 +34,13 @@ use crate::{
         timer::Timers,
         uses::Uses, //
     },
-    object::user_context::{
-        ContextLink,
-        ContextTable,
-        UserContext, //
+    object::{
+        doorbell::Found,
+        user_context::{
+            ContextLink,
+            ContextTable,
+            UserContext, //
+        },
     },
 };
 
@@ -47,6 +50,14 @@ const IDLE_LOOKS: u32 = 1024;
 
 /// The cost, in looks, of telling a context to kick: it is told, looked at, and perhaps told otherwise.
 const TELL_LOOKS: u32 = 3;
+
+/// A doorbell that a scan tells.
+pub(crate) enum Rung {
+    /// It is probably rung: nobody has looked yet.
+    Probably(u32),
+    /// It is rung.
+    Surely(u32),
+}
 
 /// The result of a scan of a context's doorbells.
 pub(crate) struct Scanned {
@@ -196,20 +207,15 @@ impl<H: Host> UserContexts<H> {
         self.next = id.0;
     }
 
-    /// The doorbell that is probably rung, if one is. The words that say so are being fetched from then on.
+    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`. Before that, `rung` is
+    /// told which one is probably rung, if the host [prefetches](Host::PREFETCHES).
     #[inline]
-    pub(crate) fn prefetch(&self, id: ContextId) -> Option<u32> {
-        let context = self.table.get(id.0)?;
-        if !context.scan.is_rung(&context.doorbells) {
-            return None;
-        }
-        context.doorbells.prefetch((context.last / 64) as usize);
-        Some(context.last)
-    }
-
-    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`.
-    #[inline]
-    pub(crate) fn scan(&mut self, id: ContextId, looks: u32, mut rung: impl FnMut(u32)) -> Scanned {
+    pub(crate) fn scan(
+        &mut self,
+        id: ContextId,
+        looks: u32,
+        mut rung: impl FnMut(Rung),
+    ) -> Scanned {
         let Some(context) = self.table.get_mut(id.0) else {
             return Scanned {
                 found: false,
@@ -226,9 +232,17 @@ impl<H: Host> UserContexts<H> {
             ..
         } = context;
         let mut left = looks;
-        let found = scan.take(doorbells, owned, H::fence, &mut left, |doorbell| {
-            *last = doorbell;
-            rung(doorbell);
+        let found = scan.take(doorbells, owned, H::fence, &mut left, |found| match found {
+            Found::Some => {
+                if H::PREFETCHES {
+                    doorbells.prefetch((*last / 64) as usize);
+                    rung(Rung::Probably(*last));
+                }
+            }
+            Found::Doorbell(doorbell) => {
+                *last = doorbell;
+                rung(Rung::Surely(doorbell));
+            }
         });
         let more = !scan.is_done();
         // A context whose kicks are deferred is awake until its timer fires.
