@@ -183,12 +183,7 @@ fn copy_walks(mut from: Walk<'_>, mut to: Walk<'_>, length: u64) -> Result<(), F
         let (source, source_offset, some) = from.piece().ok_or(Fault)?;
         let (target, target_offset, count) = to.piece().ok_or(Fault)?;
         let count = count.min(some).min(left);
-        let (source, source_offset) = source.place(source_offset, count).ok_or(Fault)?;
-        let (target, target_offset) = target.place(target_offset, count).ok_or(Fault)?;
-        let bytes = usize::try_from(count).map_err(|_| Fault)?;
-        if !Mapping::copy(source, source_offset, target, target_offset, bytes) {
-            return Err(Fault);
-        }
+        copy_pinned((source, source_offset), (target, target_offset), count)?;
         from.advance(count);
         to.advance(count);
         left = left.saturating_sub(count);
@@ -210,11 +205,22 @@ fn copy_piece(
     if asked {
         return Ok(count);
     }
-    let (source, source_offset) = source.place(source_offset, count).ok_or(Fault)?;
-    let (target, target_offset) = target.place(target_offset, count).ok_or(Fault)?;
+    copy_pinned((&source, source_offset), (&target, target_offset), count)?;
+    Ok(count)
+}
+
+/// Copies so many bytes, which lie in one piece on either side.
+#[inline]
+fn copy_pinned(
+    (from, from_offset): (&Pinned, u64),
+    (to, to_offset): (&Pinned, u64),
+    count: u64,
+) -> Result<(), Fault> {
+    let (source, source_offset) = from.place(from_offset, count).ok_or(Fault)?;
+    let (target, target_offset) = to.place(to_offset, count).ok_or(Fault)?;
     let bytes = usize::try_from(count).map_err(|_| Fault)?;
     Mapping::copy(source, source_offset, target, target_offset, bytes)
-        .then_some(count)
+        .then_some(())
         .ok_or(Fault)
 }
 
