@@ -270,9 +270,6 @@ impl Host for Nic {
     type QpHandle = Handle;
     type SrqHandle = Handle;
 
-    /// The guest's processors are other threads.
-    const PREFETCHES: bool = true;
-
     fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
         Some(Box::new(make()))
     }

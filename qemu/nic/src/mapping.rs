@@ -163,7 +163,7 @@ impl Mapping {
         Some(self.start.as_ptr().wrapping_add(offset))
     }
 
-    /// Asks the processor for the cache line at `offset`, if it is in the mapping. It comes meanwhile.
+    /// Prefetches the cache line at `offset`, if it is in the mapping.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         #[cfg(target_arch = "x86_64")]

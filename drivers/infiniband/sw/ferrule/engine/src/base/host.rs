@@ -70,10 +70,6 @@ pub trait Host: Sized {
     /// The host's data for telling of a shared receive queue's events.
     type SrqHandle;
 
-    /// Whether programs post on other processors than the engine runs on. Then the engine prefetches what a doorbell
-    /// leads to: a cache line takes some 70 nanoseconds to come over, and the lines would come one after the other.
-    const PREFETCHES: bool = false;
-
     /// Allocates memory, then makes a value there; `None` where there is no memory, and then `make` is not
     /// called. A closure and no value, since that would be on the stack until there is memory for it.
     ///
@@ -426,6 +422,9 @@ pub trait Queue {
     fn store(&self, offset: u32, value: u32);
 
     /// Prefetches the cache line at `offset`. Out of bounds: nothing.
+    ///
+    /// For hosts whose programs post on other processors than the engine runs on. A cache line takes some 70 nanoseconds
+    /// to come over, and those of a request would come one after the other.
     #[inline]
     fn prefetch(&self, _offset: u32) {}
 }
@@ -486,7 +485,7 @@ pub trait Doorbells {
         false
     }
 
-    /// Prefetches a word of the doorbell area's `leaf`. The word of the top that leads to it is read at once.
+    /// As [`Queue::prefetch`], of a word of the doorbell area's `leaf`. The word of the top that leads to it is read at once.
     #[inline]
     fn prefetch(&self, _leaf: usize) {}
 

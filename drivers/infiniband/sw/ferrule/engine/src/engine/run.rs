@@ -16,10 +16,12 @@ use crate::{
         },
     },
     engine::Engine,
-    object::user_contexts::{
-        Rung,
-        Scanned,
-        Sleep, //
+    object::{
+        doorbell::Found,
+        user_contexts::{
+            Scanned,
+            Sleep, //
+        },
     },
     operation::completion::{
         flush_receive_queue,
@@ -159,9 +161,9 @@ impl<H: Host> Engine<H> {
         let common = counters.common();
         common.contexts.count(1);
         let mut stray = 0;
-        let scanned = contexts.scan(context, looks, |rung| match rung {
-            Rung::Probably(doorbell) => qps.prefetch(doorbell),
-            Rung::Surely(doorbell) => {
+        let scanned = contexts.scan(context, looks, |found| match found {
+            Found::Probably(doorbell) => qps.prefetch(doorbell),
+            Found::Rung(doorbell) => {
                 common.doorbells.count(1);
                 stray = u64::wrapping_add(stray, u64::from(!qps.ring(context, doorbell)));
             }

@@ -53,12 +53,12 @@ impl Owned {
     }
 }
 
-/// The findings of a scan of doorbells.
+/// A doorbell that a scan finds.
 pub(crate) enum Found {
-    /// Doorbells have been rung since the last scan. Their numbers follow.
-    Some,
-    /// The doorbell of this number is rung.
-    Doorbell(u32),
+    /// It is probably rung, and can be prepared for: something is rung, and this was found last.
+    Probably(u32),
+    /// It is rung.
+    Rung(u32),
 }
 
 /// How far the doorbells of a context have been taken.
@@ -67,6 +67,8 @@ pub(crate) struct DoorbellScan {
     seq: u32,
     /// The scan of its doorbells that this look led to.
     scan: BitmapScan,
+    /// The doorbell that was found last. A program mostly rings one that it has rung before.
+    last: u32,
 }
 
 impl DoorbellScan {
@@ -74,6 +76,7 @@ impl DoorbellScan {
     pub(crate) const NONE: DoorbellScan = DoorbellScan {
         seq: 0,
         scan: BitmapScan::DONE,
+        last: 0,
     };
 
     /// Whether all is taken that was rung by the last look at the count.
@@ -94,9 +97,9 @@ impl DoorbellScan {
     /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
     /// pair is no more work than one that rings none.
     ///
-    /// When `found` is called with one, everything that was stored before the doorbell was rung can be read. A doorbell that was
-    /// acknowledged, and waits for the rest of the scan, can be rung again meanwhile. Words are read only if the count
-    /// has changed. Returns `true` if it had.
+    /// When `found` is called with [`Found::Rung`], everything that was stored before the doorbell was rung can be read. A
+    /// doorbell that was acknowledged, and waits for the rest of the scan, can be rung again meanwhile. Words are read
+    /// only if the count has changed. Returns `true` if it had.
     #[inline]
     pub(crate) fn take<D: Doorbells>(
         &mut self,
@@ -115,7 +118,8 @@ impl DoorbellScan {
                 return false;
             }
             self.seq = count;
-            found(Found::Some);
+            area.prefetch((self.last / 64) as usize);
+            found(Found::Probably(self.last));
             scan = BitmapScan::new(owned.tops);
         }
         let take_top = |top: u32| {
@@ -139,7 +143,8 @@ impl DoorbellScan {
             doorbells
         };
         scan.resume(looks, take_top, take_leaf, |doorbell| {
-            found(Found::Doorbell(doorbell));
+            self.last = doorbell;
+            found(Found::Rung(doorbell));
         });
         self.scan = scan;
         true

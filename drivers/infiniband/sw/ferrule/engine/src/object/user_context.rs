@@ -32,8 +32,6 @@ pub struct UserContext<H: Host> {
     pub(super) vport: Vport,
     /// How far they have been taken.
     pub(super) scan: DoorbellScan,
-    /// The doorbell that was found last. A program mostly rings one that it has rung before.
-    pub(super) last: u32,
     /// Queue pairs that belong to this context.
     pub(super) users: u32,
     /// The copy jobs that use one of them.
@@ -70,7 +68,6 @@ impl<H: Host> UserContext<H> {
             doorbells,
             vport: Vport::default(),
             scan: DoorbellScan::NONE,
-            last: 0,
             users: 0,
             uses: Uses::default(),
             in_word: [0; DB_LEAF_WORDS],

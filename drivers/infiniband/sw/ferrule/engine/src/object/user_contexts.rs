@@ -51,14 +51,6 @@ const IDLE_LOOKS: u32 = 1024;
 /// The cost, in looks, of telling a context to kick: it is told, looked at, and perhaps told otherwise.
 const TELL_LOOKS: u32 = 3;
 
-/// A doorbell that a scan tells.
-pub(crate) enum Rung {
-    /// It is probably rung: nobody has looked yet.
-    Probably(u32),
-    /// It is rung.
-    Surely(u32),
-}
-
 /// The result of a scan of a context's doorbells.
 pub(crate) struct Scanned {
     /// Something had been rung there.
@@ -207,15 +199,9 @@ impl<H: Host> UserContexts<H> {
         self.next = id.0;
     }
 
-    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `rung`. Before that, `rung` is
-    /// told which one is probably rung, if the host [prefetches](Host::PREFETCHES).
+    /// Takes the doorbells that were rung in a context, as far as `looks` go, and hands each to `found`.
     #[inline]
-    pub(crate) fn scan(
-        &mut self,
-        id: ContextId,
-        looks: u32,
-        mut rung: impl FnMut(Rung),
-    ) -> Scanned {
+    pub(crate) fn scan(&mut self, id: ContextId, looks: u32, found: impl FnMut(Found)) -> Scanned {
         let Some(context) = self.table.get_mut(id.0) else {
             return Scanned {
                 found: false,
@@ -228,22 +214,10 @@ impl<H: Host> UserContexts<H> {
             doorbells,
             scan,
             owned,
-            last,
             ..
         } = context;
         let mut left = looks;
-        let found = scan.take(doorbells, owned, H::fence, &mut left, |found| match found {
-            Found::Some => {
-                if H::PREFETCHES {
-                    doorbells.prefetch((*last / 64) as usize);
-                    rung(Rung::Probably(*last));
-                }
-            }
-            Found::Doorbell(doorbell) => {
-                *last = doorbell;
-                rung(Rung::Surely(doorbell));
-            }
-        });
+        let found = scan.take(doorbells, owned, H::fence, &mut left, found);
         let more = !scan.is_done();
         // A context whose kicks are deferred is awake until its timer fires.
         let (awake, deferred) = (context.awake, context.deferred);

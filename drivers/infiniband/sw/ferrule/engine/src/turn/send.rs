@@ -20,7 +20,10 @@ use crate::{
         psn,
         status::Status, //
     },
-    memory::{bind::BindError, copy::AtOnce},
+    memory::{
+        bind::BindError,
+        copy::AtOnce, //
+    },
     operation::{
         ending::{
             enter_fatal_error,

@@ -17,7 +17,11 @@ use crate::{
         },
         status::Status, //
     },
-    memory::{copy, key::Keys, sgl::Side},
+    memory::{
+        copy,
+        key::Keys,
+        sgl::Side, //
+    },
     object::wr_opcode::WrOpcode,
     operation::{
         request_segment::{

@@ -19,7 +19,11 @@ use crate::{
         },
         id::QpId,
     },
-    memory::{copy, key::Keys, sgl::Side},
+    memory::{
+        copy,
+        key::Keys,
+        sgl::Side, //
+    },
     packet::{
         self,
         icrc,
