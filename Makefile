@@ -6,8 +6,8 @@ DEVICE ?= ferrule
 BACKEND ?= soft
 KERNEL ?= stock
 
-.PHONY: all help module provider programs deb bundle run shell test test-debug test-long test-packages test-kernels \
-	bench study fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer checkpatch modules_install clean
+.PHONY: all help module provider programs deb bundle run shell test test-debug test-long test-rt test-packages \
+	test-kernels bench study fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer checkpatch modules_install clean
 
 ifdef KDIR
 
@@ -70,6 +70,7 @@ help:
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
 	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
 	@echo '  test-long        both with their full numbers of rounds'
+	@echo '  test-rt          the suites of guests on Debian'"'"'s kernel with PREEMPT_RT'
 	@echo '  test-packages    Debian packages: installed, upgraded and removed in guests'
 	@echo '  test-kernels     the module on each kernel that it is packaged for; writes tests/kernels.md'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
@@ -109,6 +110,9 @@ test: programs
 
 test-debug: programs
 	tests/run --kernel debug $(TESTFLAGS)
+
+test-rt: programs
+	tests/run --kernel rt $(TESTFLAGS)
 
 test-long: programs
 	tests/run --long --kernel stock --kernel debug $(TESTFLAGS)

@@ -64,7 +64,7 @@ FILES
 """
 
 DEVICES = ("ferrule", "rxe", "none")
-KERNELS = ("stock", "debug")
+KERNELS = ("stock", "debug", "rt", "rt-debug")
 SYSTEM_KERNELS = ("stock", "cloud")
 
 
@@ -156,7 +156,7 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--wire-only", action="store_true",
                      help="with --backend nic: queue pairs send packets where ferrule-nic could copy")
     sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
-                     help="Debian's kernel, or the debug kernel; with --system, Debian's for clouds "
+                     help="Debian's kernel, or the debug kernel; rt and rt-debug have PREEMPT_RT; with --system, Debian's for clouds "
                           "(default: stock)")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
@@ -232,7 +232,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         if options.junit is not None and not options.junit.absolute().parent.is_dir():
             raise UsageError(f"--junit: {options.junit.parent} is not a directory")
         if options.mem is None:
-            options.mem = 2048 if options.kernel == "debug" else 1024
+            options.mem = 2048 if options.kernel in ("debug", "rt-debug") else 1024
     if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("shell needs a terminal; qemu/lab run runs a program without one")
     for what in getattr(options, "what", None) or []:
@@ -270,9 +270,8 @@ def _stop(number: int, _frame: object) -> None:
 
 
 def the_kernel(name: str) -> kernel.Kernel:
-    if name == "debug":
-        return debug.the_kernel()
-    others = {"previous": kernel.previous, "cloud": kernel.cloud}
+    others = {"previous": kernel.previous, "cloud": kernel.cloud, "rt": kernel.rt, "debug": debug.the_kernel,
+              "rt-debug": debug.rt_kernel}
     return others.get(name, kernel.stock)()
 
 

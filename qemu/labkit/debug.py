@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The debug kernel: the stock kernel's source with lockdep, KASAN and their like (qemu/debug.config)."""
+"""The debug kernels: the stock kernel's source with lockdep, KASAN and their like (qemu/debug.config), and the same with
+PREEMPT_RT (qemu/rt.config)."""
 
 import re
 from functools import cached_property
@@ -9,6 +10,7 @@ from . import cache, kernel, tree
 from .ui import Step
 
 FRAGMENT = tree.CHECKOUT / "qemu/debug.config"
+RT_FRAGMENT = tree.CHECKOUT / "qemu/rt.config"
 MAKE = ["make", "-C", kernel.SOURCE, f"O={kernel.KDIR}", "LLVM=1"]
 
 
@@ -19,10 +21,15 @@ class DebugKernel(kernel.Kernel):
     def series(self) -> str:
         return ".".join(self.version.split(".")[:2])
 
+    @property
+    def fragment(self) -> str:
+        """Its settings."""
+        return FRAGMENT.read_text()
+
     @cached_property
     def image(self) -> Path:
         """As `Kernel.image`, and with its build directory in obj/."""
-        source, fragment = self.source, FRAGMENT.read_text()
+        source, fragment = self.source, self.fragment
 
         def build(directory: Path, step: Step) -> None:
             obj = directory / "obj"
@@ -43,7 +50,7 @@ class DebugKernel(kernel.Kernel):
             _slim(obj)
 
         inputs = {"version": self.version, "fragment": fragment, "tree": tree.path().parent.name, "layout": 1}
-        return cache.entry("debug", inputs, f"building the debug kernel from Linux {self.version} (25 CPU minutes)", build)
+        return cache.entry("debug", inputs, f"building the {self.name} kernel from Linux {self.version} (25 CPU minutes)", build)
 
     @cached_property
     def kdir(self) -> Path:
@@ -66,6 +73,14 @@ class DebugKernel(kernel.Kernel):
     @property
     def make_words(self) -> list[str]:
         return ["LLVM=1"]
+
+
+class RtDebugKernel(DebugKernel):
+    """The debug kernel with PREEMPT_RT."""
+
+    @property
+    def fragment(self) -> str:
+        return FRAGMENT.read_text() + RT_FRAGMENT.read_text()
 
 
 def _slim(obj: Path) -> None:
@@ -103,3 +118,8 @@ def lost(config: str, fragment: str) -> list[str]:
 def the_kernel() -> DebugKernel:
     stock = kernel.stock()
     return DebugKernel(f"{stock.upstream}-ferrule-debug", stock.version, "debug")
+
+
+def rt_kernel() -> RtDebugKernel:
+    stock = kernel.stock()
+    return RtDebugKernel(f"{stock.upstream}-ferrule-rt-debug", stock.version, "rt-debug")

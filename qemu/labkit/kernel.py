@@ -21,6 +21,7 @@ SERIES = "7.3"
 PREVIOUS_SERIES = "7.2"
 GENERAL = "amd64"
 CLOUD = "cloud-amd64"
+RT = "rt-amd64"
 SOURCE = "/kernel/src"
 KDIR = "/kernel/obj"
 
@@ -182,6 +183,11 @@ def cloud() -> Kernel:
     """Debian's kernel of the stock series for virtual machines of clouds: without most drivers, rdma_rxe, and 9P, by which
     the lab's own guest gets its files. $FERRULE_KERNEL chooses another."""
     return _choose("cloud", SERIES, os.environ.get("FERRULE_KERNEL", ""), flavour=CLOUD)
+
+
+def rt() -> Kernel:
+    """Debian's kernel of the stock series with PREEMPT_RT. $FERRULE_KERNEL chooses another."""
+    return _choose("rt", SERIES, os.environ.get("FERRULE_KERNEL", ""), flavour=RT)
 
 
 def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = GENERAL) -> Kernel:

@@ -46,13 +46,13 @@ def bounds(version: str) -> str:
 
 
 def build(version: str | None = None) -> Path:
-    """The directory with the packages for the stock kernel, for the previous series, and for that of clouds; lintian has found no
-    fault in them.
+    """The directory with the packages for the stock kernel, for the previous series, and for those of clouds and with PREEMPT_RT;
+    lintian has found no fault in them.
 
     With `version`, as if that were the driver's, and without lintian: what an upgrade begins with.
     """
     entries = changelog((PACKAGING / "debian/changelog").read_text(), driver_version(DRIVER.read_text()), version)
-    targets = (kernel.stock(), kernel.previous(), kernel.cloud())
+    targets = (kernel.stock(), kernel.previous(), kernel.cloud(), kernel.rt())
     kernels = {target.release: target for target in targets}
     modules = {release: module.build(target) for release, target in kernels.items()}
     library = provider.build()

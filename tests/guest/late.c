@@ -3,7 +3,8 @@
  * How late does a thread with real-time priority get its processor beside
  * programs that ring as many doorbells as they can, or that keep as many
  * contexts awake as they can? The engine is not preempted, so this is how much
- * it does at a time.
+ * it does at a time. And how late is its request, if a thread of a priority
+ * between keeps the processor from a program that was in the engine?
  *
  * For a guest of one processor whose clock counts instructions: elsewhere the
  * machine below adds delays of its own. tests/bench takes the figures from the
@@ -15,6 +16,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -36,6 +38,9 @@ enum {
 	POST_US = 20000,
 	BULK = 1 << 20,
 	DEPTH = 32,
+	/* Of a thread between the priorities of two programs. */
+	BURST_NS = 10000000,
+	BURSTS = 60,
 };
 
 /* ---- The thread that has to be in time ---- */
@@ -333,6 +338,114 @@ static void contexts_1000(void)
 	REQUIRE(c.most_awake > CONTEXTS / 2);
 }
 
+/* ---- Priorities ---- */
+
+struct priorities {
+	struct device d[2];
+	struct region r[2];
+	struct end low, high;	/* each connected with itself */
+	sem_t begin, end;
+	volatile bool stop;
+};
+
+/* Has no priority, and is in the engine nearly all the time. */
+static void *low_main(void *arg)
+{
+	struct priorities *p = arg;
+	struct ibv_sge sge = sge_of(&p->r[0], 0, 4096);
+	struct ibv_send_wr wr[DEPTH], *bad;
+	struct ibv_wc wc;
+
+	for (int i = 0; i < DEPTH; i++)
+		wr[i] = (struct ibv_send_wr) {
+			.next = i + 1 < DEPTH ? &wr[i + 1] : NULL,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = i + 1 < DEPTH ? 0 : IBV_SEND_SIGNALED,
+			.wr.rdma.remote_addr = (uintptr_t)p->r[0].data + 4096,
+			.wr.rdma.rkey = p->r[0].mr->rkey,
+		};
+	while (!p->stop) {
+		REQUIRE_ERRNO(ibv_post_send(p->low.qp, wr, &bad), 0);
+		next_wc(p->low.scq, &wc);
+		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
+	}
+	return NULL;
+}
+
+/* Is between the two, uses nothing of the device, and has the processor for a while. */
+static void *mid_main(void *arg)
+{
+	struct priorities *p = arg;
+
+	be_real_time(30);
+	for (;;) {
+		uint64_t end;
+
+		REQUIRE_EQ(sem_wait(&p->begin), 0);
+		if (p->stop)
+			return NULL;
+		for (end = now_ns() + BURST_NS; now_ns() < end;)
+			;
+		REQUIRE_EQ(sem_post(&p->end), 0);
+	}
+}
+
+/*
+ * A request of high priority is not late because a thread between keeps the
+ * processor from a program of low priority: that one is not preempted while it
+ * is in the engine, or has the priority of those that wait for it.
+ */
+static void priorities(void)
+{
+	struct end_config deep = { .send_wr = 2 * DEPTH, .recv_wr = 1 };
+	static struct priorities p;
+	pthread_t low, mid;
+	unsigned int late = 0, seed = 1;
+	uint64_t most = 0;
+
+	for (int i = 0; i < 2; i++) {
+		device_open(&p.d[i]);
+		region_make(&p.r[i], &p.d[i], 2 * 4096, 0, ACCESS_ALL);
+	}
+	end_make(&p.low, &p.d[0], &deep);
+	end_make(&p.high, &p.d[1], &deep);
+	end_to_state(&p.low, IBV_QPS_RTS);
+	end_to_state(&p.high, IBV_QPS_RTS);
+	REQUIRE_EQ(sem_init(&p.begin, 0, 0), 0);
+	REQUIRE_EQ(sem_init(&p.end, 0, 0), 0);
+	REQUIRE_EQ(pthread_create(&low, NULL, low_main, &p), 0);
+	REQUIRE_EQ(pthread_create(&mid, NULL, mid_main, &p), 0);
+	be_real_time(50);
+	for (int i = 0; i < BURSTS; i++) {
+		struct ibv_sge sge = sge_of(&p.r[1], 0, 8);
+		struct peer self = end_address(&p.high, &p.r[1]);
+		struct ibv_wc wc;
+		uint64_t ns;
+
+		sleep_us(2000 + rand_r(&seed) % 1000);
+		REQUIRE_EQ(sem_post(&p.begin), 0);
+		sleep_us(1000);
+		ns = now_ns();
+		REQUIRE_EQ(try_send(&p.high, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED,
+				    &sge, 1, &self, 8, 0), 0);
+		next_wc(p.high.scq, &wc);
+		ns = now_ns() - ns;
+		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
+		late += ns > BURST_NS / 2;
+		most = ns > most ? ns : most;
+		REQUIRE_EQ(sem_wait(&p.end), 0);
+	}
+	test_note("%u of %d requests took more than %d us, one of them %.0f us", late,
+		  BURSTS, BURST_NS / 2000, most / 1e3);
+	REQUIRE(late <= BURSTS / 10);
+	p.stop = true;
+	REQUIRE_EQ(sem_post(&p.begin), 0);
+	REQUIRE_EQ(pthread_join(low, NULL), 0);
+	REQUIRE_EQ(pthread_join(mid, NULL), 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -342,6 +455,7 @@ int main(int argc, char **argv)
 		{ "doorbells_60000", doorbells_60000, 600 },
 		{ "requests_1000", requests_1000, 120 },
 		{ "contexts_1000", contexts_1000, 240 },
+		{ "priorities", priorities, 120 },
 		{ }
 	};
 

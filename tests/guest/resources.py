@@ -8,6 +8,7 @@ usage: resources.py DEVICE
 import ctypes
 import json
 import mmap
+import os
 import sys
 
 import pyverbs.enums as e
@@ -126,7 +127,9 @@ def pieces(device):
 
     pages = 512
     memory = mmap.mmap(-1, pages * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    # A kernel that has no huge pages unasked, as with PREEMPT_RT, does not know the advice.
+    if os.path.exists("/sys/kernel/mm/transparent_hugepage"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
     # Brought in by one pass over the even pages and one over the odd ones, neighbours have been taken apart.
     for first in (0, 1):
         for page in range(first, pages, 2):

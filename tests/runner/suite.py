@@ -12,8 +12,12 @@ KERNELS = ("stock", "debug")
 BACKENDS = ("soft", "nic")
 FORMATS = ("tap", "unittest", "cargo", "exit")
 
+# The kernels that a run may be on, each with the one whose words in a suite's file hold for it: rt is Debian's kernel with
+# PREEMPT_RT, and rt-debug is the debug kernel with it. Both are for runs that name them.
+LIKE = {"stock": "stock", "debug": "debug", "rt": "stock", "rt-debug": "debug"}
+
 # How much slower the debug kernel is: time limits are so many times as long.
-SLOW = {"stock": 1, "debug": 6}
+SLOW = {kernel: {"stock": 1, "debug": 6}[like] for kernel, like in LIKE.items()}
 
 # How many suites of this machine and guests run at a time. Most keep one processor busy.
 JOBS = 2
@@ -87,8 +91,13 @@ class Suite:
         """Whether a pattern names it, or its file and so each backend of that."""
         return fnmatch.fnmatch(self.name, pattern) or fnmatch.fnmatch(self.file, pattern)
 
+    def is_for(self, kernel: str) -> bool:
+        """Whether it runs in guests with this kernel."""
+        return LIKE[kernel] in self.kernels
+
     def why_only_long(self, kernel: str) -> str:
         """Why it runs on a kernel in long runs alone, if so."""
+        kernel = LIKE[kernel]
         keys = (f"{self.backend}_{kernel}", self.backend, kernel)
         return next((self.only_long[key] for key in keys if key in self.only_long), "")
 
@@ -100,6 +109,7 @@ class Suite:
     def _pick(self, table: dict, kernel: str, long: bool):
         """The value for a kernel: in long runs by preference `long`, and for the slow one `long_debug` before that; in others
         that of the backend."""
+        kernel = LIKE[kernel]
         keys = ([f"long_{kernel}", "long"] if long else [self.backend]) + [kernel, "stock"]
         return next(table[key] for key in keys if key in table)
 
@@ -214,9 +224,9 @@ def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = F
             if not patterns or backend in suite.backends:
                 continue
             suite = suite.on(backend)
-        if kernel in suite.kernels if not suite.on_host else kernel == "stock" or patterns:
+        if suite.is_for(kernel) if not suite.on_host else kernel == "stock" or patterns:
             chosen.append(suite)
     if any(not suite.on_host and not suite.in_each_boot for suite in chosen):
-        chosen += [suite for suite in suites if suite.in_each_boot and kernel in suite.kernels
+        chosen += [suite for suite in suites if suite.in_each_boot and suite.is_for(kernel)
                    and suite.file not in {one.file for one in chosen}]
     return chosen

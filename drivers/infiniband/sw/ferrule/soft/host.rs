@@ -75,6 +75,14 @@ pub(super) enum Copies {
     AtOnce,
 }
 
+impl Copies {
+    /// Whether the caller may wait for the shard.
+    #[inline]
+    pub(super) fn may_wait(self) -> bool {
+        matches!(self, Copies::Outside)
+    }
+}
+
 /// The services of one call into the engine.
 ///
 /// Packets go out in bursts. The last burst ends when this is dropped, after the shard has been
@@ -97,7 +105,7 @@ impl Kernel {
     #[inline]
     pub(super) fn new(copies: Copies) -> Self {
         Kernel {
-            takes_jobs: matches!(copies, Copies::Outside),
+            takes_jobs: copies.may_wait(),
             ..Kernel::default()
         }
     }

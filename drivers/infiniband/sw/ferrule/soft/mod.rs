@@ -17,6 +17,10 @@ mod paging;
 mod pending;
 mod policy;
 mod report;
+#[cfg(not(CONFIG_PREEMPT_RT))]
+mod shard;
+#[cfg(CONFIG_PREEMPT_RT)]
+#[path = "shard_rt.rs"]
 mod shard;
 mod shared;
 mod statistics;

@@ -282,7 +282,7 @@ pub(super) fn serve(
                 owner.take_missed();
                 owner
             }
-            None => match core.shard.try_enter(note) {
+            None => match core.shard.try_enter(copies.may_wait(), note) {
                 Some(owner) => owner,
                 None => return false,
             },

@@ -86,9 +86,10 @@ impl<T> Shard<T> {
     /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
     /// The new owner has taken the missed calls, and is about to run the engine for all of them. Callable from any
-    /// context.
+    /// context. Nobody waits here, since an owner is on its way; where owners are preempted, a caller that may wait does
+    /// (`shard_rt.rs`).
     #[inline]
-    pub(crate) fn try_enter(&self, note: impl FnOnce()) -> Option<Owner<'_, T>> {
+    pub(crate) fn try_enter(&self, _may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         let here = NoPreempt::new();
         let mut note = Some(note);
         let mut word = 0;

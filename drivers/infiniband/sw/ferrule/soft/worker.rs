@@ -141,7 +141,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
         // If another caller is the owner, that one does the work.
         let entered = match job.take() {
             Some(job) => Some(carry_out(core, job)),
-            None => core.shard.try_enter(|| ()),
+            None => core.shard.try_enter(true, || ()),
         };
         let done = entered.map_or(0, |mut owner| {
             let mut host = Kernel::new(Copies::Outside);
