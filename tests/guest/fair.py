@@ -21,7 +21,7 @@ import sys
 import time
 
 import node
-from guestlib import (SLOW, Failure, Tap, call_within, check, must, note, remove_links, run, wait_for, within)
+from guestlib import (PREEMPT_RT, SLOW, Failure, Tap, call_within, check, must, note, remove_links, run, wait_for, within)
 
 TYPE, WHAT = sys.argv[1:]
 MODULE = {"ferrule": "/ferrule/module/ferrule.ko"}.get(TYPE)
@@ -214,7 +214,7 @@ def datagrams_queued():
 def typical(figures):
     """The median. With PREEMPT_RT, the best: there packets may come to wait for ksoftirqd, which then shares the processor
     with programs that poll, for as long as the measure lasts. That is so with an empty queue as well."""
-    return max(figures) if os.path.exists("/sys/kernel/realtime") else statistics.median(figures)
+    return max(figures) if PREEMPT_RT else statistics.median(figures)
 
 
 def none_is_held_up(tap):

@@ -21,6 +21,9 @@ from dataclasses import dataclass
 
 SLOW = int(os.environ.get("TEST_SLOW", "1"))
 
+# Whether this kernel preempts softirqs and holders of spinlocks.
+PREEMPT_RT = "PREEMPT_RT" in os.uname().version
+
 
 def rounds(count, least=20, fewer=1):
     """So many; but as many times fewer as the guest is slower, or as asked for, if this is no long run."""
