@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import cache, image, kernel, tree
+from .arch import AMD64, Arch
 from .ui import Step
 
 PROBE_SECONDS = 15
@@ -21,9 +22,13 @@ SLOW_UNDER_TCG = ("erms", "fsrm", "fsrs", "fzrm")
 COUNTING = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
 
 
-def choose(qemu: Path | None = None) -> tuple[list[str], str]:
+def choose(qemu: Path | None = None, target: Arch = AMD64) -> tuple[list[str], str]:
     """QEMU's words for the accelerator and the CPU; and for a person which it is and why. QEMU is that of the tree `qemu`,
     or of the build tree."""
+    if target.crossed:
+        counting = os.environ.get("FERRULE_ACCEL") == "icount"
+        words = COUNTING if counting else ["-accel", "tcg,thread=multi"]
+        return [*words, "-cpu", target.cpu], f"TCG (for {target.name})"
     qemu = qemu or tree.path()
     if os.environ.get("FERRULE_ACCEL") == "icount":
         return [*COUNTING, "-cpu", tcg_cpu(qemu)], "TCG (FERRULE_ACCEL=icount: a nanosecond is an instruction)"

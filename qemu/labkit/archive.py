@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cache, debian, frozen, tree
+from .arch import AMD64, Arch
 from .ui import Step
 
 STAMP = "stamp"
@@ -17,10 +18,17 @@ class Package:
     version: str
 
 
-def _binds() -> list[tuple]:
-    directory = cache.work("apt")
+def _place(target: Arch) -> str:
+    """The name of the directory, and of its lock, of what apt knows of an architecture's packages."""
+    return target.directory("apt")
+
+
+def _binds(target: Arch = AMD64) -> list[tuple]:
+    directory = cache.work(_place(target))
     (directory / "lists").mkdir(exist_ok=True)
     lines = [*debian.proxy_options(), 'APT::Sandbox::User "root";', 'Acquire::Retries "3";']
+    if target.crossed:
+        lines.append(f'APT::Architecture "{target.name}"; APT::Architectures {{ "{target.name}"; }};')
     _write(directory / "sources.list", "\n".join(debian.sources()) + "\n")
     _write(directory / "lab.conf", "\n".join(lines) + "\n")
     return [(directory / "lists", "/var/lib/apt/lists"), (directory / "sources.list", "/etc/apt/sources.list"),
@@ -33,33 +41,34 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
 
 
-def refresh() -> None:
+def refresh(target: Arch = AMD64) -> None:
     """Read the archive's indexes anew."""
     tree.path()
-    with cache.lock("apt"), Step("reading the archive's indexes", cache.log_file("apt")) as step:
-        tree.run(step, ["apt-get", "update", "-q"], _binds())
-        (cache.work("apt") / STAMP).write_text(f"{time.time()}\n")
+    name = _place(target)
+    with cache.lock(name), Step("reading the archive's indexes", cache.log_file(name)) as step:
+        tree.run(step, ["apt-get", "update", "-q"], _binds(target))
+        (cache.work(name) / STAMP).write_text(f"{time.time()}\n")
 
 
-def stamp() -> str:
+def stamp(target: Arch = AMD64) -> str:
     """When the indexes were read; they are read first where they never were."""
     if frozen.here():
         return "a bundle needs none"
-    path = cache.work("apt") / STAMP
+    path = cache.work(_place(target)) / STAMP
     if not path.exists():
-        refresh()
+        refresh(target)
     return path.read_text().strip()
 
 
-def packages(prefix: str) -> list[Package]:
+def packages(prefix: str, target: Arch = AMD64) -> list[Package]:
     """Every version of every package whose name begins so."""
-    stamp()
-    names = tree.output(["apt-cache", "pkgnames", prefix], _binds()).split()
+    stamp(target)
+    names = tree.output(["apt-cache", "pkgnames", prefix], _binds(target)).split()
     if not names:
         return []
     found = []
     name = ""
-    for line in tree.output(["apt-cache", "show", "--all-versions", *names], _binds()).splitlines():
+    for line in tree.output(["apt-cache", "show", "--all-versions", *names], _binds(target)).splitlines():
         field, _, value = line.partition(": ")
         if field == "Package":
             name = value
@@ -68,10 +77,10 @@ def packages(prefix: str) -> list[Package]:
     return found
 
 
-def fetch(step: Step, wanted: list[Package], directory: Path) -> None:
+def fetch(step: Step, wanted: list[Package], directory: Path, target: Arch = AMD64) -> None:
     """Download packages into a directory; apt checks their hashes."""
     names = [f"{package.name}={package.version}" for package in wanted]
-    tree.run(step, ["apt-get", "download", "-q", *names], [*_binds(), (directory, "/download")], cwd="/download")
+    tree.run(step, ["apt-get", "download", "-q", *names], [*_binds(target), (directory, "/download")], cwd="/download")
 
 
 def fetch_source(step: Step, name: str, suffix: str, directory: Path) -> Path:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from . import nic
+from .arch import Arch
 
 
 class Soft:
@@ -22,9 +23,9 @@ class Soft:
         """A node's word for a device of the command line."""
         return device
 
-    def machine(self, _mem: int) -> list[str]:
+    def machine(self, _mem: int, arch: Arch) -> list[str]:
         """QEMU's words for the machine and its memory."""
-        return ["-machine", "q35"]
+        return ["-machine", arch.machine]
 
     def function(self, _node: int) -> list[str]:
         """QEMU's words for a node's other devices."""
@@ -56,7 +57,7 @@ class Nic(Soft):
     def guest_device(self, node: int, device: str) -> str:
         return "ferrule-nic" if device == "ferrule" and node in self.nodes else device
 
-    def machine(self, mem: int) -> list[str]:
+    def machine(self, mem: int, _arch: Arch) -> list[str]:
         return nic.machine(mem)
 
     def function(self, node: int) -> list[str]:

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from . import accel, cache, frozen, image, kernel, module, packages, provider, tree
+from .arch import AMD64
 from .errors import LabError, UsageError
 from .ui import Step
 
@@ -155,7 +156,8 @@ def check_options(options: argparse.Namespace) -> None:
                          + " and ".join(COMMANDS))
     if not options.command:
         return
-    others = {"--backend": options.backend != "soft", "--kernel": options.kernel != "stock", "--stacks": options.stacks,
+    others = {"--backend": options.backend != "soft", "--kernel": options.kernel != "stock",
+              "--arch": (options.arch, options.peer_arch) != (AMD64.name, None), "--stacks": options.stacks,
               "--system": options.system, "FERRULE_KERNEL": "FERRULE_KERNEL" in os.environ}
     for name, given in others.items():
         if given:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import (accel, archive, backend, bundle, cache, debian, debug, frozen, guest, image, kernel, module, nic, packages,
                programs, provider, rust, system, tree, unsound)
+from .arch import ALL, AMD64, Arch
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
 
@@ -93,6 +94,7 @@ def parser() -> Parser:
                      help="module, provider, provider-test, tests, kernel, or nic (what --backend nic needs)")
     sub.add_argument("--kernel", choices=(*KERNELS, "previous", "cloud"), default="stock",
                      help="the kernel that the module is for; `previous` is the series before the stock one")
+    sub.add_argument("--arch", choices=ALL, default=AMD64.name, help=f"the architecture that it is for (default: {AMD64.name})")
     sub.add_argument("--clippy", action="store_true", help="lint the module with clippy as it is compiled")
 
     sub = commands.add_parser("install", help="install the module", allow_abbrev=False,
@@ -158,10 +160,13 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
                      help="Debian's kernel, or the debug kernel; rt and rt-debug have PREEMPT_RT; with --system, Debian's for clouds "
                           "(default: stock)")
+    sub.add_argument("--arch", choices=ALL, default=AMD64.name,
+                     help=f"the guest's architecture; another than this machine's is emulated (default: {AMD64.name})")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
     sub.add_argument("--peer", metavar="CMD", help="shell command that runs on node 2 in the background")
     sub.add_argument("--peer-device", choices=DEVICES, help="the device of node 2 (default: that of --device)")
     sub.add_argument("--peer-backend", choices=backend.NAMES, help="the backend of node 2 (default: that of --backend)")
+    sub.add_argument("--peer-arch", choices=ALL, help="the architecture of node 2 (default: that of --arch)")
     sub.add_argument("--share", metavar="DIR", help="directory to mount read-write at /share")
     sub.add_argument("--stacks", action="store_true", help="a larger guest image, with UCX, Open MPI and libfabric")
     sub.add_argument("--smp", metavar="N", type=_whole(1, 64), default=2, help="processors of a guest (default: 2)")
@@ -213,7 +218,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     if options.command in ("run", "shell"):
         if options.peer is not None and options.nodes != 2:
             raise UsageError("--peer needs --nodes 2")
-        for word, value in (("--peer-device", options.peer_device), ("--peer-backend", options.peer_backend)):
+        for word, value in (("--peer-device", options.peer_device), ("--peer-backend", options.peer_backend),
+                            ("--peer-arch", options.peer_arch)):
             if value is not None and options.nodes != 2:
                 raise UsageError(f"{word} needs --nodes 2")
         options.backends = [options.backend, options.peer_backend or options.backend][:options.nodes]
@@ -225,6 +231,9 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError("--backend nic: the function works by the host's clock, so instructions cannot be counted")
         if options.system and (options.device, options.nodes, options.share, options.backend) != ("none", 1, None, "soft"):
             raise UsageError("--system needs --device none, and neither a second node, a share nor another backend")
+        options.arches = [ALL[options.arch], ALL[options.peer_arch or options.arch]][:options.nodes]
+        if any(arch.crossed for arch in options.arches):
+            _check_crossed(options)
         if options.kernel not in (SYSTEM_KERNELS if options.system else KERNELS):
             raise UsageError(f"--kernel {options.kernel} goes {'without' if options.system else 'with'} --system")
         if options.share is not None and not Path(options.share).is_dir():
@@ -233,12 +242,24 @@ def parse(words: list[str]) -> argparse.Namespace:
             raise UsageError(f"--junit: {options.junit.parent} is not a directory")
         if options.mem is None:
             options.mem = 2048 if options.kernel in ("debug", "rt-debug") else 1024
+    if options.command == "build" and ALL[options.arch].crossed:
+        if (options.kernel, options.clippy) != ("stock", False) or {"nic", "provider-test"} & set(options.what):
+            raise UsageError(f"--arch {options.arch} is for module, provider, tests and Debian's stock kernel, without --clippy")
     if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("shell needs a terminal; qemu/lab run runs a program without one")
     for what in getattr(options, "what", None) or []:
         if what not in BUILDERS:
             raise UsageError(f"build: {what!r} is none of {', '.join(BUILDERS)}")
     return options
+
+
+def _check_crossed(options: argparse.Namespace) -> None:
+    """Refuse what the lab does not have for another architecture than the build tree's."""
+    others = {"--kernel": options.kernel != "stock", "--system": options.system, "--backend nic": "nic" in options.backends,
+              "--accel kvm": options.accel == "kvm"}
+    for word, given in others.items():
+        if given:
+            raise UsageError(f"{word} is for {AMD64.name} alone")
 
 
 def main(words: list[str]) -> int:
@@ -269,7 +290,9 @@ def _stop(number: int, _frame: object) -> None:
     raise Stopped(number)
 
 
-def the_kernel(name: str) -> kernel.Kernel:
+def the_kernel(name: str, arch: Arch = AMD64) -> kernel.Kernel:
+    if arch.crossed:
+        return kernel.stock(arch)
     others = {"previous": kernel.previous, "cloud": kernel.cloud, "rt": kernel.rt, "debug": debug.the_kernel,
               "rt-debug": debug.rt_kernel}
     return others.get(name, kernel.stock)()
@@ -280,12 +303,13 @@ def parts(target: kernel.Kernel, options: argparse.Namespace) -> list[tuple[Path
     if frozen.here():
         return [(frozen.ENTRIES / frozen.PARTS, "")]
     empty = cache.work("empty")
-    found = [(tree.CHECKOUT / name if (tree.CHECKOUT / name).is_dir() else empty, name) for name in ("tests", "build")]
+    places = ((tree.CHECKOUT / "tests", "tests"), (programs.products(target.arch), "build"))
+    found = [(place if place.is_dir() else empty, name) for place, name in places]
     # rxe needs nothing of the checkout's, so a file that does not compile cannot keep it from running.
     devices = {options.device, options.peer_device or options.device}
     if devices != {"rxe"} and (tree.CHECKOUT / "Kbuild").exists():
         found.append((module.build(target), "module"))
-        found.append((provider.build(), "provider"))
+        found.append((provider.build(target.arch), "provider"))
     elif "ferrule" in devices:
         raise LabError("this checkout has no Kbuild, so there is no ferrule yet; --device rxe works")
     return found
@@ -294,7 +318,8 @@ def parts(target: kernel.Kernel, options: argparse.Namespace) -> list[tuple[Path
 def run(options: argparse.Namespace) -> int:
     if frozen.here():
         bundle.check_files()
-    target = the_kernel(options.kernel)
+    target = the_kernel(options.kernel, options.arches[0])
+    peer = the_kernel(options.kernel, options.arches[-1]) if options.arches[-1] is not target.arch else None
     shell = options.command == "shell"
     if options.accel:
         os.environ["FERRULE_ACCEL"] = options.accel
@@ -303,7 +328,8 @@ def run(options: argparse.Namespace) -> int:
                       nodes=options.nodes,
                       peer=options.peer, peer_device=options.peer_device, share=share, smp=options.smp, mem=options.mem,
                       timeout=options.timeout, append=options.append, stacks=options.stacks, tty=shell,
-                      backend=backend.choose(options.backends, options.link, options.wire_only), junit=options.junit)
+                      backend=backend.choose(options.backends, options.link, options.wire_only), junit=options.junit,
+                      peer_kernel=peer, peer_parts=parts(peer, options) if peer else None)
     if options.system:
         plan.system = system.image(target)
         plan.parts.append((image.GUEST_FILES, "lab"))
@@ -317,25 +343,27 @@ def build(options: argparse.Namespace) -> int:
 
 
 def _build_module(options: argparse.Namespace) -> None:
-    made = module.build(the_kernel(options.kernel), options.clippy)
+    arch = ALL[options.arch]
+    made = module.build(the_kernel(options.kernel, arch), options.clippy)
     if not options.clippy:
-        _publish(made, "" if options.kernel == "stock" else options.kernel)
+        _publish(made, "" if options.kernel == "stock" else options.kernel, arch)
 
 
-def _build_provider(_options: argparse.Namespace) -> None:
-    _publish(provider.build(), "")
+def _build_provider(options: argparse.Namespace) -> None:
+    arch = ALL[options.arch]
+    _publish(provider.build(arch), "", arch)
 
 
 def _build_provider_test(_options: argparse.Namespace) -> None:
     _publish(provider.build_test(), "tests")
 
 
-def _build_programs(_options: argparse.Namespace) -> None:
-    programs.build()
+def _build_programs(options: argparse.Namespace) -> None:
+    programs.build(ALL[options.arch])
 
 
 def _build_kernel(options: argparse.Namespace) -> None:
-    print(the_kernel(options.kernel).kdir)
+    print(the_kernel(options.kernel, ALL[options.arch]).kdir)
 
 
 def _build_nic(_options: argparse.Namespace) -> None:
@@ -347,9 +375,9 @@ BUILDERS = {"module": _build_module, "provider": _build_provider, "provider-test
             "tests": _build_programs, "kernel": _build_kernel, "nic": _build_nic}
 
 
-def _publish(made: Path, below: str) -> None:
+def _publish(made: Path, below: str, arch: Arch = AMD64) -> None:
     """Copy what was built to where a person looks for it."""
-    directory = programs.BUILD / below
+    directory = programs.products(arch) / below
     directory.mkdir(parents=True, exist_ok=True)
     for file in made.iterdir():
         if not file.name.startswith("."):

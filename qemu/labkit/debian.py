@@ -96,18 +96,22 @@ def _need_subuids() -> None:
 
 
 def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = (),
-              suite: str = SUITE) -> None:
+              suite: str = SUITE, architectures: tuple[str, ...] = (), scripts: bool = True) -> None:
     """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory. The hooks run
     when all packages are there, those of `before` when only the essential ones are.
+
+    Packages are of this machine's architecture, or of `architectures`, whose first is the tree's own. Without `scripts`,
+    they are unpacked and no program of theirs runs, as those of another architecture cannot.
 
     The files of a directory all belong to the caller, whose user namespaces can then use them as root's without
     a range of user ids, and who can remove them like any other files.
     """
     need_tools()
     options = ['APT::Install-Recommends "false";', *proxy_options()]
-    argv = ["mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", "--format=tar",
+    argv = ["mmdebstrap", f"--variant={'apt' if scripts else 'extract'}", *(f"--include={name}" for name in packages), "--format=tar",
+            *([f"--architectures={','.join(architectures)}"] if architectures else []),
             *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
-            *(f"--customize-hook={hook}" for hook in hooks),
+            *(f"--{'customize' if scripts else 'extract'}-hook={hook}" for hook in hooks),
             suite, "-", *sources(suite)]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}

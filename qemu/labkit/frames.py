@@ -23,8 +23,10 @@ SETUP = [
 ]
 
 _FUNCTION = re.compile(r"^(?:[0-9a-f]+ )?<(.*)>:$")
-_PUSH = re.compile(r"\tpush\s")
-_FRAME = re.compile(r"\tsub\s+(\$0x([0-9a-f]+)|%\w+),%rsp")
+
+# On x86, and on arm64. There a store may move the stack pointer first, and a step of the frame is shifted.
+_PUSH = re.compile(r"\tpush\s|\tst[pr]\s.*\[sp, #-(\d+)\]!")
+_FRAME = re.compile(r"\tsub\s+(?:\$0x([0-9a-f]+),%rsp|%\w+,%rsp|sp, sp, (?:#0x([0-9a-f]+)(, lsl #12)?|\w+))")
 _HASH = re.compile(r"\[[0-9a-f]{16}\]")
 
 
@@ -35,11 +37,12 @@ def measure(disassembly: str) -> dict[str, float]:
     for line in disassembly.splitlines():
         if found := _FUNCTION.match(line):
             name = _HASH.sub("", found[1])
-        elif _PUSH.search(line):
-            frames[name] += 8
+        elif found := _PUSH.search(line):
+            frames[name] += int(found[1] or 8)
         elif found := _FRAME.search(line):
             # A large frame is made in steps.
-            frames[name] += int(found[2], 16) if found[2] else float("inf")
+            size = found[1] or found[2]
+            frames[name] += int(size, 16) << (12 if found[3] else 0) if size else float("inf")
     return frames
 
 

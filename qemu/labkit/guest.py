@@ -51,8 +51,14 @@ class Plan:
     stacks: bool = False
     tty: bool = False
     backend: Soft = field(default_factory=Soft)
+    peer_kernel: object = None  # of node 2, if it is of another architecture; and its parts
+    peer_parts: list[tuple[Path, str]] | None = None
     system: Path | None = None  # of system.image(): what boots in the place of the lab's own guest
     junit: Path | None = None
+
+    def boots(self, node: int) -> tuple[object, list[tuple[Path, str]]]:
+        """The kernel of a node, and the directories that it has below /ferrule."""
+        return (self.peer_kernel, self.peer_parts) if node == 2 and self.peer_kernel else (self.kernel, self.parts)
 
 
 @dataclass
@@ -77,29 +83,31 @@ class Node:
         return self.directory / f"node{self.number}.parts"
 
     def start(self, plan: Plan, accelerator: list[str], cable: socket.socket | None) -> None:
+        kernel = plan.boots(self.number)[0]
+        arch = kernel.arch
         ethernet = plan.backend.ethernet(self.number, cable)
         netdev = "eth0" if ethernet else "dummy0"
         device = plan.device if self.number == 1 else plan.peer_device or plan.device
         # Warnings have to reach the console, and a test's lines to /dev/kmsg too, however many there are.
-        append = ["console=ttyS0", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
+        append = [f"console={arch.console}", "panic=-1", "oops=panic", "loglevel=7", "printk.devkmsg=on", "net.ifnames=0",
                   f"lab.node={self.number}", f"lab.netdev={netdev}", f"lab.device={plan.backend.guest_device(self.number, device)}",
-                  *(system.BOOT_WORDS if plan.system else plan.kernel.boot_words)]
+                  *(system.BOOT_WORDS if plan.system else kernel.boot_words)]
         if "tcg" in accelerator[1]:
             # Nobody attacks this kernel, and a busy host must not look like a stall. Nor like a clock that drifts: the
             # TSC is the host's clock, but its watchdog takes it for unstable when a processor has to wait for the host,
             # and then the clock is the HPET, which is slow; at boot, Linux 7.2 may even wait for ever. Nor like a timer
             # that does not tick: Linux would panic at boot ("IO-APIC + timer doesn't work!").
-            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40", "tsc=nowatchdog",
-                       "no_timer_check"]
+            append += ["mitigations=off", "rcupdate.rcu_cpu_stall_timeout=90", "watchdog_thresh=40"]
+            append += [] if arch.crossed else ["tsc=nowatchdog", "no_timer_check"]
         if plan.share:
             append.append("lab.share")
         if not plan.tty:
             append.append("lab.still")
         if plan.append:
             append.append(plan.append)
-        argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
-                *plan.backend.machine(plan.mem), *accelerator, "-m", plan.mem,
-                "-smp", plan.kernel.processors(max(plan.smp, plan.backend.processors)),
+        argv = [arch.qemu, "-nodefaults", "-no-user-config", "-name", f"ferrule-node{self.number}",
+                *plan.backend.machine(plan.mem, arch), *accelerator, "-m", plan.mem,
+                "-smp", kernel.processors(max(plan.smp, plan.backend.processors)),
                 "-display", "none", "-serial", f"file:run/lab/{self.console.name}", "-append", " ".join(append),
                 "-device", "virtio-serial-pci", "-chardev", f"socket,id=lab,fd={self.channel.guest_end.fileno()}",
                 "-device", "virtserialport,chardev=lab,name=ferrule.lab",
@@ -119,8 +127,9 @@ class Node:
         if cable:
             passed.append(cable.fileno())
         with self.qemu_log.open("wb") as log:
-            self.process = subprocess.Popen(tree.command(argv, binds, root=plan.backend.qemu), stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, env=tree.environment(), pass_fds=passed, start_new_session=True)
+            words = tree.command(argv, binds, root=tree.tools(arch) if arch.crossed else plan.backend.qemu)
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=tree.environment(),
+                                            pass_fds=passed, start_new_session=True)
         self.channel.started()
 
     def _lab_guest(self, plan: Plan) -> tuple[list[str], list[tuple]]:
@@ -130,9 +139,10 @@ class Node:
         words = ["-no-reboot", "-kernel", "lab/kernel/vmlinuz", "-initrd", "lab/initramfs",
                  *_disk("root", "lab/root.erofs"), *_disk("modules", "lab/kernel/modules.erofs"),
                  *_folder("ferrule", "lab/parts", ",readonly=on")]
-        kernel = plan.kernel.image
-        return words, [(kernel, "/lab/kernel"), (image.root(plan.stacks), "/lab/root.erofs"),
-                       (image.initramfs(kernel / "modules"), "/lab/initramfs"), (empty, "/lab/parts"), *_places(plan.parts)]
+        kernel, parts = plan.boots(self.number)
+        return words, [(kernel.image, "/lab/kernel"), (image.root(plan.stacks, kernel.arch), "/lab/root.erofs"),
+                       (image.initramfs(kernel.image / "modules", kernel.arch), "/lab/initramfs"), (empty, "/lab/parts"),
+                       *_places(parts)]
 
     def _system(self, plan: Plan) -> tuple[list[str], list[tuple]]:
         """The same for a whole system. Its writes stay for as long as its QEMU lives, over its reboots."""
@@ -185,20 +195,25 @@ def _ethernet(node: int, other_end: str) -> list[str]:
 
 def run(plan: Plan) -> int:
     """Run the plan's command; returns the exit status that the lab ends with."""
-    accelerator, why = accel.choose(plan.backend.qemu)
-    say(f"Linux {plan.kernel.release} under {why}")
-    session, status = _attempt(plan, accelerator)
+    accelerators = []
+    for number in range(1, plan.nodes + 1):
+        kernel = plan.boots(number)[0]
+        accelerator, why = accel.choose(plan.backend.qemu, kernel.arch)
+        accelerators.append(accelerator)
+        if number == 1 or plan.peer_kernel:
+            say(f"Linux {kernel.release} under {why}")
+    session, status = _attempt(plan, accelerators)
     if broken := session.broken():
         # It happens once in thousands of boots, while Linux sets up the buses, and tells nothing of what is to be run.
         say(f"QEMU itself has failed ({broken}), and is started once more")
-        session, status = _attempt(plan, accelerator)
+        session, status = _attempt(plan, accelerators)
     status, problems = _judge(session.nodes, status)
     if session.report:
         session.report.write(status, problems)
     return status
 
 
-def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
+def _attempt(plan: Plan, accelerators: list[list[str]]) -> tuple["Session", int]:
     """The nodes from their start to their end; returns the status that came of it."""
     directory = new_directory()
     nodes = [Node(number, directory) for number in range(1, plan.nodes + 1)]
@@ -208,7 +223,7 @@ def _attempt(plan: Plan, accelerator: list[str]) -> tuple["Session", int]:
     with plan.backend.beside(directory, plan.nodes) as processes:
         session = Session(plan, nodes, processes)
         try:
-            for node, cable in zip(nodes, cables):
+            for node, accelerator, cable in zip(nodes, accelerators, cables):
                 node.start(plan, accelerator, cable)
                 if cable:
                     cable.close()

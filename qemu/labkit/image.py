@@ -7,15 +7,18 @@ and what is built from the checkout comes by a share, so neither costs a new ima
 
 import gzip
 import lzma
+import shutil
 import stat
 from pathlib import Path
 
 from . import cache, debian, kernel, tree
+from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
 
 PACKAGES_FILE = tree.CHECKOUT / "qemu/packages.txt"
 STACKS_FILE = tree.CHECKOUT / "qemu/stacks.txt"
+BUSYBOX = "busybox"
 GUEST_FILES = tree.CHECKOUT / "qemu/guest"
 
 # rdma-core's tests come as documentation, some of them compressed.
@@ -24,6 +27,20 @@ mkdir "$1/usr/lib/rdma-core-tests" && cp -r "$1/usr/share/doc/rdma-core/tests" "
 find "$1/usr/lib/rdma-core-tests" -name '*.gz' -exec gunzip {} + &&
 mkdir -p "$1/ferrule" "$1/share" && rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
 """
+
+# A package's scripts do not run here if they are another architecture's. They would have made users and groups, and the
+# names of programs that have alternatives.
+UNPACKED_HOOK = """
+cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd" &&
+cp "$1/usr/share/base-passwd/group.master" "$1/etc/group" &&
+ln -s mawk "$1/usr/bin/awk"
+"""
+
+# Where scripts do not run, apt's minimum does not come by itself.
+ESSENTIAL = ["?essential", "?priority(required)"]
+
+# Python's libraries, which the scripts would have compiled.
+COMPILED = ["/usr/lib/python3", "/usr/lib/python3.13"]
 
 
 def packages(file: Path) -> list[str]:
@@ -36,11 +53,13 @@ def packages(file: Path) -> list[str]:
     return names
 
 
-def root(stacks: bool = False) -> Path:
+def root(stacks: bool = False, target: Arch = AMD64) -> Path:
     """The guest's root image (erofs, not compressed: unpacking costs a guest under TCG more than reading).
 
     With `stacks`, a larger one that has stacks.txt's packages, too.
     """
+    if target.crossed:
+        return _unpacked(target, stacks)
 
     def build(directory: Path, step: Step) -> None:
         debian.bootstrap(directory / "root.tar", names, step, [HOOK])
@@ -48,16 +67,44 @@ def root(stacks: bool = False) -> Path:
                  [(directory, "/entry")])
         (directory / "root.tar").unlink()
 
-    names = sorted({*packages(PACKAGES_FILE), *(packages(STACKS_FILE) if stacks else [])})
+    names = _names(stacks)
     inputs = {"suite": debian.SUITE, "packages": names, "hook": HOOK, "layout": 1}
     return cache.entry("guest", inputs, "making the guest image (about 1 minute)", build) / "root.erofs"
 
 
-def initramfs(modules: Path) -> Path:
-    """The initramfs for a kernel whose modules stand in that directory."""
+def _names(stacks: bool) -> list[str]:
+    return sorted({*packages(PACKAGES_FILE), *(packages(STACKS_FILE) if stacks else [])})
+
+
+def _unpacked(target: Arch, stacks: bool) -> Path:
+    """The same for another architecture: packages that are unpacked, and whose scripts do not run. Beside it is BUSYBOX."""
 
     def build(directory: Path, step: Step) -> None:
-        files = {"bin/busybox": ((tree.path() / "usr/bin/busybox").read_bytes(), 0o755)}
+        files = directory / "root"
+        debian.bootstrap(files, [*ESSENTIAL, *names], step, hooks, architectures=(target.name,), scripts=False)
+        shutil.copy(files / "usr/bin/busybox", directory / BUSYBOX)
+        binds = [(directory, "/entry")]
+        tree.run(step, ["python3", "-m", "compileall", "-q", "-s", "/entry/root", "-p", "/",
+                        *(f"/entry/root{place}" for place in COMPILED)], binds)
+        tree.run(step, ["mkfs.erofs", "--quiet", "--all-root", "/entry/root.erofs", "/entry/root"], binds)
+        cache.remove(files)
+
+    names, hooks = _names(stacks), [HOOK, UNPACKED_HOOK]
+    inputs = {"suite": debian.SUITE, "packages": [*ESSENTIAL, *names], "hook": hooks, "compiled": COMPILED, "layout": 2}
+    title = f"making the guest image for {target.name} (about 1 minute)"
+    return cache.entry(target.directory("guest"), inputs, title, build) / "root.erofs"
+
+
+def _busybox(target: Arch) -> Path:
+    return root(target=target).parent / BUSYBOX if target.crossed else tree.path() / "usr/bin/busybox"
+
+
+def initramfs(modules: Path, target: Arch = AMD64) -> Path:
+    """The initramfs for a kernel whose modules stand in that directory."""
+    busybox = _busybox(target)
+
+    def build(directory: Path, step: Step) -> None:
+        files = {"bin/busybox": (busybox.read_bytes(), 0o755)}
         for file in sorted(GUEST_FILES.iterdir()):
             files["init" if file.name == "initramfs" else f"lab/{file.name}"] = (file.read_bytes(), 0o755)
         order = []
@@ -72,7 +119,7 @@ def initramfs(modules: Path) -> Path:
         (directory / "initramfs").write_bytes(gzip.compress(cpio(files), 1))
 
     inputs = {"guest": cache.digest_files(GUEST_FILES, ["."]), "modules": modules.parent.name,
-              "early": kernel.EARLY_MODULES, "tree": tree.path().parent.name, "layout": 1}
+              "early": kernel.EARLY_MODULES, "tree": (busybox.parent if target.crossed else tree.path().parent).name, "layout": 1}
     return cache.entry("initramfs", inputs, "making the initramfs", build) / "initramfs"
 
 

@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 from . import archive, cache, tree
+from .arch import AMD64, Arch
 from .archive import Package
 from .errors import LabError, UsageError
 from .ui import Step
 
 SERIES = "7.3"
 PREVIOUS_SERIES = "7.2"
-GENERAL = "amd64"
 CLOUD = "cloud-amd64"
 RT = "rt-amd64"
 SOURCE = "/kernel/src"
@@ -37,6 +37,7 @@ class Kernel:
     release: str
     version: str
     name: str = "stock"
+    arch: Arch = AMD64
 
     @property
     def upstream(self) -> str:
@@ -61,8 +62,8 @@ class Kernel:
 
         def build(directory: Path, step: Step) -> None:
             names = [f"linux-{part}-{self.release}" for part in ("image", "binary", "modules")]
-            have = {package.name for package in archive.packages("linux-") if package.version == self.version}
-            _unpack(step, [Package(name, self.version) for name in names if name in have], directory)
+            have = {package.name for package in archive.packages("linux-", self.arch) if package.version == self.version}
+            _unpack(step, [Package(name, self.version) for name in names if name in have], directory, self.arch)
             finish_image(step, directory, self.release)
 
         return cache.entry("kernel", {"release": self.release, "version": self.version, "layout": 1},
@@ -79,7 +80,7 @@ class Kernel:
 
         def build(directory: Path, step: Step) -> None:
             unpacked = directory / "unpacked"
-            _unpack(step, [Package(f"linux-headers-{self.release}", self.version)], unpacked)
+            _unpack(step, [Package(f"linux-headers-{self.release}", self.version)], unpacked, self.arch)
             headers = unpacked / "usr/src" / f"linux-headers-{self.release}"
             config = (headers / ".config").read_text()
             if "\nCONFIG_RUST=y\n" not in config:
@@ -88,18 +89,18 @@ class Kernel:
             obj = directory / "obj"
             obj.mkdir()
             (obj / ".config").write_text(config)
-            compiler = f"CC={compiler_of(config)}"
-            make = ["make", "-C", SOURCE, f"O={KDIR}", compiler, f"LOCALVERSION={self.local}", f"-j{tree.jobs()}"]
+            make = ["make", "-C", SOURCE, f"O={KDIR}", *compiler_words(config, self.arch), f"LOCALVERSION={self.local}",
+                    f"-j{tree.jobs()}"]
             binds = [(source, SOURCE), (obj, KDIR)]
             for target in ("olddefconfig", "prepare", "modules_prepare"):
-                tree.run(step, [*make, target], binds)
+                tree.run(step, [*make, target], binds, root=tools)
             for name in ("Module.symvers", "vmlinux"):
                 if (headers / name).exists():
                     (headers / name).rename(obj / name)
             cache.remove(unpacked)
 
-        source = self.source
-        inputs = {"release": self.release, "version": self.version, "tree": tree.path().parent.name, "layout": 1}
+        source, tools = self.source, tree.tools(self.arch)
+        inputs = {"release": self.release, "version": self.version, "tree": tools.parent.name, "layout": 1}
         return cache.entry("kdir", inputs, f"preparing KDIR of Linux {self.release} (about 2 minutes)", build) / "obj"
 
     @property
@@ -119,13 +120,19 @@ class Kernel:
     @property
     def make_words(self) -> list[str]:
         """Words for kbuild besides M=."""
-        return [f"CC={compiler_of((self.kdir / '.config').read_text())}"]
+        return compiler_words((self.kdir / ".config").read_text(), self.arch)
 
 
 def compiler_of(config: str) -> str:
     """The compiler that a configuration was made for, e.g. gcc-14."""
     found = re.search(r'CONFIG_CC_VERSION_TEXT="(?:[\w-]*-)?(gcc-\d+)', config)
     return found[1] if found else "gcc"
+
+
+def compiler_words(config: str, target: Arch) -> list[str]:
+    """The words for kbuild that name the compiler of a configuration and, if it compiles across, the architecture."""
+    words = [f"CC={target.compiler(compiler_of(config))}"]
+    return [f"ARCH={target.kbuild}", f"CROSS_COMPILE={target.triplet}-", *words] if target.crossed else words
 
 
 def source(series: str, version: str) -> Path:
@@ -142,11 +149,11 @@ def source(series: str, version: str) -> Path:
                        f"unpacking the source of Linux {version} (1.7 GB)", build)
 
 
-def _unpack(step: Step, packages: list[Package], directory: Path) -> None:
+def _unpack(step: Step, packages: list[Package], directory: Path, target: Arch = AMD64) -> None:
     directory.mkdir(exist_ok=True)
     downloads = directory / "download"
     downloads.mkdir()
-    archive.fetch(step, packages, downloads)
+    archive.fetch(step, packages, downloads, target)
     for file in sorted(downloads.glob("*.deb")):
         tree.run(step, ["dpkg-deb", "-x", f"/entry/download/{file.name}", "/entry"], [(directory, "/entry")])
     cache.remove(downloads)
@@ -168,10 +175,10 @@ def finish_image(step: Step, directory: Path, release: str) -> None:
         cache.remove(directory / rest)
 
 
-def stock() -> Kernel:
+def stock(target: Arch = AMD64) -> Kernel:
     """The newest 7.3.y whose image, headers and source are all in the archive, else the newest of any series that has
     them; $FERRULE_KERNEL chooses another, by series (7.2) or version (7.3.2)."""
-    return _choose("stock", SERIES, os.environ.get("FERRULE_KERNEL", ""))
+    return _choose("stock", SERIES, os.environ.get("FERRULE_KERNEL", ""), target=target)
 
 
 def previous() -> Kernel:
@@ -190,13 +197,14 @@ def rt() -> Kernel:
     return _choose("rt", SERIES, os.environ.get("FERRULE_KERNEL", ""), flavour=RT)
 
 
-def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = GENERAL) -> Kernel:
+def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: str = "", target: Arch = AMD64) -> Kernel:
     if wanted and not re.fullmatch(r"\d+\.\d+(\.\d+)?", wanted):
         raise UsageError(f"FERRULE_KERNEL={wanted}: a series such as 7.2 or a version such as 7.3.2 is needed")
+    flavour = flavour or target.name
 
     def build(directory: Path, step: Step) -> None:
         parts = ("image", "headers", "source") if boots else ("headers", "source")
-        found = complete(archive.packages("linux-"), parts, flavour)
+        found = complete(archive.packages("linux-", target), parts, flavour)
         fitting = [kernel for kernel in found if (kernel.upstream + ".").startswith((wanted or series) + ".")]
         if boots and not wanted:
             fitting = fitting or found
@@ -206,12 +214,12 @@ def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: st
         best = max(fitting, key=lambda kernel: numbers(kernel.upstream))
         (directory / "kernel.json").write_text(json.dumps([best.release, best.version]))
 
-    inputs = {"wanted": wanted, "series": series, "boots": boots, "flavour": flavour, "indexes": archive.stamp()}
+    inputs = {"wanted": wanted, "series": series, "boots": boots, "flavour": flavour, "indexes": archive.stamp(target)}
     choice = cache.entry("choice", inputs, "choosing the kernel", build) / "kernel.json"
-    return Kernel(*json.loads(choice.read_text()), name)
+    return Kernel(*json.loads(choice.read_text()), name, target)
 
 
-def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = GENERAL) -> list[Kernel]:
+def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = AMD64.name) -> list[Kernel]:
     """The kernels of a flavour of which these parts (image, headers, source) are there in one version."""
     have = {(package.name, package.version) for package in packages}
     found = []

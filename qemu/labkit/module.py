@@ -41,7 +41,8 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     if not (tree.CHECKOUT / "Kbuild").exists():
         raise LabError(f"{tree.CHECKOUT} has no Kbuild: there is no module to build")
     files = sources()
-    flavour = f"module-{target.name}" + ("-clippy" if clippy else "")
+    flavour = target.arch.directory(f"module-{target.name}") + ("-clippy" if clippy else "")
+    tools = tree.tools(target.arch)
     name = work_name(flavour)
 
     def build(directory: Path, step: Step) -> None:
@@ -50,7 +51,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
             snapshot(files, work)
             more = ["CLIPPY=1"] if clippy else []
             try:
-                tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)])
+                tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)], root=tools)
             except LabError:
                 # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work)
@@ -59,8 +60,9 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                 shutil.copy(module, directory)
             # A debug kernel has frames of its own.
             if not clippy and target.name in ("stock", "previous"):
-                words = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", "/module/ferrule.ko"]
-                frames.check(step.title, tree.output(words, [(directory, "/module")]))
+                words = [target.arch.compiler("objdump"), "--disassemble", "--demangle", "--no-show-raw-insn",
+                         "/module/ferrule.ko"]
+                frames.check(step.title, tree.output(words, [(directory, "/module")], root=tools))
 
     inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
               "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 2}

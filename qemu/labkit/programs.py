@@ -5,17 +5,24 @@ in Python where they are, for guests cannot keep what they compile themselves.""
 from pathlib import Path
 
 from . import cache, tree
+from .arch import AMD64, Arch
 from .ui import Step
 
 BUILD = tree.CHECKOUT / "build"
 
 
-def build() -> Path:
+def products(target: Arch = AMD64) -> Path:
+    """The directory of what is built for an architecture, which a guest of it has at /ferrule/build."""
+    return BUILD / target.name if target.crossed else BUILD
+
+
+def build(target: Arch = AMD64) -> Path:
     """Compile what has changed of the test programs; returns their directory."""
-    out = BUILD / "tests"
+    out = products(target) / "tests"
     if (tree.CHECKOUT / "tests/Makefile").exists():
-        name = f"programs-{cache.digest(str(tree.CHECKOUT))}"
+        name = f"{target.directory('programs')}-{cache.digest(str(tree.CHECKOUT))}"
         with cache.lock(name), Step("building the test programs", cache.log_file(name)) as step:
-            tree.compile(step, ["make", "-C", tree.CHECKOUT / "tests", f"-j{tree.jobs()}", f"O={out}", "CC=gcc-14"])
+            tree.compile(step, ["make", "-C", tree.CHECKOUT / "tests", f"-j{tree.jobs()}", f"O={out}",
+                                f"CC={target.compiler('gcc-14')}"], root=tree.tools(target))
             tree.compile(step, ["python3", "-m", "compileall", "-q", tree.CHECKOUT / "tests/guest"])
     return out

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from . import archive, cache, tree
+from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
 
@@ -43,10 +44,10 @@ def version() -> str:
     return re.search(r'^set\(PACKAGE_VERSION "([\d.]+)"\)', (source() / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
 
 
-def build() -> Path:
+def build(target: Arch = AMD64) -> Path:
     """The directory with libferrule-rdmavN.so and ferrule.driver; compiles what has changed."""
-    return _build("provider", "building the provider", r"lib/libferrule-rdmav\d+\.so",
-                  {"ferrule.driver": "driver ferrule\n"})
+    return _build(target.directory("provider"), "building the provider", r"lib/libferrule-rdmav\d+\.so",
+                  {"ferrule.driver": "driver ferrule\n"}, target)
 
 
 def build_test() -> Path:
@@ -54,12 +55,13 @@ def build_test() -> Path:
     return _build("provider-test", "building the provider's test", r"bin/ferrule_provider_test", {})
 
 
-def _build(kind: str, title: str, target: str, more: dict[str, str]) -> Path:
+def _build(kind: str, title: str, target: str, more: dict[str, str], arch: Arch = AMD64) -> Path:
     """An entry with the file that is ninja's one target of a pattern, and more files of given content."""
     if not (PROVIDER / "CMakeLists.txt").exists():
         raise LabError(f"{PROVIDER} has no CMakeLists.txt: there is no provider to build")
     origin = source()
-    name = f"libferrule-{cache.digest([str(tree.CHECKOUT), str(origin)])}"
+    name = f"{arch.directory('libferrule')}-{cache.digest([str(tree.CHECKOUT), str(origin)])}"
+    tools = tree.tools(arch)
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
@@ -72,7 +74,7 @@ def _build(kind: str, title: str, target: str, more: dict[str, str]) -> Path:
             if not link.is_symlink():
                 link.symlink_to(PROVIDER)
             try:
-                made = _compile(step, work, target)
+                made = _compile(step, work, target, arch)
             except LabError:
                 # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work / "build/providers")
@@ -81,19 +83,33 @@ def _build(kind: str, title: str, target: str, more: dict[str, str]) -> Path:
             for file, content in more.items():
                 (directory / file).write_text(content)
 
-    inputs = {"origin": str(origin), "tree": tree.path().parent.name, "checkout": str(tree.CHECKOUT),
+    inputs = {"origin": str(origin), "tree": tools.parent.name, "checkout": str(tree.CHECKOUT),
               "sources": cache.digest_files(tree.CHECKOUT, ["userspace-provider", "include/uapi"]), "layout": 1}
     return cache.entry(kind, inputs, title, build, keep=10)
 
 
-def _compile(step: Step, work: Path, target: str) -> Path:
-    binds = [(work, INSIDE)]
+def _compile(step: Step, work: Path, target: str, arch: Arch) -> Path:
+    binds, root = [(work, INSIDE)], tree.tools(arch)
     out = f"{INSIDE}/build"
     tree.run(step, ["cmake", "-S", f"{INSIDE}/src", "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-                    "-DNO_PYVERBS=1", "-DNO_MAN_PAGES=1", "-DENABLE_RESOLVE_NEIGH=0", "-DENABLE_VALGRIND=0"], binds)
-    targets = tree.output(["ninja", "-C", out, "-t", "targets", "all"], binds)
+                    "-DNO_PYVERBS=1", "-DNO_MAN_PAGES=1", "-DENABLE_RESOLVE_NEIGH=0", "-DENABLE_VALGRIND=0",
+                    *_across(arch)], binds, env=_libraries(arch), root=root)
+    targets = tree.output(["ninja", "-C", out, "-t", "targets", "all"], binds, root)
     found = re.search(f"^({target}): ", targets, re.MULTILINE)
     if not found:
         raise step.failed(f"userspace-provider/CMakeLists.txt makes no {target}")
-    tree.compile(step, ["ninja", "-C", out, "-j", tree.jobs(), found[1]], binds)
+    tree.compile(step, ["ninja", "-C", out, "-j", tree.jobs(), found[1]], binds, root=root)
     return work / "build" / found[1]
+
+
+def _across(arch: Arch) -> list[str]:
+    """cmake's words for an architecture that it compiles across for."""
+    if not arch.crossed:
+        return []
+    return ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={arch.triplet.partition('-')[0]}",
+            f"-DCMAKE_LIBRARY_ARCHITECTURE={arch.triplet}", f"-DCMAKE_C_COMPILER={arch.compiler('gcc-14')}"]
+
+
+def _libraries(arch: Arch) -> dict[str, str]:
+    """The environment by which pkg-config finds libraries of that architecture alone."""
+    return {"PKG_CONFIG_LIBDIR": f"/usr/lib/{arch.triplet}/pkgconfig:/usr/share/pkgconfig"} if arch.crossed else {}

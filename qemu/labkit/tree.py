@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from . import cache, debian, frozen
+from .arch import AMD64, Arch
 from .errors import BUILD_FAILED, LabError
 from .ui import Step
 
@@ -22,6 +23,17 @@ PACKAGES = """
 # the one above stays the same, on which every kernel and module depends; libibverbs1 tells dh_shlibdeps its version,
 # and libarchive lets mke2fs read archives.
 PACKAGING = "debhelper dpkg-dev e2fsprogs libarchive13t64 libibverbs1 lintian".split()
+
+# Another architecture's compilers and QEMU, what they and a kernel's build need here, and the libraries of that architecture
+# that the provider and the tests' programs are linked with. They are a tree of their own for the same reason.
+CROSS = """
+    bc bindgen bison cmake cpio erofs-utils flex gcc gcc-14 kmod libc6-dev libclang-dev libdw-dev libelf-dev libssl-dev lld
+    llvm make ninja-build pahole perl pkgconf python3 rust-src rustc rustfmt xz-utils zstd
+""".split()
+CROSS_FOR = {"arm64": """
+    binutils-aarch64-linux-gnu g++-14-aarch64-linux-gnu gcc-14-aarch64-linux-gnu libc6-dev:arm64 libibverbs-dev:arm64
+    libnl-3-dev:arm64 libnl-route-3-dev:arm64 librdmacm-dev:arm64 libudev-dev:arm64 qemu-system-arm
+""".split()}
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -61,6 +73,19 @@ def packaging() -> Path:
 
     inputs = {"suite": debian.SUITE, "packages": PACKAGING, "layout": 1}
     return cache.entry("packaging", inputs, "making the tree for packages (about 1 minute, 0.5 GB)", build) / "root"
+
+
+def tools(target: Arch) -> Path:
+    """The directory of the tree that compiles for an architecture and has its QEMU, made first where it is not there yet."""
+    if not target.crossed:
+        return path()
+    names = CROSS + CROSS_FOR[target.name]
+
+    def build(directory: Path, step: Step) -> None:
+        debian.bootstrap(directory / "root", names, step, architectures=(AMD64.name, target.name))
+
+    inputs = {"suite": debian.SUITE, "packages": names, "layout": 1}
+    return cache.entry("cross", inputs, f"making the tree that compiles for {target.name} (about 2 minutes, 2 GB)", build) / "root"
 
 
 @functools.cache
@@ -134,15 +159,16 @@ _NOISE = re.compile(r"make(\[\d+\])?: (Entering|Leaving) directory|  [A-Z_]+( \[
 MAX_DIAGNOSTICS = 200
 
 
-def compile(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/") -> None:
-    """Run a build of the checkout's code in the build tree as part of a step; every warning is an error.
+def compile(step: Step, argv: list, binds: list[tuple] = (), cwd: Path | str = "/", root: Path | None = None) -> None:
+    """Run a build of the checkout's code in the build tree, or in the tree `root`, as part of a step; every warning is an
+    error.
 
     Raises LabError, with the compilers' messages in full, when it fails.
     """
     start = step.log.stat().st_size
     step.note("+ " + " ".join(map(str, argv)))
     with step.log.open("ab") as out:
-        done = subprocess.run(command(argv, binds, cwd), stdin=subprocess.DEVNULL, stdout=out,
+        done = subprocess.run(command(argv, binds, cwd, root), stdin=subprocess.DEVNULL, stdout=out,
                               stderr=subprocess.STDOUT, env=environment())
     with step.log.open(errors="replace") as log:
         log.seek(start)

@@ -10,6 +10,7 @@ This runs in the lab's own guest without a device, and on a whole system, where 
 import glob
 import os
 import shutil
+import sysconfig
 
 from guestlib import Tap, check, gid_index, must, read, run, server_and_client, wait_for
 
@@ -31,7 +32,7 @@ def provider():
     """In its place, as a package would have put it there."""
     library, = glob.glob("/ferrule/provider/libferrule-rdmav*.so")
     for file, directory in (("/ferrule/provider/ferrule.driver", "/etc/libibverbs.d"),
-                            (library, "/usr/lib/x86_64-linux-gnu/libibverbs")):
+                            (library, f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}/libibverbs")):
         # A system without Debian's providers does not have it.
         os.makedirs(directory, exist_ok=True)
         shutil.copy(file, directory)

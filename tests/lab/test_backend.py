@@ -21,6 +21,7 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
 from labkit import backend, guest, nic
+from labkit.arch import AMD64
 from labkit.errors import LabError
 
 # The version line of Debian's QEMU.
@@ -66,7 +67,7 @@ class Words(unittest.TestCase):
 
     def test_without_a_function(self):
         soft = backend.Soft()
-        self.assertEqual((soft.machine(1024), soft.function(1), soft.guest_device(1, "ferrule")),
+        self.assertEqual((soft.machine(1024, AMD64), soft.function(1), soft.guest_device(1, "ferrule")),
                          (["-machine", "q35"], [], "ferrule"))
 
     def test_ethernet_where_there_is_a_cable(self):
@@ -170,11 +171,11 @@ class Process(unittest.TestCase):
 
         served = backend.Soft()
         served.beside = lambda *_: contextlib.nullcontext([process])
-        plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0"), parts=[], timeout=20,
+        plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0", arch=AMD64), parts=[], timeout=20,
                           backend=served)
         said = io.StringIO()
         with (contextlib.redirect_stderr(said), unittest.mock.patch.object(guest.Node, "start", start),
-              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu: ([], "nothing")),
+              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu, _arch: ([], "nothing")),
               unittest.mock.patch.object(guest, "new_directory", lambda: self.directory)):
             status = guest.run(plan)
         self.assertEqual(status, 7)

@@ -15,6 +15,7 @@ LAB = Path(__file__).resolve().parents[2] / "qemu/lab"
 sys.path.insert(0, str(LAB.parent))
 
 from labkit import cli, errors
+from labkit.arch import AMD64, ARM64
 
 
 class Taken(unittest.TestCase):
@@ -37,6 +38,12 @@ class Taken(unittest.TestCase):
         options = cli.parse(["run", "--device=none", "--", "sh", "-c", "--", "--device", "x"])
         self.assertEqual(options.argv, ["sh", "-c", "--", "--device", "x"])
         self.assertEqual(options.device, "none")
+
+    def test_each_node_has_its_architecture(self):
+        both = ["run", "--nodes", "2"]
+        self.assertEqual(cli.parse([*both, "--", "x"]).arches, [AMD64, AMD64])
+        self.assertEqual(cli.parse([*both, "--arch", "arm64", "--", "x"]).arches, [ARM64, ARM64])
+        self.assertEqual(cli.parse([*both, "--peer-arch", "arm64", "--", "x"]).arches, [AMD64, ARM64])
 
     def test_the_debug_kernel_has_more_memory(self):
         self.assertEqual(cli.parse(["run", "--kernel", "debug", "--", "x"]).mem, 2048)
@@ -78,6 +85,12 @@ class Refused(unittest.TestCase):
         self.check(["run", "--peer", "x", "--", "y"], "--nodes 2")
         self.check(["run", "--peer-device", "rxe", "--", "y"], "--nodes 2")
         self.check(["run", "--peer-backend", "nic", "--", "y"], "--nodes 2")
+        self.check(["run", "--peer-arch", "arm64", "--", "y"], "--nodes 2")
+        self.check(["run", "--arch", "arm64", "--backend", "nic", "--", "y"], "--backend nic")
+        self.check(["run", "--arch", "arm64", "--kernel", "debug", "--", "y"], "--kernel")
+        self.check(["run", "--nodes", "2", "--peer-arch", "arm64", "--accel", "kvm", "--", "y"], "--accel kvm")
+        self.check(["build", "--arch", "arm64", "--kernel", "previous"], "--arch arm64")
+        self.check(["build", "--arch", "arm64", "provider-test"], "--arch arm64")
         for more in ([], ["--nodes", "2", "--peer-backend", "soft"]):
             self.check(["run", "--backend", "nic", "--link", *more, "--", "y"], "--link needs two nodes")
         self.check(["run", "--wire-only", "--", "y"], "--wire-only needs --backend nic")

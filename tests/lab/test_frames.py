@@ -26,6 +26,14 @@ SETUP = """
 0000000000000080 <kernel_ext[de0f951f81c8680e]::boxed::fill::<u64, ferrule[d51df0c69e45abcd]::new::{closure#0}>>:
   80:\tsub    $0x7f8,%rsp
 """
+ARM64 = """
+0000000000000010 <ferrule_helper_one>:
+  10:\tpaciasp
+  14:\tstp\tx29, x30, [sp, #-48]!
+  18:\tstp\tx19, x20, [sp, #16]
+  1c:\tsub\tsp, sp, #0x20
+  20:\tsub\tx0, x1, #0x20
+"""
 
 
 class Frames(unittest.TestCase):
@@ -38,6 +46,12 @@ class Frames(unittest.TestCase):
     def test_steps_add_up(self):
         self.assertEqual(frames.measure(SETUP + "  87:\tsub    $0x1000,%rsp\n")
                          .popitem()[1], 0x7f8 + 0x1000)
+
+    def test_arm64(self):
+        self.assertEqual(frames.measure(ARM64), {"ferrule_helper_one": 48 + 32})
+        shifted = ARM64 + "  24:\tsub\tsp, sp, #0x1, lsl #12\n"
+        self.assertEqual(frames.measure(shifted)["ferrule_helper_one"], 48 + 32 + 4096)
+        self.assertEqual(len(frames.excesses(frames.measure(ARM64 + "  24:\tsub\tsp, sp, x0\n"))), 1)
 
     def test_the_data_path_has_a_kibibyte(self):
         self.assertEqual(frames.excesses(frames.measure(SMALL)), [])

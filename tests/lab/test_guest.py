@@ -14,6 +14,7 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
 from labkit import guest
+from labkit.arch import AMD64
 from labkit.errors import LAB_FAILED
 
 # The words of a node's agent when it is there, and when the command has ended with status 7.
@@ -34,12 +35,12 @@ class Ends(unittest.TestCase):
                                                 stdout=node.channel.guest_end, stderr=log)
             node.channel.started()
 
-        plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0"), parts=[], nodes=nodes,
+        plan = guest.Plan(argv=["true"], device="none", kernel=SimpleNamespace(release="0", arch=AMD64), parts=[], nodes=nodes,
                           timeout=20)
         said = io.StringIO()
         with (tempfile.TemporaryDirectory() as directory, contextlib.redirect_stderr(said),
               unittest.mock.patch.object(guest.Node, "start", start),
-              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu: ([], "nothing")),
+              unittest.mock.patch.object(guest.accel, "choose", lambda _qemu, _arch: ([], "nothing")),
               unittest.mock.patch.object(guest, "new_directory", lambda: Path(directory))):
             status = guest.run(plan)
         return status, said.getvalue(), len(started)
