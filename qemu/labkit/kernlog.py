@@ -10,7 +10,7 @@ KINDS = {
     "panic": r"Kernel panic - not syncing",
     "oops": r"Oops[ :]|general protection fault|invalid opcode: |stack segment: |double fault: |Unable to handle "
             r"|unchecked MSR access error|BUG: unable to handle |BUG: kernel NULL pointer dereference|kernel BUG at "
-            r"|sysrq: Trigger a crash",
+            r"|sysrq: Trigger a crash|Internal error: |SError Interrupt on CPU|Insufficient stack space to handle exception",
     "KASAN": r"(BUG: )?KASAN: ",
     "soft lockup": r"(watchdog: )?BUG: soft lockup|watchdog: CPU\d+: Watchdog detected hard LOCKUP",
     "workqueue lockup": r"BUG: workqueue lockup",

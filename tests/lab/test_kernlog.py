@@ -42,6 +42,8 @@ TELLING = {
         "BUG: kernel NULL pointer dereference, address: 0000000000000000",
         "kernel BUG at mm/slub.c:4440!",
         "sysrq: Trigger a crash",
+        "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000000",
+        "Internal error: Oops: 0000000096000044 [#1]  SMP",
     ],
     "KASAN": [
         "BUG: KASAN: slab-use-after-free in ferrule_poll+0x12/0x40 [ferrule]",

@@ -17,7 +17,7 @@ from pathlib import Path
 from .counting import READERS, Result, ended
 from .host import CHECKOUT
 from .lanes import Lanes
-from .suite import SLOW, Suite
+from .suite import CROSSED, SLOW, Suite
 from .usage import processor_seconds
 
 sys.path.insert(0, str(CHECKOUT / "qemu"))
@@ -89,7 +89,8 @@ class Boot:
         device = first.device if first.device == "none" else self.driver
         words = [] if first.watches_leaks(self.long) else ["--append", "kmemleak=off"]
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)
-        lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--backend", first.backend, "--kernel", self.kernel,
+        lab = [CHECKOUT / "qemu/lab", "run", "--device", device, "--backend", first.backend,
+               *CROSSED.get(self.kernel, ("--kernel", self.kernel)),
                "--timeout", seconds, *words, *self.lab_words(first.lab), "--", "sh", "-c", self.script()]
         with subprocess.Popen([str(word) for word in lab], cwd=CHECKOUT, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
@@ -226,8 +227,9 @@ class Boot:
 
 def build(suites: list[Suite], kernel: str, done) -> list[Result]:
     """Compile the test programs. If they do not compile, that is the result of each suite."""
-    built = subprocess.run([CHECKOUT / "qemu/lab", "build", "tests"], cwd=CHECKOUT, stdin=subprocess.DEVNULL)
-    if not built.returncode:
+    arches = CROSSED.get(kernel, ("--arch", "amd64"))[1::2]
+    if not any(subprocess.run([CHECKOUT / "qemu/lab", "build", "--arch", arch, "tests"], cwd=CHECKOUT,
+                              stdin=subprocess.DEVNULL).returncode for arch in arches):
         return []
     results = []
     for suite in suites:

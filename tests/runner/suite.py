@@ -12,12 +12,19 @@ KERNELS = ("stock", "debug")
 BACKENDS = ("soft", "nic")
 FORMATS = ("tap", "unittest", "cargo", "exit")
 
+# Runs on Debian's kernel for other architectures, with the lab's words: on one, and between two nodes of both.
+CROSSED = {
+    "arm64": ("--arch", "arm64"),
+    "arm64-amd64": ("--arch", "arm64", "--peer-arch", "amd64"),
+    "amd64-arm64": ("--arch", "amd64", "--peer-arch", "arm64"),
+}
+
 # The kernels that a run may be on, each with the one whose words in a suite's file hold for it: rt is Debian's kernel with
-# PREEMPT_RT, and rt-debug is the debug kernel with it. Both are for runs that name them.
-LIKE = {"stock": "stock", "debug": "debug", "rt": "stock", "rt-debug": "debug"}
+# PREEMPT_RT, and rt-debug is the debug kernel with it. These, and those of CROSSED, are for runs that name them.
+LIKE = {"stock": "stock", "debug": "debug", "rt": "stock", "rt-debug": "debug", **dict.fromkeys(CROSSED, "stock")}
 
 # How much slower the debug kernel is: time limits are so many times as long.
-SLOW = {kernel: {"stock": 1, "debug": 6}[like] for kernel, like in LIKE.items()}
+SLOW = {kernel: {"stock": 1, "debug": 6}[like] for kernel, like in LIKE.items()} | dict.fromkeys(CROSSED, 2)
 
 # How many suites of this machine and guests run at a time. Most keep one processor busy.
 JOBS = 2
@@ -70,7 +77,7 @@ class Suite:
     def seconds(self, kernel: str, long: bool) -> int:
         """The time limit; one that is given for every case alike grows with the kernel's slowness."""
         if isinstance(self.timeout, dict):
-            return self._pick(self.timeout, kernel, long)
+            return self._pick(self.timeout, kernel, long) * (SLOW[kernel] if kernel in CROSSED else 1)
         return self.timeout * SLOW.get(kernel, 1)
 
     @property
@@ -92,7 +99,10 @@ class Suite:
         return fnmatch.fnmatch(self.name, pattern) or fnmatch.fnmatch(self.file, pattern)
 
     def is_for(self, kernel: str) -> bool:
-        """Whether it runs in guests with this kernel."""
+        """Whether it runs in guests with this kernel. On another architecture only soft does, and between two those with two
+        nodes."""
+        if kernel in CROSSED and (self.backend != "soft" or "--peer-arch" in CROSSED[kernel] and "--nodes" not in self.lab):
+            return False
         return LIKE[kernel] in self.kernels
 
     def why_only_long(self, kernel: str) -> str:
@@ -202,7 +212,8 @@ def left_out(suites: list[Suite], patterns: list[str], kernel: str, long: bool, 
     """The suites that run on this kernel only in long runs, or when they are named."""
     if patterns or long:
         return []
-    return [suite for suite in suites if suite.why_only_long(kernel) and backend in (None, suite.backend)]
+    return [suite for suite in suites if suite.why_only_long(kernel) and backend in (None, suite.backend)
+            and (kernel not in CROSSED or not suite.on_host and suite.is_for(kernel))]
 
 
 def choose(suites: list[Suite], patterns: list[str], kernel: str, long: bool = False,

@@ -359,6 +359,18 @@ class Suites(unittest.TestCase):
         self.assertEqual(suite.left_out([one], [], "debug", False), [one])
         self.assertEqual(suite.left_out([one], name, "debug", False), [])
 
+    def test_another_architecture_is_as_the_stock_kernel(self):
+        text = 'about = "a"\nwhere = "guest"\ncommand = "{rounds}"\ntimeout = { stock = 3, debug = 4 }\n' \
+               'rounds = { stock = 1, debug = 2 }\nbackends = ["soft", "nic"]\n'
+        one = self.read(text)
+        self.assertEqual((one.command_line("arm64", False, "ferrule"), one.seconds("arm64", False)),
+                         ("1", 3 * suite.SLOW["arm64"]))
+        self.assertTrue(one.is_for("arm64"))
+        self.assertFalse(one.on("nic").is_for("arm64"))
+        self.assertFalse(one.is_for("arm64-amd64"))
+        self.assertTrue(self.read(text + 'lab = ["--nodes", "2"]\n').is_for("arm64-amd64"))
+        self.assertFalse(self.read(text + 'kernels = ["debug"]\n').is_for("arm64"))
+
     def test_unknown_pattern(self):
         with self.assertRaises(suite.SuiteError):
             suite.choose(suite.read_all(), ["nosuch*"], "stock")
