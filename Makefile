@@ -6,8 +6,11 @@ DEVICE ?= ferrule
 BACKEND ?= soft
 KERNEL ?= stock
 
+# Runs of guests on arm64, and of two guests of which one is.
+ARM64 := --kernel arm64 --kernel arm64-amd64 --kernel amd64-arm64
+
 .PHONY: all help module provider programs deb bundle run shell test test-debug test-long test-rt test-packages \
-	test-kernels bench study fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer checkpatch modules_install clean
+	test-kernels test-arm64 bench study fuzz fuzz-nic clippy rustfmt rustfmtcheck rustdoc rust-analyzer checkpatch modules_install clean
 
 ifdef KDIR
 
@@ -69,8 +72,9 @@ help:
 	@echo 'Test'
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
 	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
-	@echo '  test-long        both with their full numbers of rounds'
+	@echo '  test-long        all of these, and arm64, with their full numbers of rounds'
 	@echo '  test-rt          the suites of guests on Debian'"'"'s kernel with PREEMPT_RT'
+	@echo '  test-arm64       those of guests on arm64, and of two guests between arm64 and amd64'
 	@echo '  test-packages    Debian packages: installed, upgraded and removed in guests'
 	@echo '  test-kernels     the module on each kernel that it is packaged for; writes tests/kernels.md'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
@@ -115,7 +119,10 @@ test-rt: programs
 	tests/run --kernel rt $(TESTFLAGS)
 
 test-long: programs
-	tests/run --long --kernel stock --kernel debug $(TESTFLAGS)
+	tests/run --long --kernel stock --kernel debug $(ARM64) $(TESTFLAGS)
+
+test-arm64:
+	tests/run $(ARM64) $(TESTFLAGS)
 
 test-packages: programs
 	tests/run --long --kernel stock --only 'packages*' $(TESTFLAGS)

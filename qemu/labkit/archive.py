@@ -60,6 +60,11 @@ def stamp(target: Arch = AMD64) -> str:
     return path.read_text().strip()
 
 
+def is_known(target: Arch) -> bool:
+    """Whether the indexes of an architecture were ever read."""
+    return (cache.work(_place(target)) / STAMP).exists()
+
+
 def packages(prefix: str, target: Arch = AMD64) -> list[Package]:
     """Every version of every package whose name begins so."""
     stamp(target)

@@ -418,8 +418,9 @@ def execute(options: argparse.Namespace) -> int:
 
 def setup(options: argparse.Namespace) -> int:
     debian.need_tools(install=True)
-    if options.refresh:
-        archive.refresh()
+    for arch in ALL.values() if options.refresh else ():
+        if not arch.crossed or archive.is_known(arch):
+            archive.refresh(arch)
     stock = kernel.stock()
     say(f"Linux {stock.release} is the stock kernel")
     image.root()

@@ -33,6 +33,7 @@ mkdir -p "$1/ferrule" "$1/share" && rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
 UNPACKED_HOOK = """
 cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd" &&
 cp "$1/usr/share/base-passwd/group.master" "$1/etc/group" &&
+echo tcpdump:x:101:101::/nonexistent:/usr/sbin/nologin >> "$1/etc/passwd" && echo tcpdump:x:101: >> "$1/etc/group" &&
 ln -s mawk "$1/usr/bin/awk"
 """
 

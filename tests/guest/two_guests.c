@@ -7,15 +7,20 @@
 #include "neighbour.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define OPEN (ACCESS_ALL | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
 enum {
 	PORT = 7700,
 	SIZE = 1 << 16,
 	PAIRS = 16,	/* of a WRITE and the READ of it, posted together */
 	ROUNDS = 200,
+	ADDS = 4000,	/* to one word, by each side */
+	SWAPS = 200,
 };
 
 struct side {
@@ -37,8 +42,9 @@ static void meet(struct side *s, bool serves)
 
 	device_open(&s->d);
 	end_make(&s->e, &s->d, &(struct end_config){
-			 .access = ACCESS_ALL | IBV_ACCESS_REMOTE_READ });
-	region_make(&s->r, &s->d, SIZE, 0, ACCESS_ALL | IBV_ACCESS_REMOTE_READ);
+			 .access = OPEN });
+	region_make(&s->r, &s->d, SIZE, 0, OPEN);
+	memset(s->r.data, 0, SIZE);
 	s->socket = socket(AF_INET, SOCK_STREAM, 0);
 	REQUIRE(s->socket >= 0);
 	if (serves) {
@@ -158,11 +164,75 @@ static void ask_until_it_dies(void)
 	talk(true);
 }
 
+static void *add_by_cpu(void *word)
+{
+	for (unsigned int i = 0; i < ADDS; i++)
+		__atomic_fetch_add((uint64_t *)word, 1, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Memory for the other side, with a word that this one adds to meanwhile. */
+static void serve_words(void)
+{
+	pthread_t thread;
+	struct side s;
+	char byte;
+
+	meet(&s, true);
+	REQUIRE(!pthread_create(&thread, NULL, add_by_cpu, s.r.data));
+	REQUIRE(!pthread_join(thread, NULL));
+	put_bytes(s.socket, "", 1);
+	REQUIRE_EQ(read(s.socket, &byte, 1), 0);
+	EXPECT_NO_WC(s.e.scq);
+	part(&s);
+}
+
+/* Carries out one atomic operation, and returns what the word was. */
+static uint64_t atomic(struct side *s, enum ibv_wr_opcode opcode, size_t offset,
+		       uint64_t compare_add, uint64_t swap)
+{
+	uint64_t value;
+
+	send_atomic(&s->e, 1, opcode, IBV_SEND_SIGNALED, sge_of(&s->r, 0, 8),
+		    &s->peer, offset, compare_add, swap);
+	EXPECT_OK(s->e.scq, 1);
+	memcpy(&value, s->r.data, sizeof(value));
+	return value;
+}
+
+/* No add is lost, of either side, and each swap finds what the last one left. */
+static void ask_words(void)
+{
+	const uint64_t one = 1ull << 32;
+	uint64_t was, before = 0;
+	struct side s;
+
+	meet(&s, false);
+	for (uint64_t i = 0; i < ADDS; i++) {
+		was = atomic(&s, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, one, 0);
+		REQUIRE_EQ(was >> 32, i);
+		REQUIRE((uint32_t)was >= (uint32_t)before);
+		before = was;
+	}
+	for (uint64_t i = 0; i < SWAPS; i++) {
+		was = atomic(&s, IBV_WR_ATOMIC_CMP_AND_SWP, 8, i, i + 1);
+		REQUIRE(was == i);
+		was = atomic(&s, IBV_WR_ATOMIC_CMP_AND_SWP, 8, i, 0);
+		REQUIRE(was == i + 1);
+	}
+	get_bytes(s.socket, &(char){ 0 }, 1);
+	was = atomic(&s, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0, 0);
+	REQUIRE(was == ADDS * one + ADDS);
+	part(&s);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "serve", serve, 300 },
 		{ "ask", ask, 60 },
+		{ "serve_words", serve_words, 300 },
+		{ "ask_words", ask_words, 120 },
 		{ "ask_until_it_dies", ask_until_it_dies, 120 },
 		{ }
 	};

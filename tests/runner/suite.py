@@ -106,7 +106,9 @@ class Suite:
         return LIKE[kernel] in self.kernels
 
     def why_only_long(self, kernel: str) -> str:
-        """Why it runs on a kernel in long runs alone, if so."""
+        """Why it runs on a kernel in long runs alone, if so. A run between two architectures has no others."""
+        if "--peer-arch" in CROSSED.get(kernel, ()):
+            return ""
         kernel = LIKE[kernel]
         keys = (f"{self.backend}_{kernel}", self.backend, kernel)
         return next((self.only_long[key] for key in keys if key in self.only_long), "")

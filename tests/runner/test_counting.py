@@ -368,7 +368,9 @@ class Suites(unittest.TestCase):
         self.assertTrue(one.is_for("arm64"))
         self.assertFalse(one.on("nic").is_for("arm64"))
         self.assertFalse(one.is_for("arm64-amd64"))
-        self.assertTrue(self.read(text + 'lab = ["--nodes", "2"]\n').is_for("arm64-amd64"))
+        two = self.read(text + 'lab = ["--nodes", "2"]\nonly_long = { stock = "slow" }\n')
+        self.assertTrue(two.is_for("arm64-amd64"))
+        self.assertEqual([two.why_only_long(kernel) for kernel in ("arm64", "arm64-amd64")], ["slow", ""])
         self.assertFalse(self.read(text + 'kernels = ["debug"]\n').is_for("arm64"))
 
     def test_unknown_pattern(self):
