@@ -34,7 +34,7 @@ UNPACKED_HOOK = """
 cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd" &&
 cp "$1/usr/share/base-passwd/group.master" "$1/etc/group" &&
 echo tcpdump:x:101:101::/nonexistent:/usr/sbin/nologin >> "$1/etc/passwd" && echo tcpdump:x:101: >> "$1/etc/group" &&
-ln -s mawk "$1/usr/bin/awk"
+ln -s mawk "$1/usr/bin/awk" && { [ ! -e "$1/usr/bin/mpirun.openmpi" ] || ln -s mpirun.openmpi "$1/usr/bin/mpirun"; }
 """
 
 # Where scripts do not run, apt's minimum does not come by itself.
