@@ -3,6 +3,7 @@
 
 errors    the errors that a person may meet, and their exit status
 ui        the lines that say what takes long, and their log files
+suite     which suite of Debian's everything comes from
 arch      an architecture of guests: its names, and QEMU's machine for it
 frozen    a bundle: the lab with all that a guest needs, made elsewhere
 cache     entries outside the checkout, named by what went into them

@@ -6,6 +6,8 @@ The build tree's own is amd64. Software for another is compiled across, in a tre
 
 from dataclasses import dataclass
 
+from . import suite
+
 
 @dataclass(frozen=True)
 class Arch:
@@ -29,7 +31,8 @@ class Arch:
         return f"{self.triplet}-{name}" if self.crossed else name
 
     def directory(self, name: str) -> str:
-        """The name of a directory of work or an entry for it."""
+        """The name of a directory of work or an entry for it, in the lab's suite."""
+        name = suite.CHOSEN.directory(name)
         return f"{name}-{self.name}" if self.crossed else name
 
 

@@ -26,7 +26,7 @@ def _place(target: Arch) -> str:
 def _binds(target: Arch = AMD64) -> list[tuple]:
     directory = cache.work(_place(target))
     (directory / "lists").mkdir(exist_ok=True)
-    lines = [*debian.proxy_options(), 'APT::Sandbox::User "root";', 'Acquire::Retries "3";']
+    lines = [*debian.apt_options(), 'APT::Sandbox::User "root";', 'Acquire::Retries "3";']
     if target.crossed:
         lines.append(f'APT::Architecture "{target.name}"; APT::Architectures {{ "{target.name}"; }};')
     _write(directory / "sources.list", "\n".join(debian.sources()) + "\n")

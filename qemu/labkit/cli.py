@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from . import (accel, archive, backend, bundle, cache, debian, debug, frozen, guest, image, kernel, module, nic, packages,
-               programs, provider, rust, system, tree, unsound)
+               programs, provider, rust, suite, system, tree, unsound)
 from .arch import ALL, AMD64, Arch
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
@@ -36,10 +36,10 @@ SYNOPSIS
     qemu/lab COMMAND --help                  the options of a command
 
 DESCRIPTION
-    All software comes from Debian 13, whatever the host runs: compilers and QEMU from a build tree, the guest's
-    programs from a guest image. The lab makes both the first time they are needed, with mmdebstrap, which is all that
-    it wants from the host besides Python; it needs no root. Builds are kept outside the checkout, in entries
-    named by what went into them.
+    All software comes from Debian 13, or from FERRULE_SUITE, whatever the host runs: compilers and QEMU from a build
+    tree, the guest's programs from a guest image. The lab makes both the first time they are needed, with mmdebstrap,
+    which is all that it wants from the host besides Python; it needs no root. Builds are kept outside the checkout, in
+    entries named by what went into them.
 
 EXIT STATUS
     of `run` and `shell`: the command's own (128 and the signal's number where a signal ended it); and
@@ -53,6 +53,7 @@ EXIT STATUS
 ENVIRONMENT
     FERRULE_CACHE    directory of the cache (default: ferrule in $XDG_CACHE_HOME or ~/.cache)
     FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.2) or version (7.3.2)
+    FERRULE_SUITE    suite of Debian's to take everything from: trixie, forky or sid (default: trixie)
     FERRULE_MIRROR   URI of the Debian mirror (default: the one that this machine's apt uses)
     FERRULE_ACCEL    kvm or tcg: do not try which one works; icount: tcg with a clock that counts instructions, so
                      that a program measures the same on a busy machine
@@ -104,7 +105,7 @@ def parser() -> Parser:
 
     sub = commands.add_parser("deb", help="make Debian packages", allow_abbrev=False,
                               description="Makes the Debian packages that qemu/packaging describes, into DIR.")
-    sub.add_argument("--output", metavar="DIR", type=Path, default=programs.BUILD / "deb",
+    sub.add_argument("--output", metavar="DIR", type=Path, default=programs.products() / "deb",
                      help="the directory for the packages, in the place of those that it has (default: build/deb)")
     sub.add_argument("--version", metavar="VERSION", help="as if this were the driver's version, to try upgrades")
 
@@ -196,6 +197,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
     Raises UsageError when it is wrong.
     """
+    suite.check()
     if "--" in words:
         cut = words.index("--")
         words, program = words[:cut], words[cut + 1:]
@@ -245,6 +247,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     if options.command == "build" and ALL[options.arch].crossed:
         if (options.kernel, options.clippy) != ("stock", False) or {"nic", "provider-test"} & set(options.what):
             raise UsageError(f"--arch {options.arch} is for module, provider, tests and Debian's stock kernel, without --clippy")
+        suite.need_trixie(f"--arch {options.arch}")
+    if options.command == "bundle":
+        suite.need_trixie("bundle")
     if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("shell needs a terminal; qemu/lab run runs a program without one")
     for what in getattr(options, "what", None) or []:
@@ -257,6 +262,7 @@ def _check_crossed(options: argparse.Namespace) -> None:
     """Refuse what the lab does not have for another architecture than the build tree's."""
     others = {"--kernel": options.kernel != "stock", "--system": options.system, "--backend nic": "nic" in options.backends,
               "--accel kvm": options.accel == "kvm"}
+    suite.need_trixie("--arch")
     for word, given in others.items():
         if given:
             raise UsageError(f"{word} is for {AMD64.name} alone")

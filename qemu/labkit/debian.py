@@ -7,11 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from . import suite
 from .errors import LabError
 from .ui import Step, say
 
-SUITE = "trixie"
-BACKPORTS = "trixie-backports"
+SUITE = suite.CHOSEN.name
 
 
 def mirror() -> str:
@@ -38,16 +38,19 @@ def _real_uri(uri: str) -> str:
     raise LabError(f"{path} names no mirror; set FERRULE_MIRROR to the URI of one")
 
 
-def sources(suite: str = SUITE) -> list[str]:
+def sources() -> list[str]:
     """The lines of sources.list for the trees and for single packages."""
     uri = mirror()
-    return [f"deb {uri} {suite} main", f"deb {uri} {suite}-backports main", f"deb-src {uri} {suite} main"]
+    return [*(f"deb {uri} {pocket} main" for pocket in suite.CHOSEN.pockets), f"deb-src {uri} {SUITE} main"]
 
 
-def proxy_options() -> list[str]:
-    """Lines of apt.conf that carry over the proxy of this machine's apt, where it has one."""
+def apt_options() -> list[str]:
+    """Lines of apt.conf: the proxy of this machine's apt, where it has one, and what the suite needs."""
     dump = _output(["apt-config", "dump"])
-    return re.findall(r'^Acquire::https?::Proxy "[^"]+";', dump, re.MULTILINE | re.IGNORECASE)
+    # The indexes of a suite that is not released are valid for a week, and mirrors of one moment are older. Those of
+    # a released one have no end.
+    ends = [] if suite.CHOSEN.backports else ['Acquire::Check-Valid-Until "false";']
+    return [*re.findall(r'^Acquire::https?::Proxy "[^"]+";', dump, re.MULTILINE | re.IGNORECASE), *ends]
 
 
 def _output(argv: list[str]) -> str:
@@ -96,7 +99,7 @@ def _need_subuids() -> None:
 
 
 def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = (),
-              suite: str = SUITE, architectures: tuple[str, ...] = (), scripts: bool = True) -> None:
+              architectures: tuple[str, ...] = (), scripts: bool = True) -> None:
     """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory. The hooks run
     when all packages are there, those of `before` when only the essential ones are.
 
@@ -107,12 +110,12 @@ def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = 
     a range of user ids, and who can remove them like any other files.
     """
     need_tools()
-    options = ['APT::Install-Recommends "false";', *proxy_options()]
+    options = ['APT::Install-Recommends "false";', *apt_options()]
     argv = ["mmdebstrap", f"--variant={'apt' if scripts else 'extract'}", *(f"--include={name}" for name in packages), "--format=tar",
             *([f"--architectures={','.join(architectures)}"] if architectures else []),
             *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
             *(f"--{'customize' if scripts else 'extract'}-hook={hook}" for hook in hooks),
-            suite, "-", *sources(suite)]
+            SUITE, "-", *sources()]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     step.note("+ " + " ".join(argv))

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import cache, debian, tree
+from . import cache, debian, suite, tree
 from .errors import LabError
 from .ui import Step, tail
 
 CRATE = tree.CHECKOUT / "qemu/nic"
 
 # Debian 13's own QEMU knows no vfio-user.
-PACKAGES = [f"{name}/{debian.BACKPORTS}" for name in ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")]
+PACKAGES = [suite.CHOSEN.newest(name) for name in ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios")]
 
 # The least that qemu/nic/README.md asks for; vfio-user came with 10.1.
 LEAST_QEMU = (10, 1, 1)
@@ -49,7 +49,7 @@ def check_version(text: str) -> None:
     version = version_of(text)
     if version < LEAST_QEMU:
         raise LabError(f"this QEMU is {_dotted(version)}, but --backend nic needs {_dotted(LEAST_QEMU)}: FERRULE_MIRROR "
-                       f"has to name a mirror whose {debian.BACKPORTS} has a newer one")
+                       f"has to name a mirror whose {suite.CHOSEN.pockets[-1]} has a newer one")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from . import cache, kernel, module, provider, tree
+from . import cache, kernel, module, provider, suite, tree
 from .errors import LabError
 from .ui import Step
 
@@ -45,14 +45,27 @@ def bounds(version: str) -> str:
     return f"libibverbs1 (>= {version}), libibverbs1 (<< {int(version.split('.')[0]) + 1})"
 
 
+def suite_version(version: str) -> str:
+    """The version of packages for the lab's suite. A machine whose suite is upgraded has to take those of the new one."""
+    return version if suite.CHOSEN is suite.TRIXIE else f"{version}+{suite.NAME}"
+
+
+def targets_of_suite() -> tuple[kernel.Kernel, ...]:
+    """The kernels that packages are made for: the stock one, that of the series before, and those of clouds and with
+    PREEMPT_RT. A suite that is not released has one series, and not always the other kinds."""
+    if not suite.CHOSEN.backports:
+        return (kernel.stock(),)
+    return (kernel.stock(), kernel.previous(), kernel.cloud(), kernel.rt())
+
+
 def build(version: str | None = None) -> Path:
-    """The directory with the packages for the stock kernel, for the previous series, and for those of clouds and with PREEMPT_RT;
-    lintian has found no fault in them.
+    """The directory with the packages for some kernels (`targets_of_suite`); lintian has found no fault in them.
 
     With `version`, as if that were the driver's, and without lintian: what an upgrade begins with.
     """
-    entries = changelog((PACKAGING / "debian/changelog").read_text(), driver_version(DRIVER.read_text()), version)
-    targets = (kernel.stock(), kernel.previous(), kernel.cloud(), kernel.rt())
+    own = driver_version(DRIVER.read_text())
+    entries = changelog((PACKAGING / "debian/changelog").read_text(), own, suite_version(version or own))
+    targets = targets_of_suite()
     kernels = {target.release: target for target in targets}
     modules = {release: module.build(target) for release, target in kernels.items()}
     library = provider.build()
@@ -66,7 +79,7 @@ def build(version: str | None = None) -> Path:
         debian = source / "debian"
         (debian / "changelog").write_text(entries)
         control = debian / "control"
-        control.write_text(control.read_text().replace("@LIBIBVERBS@", needs))
+        control.write_text(control.read_text().replace("@LIBIBVERBS@", needs).replace("@DEBIAN@", suite.CHOSEN.title))
         for release, made in modules.items():
             (source / "modules" / release).mkdir(parents=True)
             shutil.copy(made / "ferrule.ko", source / "modules" / release)

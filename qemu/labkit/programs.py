@@ -4,7 +4,7 @@ in Python where they are, for guests cannot keep what they compile themselves.""
 
 from pathlib import Path
 
-from . import cache, tree
+from . import cache, suite, tree
 from .arch import AMD64, Arch
 from .ui import Step
 
@@ -12,8 +12,8 @@ BUILD = tree.CHECKOUT / "build"
 
 
 def products(target: Arch = AMD64) -> Path:
-    """The directory of what is built for an architecture, which a guest of it has at /ferrule/build."""
-    return BUILD / target.name if target.crossed else BUILD
+    """The directory of what is built for an architecture in the lab's suite, which a guest of it has at /ferrule/build."""
+    return BUILD / target.directory("").removeprefix("-")
 
 
 def build(target: Arch = AMD64) -> Path:
@@ -23,6 +23,6 @@ def build(target: Arch = AMD64) -> Path:
         name = f"{target.directory('programs')}-{cache.digest(str(tree.CHECKOUT))}"
         with cache.lock(name), Step("building the test programs", cache.log_file(name)) as step:
             tree.compile(step, ["make", "-C", tree.CHECKOUT / "tests", f"-j{tree.jobs()}", f"O={out}",
-                                f"CC={target.compiler('gcc-14')}"], root=tree.tools(target))
+                                f"CC={target.compiler(suite.CHOSEN.compiler)}"], root=tree.tools(target))
             tree.compile(step, ["python3", "-m", "compileall", "-q", tree.CHECKOUT / "tests/guest"])
     return out

@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from . import archive, cache, tree
+from . import archive, cache, suite, tree
 from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
@@ -107,7 +107,7 @@ def _across(arch: Arch) -> list[str]:
     if not arch.crossed:
         return []
     return ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={arch.triplet.partition('-')[0]}",
-            f"-DCMAKE_LIBRARY_ARCHITECTURE={arch.triplet}", f"-DCMAKE_C_COMPILER={arch.compiler('gcc-14')}"]
+            f"-DCMAKE_LIBRARY_ARCHITECTURE={arch.triplet}", f"-DCMAKE_C_COMPILER={arch.compiler(suite.CHOSEN.compiler)}"]
 
 
 def _libraries(arch: Arch) -> dict[str, str]:

@@ -7,7 +7,7 @@ units, packages, and what they leave behind.
 
 from pathlib import Path
 
-from . import cache, debian, kernel, tree
+from . import cache, debian, kernel, suite, tree
 from .ui import Step
 
 # Packages that those of qemu/packaging depend on and their users have; a guest has no network to fetch more from.
@@ -82,8 +82,8 @@ def image(target: kernel.Kernel) -> Path:
         tree.run(step, words, [(directory, "/entry")], root=tools)
         archive.unlink()
 
-    # The kernel wants a newer linux-base than Debian 13's, which apt takes only if told so.
-    names = [*PACKAGES, f"linux-base/{debian.BACKPORTS}", f"linux-image-{target.release}={target.version}"]
+    # The kernel of the backports wants a newer linux-base than Debian 13's, which apt takes only if told so.
+    names = [*PACKAGES, suite.CHOSEN.newest("linux-base"), f"linux-image-{target.release}={target.version}"]
     tools = tree.packaging()
     inputs = {"suite": debian.SUITE, "packages": names, "hooks": [EARLY_HOOKS, HOOKS], "tree": tools.parent.name,
               "layout": 1}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The build tree: Debian 13 with every compiler and QEMU, and the one way to run a program inside it."""
+"""The build tree: Debian with every compiler and QEMU, and the one way to run a program inside it."""
 
 import functools
 import os
@@ -7,14 +7,14 @@ import re
 import subprocess
 from pathlib import Path
 
-from . import cache, debian, frozen
+from . import cache, debian, frozen, suite
 from .arch import AMD64, Arch
 from .errors import BUILD_FAILED, LabError
 from .ui import Step
 
-PACKAGES = """
+PACKAGES = f"""
     bc binutils bindgen bison busybox-static ca-certificates cargo clang cmake cpio cython3 dpkg-dev erofs-utils flex
-    gcc gcc-14 git kmod libc6-dev libclang-dev libdw-dev libelf-dev libibverbs-dev libnl-3-dev libnl-route-3-dev
+    gcc {suite.CHOSEN.compiler} git kmod libc6-dev libclang-dev libdw-dev libelf-dev libibverbs-dev libnl-3-dev libnl-route-3-dev
     librdmacm-dev libssl-dev libudev-dev lld llvm make ninja-build pahole perl pkgconf python3 python3-dev
     qemu-system-x86 rust-clippy rust-src rustc rustfmt xz-utils zstd
 """.split()
@@ -134,7 +134,7 @@ def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "CARGO_HOME": "/cargo",
-        "CARGO_TARGET_DIR": f"/cargo/target-{cache.digest(str(CHECKOUT))}",
+        "CARGO_TARGET_DIR": f"/cargo/{suite.CHOSEN.directory('target')}-{cache.digest(str(CHECKOUT))}",
         "CARGO_HTTP_CAINFO": "/etc/ssl/certs/ca-certificates.crt",
     } | (extra or {})
 
