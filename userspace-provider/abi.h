@@ -6,11 +6,23 @@
 #ifndef FERRULE_PROVIDER_ABI_H
 #define FERRULE_PROVIDER_ABI_H
 
+#include <config.h>
+
 #include <assert.h>
 #include <stddef.h>
 
 #include <infiniband/kern-abi.h>
 #include <rdma/ferrule-abi.h>
+
+/*
+ * An argument of ibv_cmd_*() behind another, which rdma-core 65 has and 56 has
+ * not. A build of the provider is for one of them.
+ */
+#if IBVERBS_PABI_VERSION >= 65
+#define AND_65(_arg) , _arg
+#else
+#define AND_65(_arg)
+#endif
 
 /* The two parts touch: the kernel fills each through a pointer of its own. */
 #define FERRULE_RESP(_name, _core, _drv)                                       \

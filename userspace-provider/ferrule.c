@@ -129,7 +129,8 @@ static int open_context(struct ferrule_context *ctx, int cmd_fd)
 	struct ibv_get_context cmd = {};
 	int err;
 
-	err = ibv_cmd_get_context(&ctx->verbs, &cmd, sizeof(cmd), &resp.core,
+	err = ibv_cmd_get_context(&ctx->verbs, &cmd,
+				  sizeof(cmd) AND_65(NULL), &resp.core,
 				  sizeof(resp));
 	if (err)
 		return err;

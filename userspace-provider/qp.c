@@ -150,7 +150,8 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 	}
 
 	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd.core,
-				    sizeof(cmd), &resp.core, sizeof(resp));
+				    sizeof(cmd), &resp.core,
+				    sizeof(resp) AND_65(NULL));
 	if (err)
 		goto err_free;
 

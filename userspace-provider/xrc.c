@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "abi.h"
 #include "ferrule.h"
 
 struct ibv_xrcd *ferrule_open_xrcd(struct ibv_context *context,
@@ -76,7 +77,8 @@ struct ibv_qp *ferrule_create_target(struct ibv_context *context,
 		return NULL;
 
 	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd,
-				    sizeof(cmd), &resp, sizeof(resp));
+				    sizeof(cmd), &resp,
+				    sizeof(resp) AND_65(NULL));
 	if (err) {
 		free(qp);
 		errno = err;
