@@ -11,7 +11,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from . import cache, debian, kernel, tree
+from . import cache, debian, kernel, suite, tree
 from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
@@ -74,7 +74,7 @@ def root(stacks: bool = False, target: Arch = AMD64) -> Path:
 
 
 def _names(stacks: bool) -> list[str]:
-    return sorted({*packages(PACKAGES_FILE), *(packages(STACKS_FILE) if stacks else [])})
+    return sorted({*packages(PACKAGES_FILE), *(packages(STACKS_FILE) if stacks else []), *suite.CHOSEN.minimum})
 
 
 def _unpacked(target: Arch, stacks: bool) -> Path:

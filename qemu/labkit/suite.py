@@ -19,6 +19,7 @@ class Suite:
     title: str          # for a person
     compiler: str       # what its kernels are compiled with, and what the lab compiles C with
     backports: bool     # a released one has some
+    minimum: tuple[str, ...] = ()   # what a guest needs that is no part of a minimal system any more
 
     def newest(self, package: str) -> str:
         """apt's word for the newest version of a package, which may be in the backports."""
@@ -34,9 +35,12 @@ class Suite:
         return [self.name, f"{self.name}-backports"] if self.backports else [self.name]
 
 
+# Packages of trixie's minimal system that the later ones leave out.
+MINIMUM = ("bsdutils", "mount", "passwd")
+
 TRIXIE = Suite("trixie", "Debian 13", "gcc-14", True)
-FORKY = Suite("forky", "Debian 14", "gcc-16", False)
-SID = Suite("sid", "Debian unstable", "gcc-16", False)
+FORKY = Suite("forky", "Debian 14", "gcc-16", False, MINIMUM)
+SID = Suite("sid", "Debian unstable", "gcc-16", False, MINIMUM)
 
 ALL = {suite.name: suite for suite in (TRIXIE, FORKY, SID)}
 

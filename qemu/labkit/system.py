@@ -83,7 +83,7 @@ def image(target: kernel.Kernel) -> Path:
         archive.unlink()
 
     # The kernel of the backports wants a newer linux-base than Debian 13's, which apt takes only if told so.
-    names = [*PACKAGES, suite.CHOSEN.newest("linux-base"), f"linux-image-{target.release}={target.version}"]
+    names = [*PACKAGES, *suite.CHOSEN.minimum, suite.CHOSEN.newest("linux-base"), f"linux-image-{target.release}={target.version}"]
     tools = tree.packaging()
     inputs = {"suite": debian.SUITE, "packages": names, "hooks": [EARLY_HOOKS, HOOKS], "tree": tools.parent.name,
               "layout": 1}
