@@ -6,14 +6,16 @@ usage: run_pyverbs.py [--skips FILE] [--beside FILE] [--seconds N] DEVICE MODULE
 
 Prints TAP. A skip that is in the list is a skip; one that is not has failed, and so has an entry of the list whose
 test was not skipped, or is not there any more. The list has a line for each expected skip: module.Class.method and
-the reason, behind a '#'; one whose reason begins with "nic:" is for the PCI function alone. Each module runs in a
-process of its own, which tells each result before it goes on: if it crashes or hangs, it is known where.
+the reason, behind a '#'; one whose reason begins with "nic:" is for the PCI function alone, and with "65:" for the
+tests of rdma-core 65. Each module runs in a process of its own, which tells each result before it goes on: if it crashes
+or hangs, it is known where.
 
 At the end comes a table of what passed, failed and was skipped, before any judgement, beside that of another device:
 a file with a line for each module, which a run on that device has printed.
 """
 
 import argparse
+import glob
 import os
 import signal
 import subprocess
@@ -32,10 +34,13 @@ NOT_SUPPORTED = "Errno: 95, Operation not supported"
 def run_module(device, module, pipe):
     """In the process for one module: runs it as rdma-core's run_tests.py does, and tells the results in the pipe."""
     import importlib
+    import multiprocessing
     import types
     import unittest
 
     tests = os.path.join(TESTS, "tests")
+    # The tests' processes go on with objects of their parents, as Python's did before 3.14.
+    multiprocessing.set_start_method("fork")
     sys.path[0] = tests
     os.chdir(TESTS)
     # The package's own __init__ loads every module there is, and with them what is not installed.
@@ -116,6 +121,7 @@ def mend_dma_bufs(tests):
 def read_skips(path, modules, device):
     """The list, as far as these modules and this device go: test → reason."""
     on_function = os.path.exists(f"/sys/class/infiniband/{device}/device")
+    is_65 = bool(glob.glob("/usr/lib/*/libibverbs/*-rdmav65.so"))
     skips = {}
     with open(path) as file:
         for number, line in enumerate(file, 1):
@@ -127,7 +133,7 @@ def read_skips(path, modules, device):
                 sys.exit(f"{path}:{number}: {entry} has no reason")
             if entry in skips:
                 sys.exit(f"{path}:{number}: {entry} stands there twice")
-            if reason.startswith("nic:") and not on_function:
+            if (reason.startswith("nic:") and not on_function) or (reason.startswith("65:") and not is_65):
                 continue
             if entry.split(".")[0] in modules:
                 skips[entry] = reason
