@@ -41,9 +41,9 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     if not (tree.CHECKOUT / "Kbuild").exists():
         raise LabError(f"{tree.CHECKOUT} has no Kbuild: there is no module to build")
     files = sources()
-    flavour = target.arch.directory(f"module-{target.name}") + ("-clippy" if clippy else "")
+    kind = flavour(target, clippy)
     tools = tree.tools(target.arch)
-    name = work_name(flavour)
+    name = work_name(kind)
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
@@ -67,7 +67,7 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
               "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 2}
     what = "clippy on the module" if clippy else "building the module"
-    return cache.entry(flavour, inputs, f"{what} for Linux {target.release}", build, keep=10)
+    return cache.entry(kind, inputs, f"{what} for Linux {target.release}", build, keep=10)
 
 
 def install(target: kernel.Kernel, root: Path) -> Path:
@@ -83,9 +83,14 @@ def install(target: kernel.Kernel, root: Path) -> Path:
     return modules / "updates/ferrule.ko"
 
 
-def work_name(flavour: str) -> str:
-    """The name of the directory, and of its lock, where this checkout's modules of a flavour are compiled."""
-    return f"{flavour}-{cache.digest(str(tree.CHECKOUT))}"
+def flavour(target: kernel.Kernel, clippy: bool = False) -> str:
+    """The kind of the entry of a kernel's modules, with the architecture and the suite if it is not the usual one."""
+    return target.arch.directory(f"module-{target.name}") + ("-clippy" if clippy else "")
+
+
+def work_name(kind: str) -> str:
+    """The name of the directory, and of its lock, where this checkout's modules of a kind are compiled."""
+    return f"{kind}-{cache.digest(str(tree.CHECKOUT))}"
 
 
 def for_kernel(target: kernel.Kernel, name: str) -> Path:

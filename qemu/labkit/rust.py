@@ -85,7 +85,7 @@ def format(check: bool) -> None:
 def document(target: kernel.Kernel) -> Path:
     """Make the documentation of rust/'s crates; returns its directory. A warning of rustdoc's is an error."""
     module.build(target)
-    name = module.work_name(f"module-{target.name}")
+    name = module.work_name(module.flavour(target))
     out = programs.BUILD / "rustdoc"
     with cache.lock(name), Step("documenting rust/", cache.log_file("rustdoc")) as step:
         shutil.rmtree(out, ignore_errors=True)
@@ -117,7 +117,7 @@ def _for_rustdoc(crate: Crate) -> list[str]:
 def analyzer(target: kernel.Kernel) -> Path:
     """Write rust-project.json into the checkout; its paths are those of this machine, outside the build tree."""
     module.build(target)
-    name = module.work_name(f"module-{target.name}")
+    name = module.work_name(module.flavour(target))
     with cache.lock(name), Step("describing the crates for rust-analyzer", cache.log_file("rust-analyzer")) as step:
         work = cache.work(name)
         tree.run(step, [*module.make_words(target), "rust-analyzer"], [*target.binds, (work, tree.CHECKOUT)])

@@ -71,7 +71,7 @@ def check(target: kernel.Kernel) -> Iterator[str]:
     module.build(target)
     files = sorted((tree.CHECKOUT / DIRECTORY).glob("*.rs"))
     yield f"1..{len(files)}"
-    name = module.work_name(f"module-{target.name}")
+    name = module.work_name(module.flavour(target))
     with cache.lock(name):
         work = cache.work(name)
         binds = [*target.binds, (work, tree.CHECKOUT)]
