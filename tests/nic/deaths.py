@@ -25,8 +25,8 @@ def function(one, *words):
 class Unshared(backend.Nic):
     """Guests whose memory the process cannot see."""
 
-    def machine(self, mem):
-        return [word.replace("share=on", "share=off") for word in super().machine(mem)]
+    def machine(self, mem, arch):
+        return [word.replace("share=on", "share=off") for word in super().machine(mem, arch)]
 
 
 def two_on_one_process(host, guests):

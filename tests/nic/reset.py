@@ -19,8 +19,8 @@ class Monitored(backend.Nic):
     """Guests whose QEMU takes commands at a socket, and has the function in a port without hotplug: QEMU 11.1.3 ends itself
     when it frees a function that was unplugged."""
 
-    def machine(self, mem):
-        return [*super().machine(mem), "-qmp", f"unix:{nic.RUN}/qmp,server=on,wait=off"]
+    def machine(self, mem, arch):
+        return [*super().machine(mem, arch), "-qmp", f"unix:{nic.RUN}/qmp,server=on,wait=off"]
 
     def function(self, node):
         return [word.replace("pcie-root-port,", "pcie-root-port,hotplug=off,") for word in super().function(node)]
