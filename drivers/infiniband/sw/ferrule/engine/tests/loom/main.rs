@@ -16,7 +16,7 @@
 mod memory;
 mod world;
 
-use ferrule_engine::{abi, Budget, Error, Modify, State};
+use ferrule_engine::{abi, Budget, Error, Modify, State, Status};
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -244,6 +244,40 @@ fn threads_share_doorbell_words_of_a_scan_that_pauses() {
     two_programs_beside(true, World::step_to_sleep);
 }
 
+/// Two threads post to one queue pair, and ring when they have let go of its lock: each compares the bit while the other
+/// may toggle it.
+#[test]
+fn threads_share_a_doorbell() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let mut world = World::new(1);
+        let posted = Arc::new(Mutex::new(0));
+        let programs: Vec<_> = (0..2)
+            .map(|_| {
+                let (number, queue) = world.queues[0].clone();
+                let (doorbells, posted) = (world.doorbells.clone(), posted.clone());
+                thread::spawn(move || {
+                    let mut index = posted.lock().unwrap();
+                    queue.put_send(*index, u64::from(*index) + 1);
+                    *index += 1;
+                    drop(index);
+                    doorbells.ring(number, true)
+                })
+            })
+            .collect();
+        world.run_to_sleep();
+        let mut kick = false;
+        for program in programs {
+            kick |= program.join().unwrap();
+        }
+        if kick {
+            world.kick();
+        }
+        assert_eq!(world.completions(), [1, 2]);
+    });
+}
+
 /// The lock around the top bit is needed: without it two toggles undo each other. This also shows that the model finds
 /// such a loss.
 #[test]
@@ -328,14 +362,43 @@ fn receive_posted_in_error_is_flushed() {
         if program.join().unwrap() {
             world.kick();
         }
-        assert_eq!(world.completions(), [9]);
+        assert_eq!(world.ended(Status::Flushed), [9]);
+    });
+}
+
+/// A program sees a message in its memory, and acquires it: then it sees the one before as well. It needs no completion.
+#[test]
+fn messages_are_seen_in_their_order() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (_, region) = world.region();
+        let (number, queue) = world.queues[0].clone();
+        queue.0.length.store(memory::WORD, Relaxed);
+        queue.put_send(0, 1);
+        queue.put_send(1, 2);
+        world.doorbells.ring(number, true);
+        let pages = region.clone();
+        let program = thread::spawn(move || {
+            let words = &pages.0.words;
+            let later = words[1].load(Acquire);
+            (words[0].load(Relaxed), later)
+        });
+        world.run();
+        assert_ne!(program.join().unwrap(), (0, 1));
+        let words = region.0.words.each_ref().map(|word| word.load(Relaxed));
+        assert_eq!(words, [1, 1]);
+        assert_eq!(world.completions(), [1, 2]);
     });
 }
 
 /// One thread takes a copy job along and hands it back, while another one removes the region or the queue pair that it uses.
 /// A lock stands for the shard, which only one owns at a time.
 fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
+    // In one interleaving at least there is a job.
+    let has_begun = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let begun = has_begun.clone();
     loom::model(move || {
+        let begun = begun.clone();
         let mut world = World::new(1);
         let (key, region) = world.region();
         let (number, queue) = world.queues[0].clone();
@@ -358,6 +421,7 @@ fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
                 // The region had gone before.
                 return;
             };
+            begun.store(true, Relaxed);
             let carried = job.carry_out();
             let mut world = shard.lock().unwrap();
             if world.engine.carried(carried) {
@@ -381,6 +445,7 @@ fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
         pages.is_gone.store(1, Relaxed);
         copier.join().unwrap();
     });
+    assert!(has_begun.load(Relaxed));
 }
 
 #[test]

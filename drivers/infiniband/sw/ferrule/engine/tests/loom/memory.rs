@@ -3,7 +3,7 @@
 //! Memory that programs and the engine share, of atomics of loom, and the side of the programs.
 
 use ferrule_engine::{abi, CompletionRing, Doorbells, Fault, Queue, Region, SharedBytes};
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -11,7 +11,7 @@ use loom::thread;
 /// No bytes of a packet.
 pub(crate) struct NoBytes;
 
-/// The events of the memory of a region, without its bytes.
+/// The events of the memory of a region, and words in the place of its bytes.
 #[derive(Default)]
 pub(crate) struct Pages {
     /// Copies that have begun, and that have ended.
@@ -19,6 +19,8 @@ pub(crate) struct Pages {
     pub(crate) ended: AtomicU32,
     /// The memory is somebody else's.
     pub(crate) is_gone: AtomicU32,
+    /// Words, as messages of a [`WORD`] bring them.
+    pub(crate) words: [AtomicU64; 2],
 }
 
 /// A registered region, and references to it for copy jobs.
@@ -50,8 +52,14 @@ impl Region for LoomRegion {
         Err(Fault)
     }
 
+    /// A message of a [`WORD`] stores it. This is the order that each host owes, and that `memory.rs` of the crate rdma has.
     fn copy(from: &Self, from_at: u64, to: &Self, to_at: u64, length: usize) -> Result<(), Fault> {
-        SharedBytes::copy(from, from_at, to, to_at, length);
+        if length != WORD as usize {
+            SharedBytes::copy(from, from_at, to, to_at, length);
+            return Ok(());
+        }
+        fence(AcqRel);
+        to.0.words[to_at as usize / length].store(1, Relaxed);
         Ok(())
     }
 
@@ -68,8 +76,9 @@ impl Region for LoomRegion {
     }
 }
 
-/// The bytes of a message that has any.
+/// The bytes of a message that has any: of one that becomes a copy job, and of one that does not.
 pub(crate) const LONG: u32 = 8 * 1024;
+pub(crate) const WORD: u32 = 8;
 
 pub(crate) const DEPTH: u32 = 2;
 pub(crate) const SLOT: u32 = 64;
@@ -78,8 +87,10 @@ pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 /// The buffer of a queue pair: two slots for sending and two for receiving. Of a slot, only the
 /// request's name and the opcode are not zero, and what has to do with the bytes of a message that has some.
 pub(crate) struct QpMemory {
-    /// The key of a region of [`LONG`] bytes, which all messages bring from there to there; 0 if they have no bytes.
+    /// The key of a region of [`LONG`] bytes, from which and to which all messages bring so many; 0 if they have no bytes.
     pub(crate) key: AtomicU32,
+    /// [`LONG`], or [`WORD`]: then each slot's message has the word of its number.
+    pub(crate) length: AtomicU32,
     pub(crate) names: [AtomicU64; 4],
     pub(crate) sq_producer: AtomicU32,
     pub(crate) rq_producer: AtomicU32,
@@ -93,6 +104,7 @@ impl LoomQueue {
     pub(crate) fn new() -> Self {
         Self(Arc::new(QpMemory {
             key: AtomicU32::new(0),
+            length: AtomicU32::new(LONG),
             names: std::array::from_fn(|_| AtomicU64::new(0)),
             sq_producer: AtomicU32::new(0),
             rq_producer: AtomicU32::new(0),
@@ -115,27 +127,40 @@ impl LoomQueue {
     }
 }
 
+impl LoomQueue {
+    /// Puts the bytes of a message into its slot, if it has any: where they come from and go to.
+    fn put_bytes(&self, slot: &mut [u8; SLOT as usize], number: u32) {
+        let key = self.0.key.load(Relaxed);
+        if key == 0 {
+            return;
+        }
+        let length = self.0.length.load(Relaxed);
+        let at = if length == WORD { number * WORD } else { 0 };
+        slot[10] = 1;
+        slot[16..20].copy_from_slice(&at.to_le_bytes());
+        slot[24..28].copy_from_slice(&key.to_le_bytes());
+        slot[48..52].copy_from_slice(&at.to_le_bytes());
+        slot[56..60].copy_from_slice(&length.to_le_bytes());
+        slot[60..].copy_from_slice(&key.to_le_bytes());
+    }
+}
+
 impl Queue for LoomQueue {
     fn size(&self) -> usize {
         CTRL as usize + 128
     }
 
     fn read(&self, offset: u32, to: &mut [u8]) {
-        to.fill(0);
-        let key = self.0.key.load(Relaxed).to_le_bytes();
-        if offset % SLOT == 48 {
-            to[8..12].copy_from_slice(&LONG.to_le_bytes());
-            to[12..].copy_from_slice(&key);
-            return;
+        let number = offset / SLOT;
+        let mut slot = [0; SLOT as usize];
+        let name = self.0.names[number as usize].load(Relaxed);
+        slot[..8].copy_from_slice(&name.to_le_bytes());
+        if number < DEPTH {
+            slot[8] = abi::wr_opcode::RDMA_WRITE;
+            slot[9] = abi::wr_flags::SIGNALED;
+            self.put_bytes(&mut slot, number);
         }
-        let name = self.0.names[(offset / SLOT) as usize].load(Relaxed);
-        to[..8].copy_from_slice(&name.to_le_bytes());
-        if to.len() == 48 {
-            to[8] = abi::wr_opcode::RDMA_WRITE;
-            to[9] = abi::wr_flags::SIGNALED;
-            to[10] = u8::from(key != [0; 4]);
-            to[24..28].copy_from_slice(&key);
-        }
+        to.copy_from_slice(&slot[(offset % SLOT) as usize..][..to.len()]);
     }
 
     fn load(&self, offset: u32) -> u32 {
@@ -155,6 +180,7 @@ impl Queue for LoomQueue {
 /// A completion queue of one slot more than any test fills.
 pub(crate) struct CqMemory {
     pub(crate) names: [AtomicU64; 4],
+    pub(crate) statuses: [AtomicU32; 4],
     pub(crate) phases: [AtomicU32; 4],
     pub(crate) arm: AtomicU32,
 }
@@ -166,6 +192,7 @@ impl LoomRing {
     pub(crate) fn new() -> Self {
         Self(Arc::new(CqMemory {
             names: std::array::from_fn(|_| AtomicU64::new(0)),
+            statuses: std::array::from_fn(|_| AtomicU32::new(0)),
             phases: std::array::from_fn(|_| AtomicU32::new(0)),
             arm: AtomicU32::new(0),
         }))
@@ -182,6 +209,7 @@ impl LoomRing {
 impl CompletionRing for LoomRing {
     fn write(&self, slot: u32, cqe: &abi::Cqe) {
         self.0.names[slot as usize].store(cqe.wr_id.get(), Relaxed);
+        self.0.statuses[slot as usize].store(cqe.status.into(), Relaxed);
     }
 
     fn publish(&self, slot: u32, phase: u32) {
@@ -228,32 +256,35 @@ impl LoomDoorbells {
         }))
     }
 
-    /// Toggles `bit` of `word` if it agrees with its acknowledgement.
-    pub(crate) fn toggle(word: &AtomicU64, ack: &AtomicU64, bit: u64) -> bool {
-        let agree = (word.load(Relaxed) ^ ack.load(Relaxed)) & bit == 0;
-        if agree {
-            word.fetch_xor(bit, Relaxed);
-        }
-        agree
+    /// Whether the engine has answered to all toggles of a bit.
+    fn at_rest(word: &AtomicU64, ack: &AtomicU64, bit: u64) -> bool {
+        (word.load(Relaxed) ^ ack.load(Relaxed)) & bit == 0
     }
 
-    /// Rings as the ABI has it, and returns whether a kick is due. `lock`: whether the top bit is
-    /// compared and toggled in one critical section. The caller is the only one to ring this
-    /// doorbell at the time.
+    /// A load and a store: only the lock keeps others away.
+    fn toggle(word: &AtomicU64, bit: u64) {
+        word.store(word.load(Relaxed) ^ bit, Relaxed);
+    }
+
+    /// Rings as the provider does (`ferrule_db_ring()`), with its accesses and its orders and none that is stronger, and
+    /// returns whether a kick is due. Without `lock`, nothing keeps threads from each other.
     pub(crate) fn ring(&self, doorbell: u32, lock: bool) -> bool {
         let memory = &self.0;
+        let bit = 1 << doorbell;
         fence(SeqCst);
-        if Self::toggle(&memory.leaf, &memory.ack_leaf, 1 << doorbell) {
+        if Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
+            let guard = lock.then(|| memory.lock.lock().unwrap());
+            if Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
+                Self::toggle(&memory.leaf, bit);
+                fence(SeqCst);
+                if Self::at_rest(&memory.top, &memory.ack_top, 1) {
+                    Self::toggle(&memory.top, 1);
+                }
+                memory.seq.store(memory.seq.load(Relaxed) + 1, Release);
+            }
+            drop(guard);
             fence(SeqCst);
         }
-        {
-            let _guard = lock.then(|| memory.lock.lock().unwrap());
-            if Self::toggle(&memory.top, &memory.ack_top, 1) {
-                fence(SeqCst);
-            }
-        }
-        memory.seq.fetch_add(1, Relaxed);
-        fence(SeqCst);
         memory.sleeping.load(Relaxed) != 0
     }
 

@@ -5,8 +5,8 @@
 use ferrule_engine::{
     Access, Budget, Capabilities, Config, ContextId, Cq, CqEvent, CqInit, Engine, Error, Fault,
     Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, PacketBytes, Path, PathKind, Qp,
-    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Unsent,
-    UserContext, Vport,
+    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Status,
+    Unsent, UserContext, Vport,
 };
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -291,9 +291,18 @@ impl World {
         }
     }
 
-    /// The names of all completions.
+    /// The names of all completions. All have this status.
+    pub(crate) fn ended(&self, status: Status) -> Vec<u64> {
+        let names: Vec<_> = (0..4).map_while(|index| self.ring.poll(index)).collect();
+        for index in 0..names.len() {
+            assert_eq!(self.ring.0.statuses[index].load(Relaxed), status as u32);
+        }
+        names
+    }
+
+    /// The names of all completions, which are good.
     pub(crate) fn completions(&self) -> Vec<u64> {
-        (0..4).map_while(|index| self.ring.poll(index)).collect()
+        self.ended(Status::Success)
     }
 }
 
