@@ -133,7 +133,8 @@ impl Commands for Arc<Function> {
             dead::DEAD
         };
         self.contexts.with(id.number(), |context| {
-            let _ = context.doorbells.status.store_u32(DEAD, value);
+            // As in `Function::fail`.
+            let _ = context.doorbells.status.store_u32_release(DEAD, value);
         });
     }
 

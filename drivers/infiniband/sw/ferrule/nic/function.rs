@@ -231,7 +231,8 @@ impl Function {
             let Some((number, status)) = found else {
                 break;
             };
-            let _ = status.store_u32(DEAD, abi::dead::DEAD_UNFLUSHED);
+            // Release: a program that sees it sees the completions that were there before.
+            let _ = status.store_u32_release(DEAD, abi::dead::DEAD_UNFLUSHED);
             next = number.checked_add(1);
         }
         self.events.tell_armed();
