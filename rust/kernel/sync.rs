@@ -28,6 +28,22 @@ pub fn smp_mb() {
     unsafe { bindings::smp_mb() };
 }
 
+/// Keeps loads before this ahead of those after it, and stores likewise: `smp_rmb()` and `smp_wmb()` of Linux's memory
+/// model, for volatile accesses and calls of C. Any context.
+///
+/// The compiler leaves those in their order, and an x86 processor does so with loads and with stores. There it is nothing.
+#[inline(always)]
+pub fn smp_rmb_wmb() {
+    if cfg!(target_arch = "x86_64") {
+        return;
+    }
+    // SAFETY: The functions have no preconditions.
+    unsafe {
+        bindings::smp_rmb();
+        bindings::smp_wmb();
+    }
+}
+
 /// Creates a [`SpinLockIrq`] initialiser with the given name and a lock class of its own.
 #[macro_export]
 macro_rules! new_spinlock_irq {

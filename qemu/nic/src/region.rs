@@ -3,6 +3,7 @@
 //! Memory regions, as the engine reaches them.
 
 use std::borrow::Cow;
+use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 use ferrule_engine::host;
@@ -35,6 +36,12 @@ enum Bytes {
 
 /// Bytes in one piece: the memory that they are part of, where they begin there, and how many.
 type Span<'a> = (Cow<'a, Pinned>, u64, u64);
+
+/// Keeps earlier reads and writes of regions ahead of later ones, as the guest sees them. On x86 it is no instruction.
+#[inline]
+fn in_order() {
+    fence(Ordering::AcqRel);
+}
 
 /// [`Region::span`] of pages.
 #[inline]
@@ -126,6 +133,7 @@ impl Region {
     ///
     /// [`Fault`] if one cannot be read; some may have been copied then.
     pub(crate) fn read(&self, mut offset: u64, mut into: &mut [u8]) -> Result<(), Fault> {
+        in_order();
         while !into.is_empty() {
             let (pinned, at, count) = self.span(offset, into.len() as u64)?;
             let count = usize::try_from(count).map_err(|_| Fault)?;
@@ -263,6 +271,7 @@ impl host::Region for Region {
         if !self.writable {
             return Err(Fault);
         }
+        in_order();
         if let Some((mapping, at)) = self.place(offset, from.len() as u64) {
             return mapping.write(at, from).then_some(()).ok_or(Fault);
         }
@@ -290,6 +299,7 @@ impl host::Region for Region {
         if !to.writable {
             return Err(Fault);
         }
+        in_order();
         let bytes = length as u64;
         if let Some((source, source_offset)) = from.place(from_offset, bytes) {
             if let Some((target, target_offset)) = to.place(to_offset, bytes) {

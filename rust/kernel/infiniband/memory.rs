@@ -37,6 +37,12 @@
 //! A program, a peer, or a user's processor may write to the memory at any time. Bytes are copied
 //! by [`copy_racing`], and words are accessed by volatile or atomic operations: each byte or word
 //! may be read only once, and judged only after.
+//!
+//! # Order
+//!
+//! An access that begins after another has ended is seen after it: stores after stores, loads after loads. So who waits
+//! for one message by looking at memory, and acquires what it finds, sees all messages before. Inside of one access the
+//! bytes come in any order. Words of atomic operations are fully ordered, and stored words release.
 
 mod on_demand;
 mod word;
@@ -50,7 +56,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::mm::copy_racing;
+use kernel_ext::{
+    mm::copy_racing,
+    sync::smp_rmb_wmb, //
+};
 use net_ext::skb::SkBuff;
 
 use crate::{
@@ -324,6 +333,7 @@ impl Memory {
     #[inline]
     unsafe fn read_raw(&self, offset: u64, to: *mut u8, len: usize) -> Result {
         let mut to = to;
+        smp_rmb_wmb();
         self.for_each(offset, len, false, |from, len| {
             // SAFETY: The bytes of the piece are pinned, by the type invariants, or are there by the
             // requirements of this function, as are those at `to`: all pieces have `len` bytes together.
@@ -350,6 +360,7 @@ impl Memory {
             return Err(EACCES);
         }
         let mut from = src.as_ptr();
+        smp_rmb_wmb();
         self.for_each(offset, src.len(), true, |to, len| {
             // SAFETY: The bytes of the piece are pinned to be written to, by the type invariants and the
             // check, or may be written to by the requirements of this function. As many bytes of `src`
@@ -384,6 +395,7 @@ impl Memory {
         }
         let mut from = from;
         let mut result = Ok(());
+        smp_rmb_wmb();
         self.for_each(offset, len, true, |to, len| {
             if result.is_ok() {
                 // SAFETY: The `len` bytes of the piece are pinned to be written to, by the type
@@ -412,6 +424,7 @@ impl Memory {
         if !dst.writable {
             return Err(EACCES);
         }
+        smp_rmb_wmb();
         if let (Some(from), Some(to)) = (src.in_one(src_off, len), dst.in_one(dst_off, len)) {
             // SAFETY: Both have `len` bytes, which are pinned, by the type invariants, or are there by
             // the requirements of this function; those at `to` may be written to.

@@ -191,6 +191,9 @@ pub struct Asker(pub u64);
 ///
 /// Offsets are bytes from the start of the region. The engine has checked the range against the
 /// region's length before it calls; a range that is out of bounds all the same is a [`Fault`].
+///
+/// Calls that follow each other are seen in that order: a CPU that sees, and acquires, a byte of a later one sees all
+/// bytes of an earlier one. Programs wait for messages by looking at memory. Inside of one call any order does.
 pub trait Region {
     /// References to the bytes for copy jobs; [`Unshared`](crate::Unshared) if there are none.
     type Shared: SharedBytes;
