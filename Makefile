@@ -72,7 +72,7 @@ help:
 	@echo 'Test'
 	@echo '  test             all suites, on Debian'"'"'s stock kernel; TESTFLAGS= for tests/run (see tests/run --help)'
 	@echo '  test-debug       those of guests on a kernel with lockdep, KASAN and their like, and what only that one can test'
-	@echo '  test-long        all of these, and arm64, with their full numbers of rounds'
+	@echo '  test-long        both, and arm64, with their full numbers of rounds'
 	@echo '  test-rt          the suites of guests on Debian'"'"'s kernel with PREEMPT_RT'
 	@echo '  test-arm64       those of guests on arm64, and of two guests between arm64 and amd64'
 	@echo '  test-packages    Debian packages: installed, upgraded and removed in guests'
