@@ -200,6 +200,33 @@ DOORBELLS(60000)
 
 /* ---- Requests ---- */
 
+/* A list of WRITEs of an entry to a place in the same region. The last is signalled. */
+static void make_list(struct ibv_send_wr *wr, int count, struct ibv_sge *sge,
+		      const struct region *r)
+{
+	for (int i = 0; i < count; i++)
+		wr[i] = (struct ibv_send_wr) {
+			.next = i + 1 < count ? &wr[i + 1] : NULL,
+			.sg_list = sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = i + 1 < count ? 0 : IBV_SEND_SIGNALED,
+			.wr.rdma.remote_addr = (uintptr_t)r->data + sge->length,
+			.wr.rdma.rkey = r->mr->rkey,
+		};
+}
+
+/* Posts a list at once, and waits for its end. */
+static void post_and_wait(struct end *e, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+
+	REQUIRE_ERRNO(ibv_post_send(e->qp, wr, &bad), 0);
+	next_wc(e->scq, &wc);
+	REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
+}
+
 struct requests {
 	struct device d;
 	struct region r;
@@ -212,12 +239,8 @@ struct requests {
 static void post_list(void *arg)
 {
 	struct requests *q = arg;
-	struct ibv_send_wr *bad;
-	struct ibv_wc wc;
 
-	REQUIRE_ERRNO(ibv_post_send(q->end.qp, q->wr, &bad), 0);
-	next_wc(q->end.scq, &wc);
-	REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
+	post_and_wait(&q->end, q->wr);
 	sleep_us(REST_US);
 }
 
@@ -231,16 +254,7 @@ static void requests_1000(void)
 	end_make(&q.end, &q.d, &many);
 	end_to_state(&q.end, IBV_QPS_RTS);
 	q.sge = sge_of(&q.r, 0, 8);
-	for (int i = 0; i < LIST; i++)
-		q.wr[i] = (struct ibv_send_wr) {
-			.next = i + 1 < LIST ? &q.wr[i + 1] : NULL,
-			.sg_list = &q.sge,
-			.num_sge = 1,
-			.opcode = IBV_WR_RDMA_WRITE,
-			.send_flags = i + 1 < LIST ? 0 : IBV_SEND_SIGNALED,
-			.wr.rdma.remote_addr = (uintptr_t)q.r.data + 8,
-			.wr.rdma.rkey = q.r.mr->rkey,
-		};
+	make_list(q.wr, LIST, &q.sge, &q.r);
 	judge(system_calls, post_list, &q);
 }
 
@@ -353,24 +367,11 @@ static void *low_main(void *arg)
 {
 	struct priorities *p = arg;
 	struct ibv_sge sge = sge_of(&p->r[0], 0, 4096);
-	struct ibv_send_wr wr[DEPTH], *bad;
-	struct ibv_wc wc;
+	struct ibv_send_wr wr[DEPTH];
 
-	for (int i = 0; i < DEPTH; i++)
-		wr[i] = (struct ibv_send_wr) {
-			.next = i + 1 < DEPTH ? &wr[i + 1] : NULL,
-			.sg_list = &sge,
-			.num_sge = 1,
-			.opcode = IBV_WR_RDMA_WRITE,
-			.send_flags = i + 1 < DEPTH ? 0 : IBV_SEND_SIGNALED,
-			.wr.rdma.remote_addr = (uintptr_t)p->r[0].data + 4096,
-			.wr.rdma.rkey = p->r[0].mr->rkey,
-		};
-	while (!p->stop) {
-		REQUIRE_ERRNO(ibv_post_send(p->low.qp, wr, &bad), 0);
-		next_wc(p->low.scq, &wc);
-		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
-	}
+	make_list(wr, DEPTH, &sge, &p->r[0]);
+	while (!p->stop)
+		post_and_wait(&p->low, wr);
 	return NULL;
 }
 

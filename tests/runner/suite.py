@@ -23,8 +23,8 @@ CROSSED = {
 # PREEMPT_RT, and rt-debug is the debug kernel with it. These, and those of CROSSED, are for runs that name them.
 LIKE = {"stock": "stock", "debug": "debug", "rt": "stock", "rt-debug": "debug", **dict.fromkeys(CROSSED, "stock")}
 
-# How much slower the debug kernel is: time limits are so many times as long.
-SLOW = {kernel: {"stock": 1, "debug": 6}[like] for kernel, like in LIKE.items()} | dict.fromkeys(CROSSED, 2)
+# How much slower a debug kernel is, and an emulated processor: time limits are so many times as long.
+SLOW = {"stock": 1, "debug": 6, "rt": 1, "rt-debug": 6, **dict.fromkeys(CROSSED, 2)}
 
 # How many suites of this machine and guests run at a time. Most keep one processor busy.
 JOBS = 2

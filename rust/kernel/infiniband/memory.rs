@@ -40,9 +40,9 @@
 //!
 //! # Order
 //!
-//! An access that begins after another has ended is seen after it: stores after stores, loads after loads. So who waits
-//! for one message by looking at memory, and acquires what it finds, sees all messages before. Inside of one access the
-//! bytes come in any order. Words of atomic operations are fully ordered, and stored words release.
+//! An access that begins after another has ended is seen after it: stores after stores, loads after loads. So a
+//! program that waits for one message by looking at memory, and acquires what it finds, sees all messages before it.
+//! Inside of one access the bytes come in any order. Words of atomic operations are fully ordered, and stored words release.
 
 mod on_demand;
 mod word;

@@ -22,7 +22,8 @@ use core::ops::{
 };
 
 use kernel::{
-    new_mutex, new_spinlock,
+    new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -36,7 +37,7 @@ use kernel::{
         },
         Mutex,
         SpinLock, //
-    },
+    }, //
 };
 
 use kernel_ext::sync::smp_mb;

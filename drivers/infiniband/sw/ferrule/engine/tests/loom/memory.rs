@@ -125,9 +125,7 @@ impl LoomQueue {
         fence(SeqCst);
         self.0.rq_doorbell.load(Relaxed) != 0
     }
-}
 
-impl LoomQueue {
     /// Puts the bytes of a message into its slot, if it has any: where they come from and go to.
     fn put_bytes(&self, slot: &mut [u8; SLOT as usize], number: u32) {
         let key = self.0.key.load(Relaxed);
