@@ -57,6 +57,10 @@ class DebugKernel(kernel.Kernel):
         return self.image / "obj"
 
     @property
+    def is_debian(self) -> bool:
+        return False
+
+    @property
     def boot_words(self) -> list[str]:
         # KASAN tells a stray address by the width of addresses, which it takes from the boot processor's features. While
         # these are identified anew, with interrupts on, they are cleared for a moment, and an interrupt then gets a

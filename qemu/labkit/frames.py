@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """How much of the stack each function of a module takes, and how much it may.
 
-A kernel thread has 16 KiB of stack, and its users call the driver with most of it gone. The compilers put values there
-that the source has in the heap, and say nothing: so what counts is read from the machine code.
+A kernel thread has 16 KiB of stack, on x86 and on arm64, and its users call the driver with most of it gone. The compilers
+put values there that the source has in the heap, and say nothing: so what counts is read from the machine code.
+
+The limits are the same for all of Debian's kernels. With PREEMPT_RT softirqs have a thread of their own, but what posts and
+polls has as much below it as elsewhere. On arm64 the same functions take up to a tenth more, since registers are saved in
+pairs and frames are aligned.
 """
 
 import re

@@ -109,6 +109,11 @@ class Kernel:
         return [(self.source, SOURCE), (self.kdir, KDIR)]
 
     @property
+    def is_debian(self) -> bool:
+        """Whether it is configured and compiled as Debian's is."""
+        return True
+
+    @property
     def boot_words(self) -> list[str]:
         """Words that its command line has to have besides the lab's own."""
         return []

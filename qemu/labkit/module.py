@@ -58,8 +58,8 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                 raise
             for module in work.rglob("*.ko"):
                 shutil.copy(module, directory)
-            # A debug kernel has frames of its own.
-            if not clippy and target.name in ("stock", "previous"):
+            # Instrumented code has larger frames, and a debug kernel larger stacks for them.
+            if not clippy and target.is_debian:
                 words = [target.arch.compiler("objdump"), "--disassemble", "--demangle", "--no-show-raw-insn",
                          "/module/ferrule.ko"]
                 frames.check(step.title, tree.output(words, [(directory, "/module")], root=tools))
