@@ -38,10 +38,12 @@ def _real_uri(uri: str) -> str:
     raise LabError(f"{path} names no mirror; set FERRULE_MIRROR to the URI of one")
 
 
-def sources() -> list[str]:
-    """The lines of sources.list for the trees and for single packages."""
+def sources(release: str = SUITE) -> list[str]:
+    """The lines of sources.list for the trees and for single packages; of a release that is not the lab's suite, its own
+    packages alone."""
     uri = mirror()
-    return [*(f"deb {uri} {pocket} main" for pocket in suite.CHOSEN.pockets), f"deb-src {uri} {SUITE} main"]
+    pockets = suite.CHOSEN.pockets if release == SUITE else [release]
+    return [*(f"deb {uri} {pocket} main" for pocket in pockets), f"deb-src {uri} {release} main"]
 
 
 def apt_options() -> list[str]:
@@ -99,7 +101,7 @@ def _need_subuids() -> None:
 
 
 def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = (), before: list[str] = (),
-              architectures: tuple[str, ...] = (), scripts: bool = True) -> None:
+              release: str = SUITE, architectures: tuple[str, ...] = (), scripts: bool = True) -> None:
     """Make a tree of these packages at `target`: a tar archive where it ends in .tar, else a directory. The hooks run
     when all packages are there, those of `before` when only the essential ones are.
 
@@ -115,7 +117,7 @@ def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = 
             *([f"--architectures={','.join(architectures)}"] if architectures else []),
             *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
             *(f"--{'customize' if scripts else 'extract'}-hook={hook}" for hook in hooks),
-            SUITE, "-", *sources()]
+            release, "-", *sources(release)]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     step.note("+ " + " ".join(argv))

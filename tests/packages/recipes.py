@@ -61,21 +61,20 @@ def packages():
     return [word for word in line.split(" install ")[1].split() if not word.startswith("-")]
 
 
-def bare(suite):
+def bare(release, names):
     """A tree of a release of Debian with these packages and apt."""
 
     def build(directory, step):
-        debian.bootstrap(directory / "root", names, step, suite=suite)
+        debian.bootstrap(directory / "root", names, step, release=release)
 
-    names = packages()
-    return cache.entry("bare", {"suite": suite, "packages": names, "layout": 1}, f"making a tree of {suite}", build) / "root"
+    return cache.entry("bare", {"suite": release, "packages": names, "layout": 1}, f"making a tree of {release}", build) / "root"
 
 
 class Machine:
     """A machine of a CI service: a tree of its own, a home, and the checkout of a project."""
 
     def __init__(self, suite, directory, bundle):
-        self.root = bare(suite)
+        self.root = bare(suite, packages())
         self.home, self.project = directory / "home", directory / "project"
         for path in (self.home, self.project):
             path.mkdir()
