@@ -58,7 +58,7 @@ help:
 	@echo '  all (default)    the module and the provider, into build/'
 	@echo '  all KDIR=DIR     the module for the kernel whose build directory is DIR, with the compilers of this machine'
 	@echo '  modules_install  the module into /lib/modules (below INSTALL_MOD_PATH), for its kernel; KDIR= as above'
-	@echo '  deb              Debian packages of both, into build/deb/ (see qemu/packaging/README.md)'
+	@echo '  deb              Debian packages of both, into build/deb/ (see qemu/packaging/README.md); DKMS=1: and for dkms'
 	@echo '  bundle           an archive that runs guests without this checkout, into build/bundle/'
 	@echo '  clean            remove what was built (the cache stays: see qemu/lab clean)'
 	@echo
@@ -98,7 +98,7 @@ programs:
 	$(LAB) build tests
 
 deb:
-	$(LAB) deb
+	$(LAB) deb $(if $(DKMS),--dkms)
 
 bundle:
 	$(LAB) bundle

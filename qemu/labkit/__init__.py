@@ -15,6 +15,7 @@ debug     the debug kernel
 module    ferrule.ko and the other modules of the checkout
 provider  libferrule, inside an rdma-core tree
 packages  Debian packages of these
+dkms      those with which dkms compiles the module on its user's machine
 programs  the programs of tests/ that run in guests
 rust      rustfmt, rustdoc, rust-analyzer
 image     what a guest boots: its root image and its initramfs

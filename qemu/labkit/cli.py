@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import (accel, archive, backend, bundle, cache, debian, debug, frozen, guest, image, kernel, module, nic, packages,
-               programs, provider, rust, suite, system, tree, unsound)
+from . import (accel, archive, backend, bundle, cache, debian, debug, dkms, frozen, guest, image, kernel, module, nic,
+               packages, programs, provider, rust, suite, system, tree, unsound)
 from .arch import ALL, AMD64, Arch
 from .errors import LAB_FAILED, LabError, Stopped, UsageError
 from .ui import say
@@ -107,6 +107,8 @@ def parser() -> Parser:
                               description="Makes the Debian packages that qemu/packaging describes, into DIR.")
     sub.add_argument("--output", metavar="DIR", type=Path, default=programs.products() / "deb",
                      help="the directory for the packages, in the place of those that it has (default: build/deb)")
+    sub.add_argument("--dkms", action="store_true",
+                     help="also those with which dkms compiles the module: its source, and Rust metadata of each kernel")
     sub.add_argument("--version", metavar="VERSION", help="as if this were the driver's version, to try upgrades")
 
     sub = commands.add_parser("bundle", help="make an archive that runs guests on any x86-64 Linux", allow_abbrev=False,
@@ -398,11 +400,11 @@ def install(options: argparse.Namespace) -> int:
 def deb(options: argparse.Namespace) -> int:
     if options.version is not None and not re.fullmatch(r"\d[0-9a-z.+~]*", options.version):
         raise UsageError(f"--version: {options.version!r} is no version of a package")
-    made = packages.build(options.version)
+    made = [packages.build(options.version), *(dkms.build(options.version) if options.dkms else ())]
     options.output.mkdir(parents=True, exist_ok=True)
     for old in options.output.glob("*.deb"):
         old.unlink(missing_ok=True)
-    for package in sorted(made.glob("*.deb")):
+    for package in sorted(file for directory in made for file in directory.glob("*.deb")):
         shutil.copy(package, options.output)
         say(f"{options.output / package.name}")
     return 0

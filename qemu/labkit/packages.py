@@ -16,6 +16,9 @@ PACKAGING = tree.CHECKOUT / "qemu/packaging"
 DRIVER = tree.CHECKOUT / "drivers/infiniband/sw/ferrule/ferrule.rs"
 INSIDE = "/build"
 
+# The parts of the description.
+PARTS = ["debian", "limits", "man", "systemd"]
+
 # Where the sources are on this machine, which is nobody else's business.
 PLACES = [f"{tree.CHECKOUT}/{part}/".encode() for part in ("drivers", "include", "rust", "userspace-provider")]
 
@@ -74,7 +77,9 @@ def build(version: str | None = None) -> Path:
 
     def build(directory: Path, step: Step) -> None:
         source = directory / "source"
-        shutil.copytree(PACKAGING, source, ignore=shutil.ignore_patterns("README.md", "__pycache__"))
+        source.mkdir()
+        for part in PARTS:
+            shutil.copytree(PACKAGING / part, source / part)
         shutil.copytree(library, source / "provider", ignore=shutil.ignore_patterns(".*"))
         debian = source / "debian"
         (debian / "changelog").write_text(entries)
@@ -86,21 +91,9 @@ def build(version: str | None = None) -> Path:
             _describe_module(debian, kernels[release])
         for target in newest(targets):
             _add(debian, "newest.control", target)
-        binds = [(directory, INSIDE)]
-        # Nothing is compiled here, so the compilers that dpkg asks for may be absent.
-        words = ["dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps"]
-        tree.run(step, words, binds, f"{INSIDE}/source", root=tools)
-        for file in debian.glob("*/usr/**/*"):
-            if file.is_file() and any(place in file.read_bytes() for place in PLACES):
-                raise step.failed(f"{file.relative_to(debian)} names directories of this machine")
-        if version is None:
-            changes = next(directory.glob("*.changes"))
-            words = ["lintian", "--allow-root", "--fail-on=error,warning", "--tag-display-limit=0", changes.name]
-            tree.run(step, words, binds, INSIDE, root=tools)
-        for rest in (*directory.glob("*.changes"), *directory.glob("*.buildinfo"), source):
-            cache.remove(rest)
+        make(step, directory, tools, judge=version is None)
 
-    inputs = {"packaging": cache.digest_files(PACKAGING, ["debian", "limits", "man", "systemd"]), "changelog": entries,
+    inputs = {"packaging": cache.digest_files(PACKAGING, PARTS), "changelog": entries,
               "modules": [(release, kernels[release].version, made.name) for release, made in modules.items()],
               "provider": library.name, "needs": needs, "tree": tools.parent.name, "layout": 2}
     return cache.entry("packages", inputs, "making the packages", build, keep=10)
@@ -112,22 +105,47 @@ def newest(kernels: tuple[kernel.Kernel, ...]) -> list[kernel.Kernel]:
     return list({target.flavour: target for target in ordered}.values())
 
 
+def make(step: Step, directory: Path, tools: Path, judge: bool = True) -> None:
+    """Make the packages that the files in `directory`/source describe. They name no place on this machine, and lintian finds
+    no fault in them, if it is to `judge` them."""
+    source = directory / "source"
+    binds = [(directory, INSIDE)]
+    # Nothing is compiled here, so the compilers that dpkg asks for may be absent.
+    words = ["dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps"]
+    tree.run(step, words, binds, f"{INSIDE}/source", root=tools)
+    for file in source.glob("debian/*/usr/**/*"):
+        if file.is_file() and any(place in file.read_bytes() for place in PLACES):
+            raise step.failed(f"{file.relative_to(source)} names directories of this machine")
+    if judge:
+        changes = next(directory.glob("*.changes"))
+        words = ["lintian", "--allow-root", "--fail-on=error,warning", "--tag-display-limit=0", changes.name]
+        tree.run(step, words, binds, INSIDE, root=tools)
+    for rest in (*directory.glob("*.changes"), *directory.glob("*.buildinfo"), source):
+        cache.remove(rest)
+
+
+def filled(template: Path, values: dict[str, str]) -> str:
+    """The text of a file, with values in the place of their names."""
+    text = template.read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def values_of(target: kernel.Kernel) -> dict[str, str]:
+    """The names of a kernel that templates have."""
+    return {"RELEASE": target.release, "KERNEL_VERSION": target.version, "FLAVOUR": target.flavour}
+
+
 def _describe_module(debian: Path, target: kernel.Kernel) -> None:
     """Add the package for a kernel to the description, whose modules.* are the same for every kernel."""
     _add(debian, "modules.control", target)
     for part in ("install", "postinst", "postrm"):
-        (debian / f"ferrule-modules-{target.release}.{part}").write_text(_filled(debian / f"modules.{part}", target))
+        text = filled(debian / f"modules.{part}", values_of(target))
+        (debian / f"ferrule-modules-{target.release}.{part}").write_text(text)
 
 
 def _add(debian: Path, template: str, target: kernel.Kernel) -> None:
     """Add a package to the control file."""
     with (debian / "control").open("a") as control:
-        control.write(_filled(debian / template, target))
-
-
-def _filled(template: Path, target: kernel.Kernel) -> str:
-    values = {"@RELEASE@": target.release, "@KERNEL_VERSION@": target.version, "@FLAVOUR@": target.flavour}
-    text = template.read_text()
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+        control.write(filled(debian / template, values_of(target)))

@@ -22,7 +22,7 @@ PACKAGES = f"""
 # Programs that make Debian packages, judge them, and make disks to try them on. They are a tree of their own, so that
 # the one above stays the same, on which every kernel and module depends; libibverbs1 tells dh_shlibdeps its version,
 # and libarchive lets mke2fs read archives.
-PACKAGING = "debhelper dpkg-dev e2fsprogs libarchive13t64 libibverbs1 lintian".split()
+PACKAGING = "debhelper dh-dkms dpkg-dev e2fsprogs libarchive13t64 libibverbs1 lintian".split()
 
 # Another architecture's compilers and QEMU, what they and a kernel's build need here, and the libraries of that architecture
 # that the provider and the tests' programs are linked with. They are a tree of their own for the same reason.

@@ -10,7 +10,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "qemu"))
 
-from labkit import cli, errors, kernel, packages
+from labkit import cli, dkms, errors, kernel, packages
 
 DRIVER = CHECKOUT / "drivers/infiniband/sw/ferrule"
 
@@ -58,6 +58,32 @@ class Version(unittest.TestCase):
         for wrong in ("x", "1 2", "1/../2", ""):
             with self.subTest(version=wrong), self.assertRaises(errors.UsageError):
                 cli.deb(cli.parse(["deb", "--version", wrong]))
+
+
+class Dkms(unittest.TestCase):
+    def test_kernels_that_are_passed_over(self):
+        """They are those that Kbuild would refuse with an error."""
+        needs = re.findall(r"^\tdepends on (\w+)$", (DRIVER / "Kconfig").read_text(), re.MULTILINE)
+        conf = (dkms.DKMS / "debian/ferrule-dkms.dkms").read_text()
+        told = re.search(r'^BUILD_EXCLUSIVE_CONFIG="(.*)"$', conf, re.MULTILINE)[1]
+        self.assertEqual(set(told.split()), {f"CONFIG_{name}" for name in needs})
+
+    def test_sources_are_those_of_the_module(self):
+        names = {str(file) for file in dkms.module_sources()}
+        self.assertLessEqual({"Kbuild", "include/uapi/rdma/ferrule-abi.h", "rust/bindings/parameters",
+                              "drivers/infiniband/sw/ferrule/engine/src/lib.rs"}, names)
+        self.assertEqual([name for name in names if "/tests/" in name or name.startswith("tests") or "/fuzz/" in name], [])
+
+    def test_rustc(self):
+        config = "CONFIG_RUST=y\nCONFIG_RUSTC_VERSION=108501\n"
+        self.assertEqual(dkms.rustc_bounds([config, config]), "rustc (>= 1.85), rustc (<< 1.86)")
+        for others in ([config, config.replace("1085", "1097")], ["CONFIG_RUST=n\n"]):
+            with self.subTest(configs=others), self.assertRaises(errors.LabError):
+                dkms.rustc_bounds(others)
+
+    def test_on_the_command_line(self):
+        self.assertFalse(cli.parse(["deb"]).dkms)
+        self.assertTrue(cli.parse(["deb", "--dkms"]).dkms)
 
 
 class ManualPages(unittest.TestCase):

@@ -49,18 +49,18 @@ def install(directory):
         check(state == f"{field(package(directory, name), 'Version')} installed", f"{name}: {state}")
 
 
-def listing():
-    """Every file of the system, with where it points to if it is a link; of depmod's indexes, the content."""
+def listing(root="", modules=MODULES):
+    """Every file of the system below `root`, with where it points to if it is a link; of depmod's indexes, the content."""
     found = {}
     for top in ("/etc", "/usr", "/var"):
-        for directory, below, files in os.walk(top):
+        for directory, below, files in os.walk(root + top):
             for name in (*below, *files):
                 path = os.path.join(directory, name)
-                if not path.startswith(JOURNALS):
-                    found[path] = os.readlink(path) if os.path.islink(path) else ""
-    for index in glob.glob(f"{MODULES}/modules.*"):
+                if not path.removeprefix(root).startswith(JOURNALS):
+                    found[path.removeprefix(root)] = os.readlink(path) if os.path.islink(path) else ""
+    for index in glob.glob(f"{root}{modules}/modules.*"):
         with open(index, "rb") as file:
-            found[index] = hashlib.sha256(file.read()).hexdigest()
+            found[index.removeprefix(root)] = hashlib.sha256(file.read()).hexdigest()
     return found
 
 
@@ -69,8 +69,8 @@ def remove(how):
     must(*APT, how, *NAMES, seconds=SECONDS)
 
 
-def check_nothing_left(before):
-    after = listing()
+def check_nothing_left(before, after=None):
+    after = listing() if after is None else after
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     check(not changed, "left, lost or changed:\n" + "\n".join(changed))
 

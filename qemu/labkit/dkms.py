@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Debian packages for dkms, which compiles the module on its user's machine: the source of the module, and for each kernel
+what rustc has to know of the kernel's crates, which Debian's headers lack (qemu/packaging/dkms and rust).
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from . import cache, kernel, module, packages, suite, tree
+from .errors import LabError
+from .ui import Step
+
+DKMS = packages.PACKAGING / "dkms"
+RUST = packages.PACKAGING / "rust"
+
+# Of a kernel's build directory: what a module's compilation reads that is in none of Debian's packages. kbuild's Makefile
+# of that directory comes from the source.
+METADATA = ["scripts/target.json", "rust/*.rmeta", "rust/*.so", "rust/kernel/generated_*.rs"]
+RUST_MAKEFILE = "rust/Makefile"
+
+
+def build(version: str | None = None) -> list[Path]:
+    """The directories with the packages; lintian has found no fault in them. `version` as in `packages.build`."""
+    targets = packages.targets_of_suite()
+    return [_source(targets, version), *map(_metadata, targets)]
+
+
+def module_sources() -> list[Path]:
+    """The files that the module alone is compiled from, relative to the checkout."""
+    engine = Path("drivers/infiniband/sw/ferrule/engine")
+    return [file for file in module.sources()
+            if file.parts[0] != "tests" and file.suffix != ".md" and file.name not in ("Cargo.toml", "Cargo.lock")
+            and (engine not in file.parents or engine / "src" in file.parents)]
+
+
+def rustc_bounds(configs: list[str]) -> str:
+    """The rustc that can use the metadata of kernels with these configurations: the one that has written it."""
+    found = {match[1] for config in configs if (match := re.search(r"^CONFIG_RUSTC_VERSION=(\d+)$", config, re.MULTILINE))}
+    if len(found) != 1:
+        raise LabError(f"the kernels are for {' and '.join(sorted(found)) or 'no'} versions of rustc, and not for one")
+    number = int(found.pop())
+    major, minor = number // 100000, number // 100 % 1000
+    return f"rustc (>= {major}.{minor}), rustc (<< {major}.{minor + 1})"
+
+
+def _config(target: kernel.Kernel) -> str:
+    return (target.kdir / ".config").read_text()
+
+
+def _source(targets: tuple[kernel.Kernel, ...], version: str | None) -> Path:
+    """The directory with ferrule-dkms."""
+    own = packages.driver_version(packages.DRIVER.read_text())
+    entries = packages.changelog((packages.PACKAGING / "debian/changelog").read_text(), own,
+                                 packages.suite_version(version or own)).replace("ferrule (", "ferrule-dkms (")
+    values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": packages.suite_version(version or own)}
+    files = module_sources()
+    tools = tree.packaging()
+
+    def build(directory: Path, step: Step) -> None:
+        source = _describe(DKMS, directory, values, entries)
+        for file in files:
+            (source / "module" / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tree.CHECKOUT / file, source / "module" / file)
+        shutil.copy(DKMS / "dkms-build", source)
+        packages.make(step, directory, tools, judge=version is None)
+
+    inputs = {"packaging": cache.digest_files(packages.PACKAGING, ["debian", "dkms"]), "changelog": entries, "values": values,
+              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "tree": tools.parent.name, "layout": 1}
+    return cache.entry(suite.CHOSEN.directory("packages-dkms"), inputs, "making the package for dkms", build, keep=10)
+
+
+def _metadata(target: kernel.Kernel) -> Path:
+    """The directory with ferrule-rust-RELEASE. Its version is that of the kernel, as its content is."""
+    pocket = suite.CHOSEN.pockets[-1]
+    entries = f"ferrule-rust ({target.version}) {pocket}; urgency=medium\n\n  * Of Linux {target.release}.\n\n"
+    entries += next(line for line in (packages.PACKAGING / "debian/changelog").read_text().splitlines() if line.startswith(" -- "))
+    values = packages.values_of(target) | {"RUSTC": rustc_bounds([_config(target)]).split()[2].rstrip("),")}
+    tools = tree.packaging()
+
+    def build(directory: Path, step: Step) -> None:
+        source = _describe(RUST, directory, values, entries + "\n")
+        (source / "debian/install").rename(source / f"debian/ferrule-rust-{target.release}.install")
+        for pattern in METADATA:
+            found = list(target.kdir.glob(pattern))
+            if not found:
+                raise step.failed(f"the build directory of Linux {target.release} has no {pattern}")
+            for file in found:
+                _copy(file, source / "metadata" / file.relative_to(target.kdir))
+        _copy(target.source / RUST_MAKEFILE, source / "metadata" / RUST_MAKEFILE)
+        packages.make(step, directory, tools)
+
+    inputs = {"packaging": cache.digest_files(packages.PACKAGING, ["rust"]), "changelog": entries, "values": values,
+              "kdir": target.kdir.parent.name, "tree": tools.parent.name, "layout": 1}
+    kind = target.arch.directory(f"packages-rust-{target.name}")
+    return cache.entry(kind, inputs, f"packing Rust metadata of Linux {target.release} (about 1 minute)", build, keep=3)
+
+
+def _copy(file: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, to)
+
+
+def _describe(description: Path, directory: Path, values: dict[str, str], entries: str) -> Path:
+    """Put a description into `directory`/source, with the parts that all have; returns that."""
+    source = directory / "source"
+    shutil.copytree(packages.PACKAGING / "debian/source", source / "debian/source")
+    shutil.copy(packages.PACKAGING / "debian/copyright", source / "debian")
+    shutil.copytree(description / "debian", source / "debian", dirs_exist_ok=True)
+    (source / "debian/changelog").write_text(entries)
+    for file in (source / "debian").iterdir():
+        if file.is_file():
+            text = packages.filled(file, values)
+            file.write_text(text)
+    return source

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""The Debian packages for dkms: it compiles the module on a machine that has Debian's headers of a kernel, and a guest with
+that kernel runs what came out (TAP).
+
+usage: dkms.py EARLIER NEWER
+
+Each is a directory with the packages of one version. The machine is a tree of Debian's, which has all that the packages need.
+This runs on the host.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(CHECKOUT / "qemu"), str(CHECKOUT / "tests/guest")]
+
+from guestlib import Tap, check  # noqa: E402
+from labkit import cache, debian, kernel, packages, suite, tree  # noqa: E402
+from packagelib import APT, check_nothing_left, listing  # noqa: E402
+
+SECONDS = 600
+NAME = "ferrule-dkms"
+
+
+def tree_with_headers(target):
+    """A tree that has a kernel's headers and modules, dkms, and the compilers that the packages ask for."""
+
+    def build(directory, step):
+        debian.bootstrap(directory / "root", names, step)
+
+    parts = (f"linux-{part}-{target.release}={target.version}" for part in ("base", "headers", "modules"))
+    names = ["dkms", "bindgen", "rustc", "openssl", "kmod", suite.CHOSEN.newest("linux-base"), *parts]
+    return cache.entry("headers", {"suite": debian.SUITE, "packages": names, "layout": 1},
+                       f"making a tree with the headers of Linux {target.release}", build, keep=1) / "root"
+
+
+class Machine:
+    """A copy of that tree, which packages may change."""
+
+    def __init__(self, directory, earlier, newer):
+        self.kernel = kernel.stock()
+        self.root = directory / "root"
+        subprocess.run(["cp", "--archive", "--reflink=auto", tree_with_headers(self.kernel), self.root], check=True)
+        self.packages = {"earlier": earlier, "newer": newer}
+        self.modules = f"/usr/lib/modules/{self.kernel.release}"
+        # The first command leaves places in the tree for what it sees of this machine.
+        self.must("true")
+        self.before = self.listing()
+
+    def listing(self):
+        return listing(str(self.root), self.modules)
+
+    def run(self, *words):
+        binds = [(directory, f"/packages/{name}") for name, directory in self.packages.items()]
+        done = subprocess.run(tree.command(words, binds, root=self.root), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS,
+                              env=tree.environment({"DEBIAN_FRONTEND": "noninteractive"}))
+        return done.returncode, done.stdout
+
+    def must(self, *words):
+        status, output = self.run(*words)
+        check(status == 0, f"status {status} of {' '.join(words)}\n{output}")
+        return output
+
+    def install(self, which, name):
+        found = list(self.packages[which].glob(f"{name}_*.deb"))
+        check(len(found) == 1, f"{self.packages[which]} has {found or 'nothing'} for {name}")
+        return self.must(*APT, "install", f"/packages/{which}/{found[0].name}")
+
+    def module(self):
+        """The file of the module that depmod's index has, or None."""
+        status, output = self.run("modinfo", "--set-version", self.kernel.release, "--field", "filename", "ferrule")
+        return output.strip() if status == 0 else None
+
+    def field(self, name):
+        return self.must("modinfo", "--set-version", self.kernel.release, "--field", name, "ferrule").strip()
+
+    def check_status(self, *wanted):
+        """dkms has these versions, and no other."""
+        told = self.must("dkms", "status").splitlines()
+        check(told == list(wanted), f"dkms status: {told}")
+
+
+def installed(machine, version):
+    return f"ferrule/{version}, {machine.kernel.release}, x86_64: installed"
+
+
+def kernel_without_metadata(machine):
+    """It is passed over, and no package fails."""
+    machine.install("earlier", NAME)
+    machine.check_status("ferrule/0.0.1: added")
+    check(machine.module() is None, f"there is {machine.module()}")
+
+
+def metadata_comes(machine):
+    """The module is compiled, signed and installed by itself."""
+    machine.install("newer", f"ferrule-rust-{machine.kernel.release}")
+    machine.check_status(installed(machine, "0.0.1"))
+    file = machine.module()
+    check(file and "/updates/dkms/ferrule.ko" in file, f"the module is {file}")
+    check(machine.field("vermagic").split()[0] == machine.kernel.release, machine.field("vermagic"))
+    check(machine.field("signer") == "DKMS module signing key", f"the signer is {machine.field('signer') or 'nobody'}")
+
+
+def upgrade(machine):
+    """The new version is in the place of the old one, in all places."""
+    machine.install("newer", NAME)
+    machine.check_status(installed(machine, packages.driver_version(packages.DRIVER.read_text())))
+    check(not (machine.root / "usr/src/ferrule-0.0.1").exists(), "the source of the earlier version is left")
+
+
+def ping_pong(machine):
+    """A guest takes the module, and verbs run over its device."""
+    check(machine.module(), "there is no module")
+    with tempfile.TemporaryDirectory() as share:
+        file = Path(machine.module())
+        shutil.copy(machine.root / file.relative_to("/"), share)
+        done = subprocess.run([CHECKOUT / "qemu/lab", "run", "--device", "none", "--share", share, "--", "python3",
+                               "/ferrule/tests/packages/loaded.py", f"/share/{file.name}"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS)
+    check(done.returncode == 0, f"status {done.returncode}\n{done.stdout}")
+
+
+def removed(machine):
+    machine.must(*APT, "remove", NAME)
+    machine.check_status()
+    check(machine.module() is None, f"there is {machine.module()}")
+
+
+def purged(machine):
+    """Nothing is left but the key that dkms has made for itself."""
+    machine.must(*APT, "purge", NAME, f"ferrule-rust-{machine.kernel.release}")
+    after = machine.listing()
+    for key in ("mok.key", "mok.pub"):
+        check(after.pop(f"/var/lib/dkms/{key}", None) is not None, f"dkms has no {key}")
+    check_nothing_left(machine.before, after)
+
+
+def main():
+    earlier, newer = (Path(word).resolve() for word in sys.argv[1:3])
+    tap = Tap()
+    directory = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        machine = Machine(directory, earlier, newer)
+        for case in (kernel_without_metadata, metadata_comes, upgrade, ping_pong, removed, purged):
+            tap.case(case.__name__, case, machine)
+    finally:
+        cache.remove(directory)
+    tap.end()
+
+
+main()
