@@ -17,7 +17,7 @@ from pathlib import Path
 from .counting import READERS, Result, ended
 from .host import CHECKOUT
 from .lanes import Lanes
-from .suite import CROSSED, SLOW, Suite
+from .suite import CROSSED, SLOW, Suite, known_on
 from .usage import processor_seconds
 
 sys.path.insert(0, str(CHECKOUT / "qemu"))
@@ -85,7 +85,7 @@ class Boot:
     def run(self) -> tuple[list[Result], list[Suite]]:
         """Boot and run; returns the results, and the suites that had no turn."""
         first = self.waiting[0]
-        self.expected, self.known = first.reports, first.known
+        self.expected, self.known = first.reports, {**first.known, **known_on(self.kernel)}
         device = first.device if first.device == "none" else self.driver
         words = [] if first.watches_leaks(self.long) else ["--append", "kmemleak=off"]
         seconds = BOOT_SECONDS * SLOW[self.kernel] + sum(self.seconds(suite) + 15 for suite in self.waiting)

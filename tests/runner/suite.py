@@ -30,6 +30,11 @@ SLOW = {"stock": 1, "debug": 6, "rt": 1, "rt-debug": 6, **dict.fromkeys(CROSSED,
 JOBS = 2
 
 
+def known_on(kernel: str) -> dict[str, str]:
+    """The functions that this kernel reports by itself, and why that is no fault of ours."""
+    return tomllib.loads(KNOWN.read_text()).get(kernel, {})
+
+
 class SuiteError(Exception):
     """A suite's file is wrong; the message is for a person."""
 
