@@ -14,8 +14,8 @@ from .ui import Step
 DKMS = packages.PACKAGING / "dkms"
 RUST = packages.PACKAGING / "rust"
 
-# Of a kernel's build directory: what a module's compilation reads that is in none of Debian's packages. kbuild's Makefile
-# of that directory comes from the source.
+# The files of a kernel's build directory that the compilation of a module reads, and none of Debian's packages has. kbuild's
+# Makefile in rust/ comes from the source.
 METADATA = ["scripts/target.json", "rust/*.rmeta", "rust/*.so", "rust/kernel/generated_*.rs"]
 RUST_MAKEFILE = "rust/Makefile"
 
@@ -34,13 +34,18 @@ def module_sources() -> list[Path]:
             and (engine not in file.parents or engine / "src" in file.parents)]
 
 
-def rustc_bounds(configs: list[str]) -> str:
-    """The rustc that can use the metadata of kernels with these configurations: the one that has written it."""
+def rustc_version(configs: list[str]) -> tuple[int, int]:
+    """The rustc by which kernels with these configurations were compiled, which is one."""
     found = {match[1] for config in configs if (match := re.search(r"^CONFIG_RUSTC_VERSION=(\d+)$", config, re.MULTILINE))}
     if len(found) != 1:
         raise LabError(f"the kernels are for {' and '.join(sorted(found)) or 'no'} versions of rustc, and not for one")
     number = int(found.pop())
-    major, minor = number // 100000, number // 100 % 1000
+    return number // 100000, number // 100 % 1000
+
+
+def rustc_bounds(configs: list[str]) -> str:
+    """The rustc that can use the metadata of such kernels: the one that has written it."""
+    major, minor = rustc_version(configs)
     return f"rustc (>= {major}.{minor}), rustc (<< {major}.{minor + 1})"
 
 
@@ -51,9 +56,10 @@ def _config(target: kernel.Kernel) -> str:
 def _source(targets: tuple[kernel.Kernel, ...], version: str | None) -> Path:
     """The directory with ferrule-dkms."""
     own = packages.driver_version(packages.DRIVER.read_text())
-    entries = packages.changelog((packages.PACKAGING / "debian/changelog").read_text(), own,
-                                 packages.suite_version(version or own)).replace("ferrule (", "ferrule-dkms (")
-    values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": packages.suite_version(version or own)}
+    version_of_suite = packages.suite_version(version or own)
+    entries = packages.changelog((packages.PACKAGING / "debian/changelog").read_text(), own, version_of_suite)
+    entries = entries.replace("ferrule (", "ferrule-dkms (")
+    values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": version_of_suite}
     files = module_sources()
     tools = tree.packaging()
 
@@ -75,7 +81,8 @@ def _metadata(target: kernel.Kernel) -> Path:
     pocket = suite.CHOSEN.pockets[-1]
     entries = f"ferrule-rust ({target.version}) {pocket}; urgency=medium\n\n  * Of Linux {target.release}.\n\n"
     entries += next(line for line in (packages.PACKAGING / "debian/changelog").read_text().splitlines() if line.startswith(" -- "))
-    values = packages.values_of(target) | {"RUSTC": rustc_bounds([_config(target)]).split()[2].rstrip("),")}
+    major, minor = rustc_version([_config(target)])
+    values = packages.values_of(target) | {"RUSTC": f"{major}.{minor}"}
     tools = tree.packaging()
 
     def build(directory: Path, step: Step) -> None:
@@ -110,6 +117,5 @@ def _describe(description: Path, directory: Path, values: dict[str, str], entrie
     (source / "debian/changelog").write_text(entries)
     for file in (source / "debian").iterdir():
         if file.is_file():
-            text = packages.filled(file, values)
-            file.write_text(text)
+            file.write_text(packages.filled(file, values))
     return source
