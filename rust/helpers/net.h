@@ -96,6 +96,10 @@ int ferrule_helper_ip_xmit(struct sk_buff *skb, struct sock *sk, struct sock *ch
 void ferrule_helper_local_bh_disable(void);
 void ferrule_helper_local_bh_enable(void);
 
+/* backlog.c */
+u32 ferrule_helper_backlog_end(unsigned int *cpu);
+bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end);
+
 /* frame.c */
 void ferrule_helper_frames_watch(struct packet_type *type, struct net_device *dev,
 				 int (*func)(struct sk_buff *skb, struct net_device *dev,

@@ -3,11 +3,21 @@
  * Unreliable connections: what arrives does so whole and in order, what the
  * receiver cannot take is lost, and the sender is never told.
  */
+#define _GNU_SOURCE
 #include "common.h"
 
 #include <arpa/inet.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
-enum { LEN = 64 };
+enum {
+	LEN = 64,
+	/* A thread posts so many at once, of several packets each. */
+	LIST = 16,
+	LONG = 16384,
+	LISTS = 200,
+};
 
 static void make(struct pair *p, size_t len)
 {
@@ -43,6 +53,11 @@ static void sizes(void)
 		send_sges(&p.a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
 			  1, &p.to, 0, 0);
 		EXPECT_OK(p.a.scq, i);
+		/* By the wire, the sender does not know when it arrives. The next message comes after it. */
+		recv_region(&p.b, i, &p.theirs, 0, 0);
+		send_region(&p.a, i, &p.mine, 0, 0);
+		EXPECT_OK(p.a.scq, i);
+		EXPECT_OK(p.b.rcq, i);
 		VERIFY(p.theirs.data, len, 1);
 		VERIFY_BYTE(p.theirs.data + len, (1 << 20) - len, 0);
 	}
@@ -241,6 +256,66 @@ static void no_send_with_invalidate(void)
 	pair_close(&p);
 }
 
+struct sender {
+	struct pair *pair;
+	int cpu;
+	atomic_int *begun;
+};
+
+/* Each list begins together with that of the other thread. */
+static void *post_lists(void *arg)
+{
+	const struct sender *s = arg;
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(s->cpu, &cpus);
+	/* Where there is but one processor, both have that. */
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	for (int i = 0; i < LISTS; i++) {
+		for (int j = 0; j < LIST; j++)
+			recv_region(&s->pair->b, 0, &s->pair->theirs, 0, LONG);
+		atomic_fetch_add(s->begun, 1);
+		while (atomic_load(s->begun) < 2 * (i + 1))
+			sched_yield();
+		for (int j = 0; j < LIST; j++)
+			send_region(&s->pair->a, 0, &s->pair->mine, 0, LONG);
+		for (int j = 0; j < LIST; j++) {
+			EXPECT_OK(s->pair->a.scq, 0);
+			EXPECT_OK(s->pair->b.rcq, 0);
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Two processors send for one queue pair. Its packets must not overtake each
+ * other on their way: messages would be lost by that.
+ */
+static void two_processors(void)
+{
+	const struct end_config config = {
+		.type = IBV_QPT_UC,
+		.send_wr = 4 * LIST,
+		.recv_wr = 4 * LIST,
+	};
+	atomic_int begun = 0;
+	struct sender senders[2];
+	pthread_t threads[2];
+	struct pair p;
+
+	pair_open(&p, &config);
+	pair_memory(&p, LONG, LONG, ACCESS_ALL);
+	for (int i = 0; i < 2; i++) {
+		senders[i] = (struct sender){ &p, i, &begun };
+		REQUIRE_ERRNO(pthread_create(&threads[i], NULL, post_lists, &senders[i]), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		REQUIRE_ERRNO(pthread_join(threads[i], NULL), 0);
+	VERIFY(p.theirs.data, LONG, 1);
+	pair_close(&p);
+}
+
 /* Nobody answers, so nobody is waited for. */
 static void no_peer(void)
 {
@@ -266,6 +341,7 @@ int main(int argc, char **argv)
 		{ "windows", windows },
 		{ "no_send_with_invalidate", no_send_with_invalidate },
 		{ "no_peer", no_peer },
+		{ "two_processors", two_processors, 60 },
 		{ }
 	};
 

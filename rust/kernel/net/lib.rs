@@ -10,7 +10,7 @@
 //! | packets | [`skb`], and the headers of IP and UDP in [`ip`] |
 //! | receiving: a UDP port in a namespace | [`udp`] |
 //! | Ethernet frames as they are | [`frame`] |
-//! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`] |
+//! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`], [`Flow`] |
 //!
 //! A driver receives in softirq context and may send from there, too. Each method says in which
 //! contexts it may be called; "any context" excludes hard interrupts and code with interrupts
@@ -20,6 +20,7 @@
 //! driver counts it.
 
 pub mod account;
+mod backlog;
 mod batch;
 mod device;
 pub mod frame;
@@ -34,6 +35,7 @@ pub mod udp;
 
 pub(crate) use bindings_ext as bindings;
 
+pub use backlog::Flow;
 pub use batch::Batch;
 pub use device::{
     eui64_from_mac,

@@ -85,8 +85,7 @@ impl Copies {
 
 /// The services of one call into the engine.
 ///
-/// Packets go out in bursts. The last burst ends when this is dropped, after the shard has been
-/// left: packets that come back at once, from a virtual device, find the shard free.
+/// Packets go out in bursts. The last burst ends when this is dropped.
 #[derive(Default)]
 pub(crate) struct Kernel {
     /// Packets that wait leave before the burst ends.
@@ -230,6 +229,9 @@ impl Host for Kernel {
             return Err(Unsent::Full);
         }
         self.begin_one();
+        if !sender.keeps_order() {
+            return Err(Unsent::Busy);
+        }
         let length = packet.length();
         let sent = path.send(&mut self.pending, sender, length, |ip, udp, to| {
             packet
@@ -256,6 +258,9 @@ impl Host for Kernel {
             return Err(Unsent::Full);
         }
         self.begin_one();
+        if !sender.keeps_order() {
+            return Err(Unsent::Busy);
+        }
         let sent = frames.send(sender.charged(), frame.length(), |to| {
             frame
                 .write(&[], &[], &mut Body::new(to))

@@ -99,25 +99,26 @@ pub(super) const SLICE: Budget = Budget {
     bytes: 64 << 10,
 };
 
-/// Runs the engine as the shard's owner, sees to the timer, and leaves. Then the caller ends the burst
-/// ([`sent`]).
+/// Runs the engine as the shard's owner, ends the burst, sees to the timer, and leaves.
 ///
 /// Returns what the engine did, and whether a call was missed meanwhile.
 #[inline]
 fn turn(
     core: &WithTimer<Core>,
     mut owner: Owner<'_, State>,
-    host: &mut Kernel,
+    mut host: Kernel,
     budget: Budget,
     first: Option<ContextId>,
-) -> (Outcome, bool) {
-    let taken = take_in(core, &mut owner, host, budget);
+) -> (Outcome, bool, JobPlace<Kernel>) {
+    let taken = take_in(core, &mut owner, &mut host, budget);
     let left = budget.less(taken);
     let mut outcome = match first {
         // Missed calls are served, too.
-        Some(context) if !owner.has_missed() => owner.engine.run_for(host, left, context),
-        _ => owner.engine.run(host, left, first),
+        Some(context) if !owner.has_missed() => owner.engine.run_for(&mut host, left, context),
+        _ => owner.engine.run(&mut host, left, first),
     };
+    let job = host.take_job();
+    sent(core, host);
     outcome.used = Budget {
         requests: outcome.used.requests + taken.requests,
         bytes: outcome.used.bytes + taken.bytes,
@@ -136,7 +137,7 @@ fn turn(
         // here. The same holds for frames that are to be taken later.
         outcome.more |= !core.doorbells.is_empty() || !core.frames.is_empty();
     }
-    (outcome, owner.leave())
+    (outcome, owner.leave(), job)
 }
 
 /// Sets the timer to fire at a time, unless it fires sooner anyway. For the owner of the shard.
@@ -222,7 +223,11 @@ pub(super) fn take_in(
     used
 }
 
-/// Ends the burst of packets that a call into the engine has sent.
+/// Ends the burst of packets that a call into the engine has sent. For the owner of the shard.
+///
+/// Packets by the loopback device or a veth come back meanwhile, on this processor, and wait in the inbox. If the owner
+/// left before, another one could send the next packets of a queue pair on a processor of its own, and these would
+/// overtake those that have yet to come back. An unreliable connection would lose messages by that.
 #[inline]
 pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
     let (lost, lists) = host.finish();
@@ -289,14 +294,14 @@ pub(super) fn serve(
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let mut host = Kernel::new(copies);
-        let (outcome, missed) = turn(core, owner, &mut host, left.min(SLICE), first);
-        job = host.take_job();
-        sent(core, host);
+        let host = Kernel::new(copies);
+        let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
+        job = begun;
         if job.is_none() && !outcome.more && !missed {
             return false;
         }
-        if first.is_some() && !outcome.first {
+        // Answers to its packets have come back by now, if the peer is on this machine.
+        if first.is_some() && !outcome.first && !has_arrivals(core) {
             if job.is_none() && is_anothers && !missed {
                 return false;
             }
@@ -355,14 +360,14 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
     // While commands wait for their turns, nobody can enter to serve the data path. So each serves
     // it, if a call was missed, before the next has its turn.
     owner.take_missed();
-    let left = if owner.has_missed() || owner.engine.has_work() {
-        let (outcome, missed) = turn(core, owner, &mut host, SLICE, None);
-        outcome.more || missed
+    let (left, job) = if owner.has_missed() || owner.engine.has_work() {
+        let (outcome, missed, job) = turn(core, owner, host, SLICE, None);
+        (outcome.more || missed, job)
     } else {
-        owner.leave()
+        let job = host.take_job();
+        sent(core, host);
+        (owner.leave(), job)
     };
-    let job = host.take_job();
-    sent(core, host);
     if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job) {
         core.wake_worker();
     }
@@ -403,9 +408,7 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         owner.engine.kicked(context);
         let is_copying = owner.engine.claim_context(context).is_err();
         let seen = core.awaited_ends.load(Relaxed);
-        let mut host = Kernel::new(Copies::AtOnce);
-        let (outcome, missed) = turn(core, owner, &mut host, SLICE, None);
-        sent(core, host);
+        let (outcome, missed, _) = turn(core, owner, Kernel::new(Copies::AtOnce), SLICE, None);
         if !outcome.more && !missed {
             if !is_copying {
                 return;

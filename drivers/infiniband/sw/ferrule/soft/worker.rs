@@ -148,9 +148,9 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
             let taken = take_in(core, &mut owner, &mut host, SLICE);
             let left = SLICE.less(taken);
             let done = owner.engine.run(&mut host, left, None).done;
-            drop(owner);
             job = host.take_job();
             sent(core, host);
+            drop(owner);
             taken.requests + done
         });
         found += u64::from(done);

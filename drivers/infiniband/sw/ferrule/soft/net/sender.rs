@@ -27,10 +27,13 @@ use kernel::{
         Arc, //
     }, //
 };
-use net_ext::account::{
-    Account,
-    Charged,
-    Gone, //
+use net_ext::{
+    account::{
+        Account,
+        Charged,
+        Gone, //
+    },
+    Flow, //
 };
 
 use super::{
@@ -92,6 +95,8 @@ struct Share {
     counted: Atomic<usize>,
     /// Not 0: it waits for space.
     waits: Atomic<u32>,
+    /// Its packets, in their order.
+    flow: Flow,
     /// The network device's frames, for a raw packet queue pair. They are here and not in the account, for which the frame
     /// that a queue pair is made in has no space.
     frames: Option<Arc<Frames>>,
@@ -114,6 +119,7 @@ impl Sender {
             qpn,
             counted: Atomic::new(0),
             waits: Atomic::new(0),
+            flow: Flow::new(),
             frames,
         };
         let share = Arc::new(share, GFP_KERNEL_ACCOUNT)?;
@@ -137,6 +143,12 @@ impl Sender {
         self.share.has_write_space(&self.account, kind)
     }
 
+    /// Whether packets that leave from here keep the order. For the owner of the shard, in a batch.
+    #[inline]
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.share.flow.may_send()
+    }
+
     /// The network device's frames, of a raw packet queue pair.
     pub(crate) fn frames(&self) -> Option<&Arc<Frames>> {
         self.share.frames.as_ref()
@@ -148,9 +160,10 @@ impl Sender {
         &self.account
     }
 
-    /// Packets of it have been handed to the network.
+    /// Packets of it have been handed to the network. For the owner of the shard, in a batch.
     #[inline]
     pub(crate) fn sent(&self) {
+        self.share.flow.sent();
         self.share.settle(&self.account);
     }
 
@@ -171,9 +184,10 @@ impl Charge {
         &self.charged
     }
 
-    /// The packets have been handed to the network.
+    /// The packets have been handed to the network. As [`Sender::sent`].
     #[inline]
     pub(super) fn sent(&self) {
+        self.share.flow.sent();
         self.share.settle(&self.charged);
     }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The packets that a processor has yet to receive from virtual devices, for the crate net_ext.
+ */
+
+#include <linux/netdevice.h>
+
+#include "net.h"
+
+u32 ferrule_helper_backlog_end(unsigned int *cpu)
+{
+	*cpu = raw_smp_processor_id();
+#ifdef CONFIG_RPS
+	return READ_ONCE(per_cpu(softnet_data, *cpu).input_queue_tail);
+#else
+	return 0;
+#endif
+}
+
+/*
+ * A backlog is scheduled as long as packets are in it. It may be so for long if others send, too. Then the count of those
+ * that were received tells, as it tells get_rps_cpu() whether a flow may move.
+ */
+bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end)
+{
+	const struct softnet_data *sd = &per_cpu(softnet_data, cpu);
+
+	if (cpu == raw_smp_processor_id() || !test_bit(NAPI_STATE_SCHED, &sd->backlog.state))
+		return true;
+#ifdef CONFIG_RPS
+	return (s32)(READ_ONCE(sd->input_queue_head) - end) >= 0;
+#else
+	return false;
+#endif
+}
