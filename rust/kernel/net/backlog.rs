@@ -16,7 +16,7 @@ use kernel::sync::atomic::{
 
 use crate::bindings;
 
-/// Packets that are to stay in order, whichever processor sends them, one at a time.
+/// Packets that stay in order, whichever processor sends them. One processor sends at a time.
 ///
 /// # Examples
 ///

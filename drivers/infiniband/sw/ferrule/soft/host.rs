@@ -18,6 +18,7 @@ use ferrule_engine::{
     CqEvent,
     Outgoing,
     QpEvent,
+    Sends,
     SrqEvent,
     Trace,
     Unsent, //
@@ -115,15 +116,26 @@ impl Kernel {
         self.job.take()
     }
 
-    /// A packet is about to be sent, in this burst or the next.
+    /// A packet of such a queue pair is about to be sent, in this burst or the next.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsent::Full`] without write space, [`Unsent::Busy`] if it would overtake packets before it.
     #[inline]
-    fn begin_one(&mut self) {
+    fn begin_one(&mut self, sender: &Sender, kind: Sends) -> Result<(), Unsent> {
+        if !sender.has_write_space(kind) {
+            return Err(Unsent::Full);
+        }
         if self.sent % BURST == 0 {
             self.pending.flush();
             self.burst = None;
             self.burst = Some(Batch::new());
         }
         self.sent = self.sent.wrapping_add(1);
+        if !sender.keeps_order() {
+            return Err(Unsent::Busy);
+        }
+        Ok(())
     }
 
     /// The engine's answer for a packet that was sent, or was not.
@@ -225,13 +237,7 @@ impl Host for Kernel {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
         };
-        if !sender.has_write_space(packet.kind()) {
-            return Err(Unsent::Full);
-        }
-        self.begin_one();
-        if !sender.keeps_order() {
-            return Err(Unsent::Busy);
-        }
+        self.begin_one(sender, packet.kind())?;
         let length = packet.length();
         let sent = path.send(&mut self.pending, sender, length, |ip, udp, to| {
             packet
@@ -254,13 +260,7 @@ impl Host for Kernel {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
         };
-        if !sender.has_write_space(frame.kind()) {
-            return Err(Unsent::Full);
-        }
-        self.begin_one();
-        if !sender.keeps_order() {
-            return Err(Unsent::Busy);
-        }
+        self.begin_one(sender, frame.kind())?;
         let sent = frames.send(sender.charged(), frame.length(), |to| {
             frame
                 .write(&[], &[], &mut Body::new(to))

@@ -101,7 +101,7 @@ pub(super) const SLICE: Budget = Budget {
 
 /// Runs the engine as the shard's owner, ends the burst, sees to the timer, and leaves.
 ///
-/// Returns what the engine did, and whether a call was missed meanwhile.
+/// Returns what the engine did, whether a call was missed meanwhile, and the copy job that it has led to.
 #[inline]
 fn turn(
     core: &WithTimer<Core>,
@@ -294,8 +294,8 @@ pub(super) fn serve(
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let host = Kernel::new(copies);
-        let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
+        let (outcome, missed, begun) =
+            turn(core, owner, Kernel::new(copies), left.min(SLICE), first);
         job = begun;
         if job.is_none() && !outcome.more && !missed {
             return false;

@@ -121,7 +121,8 @@ impl<T> Shard<T> {
 
     /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner.
     ///
-    /// Waits without a time limit, since every owner leaves within its slice. Process context only.
+    /// Waits without a time limit, since every owner leaves after its slice and the softirqs of its burst. Process context
+    /// only.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let here = NoPreempt::new();
         let word = self.word.load(Relaxed) & MISSED;

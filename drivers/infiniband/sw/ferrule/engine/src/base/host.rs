@@ -329,7 +329,8 @@ pub enum Unsent {
     Fault,
     /// Its payload is not in memory at present: nothing was sent. The engine tries again after a while.
     Absent,
-    /// There is no space for it at present: nothing was sent. The engine tries again after a while.
+    /// There is no space for it at present, or it would overtake those before it: nothing was sent. The engine tries again
+    /// after a while.
     Busy,
     /// The queue pair has as much on its way as it may have: nothing was sent. When there is space again, the
     /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
