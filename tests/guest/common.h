@@ -381,6 +381,15 @@ struct ibv_wc expect_wc_at(struct ibv_cq *cq, uint64_t wr_id,
 #define EXPECT_WC(cq, wr_id, status) \
 	expect_wc_at(cq, wr_id, status, __FILE__, __LINE__)
 #define EXPECT_OK(cq, wr_id) EXPECT_WC(cq, wr_id, IBV_WC_SUCCESS)
+/*
+ * The same for a request that the responder refuses. False if the wire has lost
+ * the refusal, which only a wire that loses packets may: the responder is in
+ * error then and answers no more, so the requester's retries run out.
+ */
+bool expect_refusal_at(struct ibv_cq *cq, uint64_t wr_id,
+		       enum ibv_wc_status status, const char *file, int line);
+#define EXPECT_REFUSAL(cq, wr_id, status) \
+	expect_refusal_at(cq, wr_id, status, __FILE__, __LINE__)
 /* Fails if a completion is there, or comes within a moment. */
 void expect_no_wc_at(struct ibv_cq *cq, const char *file, int line);
 #define EXPECT_NO_WC(cq) expect_no_wc_at(cq, __FILE__, __LINE__)

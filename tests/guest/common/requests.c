@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <sched.h>
+#include <stdlib.h>
 
 struct ibv_sge sge_of(const struct region *r, size_t offset, size_t len)
 {
@@ -203,22 +204,49 @@ void next_wc(struct ibv_cq *cq, struct ibv_wc *wc)
 		FAIL("no completion came");
 }
 
-struct ibv_wc expect_wc_at(struct ibv_cq *cq, uint64_t wr_id,
-			   enum ibv_wc_status status, const char *file,
-			   int line)
+static struct ibv_wc completion_of(struct ibv_cq *cq, uint64_t wr_id,
+				   const char *file, int line)
 {
 	struct ibv_wc wc;
 
 	if (!next_wc_within(cq, &wc, PATIENCE_US))
 		test_fail(file, line, "no completion came for request %llu",
 			  (unsigned long long)wr_id);
-	if (wc.wr_id != wr_id || wc.status != status)
+	return wc;
+}
+
+static void check_wc(const struct ibv_wc *wc, uint64_t wr_id,
+		     enum ibv_wc_status status, const char *file, int line)
+{
+	if (wc->wr_id != wr_id || wc->status != status)
 		test_fail(file, line,
 			  "completion of request %llu: %s; expected request %llu: %s",
-			  (unsigned long long)wc.wr_id,
-			  ibv_wc_status_str(wc.status),
+			  (unsigned long long)wc->wr_id,
+			  ibv_wc_status_str(wc->status),
 			  (unsigned long long)wr_id, ibv_wc_status_str(status));
+}
+
+struct ibv_wc expect_wc_at(struct ibv_cq *cq, uint64_t wr_id,
+			   enum ibv_wc_status status, const char *file,
+			   int line)
+{
+	struct ibv_wc wc = completion_of(cq, wr_id, file, line);
+
+	check_wc(&wc, wr_id, status, file, line);
 	return wc;
+}
+
+bool expect_refusal_at(struct ibv_cq *cq, uint64_t wr_id,
+		       enum ibv_wc_status status, const char *file, int line)
+{
+	struct ibv_wc wc = completion_of(cq, wr_id, file, line);
+
+	/* wire_only.sh says so. */
+	if (getenv("WIRE_LOSES") && wc.wr_id == wr_id &&
+	    wc.status == IBV_WC_RETRY_EXC_ERR)
+		return false;
+	check_wc(&wc, wr_id, status, file, line);
+	return true;
 }
 
 void expect_no_wc_at(struct ibv_cq *cq, const char *file, int line)
