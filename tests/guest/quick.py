@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """A quick look at the driver on any kernel: it loads, a device comes up, and programs move data over it (TAP).
 
-usage: quick.py
+usage: quick.py [FILE]
 
-This runs in the lab's own guest without a device, and on a whole system, where nobody has installed the driver either.
+FILE is the module, in the place of the one that the lab has compiled. This runs in the lab's own guest without a device, and on a whole system, where nobody has installed the driver either.
 """
 
 import glob
 import os
 import shutil
+import sys
 import sysconfig
 
 from guestlib import Tap, check, gid_index, must, read, run, server_and_client, wait_for
 
+MODULE = sys.argv[1] if len(sys.argv) > 1 else "/ferrule/module/ferrule.ko"
 DEVICE = "ferrule0"
 TESTS = "/ferrule/build/tests"
 PROGRAMS = ("rc_data --rounds 300", "rc_states", "rc_atomic", "rc_read", "rc_errors", "rc_window", "srq --rounds 1000",
@@ -24,7 +26,7 @@ SECONDS = 300
 def load():
     must("modprobe", "-a", "rdma_ucm", "ib_umad", seconds=60)
     script = next(path for path in ("/run/lab/load", "/ferrule/lab/load") if os.path.exists(path))
-    must(script, "/ferrule/module/ferrule.ko", seconds=60)
+    must(script, MODULE, seconds=60)
     check(read("/sys/module/ferrule/initstate") == "live", "it is not live")
 
 

@@ -3,12 +3,13 @@
 """The Debian packages for dkms: it compiles the module on a machine that has Debian's headers of a kernel, and a guest with
 that kernel runs what came out (TAP).
 
-usage: dkms.py EARLIER NEWER
+usage: dkms.py EARLIER NEWER [KERNEL]
 
-Each is a directory with the packages of one version. The machine is a tree of Debian's, which has all that the packages need.
-This runs on the host.
+EARLIER and NEWER are directories with the packages of one version. KERNEL is stock, previous, cloud or rt. The machine is a
+tree of Debian's, which has all that the packages need. This runs on the host, after `qemu/lab build tests`.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,15 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(CHECKOUT / "qemu"), str(CHECKOUT / "tests/guest")]
 
 from guestlib import Tap, check  # noqa: E402
-from labkit import cache, debian, kernel, packages, suite, tree  # noqa: E402
+from labkit import cache, debian, kernel, packages, programs, suite, tree  # noqa: E402
 from packagelib import APT, check_nothing_left, listing  # noqa: E402
 
-SECONDS = 600
+SECONDS = 900
 NAME = "ferrule-dkms"
+
+# The kernels that packages are for, each with the lab's words for a guest that boots it if FERRULE_KERNEL has its version.
+KERNELS = {"stock": (kernel.stock, ()), "previous": (kernel.previous, ()), "rt": (kernel.rt, ("--kernel", "rt")),
+           "cloud": (kernel.cloud, ("--system", "--kernel", "cloud"))}
 
 
 def tree_with_headers(target):
@@ -41,8 +46,9 @@ def tree_with_headers(target):
 class Machine:
     """A copy of that tree, which packages may change."""
 
-    def __init__(self, directory, earlier, newer):
-        self.kernel = kernel.stock()
+    def __init__(self, directory, earlier, newer, name):
+        choose, self.guest = KERNELS[name]
+        self.kernel = choose()
         self.root = directory / "root"
         subprocess.run(["cp", "--archive", "--reflink=auto", tree_with_headers(self.kernel), self.root], check=True)
         self.packages = {"earlier": earlier, "newer": newer}
@@ -113,16 +119,20 @@ def upgrade(machine):
     check(not (machine.root / "usr/src/ferrule-0.0.1").exists(), "the source of the earlier version is left")
 
 
-def ping_pong(machine):
-    """A guest takes the module, and verbs run over its device."""
-    check(machine.module(), "there is no module")
-    with tempfile.TemporaryDirectory() as share:
-        file = Path(machine.module())
-        shutil.copy(machine.root / file.relative_to("/"), share)
-        done = subprocess.run([CHECKOUT / "qemu/lab", "run", "--device", "none", "--share", share, "--", "python3",
-                               "/ferrule/tests/packages/loaded.py", f"/share/{file.name}"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS)
+def quick_look(machine):
+    """A guest takes the module, and the suites' programs pass on its device."""
+    file = machine.module()
+    check(file, "there is no module")
+    # A whole system has no other folder of this machine's than those of the checkout.
+    with tempfile.TemporaryDirectory(dir=programs.products()) as share:
+        shutil.copy(machine.root / file.removeprefix("/"), share)
+        module = f"/ferrule/build/{Path(share).name}/{Path(file).name}"
+        words = [CHECKOUT / "qemu/lab", "run", *machine.guest, "--device", "none", "--timeout", str(SECONDS - 100), "--",
+                 "python3", "/ferrule/tests/guest/quick.py", module]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=SECONDS, env=os.environ | {"FERRULE_KERNEL": machine.kernel.upstream})
     check(done.returncode == 0, f"status {done.returncode}\n{done.stdout}")
+    check(f"# Linux {machine.kernel.release}\n" in done.stdout, f"it was another kernel's guest\n{done.stdout}")
 
 
 def removed(machine):
@@ -145,8 +155,9 @@ def main():
     tap = Tap()
     directory = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:
-        machine = Machine(directory, earlier, newer)
-        for case in (kernel_without_metadata, metadata_comes, upgrade, ping_pong, removed, purged):
+        machine = Machine(directory, earlier, newer, *(sys.argv[3:4] or ["stock"]))
+        print(f"# Linux {machine.kernel.release}", flush=True)
+        for case in (kernel_without_metadata, metadata_comes, upgrade, quick_look, removed, purged):
             tap.case(case.__name__, case, machine)
     finally:
         cache.remove(directory)
