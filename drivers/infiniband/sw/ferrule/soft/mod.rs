@@ -23,6 +23,7 @@ mod shard;
 #[path = "shard_rt.rs"]
 mod shard;
 mod shared;
+mod softirq;
 mod statistics;
 mod worker;
 

@@ -9,8 +9,8 @@
 //! | a program that rings       | process | [`kick`]: no worker is awake; its own queues first |
 //! | a command (create, modify) | process | [`command`]: its answer comes first, work after it |
 //! | the timer                  | softirq | a deadline of the engine has come, or a kernel     |
-//! |                            |         | user has posted ([`ring`])                         |
-//! | a packet                   | softirq | the network has delivered it ([`Device::receive`]) |
+//! |                            |         | user has posted ([`softirq`](super::softirq))      |
+//! | a packet                   | softirq | the network has delivered it                       |
 //! | the worker                 | thread  | work was left, or a stream of it comes             |
 //!
 //! Work is done where it arises, by the caller who asked for it: on a machine whose processors are
@@ -33,11 +33,9 @@ use kernel_ext::{
     time::{
         monotonic_ns,
         monotonic_raw_ns,
-        TimerCallback,
         WithTimer, //
     },
 };
-use net_ext::skb::OwnedSkBuff;
 
 use super::{
     core::{
@@ -49,10 +47,6 @@ use super::{
         Kernel, //
     },
     memory::SharedMemory,
-    net::{
-        device::Device,
-        received::Received, //
-    },
     shard::Owner, //
 };
 
@@ -68,23 +62,6 @@ const OTHERS: Budget = SLICE;
 
 /// The budget of a command for the work of others, after its own.
 const COMMAND: Budget = KICK;
-
-/// The budget of the timer in softirq context, where nothing else runs on the processor: a few slices, since the
-/// rest waits for the worker, and the worker for its turn. A network device may hand 300 packets to Linux in one
-/// softirq.
-const TIMER: Budget = Budget {
-    requests: 64,
-    bytes: 256 << 10,
-};
-
-/// The budget of a packet that has come, in softirq context: the device has more of them, and the
-/// worker takes the rest.
-const RECEIVE: Budget = TIMER;
-
-/// How many times as long as the timer has worked it does not fire again. Programs can have as many
-/// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
-/// most, in which nobody could be scheduled.
-const TIMER_PAUSE: u64 = 8;
 
 /// How many slices the end of a context may take: a million flushes, about a second, and more than
 /// honest programs have outstanding.
@@ -331,16 +308,6 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     }
 }
 
-/// A queue pair of a kernel user has new requests, or one that waits for space may send again. Any context.
-///
-/// The engine does not run here: the user may hold locks that its handlers of events take, the network those
-/// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
-pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
-    if core.doorbells.add(qpn) {
-        core.arm_at(monotonic_ns());
-    }
-}
-
 /// Calls `f` as the owner of the shard, then does the work that is left. Process context.
 pub(super) fn command<R>(
     core: &WithTimer<Core>,
@@ -419,53 +386,6 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         quiescent.pass();
     }
     core.wake_worker();
-}
-
-impl Device for WithTimer<Core> {
-    /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
-    fn receive(&self, packet: OwnedSkBuff) {
-        let Some(packet) = Received::new(packet) else {
-            self.not_rocev2.fetch_add(1, Relaxed);
-            return;
-        };
-        if !self.inbox.push(packet) {
-            self.inbox_full.fetch_add(1, Relaxed);
-        }
-        // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
-        if serve(self, RECEIVE, None, Copies::AtOnce, None) {
-            self.wake_worker();
-        }
-    }
-
-    fn receive_frame(&self, frame: OwnedSkBuff, qpn: u32, later: bool) {
-        if !self.frames.push(Received::frame(frame, qpn)) {
-            self.inbox_full.fetch_add(1, Relaxed);
-        }
-        if later {
-            self.arm_at(monotonic_ns());
-        } else if serve(self, RECEIVE, None, Copies::AtOnce, None) {
-            self.wake_worker();
-        }
-    }
-
-    fn write_space(&self, qpn: u32) {
-        ring(self, qpn);
-    }
-}
-
-impl TimerCallback for Core {
-    fn expired(core: &WithTimer<Self>) {
-        core.timer_due.store(u64::MAX, Relaxed);
-        let begin = monotonic_ns();
-        let more = serve(core, TIMER, None, Copies::AtOnce, None);
-        let end = monotonic_ns();
-        let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
-        core.timer_rests_until
-            .store(end.saturating_add(pause), Relaxed);
-        if more {
-            core.wake_worker();
-        }
-    }
 }
 
 /// Reads the engine's state, for reports. Process context.

@@ -60,7 +60,8 @@ use super::{
     host::Kernel,
     memory::Registered,
     paging::Paging,
-    policy, //
+    policy,
+    softirq, //
 };
 use crate::backend::{
     numbers::Numbers,
@@ -488,7 +489,7 @@ impl Commands for Shared {
     }
 
     fn ring(&self, doorbell: u32) {
-        policy::ring(&self.core, doorbell);
+        softirq::ring(&self.core, doorbell);
     }
 
     fn remove_qp(&self, qpn: u32) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The callers in softirq context: packets that have come, and the timer.
+//!
+//! Nothing else runs on the processor meanwhile, so they do little, and leave the rest to the worker.
+
+use ferrule_engine::Budget;
+use kernel::sync::atomic::Relaxed;
+use kernel_ext::time::{
+    monotonic_ns,
+    TimerCallback,
+    WithTimer, //
+};
+use net_ext::skb::OwnedSkBuff;
+
+use super::{
+    core::Core,
+    host::Copies,
+    net::{
+        device::Device,
+        received::Received, //
+    },
+    policy::serve, //
+};
+
+/// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for the worker, and the
+/// worker for its turn. A network device may hand 300 packets to Linux in one softirq.
+const BUDGET: Budget = Budget {
+    requests: 64,
+    bytes: 256 << 10,
+};
+
+/// How many times as long as the timer has worked it does not fire again. Programs can have as many
+/// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
+/// most, in which nobody could be scheduled.
+const TIMER_PAUSE: u64 = 8;
+
+/// A queue pair of a kernel user has new requests, or one that waits for space may send again. Any context.
+///
+/// The engine does not run here: the user may hold locks that its handlers of events take, the network those
+/// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
+pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
+    if core.doorbells.add(qpn) {
+        core.arm_at(monotonic_ns());
+    }
+}
+
+impl Device for WithTimer<Core> {
+    /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
+    fn receive(&self, packet: OwnedSkBuff) {
+        let Some(packet) = Received::new(packet) else {
+            self.not_rocev2.fetch_add(1, Relaxed);
+            return;
+        };
+        if !self.inbox.push(packet) {
+            self.inbox_full.fetch_add(1, Relaxed);
+        }
+        // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
+        if serve(self, BUDGET, None, Copies::AtOnce, None) {
+            self.wake_worker();
+        }
+    }
+
+    fn receive_frame(&self, frame: OwnedSkBuff, qpn: u32, later: bool) {
+        if !self.frames.push(Received::frame(frame, qpn)) {
+            self.inbox_full.fetch_add(1, Relaxed);
+        }
+        if later {
+            self.arm_at(monotonic_ns());
+        } else if serve(self, BUDGET, None, Copies::AtOnce, None) {
+            self.wake_worker();
+        }
+    }
+
+    fn write_space(&self, qpn: u32) {
+        ring(self, qpn);
+    }
+}
+
+impl TimerCallback for Core {
+    fn expired(core: &WithTimer<Self>) {
+        core.timer_due.store(u64::MAX, Relaxed);
+        let begin = monotonic_ns();
+        let more = serve(core, BUDGET, None, Copies::AtOnce, None);
+        let end = monotonic_ns();
+        let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
+        core.timer_rests_until
+            .store(end.saturating_add(pause), Relaxed);
+        if more {
+            core.wake_worker();
+        }
+    }
+}
