@@ -17,6 +17,11 @@ bool ferrule_helper_single_task_running(void)
 	return single_task_running();
 }
 
+bool ferrule_helper_need_resched(void)
+{
+	return need_resched();
+}
+
 void ferrule_helper_preempt_disable(void)
 {
 	preempt_disable();

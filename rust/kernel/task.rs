@@ -34,6 +34,14 @@ pub fn single_task_running() -> bool {
     unsafe { bindings::single_task_running() }
 }
 
+/// Whether another thread is to have the current processor, as soon as the running one may be preempted and softirqs have
+/// ended. A hint: it may change at once.
+#[inline]
+pub fn need_resched() -> bool {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::need_resched() }
+}
+
 /// Lets others run, if the scheduler wants that and does not preempt by itself. May sleep.
 #[inline]
 pub fn cond_resched() {

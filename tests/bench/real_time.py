@@ -7,10 +7,12 @@ from ways import Lateness
 MEASURES = {
     "late_doorbells": Measure("later in 99 of 100 times, beside doorbells", "us", "doorbells"),
     "late_requests": Measure("later in 99 of 100 times, beside 1,000 requests in lists", "us"),
+    "late_packets": Measure("later than beside TCP, by packets of RDMA WRITEs to the same device", "us", "bytes"),
     "late_contexts": Measure("later in 99 of 100 times, beside 1,000 contexts awake", "us"),
 }
 
 DOORBELLS = (1, 512, 8000, 60000)
+PACKETS = (8, 4096, 65536)
 
 SCENARIO = Scenario(
     about="how late a SCHED_FIFO thread is, in a guest of one processor whose clock counts instructions",
@@ -20,5 +22,6 @@ SCENARIO = Scenario(
     ways=(
         *(Lateness(measure="late_doorbells", case=f"doorbells_{count}", x=count) for count in DOORBELLS),
         Lateness(measure="late_requests", case="requests_1000"),
+        *(Lateness(measure="late_packets", case=f"packets_{size}", x=size) for size in PACKETS),
         Lateness(measure="late_contexts", case="contexts_1000"),
     ))

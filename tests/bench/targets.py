@@ -217,6 +217,7 @@ MANY = (
 REAL_TIME = (
     *(AtMost("late_doorbells", count, most=30) for count in real_time.DOORBELLS),
     AtMost("late_requests", most=30),
+    *(AtMost("late_packets", size, most=150) for size in real_time.PACKETS),
     AtMost("late_contexts", most=30),
 )
 

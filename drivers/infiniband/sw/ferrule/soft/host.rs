@@ -33,6 +33,7 @@ use kernel_ext::{
     error::code::ENOBUFS,
     nospec::index_nospec,
     sync::smp_mb,
+    task::need_resched,
     time::monotonic_raw_ns, //
 };
 use net_ext::{
@@ -68,11 +69,12 @@ use crate::{
 const BURST: u32 = 64;
 
 /// Where the bytes of large messages are copied that a call into the engine leads to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) enum Copies {
     /// By the caller, outside of the shard: it can wait for the shard to hand a job back. Process context.
     Outside,
-    /// By the engine, at once.
+    /// By the engine, at once: softirq context, mostly.
+    #[default]
     AtOnce,
 }
 
@@ -95,8 +97,7 @@ pub(crate) struct Kernel {
     sent: u32,
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
     lost: u32,
-    /// The caller carries out copy jobs.
-    takes_jobs: bool,
+    copies: Copies,
     job: JobPlace<Kernel>,
 }
 
@@ -105,9 +106,15 @@ impl Kernel {
     #[inline]
     pub(super) fn new(copies: Copies) -> Self {
         Kernel {
-            takes_jobs: copies.may_wait(),
+            copies,
             ..Kernel::default()
         }
+    }
+
+    /// Whether the caller may wait: [`Copies::may_wait`].
+    #[inline]
+    pub(super) fn may_wait(&self) -> bool {
+        self.copies.may_wait()
     }
 
     /// The copy job that the call has led to.
@@ -312,7 +319,14 @@ impl Host for Kernel {
 
     #[inline]
     fn job_place(&mut self) -> Option<&mut JobPlace<Kernel>> {
-        self.takes_jobs.then_some(&mut self.job)
+        self.copies.may_wait().then_some(&mut self.job)
+    }
+
+    /// A softirq does not give way. It could only leave packets to the worker, which shares the processor with the thread
+    /// that waits, and mostly it is that thread which the packets are for.
+    #[inline]
+    fn need_resched(&mut self) -> bool {
+        self.copies.may_wait() && need_resched()
     }
 
     #[inline]

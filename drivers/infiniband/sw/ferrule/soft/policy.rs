@@ -18,7 +18,10 @@
 //! costs less than a microsecond. The [`worker`](super::worker) takes what exceeds a budget.
 
 use ferrule_engine::{
-    host::PacketBytes,
+    host::{
+        Host,
+        PacketBytes, //
+    },
     Budget,
     ContextId,
     CopyJob,
@@ -29,7 +32,10 @@ use ferrule_engine::{
 };
 use kernel::sync::atomic::Relaxed;
 use kernel_ext::{
-    task::QuiescentStates,
+    task::{
+        need_resched,
+        QuiescentStates, //
+    },
     time::{
         monotonic_ns,
         monotonic_raw_ns,
@@ -63,6 +69,11 @@ const OTHERS: Budget = SLICE;
 /// The budget of a command for the work of others, after its own.
 const COMMAND: Budget = KICK;
 
+/// When the timer does what a caller leaves, in nanoseconds, if nobody else has done it. Threads of real-time priority may
+/// keep that caller and the worker from every processor for as long as they like, and it may be this work that they poll
+/// for. Most threads that a caller gives way to have ended by then.
+pub(super) const LEFT_DELAY: u64 = 100_000;
+
 /// How many slices the end of a context may take: a million flushes, about a second, and more than
 /// honest programs have outstanding.
 const FINISH_ROUNDS: u32 = 32768;
@@ -87,6 +98,7 @@ fn turn(
     budget: Budget,
     first: Option<ContextId>,
 ) -> (Outcome, bool, JobPlace<Kernel>) {
+    let may_wait = host.may_wait();
     let taken = take_in(core, &mut owner, &mut host, budget);
     let left = budget.less(taken);
     let mut outcome = match first {
@@ -101,23 +113,29 @@ fn turn(
         bytes: outcome.used.bytes + taken.bytes,
     };
     outcome.more |= has_arrivals(core) || has_notes(&owner);
+    let mut wait = None;
     // A caller that is told of more work sees to it, and to the timer then: a deadline that is due
     // already would only fire in the middle.
     if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
         // The engine counts time by another clock than the timer. They part by some microseconds a
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
-        let wait = deadline.saturating_sub(monotonic_raw_ns());
-        let at = monotonic_ns().saturating_add(wait);
-        fire_by(core, at.max(core.timer_rests_until.load(Relaxed)));
+        wait = Some(deadline.saturating_sub(monotonic_raw_ns()));
+    }
+    // A softirq may have nobody who comes back, and others may lose the processor before they do.
+    if need_resched() || outcome.more && !may_wait {
+        wait = Some(wait.map_or(LEFT_DELAY, |wait| wait.min(LEFT_DELAY)));
+    }
+    if let Some(wait) = wait {
+        fire_in(core, wait);
         // `ring` sets the timer to now, and this call may have set it back to later. The timer's own
         // lock orders the two: a queue pair that was added before the timer was last set is seen
-        // here. The same holds for frames that are to be taken later.
-        outcome.more |= !core.doorbells.is_empty() || !core.frames.is_empty();
+        // here. The same holds for packets and frames that are to be taken later.
+        outcome.more |= !core.doorbells.is_empty() || has_arrivals(core);
     }
     (outcome, owner.leave(), job)
 }
 
-/// Sets the timer to fire at a time, unless it fires sooner anyway. For the owner of the shard.
+/// Sets the timer to fire in so many nanoseconds, unless it fires sooner anyway. For the owner of the shard.
 ///
 /// Deadlines mostly move to later times: an acknowledgement has come, or more doorbells. Setting the clock's interrupt
 /// anew takes longer than a message does, in a virtual machine several times as long. If the timer fires too soon, the
@@ -126,7 +144,9 @@ fn turn(
 /// The timer function clears `timer_due` before it tries to own the shard. An owner that has read the older value has
 /// missed its call, so it comes here again.
 #[inline]
-fn fire_by(core: &WithTimer<Core>, at: u64) {
+pub(super) fn fire_in(core: &WithTimer<Core>, wait: u64) {
+    let at = monotonic_ns().saturating_add(wait);
+    let at = at.max(core.timer_rests_until.load(Relaxed));
     if at < core.timer_due.load(Relaxed) {
         core.timer_due.store(at, Relaxed);
         core.arm_at(at);
@@ -187,6 +207,10 @@ pub(super) fn take_in(
         if let Some(rx) = packet.rx_packet() {
             engine.receive(host, &rx);
         }
+        // One is always taken, so that there is an end.
+        if host.need_resched() {
+            return used;
+        }
     }
     while !most.less(used).is_spent() {
         let Some(frame) = core.frames.pop() else {
@@ -196,6 +220,9 @@ pub(super) fn take_in(
         used.requests += 1;
         used.bytes += u64::from(length);
         engine.receive_frame(host, frame.steered_to(), &frame, length);
+        if host.need_resched() {
+            break;
+        }
     }
     used
 }

@@ -2,14 +2,23 @@
 
 //! The callers in softirq context: packets that have come, and the timer.
 //!
-//! Nothing else runs on the processor meanwhile, so they do little, and leave the rest to the worker.
+//! A softirq is not preempted, whatever thread waits for the processor, so these callers do little, and leave the rest to the
+//! worker. By the loopback device the packets to which a packet leads come back within the same softirq, and those to which
+//! these lead. So there a packet's caller does less, and nothing at all while a thread is to have the processor. The timer
+//! sees to what is left: it is for another softirq.
+//!
+//! Packets of other network devices do not wait for that. Mostly it is the program which they are for that waits for the
+//! processor, and beside a program that polls, packets that wait cost more than they leave to it.
 
 use ferrule_engine::Budget;
 use kernel::sync::atomic::Relaxed;
-use kernel_ext::time::{
-    monotonic_ns,
-    TimerCallback,
-    WithTimer, //
+use kernel_ext::{
+    task::need_resched,
+    time::{
+        monotonic_ns,
+        TimerCallback,
+        WithTimer, //
+    },
 };
 use net_ext::skb::OwnedSkBuff;
 
@@ -30,6 +39,16 @@ const BUDGET: Budget = Budget {
     bytes: 256 << 10,
 };
 
+/// The budget of a packet by the loopback device: about as much as it leads to.
+const LOOPBACK: Budget = Budget {
+    requests: 8,
+    bytes: 64 << 10,
+};
+
+/// How long a packet by the loopback device waits in the inbox that has come while a thread is to have the processor, in
+/// nanoseconds.
+const LOOPBACK_DELAY: u64 = 20_000;
+
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
 /// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
 /// most, in which nobody could be scheduled.
@@ -47,7 +66,7 @@ pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
 
 impl Device for WithTimer<Core> {
     /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
-    fn receive(&self, packet: OwnedSkBuff) {
+    fn receive(&self, packet: OwnedSkBuff, is_loopback: bool) {
         let Some(packet) = Received::new(packet) else {
             self.not_rocev2.fetch_add(1, Relaxed);
             return;
@@ -56,8 +75,14 @@ impl Device for WithTimer<Core> {
             self.inbox_full.fetch_add(1, Relaxed);
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
-        if serve(self, BUDGET, None, Copies::AtOnce, None) {
-            self.wake_worker();
+        if !is_loopback {
+            if serve(self, BUDGET, None, Copies::AtOnce, None) {
+                self.wake_worker();
+            }
+        } else if !need_resched() {
+            serve(self, LOOPBACK, None, Copies::AtOnce, None);
+        } else {
+            self.arm_at(monotonic_ns().saturating_add(LOOPBACK_DELAY));
         }
     }
 

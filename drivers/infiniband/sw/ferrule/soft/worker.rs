@@ -26,6 +26,7 @@ use kernel::{
 };
 use kernel_ext::{
     task::{
+        need_resched,
         single_task_running,
         Current,
         Kthread,
@@ -45,9 +46,11 @@ use super::{
     },
     policy::{
         carry_out,
+        fire_in,
         sent,
         serve,
         take_in,
+        LEFT_DELAY,
         SLICE, //
     },
 };
@@ -150,6 +153,9 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
             let done = owner.engine.run(&mut host, left, None).done;
             job = host.take_job();
             sent(core, host);
+            if need_resched() {
+                fire_in(core, LEFT_DELAY);
+            }
             drop(owner);
             taken.requests + done
         });

@@ -6,8 +6,8 @@ use net_ext::skb::OwnedSkBuff;
 
 /// The callbacks of a device.
 pub(crate) trait Device: Send + Sync {
-    /// A packet has come. Softirq context.
-    fn receive(&self, packet: OwnedSkBuff);
+    /// A packet has come, by the loopback device or another one. Softirq context.
+    fn receive(&self, packet: OwnedSkBuff, is_loopback: bool);
 
     /// A frame has come that is steered to a queue pair. The engine takes it at once, in softirq context, or `later`: then
     /// any context.

@@ -184,7 +184,9 @@ impl Receive for Members {
             of(packet.device)
         };
         if let Some(member) = member {
-            member.device.receive(packet.skb);
+            member
+                .device
+                .receive(packet.skb, packet.device.is_loopback());
         }
     }
 }

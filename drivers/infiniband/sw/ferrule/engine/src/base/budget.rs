@@ -25,6 +25,12 @@ impl Budget {
     /// long as a request.
     pub const LOOKS: u32 = 4;
 
+    /// The budget that is spent.
+    pub(crate) const SPENT: Budget = Budget {
+        requests: 0,
+        bytes: 0,
+    };
+
     /// How many looks this is, if nothing else is done.
     #[inline]
     pub fn looks(self) -> u32 {

@@ -83,8 +83,7 @@ pub trait Host: Sized {
     fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Self::Box<[T; N]>>;
 
     /// Returns `index`, which is below `size`, a power of two. A processor that guesses, and goes on with an index that
-    /// is not, is answered one that is: its reads ahead then stay inside of the table (`array_index_nospec()` of
-    /// Linux).
+    /// is not, is answered one that is: its reads ahead then stay inside of the table (Linux: `array_index_nospec()`).
     fn index_nospec(index: usize, size: usize) -> usize;
 
     /// A full memory fence: no access before it is reordered with one after it.
@@ -102,8 +101,7 @@ pub trait Host: Sized {
     /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
     fn now(&mut self) -> u64;
 
-    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that
-    /// follows them.
+    /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that follows them.
     ///
     /// # Errors
     ///
@@ -158,6 +156,11 @@ pub trait Host: Sized {
     #[inline]
     fn job_place(&mut self) -> Option<&mut JobPlace<Self>> {
         None
+    }
+
+    /// Whether another thread is to have this processor. Then a run that has made a packet ends.
+    fn need_resched(&mut self) -> bool {
+        false
     }
 
     /// A step of the data path, for tracepoints.
@@ -332,9 +335,8 @@ pub enum Unsent {
     /// There is no space for it at present, or it would overtake those before it: nothing was sent. The engine tries again
     /// after a while.
     Busy,
-    /// The queue pair has as much on its way as it may have: nothing was sent. When there is space again, the
-    /// host tells by [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again all
-    /// the same, after a longer while.
+    /// The queue pair has as much on its way as it may have: nothing was sent. When there is space again, the host tells by
+    /// [`Engine::ring_qp`](crate::Engine::ring_qp); should it not, the engine tries again, after a longer while.
     Full,
 }
 

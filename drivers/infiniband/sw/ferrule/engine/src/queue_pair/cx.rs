@@ -49,6 +49,15 @@ pub(crate) struct Cx<'a, H: Host> {
 }
 
 impl<H: Host> Cx<'_, H> {
+    /// Takes a packet that was made, with so many bytes of payload, off the rest of the budget; all of the rest if another
+    /// thread waits for the processor.
+    pub(crate) fn take_packet(&mut self, payload: u32) {
+        self.allowance.take_bytes(payload.max(Budget::PACKET));
+        if self.host.need_resched() {
+            self.allowance = Budget::SPENT;
+        }
+    }
+
     /// Counts a packet that is dropped, and shows it.
     #[cold]
     pub(crate) fn drop_packet(&mut self, bth: Bth, reason: DropReason) {

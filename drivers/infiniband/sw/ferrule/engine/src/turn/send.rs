@@ -11,7 +11,6 @@ use crate::{
             QpType,
             State, //
         },
-        budget::Budget,
         counters::Count,
         host::{
             Host,
@@ -214,7 +213,7 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     let size = SegmentSize::next(&qp.sq, mtu, mtu.bytes().into());
     match wire::uc::send(cx, qp, size.length) {
         Ok(()) => {
-            cx.allowance.take_bytes(size.length.max(Budget::PACKET));
+            cx.take_packet(size.length);
             sent(qps, cx, qp, size);
         }
         Err(unsent) => give_up(qps, cx, qp, unsent.into()),

@@ -5,7 +5,6 @@
 use crate::{
     base::{
         abi,
-        budget::Budget,
         counters::Count,
         host::{
             Fault,
@@ -95,7 +94,7 @@ pub(crate) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Un
     if !(HEADER..=limit).contains(&length) {
         return Err(Status::LocalLength.into());
     }
-    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.take_packet(length);
     let segment = RequestSegment::next(sq, core, length, 1);
     let mut frame = TxFrame {
         bytes: segment.local(),

@@ -7,7 +7,6 @@ use crate::{
     base::{
         abi,
         attr::QpType,
-        budget::Budget,
         host::{
             Host,
             Reorder,
@@ -267,7 +266,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         wire.requester.since_ack_request = 0;
         wire.requester.ack_requested = psn;
     }
-    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.take_packet(length);
     let next = if record.is_read() {
         psn::advance(record.psn, psn::packets(range.1, mtu))
     } else {

@@ -10,7 +10,6 @@ use crate::{
             Mtu,
             State, //
         },
-        budget::Budget,
         counters::Count,
         event::{
             DropReason,
@@ -442,7 +441,7 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         let nothing = Side::Private(PrivateBytes(&[]));
         let kind = Sends::Responses;
         transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
-        cx.allowance.take_bytes(Budget::PACKET);
+        cx.take_packet(0);
         if let Some(resource) = wire.responder.resources.get_mut(place) {
             resource.active = false;
             resource.responded = true;
@@ -486,7 +485,7 @@ fn respond<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, place: usize) -> Result<
         is_absent: false,
     };
     packet.send(core.id, cx.host, cx.counters, wire.route.as_mut())?;
-    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.take_packet(length);
     cx.counters.bytes.count(length.into());
     if let Some(resource) = wire.responder.resources.get_mut(place) {
         resource.sent();

@@ -5,7 +5,6 @@
 use crate::{
     base::{
         abi,
-        budget::Budget,
         counters::Count,
         event::DropReason,
         grh,
@@ -103,7 +102,7 @@ pub(crate) fn send<H: Host>(
             data: segment.head.imm_or_inv,
         });
     }
-    cx.allowance.take_bytes(length.max(Budget::PACKET));
+    cx.take_packet(length);
     let packet = TxPacket {
         headers,
         payload: segment.local(),

@@ -43,6 +43,8 @@ pub struct Sim {
     /// Where copy jobs are taken along.
     pub has_job_place: bool,
     pub job: JobPlace<Sim>,
+    /// Another thread waits for the processor.
+    pub needs_resched: bool,
     /// It notes no steps of the data path: they are measured.
     pub is_quiet: bool,
 }
@@ -154,6 +156,10 @@ impl Host for Sim {
 
     fn now(&mut self) -> u64 {
         self.now
+    }
+
+    fn need_resched(&mut self) -> bool {
+        self.needs_resched
     }
 
     fn transmit<'a>(

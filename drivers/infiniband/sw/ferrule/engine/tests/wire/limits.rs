@@ -2,7 +2,7 @@
 
 //! The limits of packets and requests under way at a time.
 
-use ferrule_engine::Status;
+use ferrule_engine::{Budget, Status};
 
 use super::pair;
 use crate::sim::network::{Faults, Link};
@@ -107,4 +107,33 @@ fn messages_under_way_are_as_many_as_there_are_credits() {
         peer_cq.expect(i, Status::Success);
     }
     cq.expect(7, Status::Success);
+}
+
+/// A turn ends with the packet at hand if another thread waits for the processor. Nothing is lost by that.
+#[test]
+fn a_packet_at_a_time_goes_where_a_thread_waits() {
+    const SLICE: Budget = Budget {
+        requests: 32,
+        bytes: 64 << 10,
+    };
+
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (_, _, theirs)] = pair(&mut link, |_| ());
+    for world in &mut link.worlds {
+        world.host.needs_resched = true;
+    }
+    for i in 0..3 {
+        qp.post_send(&Wr::write(i, &[mr.sge(0, 100)], theirs.remote(0)));
+    }
+    qp.post_send(&Wr::read(3, &[mr.sge(0, 100)], theirs.remote(0)));
+    let world = &mut link.worlds[0];
+    for sent in 1..4 {
+        let outcome = world.engine.run(&mut world.host, SLICE, None);
+        assert!(outcome.more);
+        assert_eq!(world.host.sent.len(), sent);
+    }
+    link.settle();
+    for i in 0..4 {
+        cq.expect(i, Status::Success);
+    }
 }

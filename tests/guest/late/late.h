@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* How late a thread of real-time priority is. */
+#ifndef TESTS_LATE_H
+#define TESTS_LATE_H
+
+#include "../common.h"
+
+enum {
+	/* The program rests between two kicks, so that others have a turn. */
+	REST_US = 200,
+	LIST = 1000,
+};
+
+/* watch.c */
+
+uint64_t now_ns(void);
+/* Gives this thread a priority of SCHED_FIFO. */
+void be_real_time(int priority);
+/*
+ * Fails if a thread of real-time priority gets its processor later beside
+ * 'step' than beside 'calm', each again and again, by more than so many
+ * nanoseconds, in 99 of 100 times.
+ */
+void judge(void (*calm)(void *), void (*step)(void *), void *arg, uint64_t most_ns);
+
+/* lists.c */
+
+/* A list of WRITEs of an entry to a place in the same region. The last is signalled. */
+void make_list(struct ibv_send_wr *wr, int count, struct ibv_sge *sge, const struct region *r);
+/* Posts a list at once, and waits for its end. */
+void post_and_wait(struct end *e, struct ibv_send_wr *wr);
+
+/* packets.c */
+
+/* Whether connections that are made from here on send packets, where ferrule could copy. */
+void set_wire_only(bool value);
+
+void packets_8(void);
+void packets_4096(void);
+void packets_65536(void);
+
+#endif /* TESTS_LATE_H */
