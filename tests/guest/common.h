@@ -305,9 +305,12 @@ void pair_memory(struct pair *p, size_t mine, size_t theirs, int access);
 /* Both ends back to RESET. */
 void pair_reset(struct pair *p);
 /*
- * b refuses WRITEs of a to bytes around the 'length' ones of 'to'. Connects the
- * ends anew after each.
+ * b refuses a WRITE of a to bytes from an offset of 'to' on. Connects the ends
+ * anew, and tries again if the wire has lost the refusal.
  */
+void pair_refuses(struct pair *p, const struct peer *to, uint64_t offset,
+		  uint32_t length);
+/* The same for bytes around the 'length' ones of 'to'. */
 void pair_refuses_outside(struct pair *p, const struct peer *to,
 			  size_t length);
 /* Frees all of it, and looks at the canaries. */

@@ -4,7 +4,8 @@
 
 usage: quick.py [FILE]
 
-FILE is the module, in the place of the one that the lab has compiled. This runs in the lab's own guest without a device, and on a whole system, where nobody has installed the driver either.
+FILE is the module, in place of the one that the lab has compiled. This runs in the lab's own guest without a device, and on
+a whole system, where nobody has installed the driver either.
 """
 
 import glob

@@ -8,6 +8,7 @@
 enum {
 	/* The program rests between two kicks, so that others have a turn. */
 	REST_US = 200,
+	/* The requests of the longest list. */
 	LIST = 1000,
 };
 

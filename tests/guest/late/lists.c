@@ -3,7 +3,7 @@
 #include "late.h"
 
 void make_list(struct ibv_send_wr *wr, int count, struct ibv_sge *sge,
-		      const struct region *r)
+	       const struct region *r)
 {
 	for (int i = 0; i < count; i++)
 		wr[i] = (struct ibv_send_wr) {

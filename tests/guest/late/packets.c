@@ -2,7 +2,7 @@
 /*
  * Beside packets: RDMA WRITEs of a queue pair that is connected with itself, by
  * the loopback device, against as many bytes by TCP. Softirqs delay a thread,
- * too, and packets that come back are of the same one.
+ * too, and packets come back within the one that sends them.
  */
 #define _GNU_SOURCE
 #include "late.h"

@@ -64,26 +64,6 @@ static void write_to(struct pair *p, const struct ibv_mr *mr, uint64_t addr,
 		    p->theirs.len - offset - 100, 0x11);
 }
 
-/* The same where the region may not be written. */
-static void refused_at(struct pair *p, const struct ibv_mr *mr, uint64_t addr)
-{
-	const struct peer to = { .addr = addr, .rkey = mr->rkey };
-	struct ibv_sge sge = sge_of(&p->mine, 0, 100);
-
-	for (int tries = 0; tries < 5; tries++) {
-		bool arrived;
-
-		send_sges(&p->a, 2, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
-			  1, &to, 0, 0);
-		arrived = EXPECT_REFUSAL(p->a.scq, 2, IBV_WC_REM_ACCESS_ERR);
-		pair_reset(p);
-		ends_connect(&p->a, &p->b);
-		if (arrived)
-			return;
-	}
-	FAIL("not one of five refusals arrived");
-}
-
 /*
  * IBV_ACCESS_ZERO_BASED: addresses are offsets, wherever in its page the memory
  * begins (ibv_reg_mr(3)); and regions that become so, or are it no more.
@@ -91,6 +71,7 @@ static void refused_at(struct pair *p, const struct ibv_mr *mr, uint64_t addr)
 static void zero_based(void)
 {
 	const int zero = ACCESS_ALL | IBV_ACCESS_ZERO_BASED;
+	struct peer beyond;
 	struct ibv_sge sge;
 	struct ibv_mr *mr;
 	uint8_t *memory;
@@ -126,8 +107,10 @@ static void zero_based(void)
 	write_to(&p, mr, 0, 1234 + 1000);
 
 	/* One byte beyond, and the pointer. */
-	refused_at(&p, mr, 4096 - 99);
-	refused_at(&p, mr, (uintptr_t)memory + 1000);
+	beyond = (struct peer){ .addr = 4096 - 99, .rkey = mr->rkey };
+	pair_refuses(&p, &beyond, 0, 100);
+	beyond.addr = (uintptr_t)memory + 1000;
+	pair_refuses(&p, &beyond, 0, 100);
 	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
 	pair_close(&p);
 }

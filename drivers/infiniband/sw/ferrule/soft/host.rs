@@ -322,8 +322,7 @@ impl Host for Kernel {
         self.copies.may_wait().then_some(&mut self.job)
     }
 
-    /// A softirq does not give way. It could only leave packets to the worker, which shares the processor with the thread
-    /// that waits, and mostly it is that thread which the packets are for.
+    /// The callers in softirq context have rules of their own ([`softirq`](super::softirq)).
     #[inline]
     fn need_resched(&mut self) -> bool {
         self.copies.may_wait() && need_resched()

@@ -121,7 +121,7 @@ fn turn(
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
         wait = Some(deadline.saturating_sub(monotonic_raw_ns()));
     }
-    // A softirq may have nobody who comes back, and others may lose the processor before they do.
+    // A softirq does not come back for what it leaves, and another caller may lose the processor before it does.
     if need_resched() || outcome.more && !may_wait {
         wait = Some(wait.map_or(LEFT_DELAY, |wait| wait.min(LEFT_DELAY)));
     }

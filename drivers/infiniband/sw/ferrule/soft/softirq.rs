@@ -2,13 +2,15 @@
 
 //! The callers in softirq context: packets that have come, and the timer.
 //!
-//! A softirq is not preempted, whatever thread waits for the processor, so these callers do little, and leave the rest to the
-//! worker. By the loopback device the packets to which a packet leads come back within the same softirq, and those to which
-//! these lead. So there a packet's caller does less, and nothing at all while a thread is to have the processor. The timer
-//! sees to what is left: it is for another softirq.
+//! A softirq is not preempted, whatever thread waits for the processor. So these callers do little, and leave the rest to the
+//! worker.
 //!
-//! Packets of other network devices do not wait for that. Mostly it is the program which they are for that waits for the
-//! processor, and beside a program that polls, packets that wait cost more than they leave to it.
+//! By the loopback device, answers to packets come back within the same softirq, again and again. So a packet's caller does
+//! less there, and nothing while a thread is to have the processor. The rest waits for the timer, whose softirq is another
+//! one.
+//!
+//! Packets by other network devices are taken at once. The thread that is to have the processor is mostly the program that
+//! receives them, and waiting packets cost a program that polls more than they leave to it.
 
 use ferrule_engine::Budget;
 use kernel::sync::atomic::Relaxed;
@@ -45,8 +47,7 @@ const LOOPBACK: Budget = Budget {
     bytes: 64 << 10,
 };
 
-/// How long a packet by the loopback device waits in the inbox that has come while a thread is to have the processor, in
-/// nanoseconds.
+/// How long a packet by the loopback device waits in the inbox while a thread is to have the processor, in nanoseconds.
 const LOOPBACK_DELAY: u64 = 20_000;
 
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
@@ -79,10 +80,10 @@ impl Device for WithTimer<Core> {
             if serve(self, BUDGET, None, Copies::AtOnce, None) {
                 self.wake_worker();
             }
-        } else if !need_resched() {
-            serve(self, LOOPBACK, None, Copies::AtOnce, None);
-        } else {
+        } else if need_resched() {
             self.arm_at(monotonic_ns().saturating_add(LOOPBACK_DELAY));
+        } else {
+            serve(self, LOOPBACK, None, Copies::AtOnce, None);
         }
     }
 
