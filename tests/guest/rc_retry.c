@@ -22,59 +22,80 @@ static void make_connected(struct pair *p, const struct end_config *config)
 	ends_connect(&p->a, &p->b);
 }
 
+/* How often a time is taken before it is too long. */
+enum { TRIES = 4 };
+
 /*
  * A time that has a least value by the specification, and none at most but
- * that of a program's patience.
+ * that of a program's patience. Every one has to be as long as the least. A
+ * busy host may keep a guest waiting longer than any timer, though hardly
+ * several times running, so that one is too long only if all TRIES are.
  */
-static void require_time(const char *what, uint64_t us, uint64_t least,
-			 uint64_t most)
+static void require_time(const char *what, uint64_t (*take)(void *), void *of,
+			 uint64_t least, uint64_t most)
 {
-	test_note("%s: %.1f ms, at least %.1f by the specification", what,
-		  us / 1e3, least / 1e3);
-	if (us < least)
-		FAIL("%s took %.1f ms, expected at least %.1f ms", what,
-		     us / 1e3, least / 1e3);
+	uint64_t us = UINT64_MAX;
+
+	for (int i = 0; i < TRIES && us > most * opt.slow; i++) {
+		us = take(of);
+		test_note("%s: %.1f ms, at least %.1f by the specification",
+			  what, us / 1e3, least / 1e3);
+		if (us < least)
+			FAIL("%s took %.1f ms, expected at least %.1f ms",
+			     what, us / 1e3, least / 1e3);
+	}
 	if (us > most * opt.slow)
-		FAIL("%s took %.1f ms, expected at most %.1f ms", what,
-		     us / 1e3, most * opt.slow / 1e3);
+		FAIL("%s took %.1f ms, and each of %d times more than %.1f ms",
+		     what, us / 1e3, TRIES, most * opt.slow / 1e3);
+}
+
+struct rnr_run {
+	uint8_t retries, timer;
+	uint32_t timer_us;
+};
+
+/* How long it takes until the retries are used up. */
+static uint64_t take_rnr(void *of)
+{
+	const struct rnr_run *run = of;
+	const struct end_config config = {
+		.rnr_retry = run->retries,
+		.rnr_none = run->retries == 0,
+		.rnr_timer = run->timer,
+	};
+	uint64_t begin, us;
+	struct pair p;
+
+	make_connected(&p, &config);
+	begin = now_us();
+	send_region(&p.a, 1, &p.mine, 0, LEN);
+	send_region(&p.a, 2, &p.mine, 0, LEN);
+	EXPECT_WC(p.a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+	us = now_us() - begin;
+	EXPECT_WC(p.a.scq, 2, IBV_WC_WR_FLUSH_ERR);
+	end_await_state(&p.a, IBV_QPS_ERR);
+	REQUIRE_EQ(end_state(&p.b), IBV_QPS_RTS);
+	/* Nothing is on its way any more. */
+	recv_region(&p.b, 3, &p.theirs, 0, LEN);
+	EXPECT_NO_WC(p.b.rcq);
+	expect_no_async(p.d.ctx);
+	pair_close(&p);
+	return us;
 }
 
 /* n retries, and then the error; b is none the worse. */
 static void rnr_exceeded(void)
 {
-	static const struct {
-		uint8_t retries, timer;
-		uint32_t timer_us;
-	} runs[] = {
+	static struct rnr_run runs[] = {
 		{ 0, 26, 81920 }, { 1, 20, 10240 }, { 3, 20, 10240 },
 		{ 6, 16, 2560 }, { 2, 26, 81920 },
 	};
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(runs); i++) {
-		const struct end_config config = {
-			.rnr_retry = runs[i].retries,
-			.rnr_none = runs[i].retries == 0,
-			.rnr_timer = runs[i].timer,
-		};
 		uint64_t least = (uint64_t)runs[i].retries * runs[i].timer_us;
-		struct pair p;
-		uint64_t begin;
 
-		make_connected(&p, &config);
-		begin = now_us();
-		send_region(&p.a, 1, &p.mine, 0, LEN);
-		send_region(&p.a, 2, &p.mine, 0, LEN);
-		EXPECT_WC(p.a.scq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
-		require_time("RNR retries", now_us() - begin, least,
+		require_time("RNR retries", take_rnr, &runs[i], least,
 			     4 * least + 60000);
-		EXPECT_WC(p.a.scq, 2, IBV_WC_WR_FLUSH_ERR);
-		end_await_state(&p.a, IBV_QPS_ERR);
-		REQUIRE_EQ(end_state(&p.b), IBV_QPS_RTS);
-		/* Nothing is on its way any more. */
-		recv_region(&p.b, 3, &p.theirs, 0, LEN);
-		EXPECT_NO_WC(p.b.rcq);
-		expect_no_async(p.d.ctx);
-		pair_close(&p);
 	}
 }
 
@@ -100,6 +121,20 @@ static void rnr_without_end(void)
 	pair_close(&p);
 }
 
+/* How long a message takes whose receive comes a moment after it. */
+static uint64_t take_rnr_wait(void *of)
+{
+	struct pair *p = of;
+	uint64_t begin = now_us();
+
+	send_region(&p->a, 1, &p->mine, 0, LEN);
+	sleep_us(20000);
+	recv_region(&p->b, 2, &p->theirs, 0, LEN);
+	EXPECT_OK(p->a.scq, 1);
+	EXPECT_OK(p->b.rcq, 2);
+	return now_us() - begin;
+}
+
 /* The count begins anew with every message that got through. */
 static void rnr_count_begins_anew(void)
 {
@@ -107,17 +142,9 @@ static void rnr_count_begins_anew(void)
 	struct pair p;
 
 	make_connected(&p, &config);
-	for (int i = 0; i < 3; i++) {
-		uint64_t begin = now_us();
-
-		send_region(&p.a, i, &p.mine, 0, LEN);
-		sleep_us(20000);
-		recv_region(&p.b, i, &p.theirs, 0, LEN);
-		EXPECT_OK(p.a.scq, i);
-		EXPECT_OK(p.b.rcq, i);
-		/* Timer code 31 is 491.52 ms. */
-		require_time("one RNR wait", now_us() - begin, 491520, 1500000);
-	}
+	/* Timer code 31 is 491.52 ms. */
+	for (int i = 0; i < 3; i++)
+		require_time("one RNR wait", take_rnr_wait, &p, 491520, 1500000);
 	pair_close(&p);
 }
 
@@ -174,63 +201,86 @@ static void rnr_keeps_order(void)
 
 /*
  * No answer, by whatever cause: retries, each after the timeout, then the end
- * (C9-139, C9-140). A count of 7 is seven; only that of RNR NAKs has no end.
+ * (C9-139, C9-140). Returns how long it takes.
  */
-static void expect_retry_exceeded(struct pair *p, unsigned int retries)
+static uint64_t expect_retry_exceeded(struct pair *p)
 {
-	/* 4.096 us * 2^12, for one try and each retry. */
-	uint64_t least = (retries + 1) * 16777;
-	uint64_t begin = now_us();
+	uint64_t begin = now_us(), us;
 
 	send_region(&p->a, 1, &p->mine, 0, LEN);
 	send_region(&p->a, 2, &p->mine, 0, LEN);
 	EXPECT_WC(p->a.scq, 1, IBV_WC_RETRY_EXC_ERR);
-	require_time("retries", now_us() - begin, least, 4 * least + 100000);
+	us = now_us() - begin;
 	EXPECT_WC(p->a.scq, 2, IBV_WC_WR_FLUSH_ERR);
 	EXPECT_NO_WC(p->a.scq);
 	end_await_state(&p->a, IBV_QPS_ERR);
+	return us;
 }
 
+static void require_retries(uint64_t (*take)(void *), void *of,
+			    unsigned int retries)
+{
+	/* 4.096 us * 2^12, for one try and each retry. */
+	uint64_t least = (retries + 1) * 16777;
+
+	require_time("retries", take, of, least, 4 * least + 100000);
+}
+
+static uint64_t take_absent(void *of)
+{
+	const unsigned int *retries = of;
+	const struct end_config config = { .timeout = 12, .retry = *retries };
+	struct peer nobody;
+	struct pair p;
+	struct end gone;
+	uint64_t us;
+
+	make(&p, &config);
+	p.a.config.retry = *retries;
+	end_make(&gone, &p.d, NULL);
+	nobody = end_address(&gone, NULL);
+	end_free(&gone);
+	end_connect(&p.a, &nobody);
+	us = expect_retry_exceeded(&p);
+	pair_close(&p);
+	return us;
+}
+
+/* A count of 7 is seven; only that of RNR NAKs has no end. */
 static void peer_absent(void)
 {
-	for (unsigned int retries = 0; retries < 8; retries++) {
-		const struct end_config config = { .timeout = 12, .retry = retries };
-		struct peer nobody;
-		struct pair p;
-		struct end gone;
+	for (unsigned int retries = 0; retries < 8; retries++)
+		require_retries(take_absent, &retries, retries);
+}
 
-		make(&p, &config);
-		p.a.config.retry = retries;
-		end_make(&gone, &p.d, NULL);
-		nobody = end_address(&gone, NULL);
-		end_free(&gone);
-		end_connect(&p.a, &nobody);
-		expect_retry_exceeded(&p, retries);
-		pair_close(&p);
-	}
+static uint64_t take_not_ready(void *of)
+{
+	const enum ibv_qp_state *state = of;
+	const struct end_config config = { .timeout = 12, .retry = 2 };
+	struct pair p;
+	uint64_t us;
+
+	make(&p, &config);
+	end_to_state(&p.b, *state);
+	end_connect(&p.a, &p.to);
+	if (*state == IBV_QPS_INIT)
+		recv_region(&p.b, 9, &p.theirs, 0, LEN);
+	us = expect_retry_exceeded(&p);
+	EXPECT_NO_WC(p.b.rcq);
+	REQUIRE_EQ(end_state(&p.b), *state);
+	pair_close(&p);
+	return us;
 }
 
 /* A queue pair in RESET, INIT or ERR drops what it gets. */
 static void peer_not_ready(void)
 {
-	static const enum ibv_qp_state states[] = {
+	static enum ibv_qp_state states[] = {
 		IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR
 	};
-	const struct end_config config = { .timeout = 12, .retry = 2 };
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(states); i++) {
-		struct pair p;
-
-		make(&p, &config);
-		end_to_state(&p.b, states[i]);
-		end_connect(&p.a, &p.to);
-		if (states[i] == IBV_QPS_INIT)
-			recv_region(&p.b, 9, &p.theirs, 0, LEN);
-		expect_retry_exceeded(&p, 2);
-		EXPECT_NO_WC(p.b.rcq);
-		REQUIRE_EQ(end_state(&p.b), states[i]);
-		pair_close(&p);
-	}
+	for (unsigned int i = 0; i < ARRAY_SIZE(states); i++)
+		require_retries(take_not_ready, &states[i], 2);
 }
 
 /* A peer that becomes ready in time is reached by a retry. */
