@@ -53,7 +53,7 @@ EXIT STATUS
 ENVIRONMENT
     FERRULE_CACHE    directory of the cache (default: ferrule in $XDG_CACHE_HOME or ~/.cache)
     FERRULE_KERNEL   kernel to use as the stock kernel, by series (7.2) or version (7.3.2)
-    FERRULE_SUITE    suite of Debian's to take everything from: trixie, forky or sid (default: trixie)
+    FERRULE_SUITE    suite of Debian's to take everything from: trixie, forky, sid or experimental (default: trixie)
     FERRULE_MIRROR   URI of the Debian mirror (default: the one that this machine's apt uses)
     FERRULE_ACCEL    kvm or tcg: do not try which one works; icount: tcg with a clock that counts instructions, so
                      that a program measures the same on a busy machine

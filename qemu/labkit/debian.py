@@ -43,7 +43,7 @@ def sources(release: str = SUITE) -> list[str]:
     packages alone."""
     uri = mirror()
     pockets = suite.CHOSEN.pockets if release == SUITE else [release]
-    return [*(f"deb {uri} {pocket} main" for pocket in pockets), f"deb-src {uri} {release} main"]
+    return [*(f"deb {uri} {pocket} main" for pocket in pockets), f"deb-src {uri} {pockets[0]} main"]
 
 
 def apt_options() -> list[str]:
@@ -117,7 +117,7 @@ def bootstrap(target: Path, packages: list[str], step: Step, hooks: list[str] = 
             *([f"--architectures={','.join(architectures)}"] if architectures else []),
             *(f"--aptopt={option}" for option in options), *(f"--essential-hook={hook}" for hook in before),
             *(f"--{'customize' if scripts else 'extract'}-hook={hook}" for hook in hooks),
-            release, "-", *sources(release)]
+            suite.CHOSEN.base if release == SUITE and suite.CHOSEN.base else release, "-", *sources(release)]
     # mmdebstrap's working directory has to be reachable by the user ids that it maps, which a home is not.
     environment = os.environ | {"TMPDIR": os.environ.get("TMPDIR", "/var/tmp")}
     step.note("+ " + " ".join(argv))

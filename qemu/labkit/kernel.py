@@ -32,7 +32,8 @@ EARLY_MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of the archive, named as its image package names it, e.g. 7.3.4+deb13-amd64."""
+    """One kernel of the archive, named as its image package names it, e.g. 7.3.4+deb13-amd64, or 7.4-amd64 for candidates
+    of 7.4."""
 
     release: str
     version: str
@@ -91,6 +92,9 @@ class Kernel:
             (obj / ".config").write_text(config)
             make = ["make", "-C", SOURCE, f"O={KDIR}", *compiler_words(config, self.arch), f"LOCALVERSION={self.local}",
                     f"-j{tree.jobs()}"]
+            # A candidate has the name of what it is to become.
+            if "~rc" in self.version:
+                make.append(f"KERNELVERSION={self.upstream}")
             binds = [(source, SOURCE), (obj, KDIR)]
             for target in ("olddefconfig", "prepare", "modules_prepare"):
                 tree.run(step, [*make, target], binds, root=tools)
@@ -229,7 +233,7 @@ def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = AMD
     have = {(package.name, package.version) for package in packages}
     found = []
     for name, version in have:
-        if match := re.fullmatch(rf"linux-headers-((\d+\.\d+)[\d.]*\+deb\d+-{flavour})", name):
+        if match := re.fullmatch(rf"linux-headers-((\d+\.\d+)(?:[\d.]*\+deb\d+)?-{flavour})", name):
             names = {"image": match[1], "headers": match[1], "source": match[2]}
             if all((f"linux-{part}-{names[part]}", version) in have for part in parts):
                 found.append(Kernel(match[1], version))

@@ -20,6 +20,7 @@ class Suite:
     compiler: str       # what its kernels are compiled with, and what the lab compiles C with
     backports: bool     # a released one has some
     minimum: tuple[str, ...] = ()   # what a guest needs that is no part of a minimal system any more
+    base: str = ""      # the suite that has all packages that this one has not
 
     def newest(self, package: str) -> str:
         """apt's word for the newest version of a package, which may be in the backports."""
@@ -32,6 +33,8 @@ class Suite:
     @property
     def pockets(self) -> list[str]:
         """The parts of the archive that packages come from."""
+        if self.base:
+            return [self.base, self.name]
         return [self.name, f"{self.name}-backports"] if self.backports else [self.name]
 
 
@@ -41,8 +44,10 @@ MINIMUM = ("bsdutils", "mount", "passwd")
 TRIXIE = Suite("trixie", "Debian 13", "gcc-14", True)
 FORKY = Suite("forky", "Debian 14", "gcc-16", False, MINIMUM)
 SID = Suite("sid", "Debian unstable", "gcc-16", False, MINIMUM)
+# Candidates of kernels. apt takes nothing from there unless it is told the version.
+EXPERIMENTAL = Suite("experimental", "Debian experimental", "gcc-16", False, MINIMUM, SID.name)
 
-ALL = {suite.name: suite for suite in (TRIXIE, FORKY, SID)}
+ALL = {suite.name: suite for suite in (TRIXIE, FORKY, SID, EXPERIMENTAL)}
 
 NAME = os.environ.get("FERRULE_SUITE") or TRIXIE.name
 CHOSEN = ALL.get(NAME, TRIXIE)

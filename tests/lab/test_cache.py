@@ -169,6 +169,13 @@ class Choices(unittest.TestCase):
         self.assertEqual((found[1].upstream, found[1].series, found[1].local, found[1].flavour),
                          ("7.2.12", "7.2", "+deb13-amd64", "amd64"))
 
+    def test_a_candidate_has_the_name_of_what_it_is_to_become(self):
+        packages = [Package(f"linux-{part}", "7.4~rc2-1~exp1") for part in ("headers-7.4-amd64", "headers-7.4-common",
+                                                                           "headers-7.4-cloud-amd64", "source-7.4")]
+        found, = kernel.complete(packages, ("headers", "source"))
+        self.assertEqual((found.release, found.upstream, found.series, found.local, found.flavour),
+                         ("7.4-amd64", "7.4", "7.4", "-amd64", "amd64"))
+
     def test_a_flavour_has_its_own_kernels(self):
         packages = [Package("linux-source-7.2", "7.2.9-1"),
                     *(Package(f"linux-headers-7.2.9+deb13-{flavour}", "7.2.9-1") for flavour in ("amd64", "cloud-amd64"))]

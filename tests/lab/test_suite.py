@@ -47,7 +47,16 @@ class Suites(unittest.TestCase):
 
     def test_one_that_the_lab_does_not_know(self):
         done = lab("woody", CHECKOUT / "qemu/lab", "build")
-        self.assertEqual((done.returncode, done.stderr), (2, "lab: FERRULE_SUITE=woody: the lab knows trixie, forky, sid\n"))
+        known = "trixie, forky, sid, experimental"
+        self.assertEqual((done.returncode, done.stderr), (2, f"lab: FERRULE_SUITE=woody: the lab knows {known}\n"))
+
+    def test_experimental_is_sid_and_more(self):
+        name, options, directory, _names, qemu, *_ = told("experimental")
+        self.assertEqual((name, directory), ("experimental", "apt-experimental"))
+        self.assertFalse([package for package in qemu if "/" in package])
+        done = lab("experimental", sys.executable, "-c", "from labkit import debian; print(*debian.sources(), sep='\\n')")
+        self.assertEqual([line.split()[::2] for line in done.stdout.splitlines()],
+                         [["deb", "sid"], ["deb", "experimental"], ["deb-src", "sid"]])
 
     def test_for_trixie_alone(self):
         for words in (("build", "--arch", "arm64"), ("run", "--arch", "arm64", "--", "true"), ("bundle",)):
