@@ -95,7 +95,7 @@ class Kernel:
             # A candidate has the name of what it is to become.
             if "~rc" in self.version:
                 make.append(f"KERNELVERSION={self.upstream}")
-            binds = [(source, SOURCE), (obj, KDIR)]
+            binds = [(self.source, SOURCE), (obj, KDIR)]
             for target in ("olddefconfig", "prepare", "modules_prepare"):
                 tree.run(step, [*make, target], binds, root=tools)
             for name in ("Module.symvers", "vmlinux"):
@@ -103,7 +103,7 @@ class Kernel:
                     (headers / name).rename(obj / name)
             cache.remove(unpacked)
 
-        source, tools = self.source, tree.tools(self.arch)
+        tools = tree.tools(self.arch)
         inputs = {"release": self.release, "version": self.version, "tree": tools.parent.name, "layout": 1}
         return cache.entry("kdir", inputs, f"preparing KDIR of Linux {self.release} (about 2 minutes)", build) / "obj"
 

@@ -163,6 +163,16 @@ def damaged(bundle):
         image.write_bytes(content)
 
 
+def without_qemu(bundle):
+    program = bundle.top / "frozen/tree/root/usr/bin/qemu-system-x86_64"
+    away = program.rename(bundle.home / program.name)
+    try:
+        _, said = bundle.status(126, "run", "--", "true")
+        check(said.count("\n") == 1 and f"{program} is not there" in said and "unpack it again" in said, said)
+    finally:
+        away.rename(program)
+
+
 def cache_that_cannot_be_written(bundle):
     _, said = bundle.status(126, "run", "--", "true", FERRULE_CACHE="/proc/nowhere")
     check(said.count("\n") == 1 and "set FERRULE_CACHE" in said, said)
@@ -194,7 +204,7 @@ def main():
         bundle = Bundle(directory)
         tap.case("size", size, bundle)
         tap.case("first_transfer", first_transfer, bundle)
-        for case in (two_nodes, statuses, share, junit, damaged, cache_that_cannot_be_written, full_disk):
+        for case in (two_nodes, statuses, share, junit, damaged, without_qemu, cache_that_cannot_be_written, full_disk):
             tap.case(case.__name__, case, bundle)
     finally:
         shutil.rmtree(directory)

@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Machines and kernels that ferrule cannot be used on: each is told in one line, with what to do (TAP).
 
-This runs on the host. Kernels without Rust or RDMA are in tests/lab/test_kbuild.py, a full disk in test_cache.py.
+This runs on the host. In tests/lab/, test_kbuild.py has kernels without Rust or RDMA for people who compile for their own,
+test_tree.py machines without user namespaces, test_backend.py a QEMU that is too old, and test_cache.py a full disk.
+packages/install.py has a libibverbs of another version.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +24,10 @@ from labkit import kernel, module  # noqa: E402
 SECONDS = 240
 
 
-def lab(*words, before=()):
+def lab(*words, before=(), **environment):
     """Run the lab; returns its status and the lines that it said."""
     done = subprocess.run([*before, CHECKOUT / "qemu/lab", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          errors="replace", timeout=SECONDS)
+                          errors="replace", timeout=SECONDS, env=os.environ | environment)
     return done.returncode, done.stderr.splitlines()
 
 
@@ -33,6 +36,15 @@ def no_network():
     user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     status, said = lab("run", "--device", "ferrule", "--", "true", before=("unshare", *user, "--net"))
     check(status == 0, f"status {status}: {said}")
+
+
+def kernel_without_rust():
+    """Debian 13's own is one. Nobody fetches its source to be told."""
+    status, said = lab("build", "module", FERRULE_KERNEL="6.12")
+    check(status == 126, f"status {status}: {said}")
+    check(re.fullmatch(r"lab: Linux 6\.12\S+ is built without Rust \(CONFIG_RUST\); name another with FERRULE_KERNEL", said[-1]),
+          f"{said}")
+    check(not any("source" in line for line in said), f"{said}")
 
 
 def kernel_of_another_release():
@@ -55,7 +67,7 @@ def kernel_with_lockdown():
 
 def main():
     tap = Tap()
-    for case in (no_network, kernel_of_another_release, kernel_with_lockdown):
+    for case in (no_network, kernel_without_rust, kernel_of_another_release, kernel_with_lockdown):
         tap.case(case.__name__, case)
     tap.end()
 
