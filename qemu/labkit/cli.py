@@ -252,8 +252,6 @@ def parse(words: list[str]) -> argparse.Namespace:
         suite.need_trixie(f"--arch {options.arch}")
     if options.command == "bundle":
         suite.need_trixie("bundle")
-    if options.command == "deb" and options.dkms:
-        suite.need_trixie("--dkms")
     if options.command == "shell" and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("shell needs a terminal; qemu/lab run runs a program without one")
     for what in getattr(options, "what", None) or []:

@@ -79,7 +79,7 @@ def _source(targets: tuple[kernel.Kernel, ...], version: str | None) -> Path:
 def _metadata(target: kernel.Kernel) -> Path:
     """The directory with ferrule-rust-RELEASE. Its version is that of the kernel, as its content is."""
     pocket = suite.CHOSEN.pockets[-1]
-    entries = f"ferrule-rust ({target.version}) {pocket}; urgency=medium\n\n  * Of Linux {target.release}.\n\n"
+    entries = f"ferrule-rust ({packages.suite_version(target.version)}) {pocket}; urgency=medium\n\n  * Of Linux {target.release}.\n\n"
     entries += next(line for line in (packages.PACKAGING / "debian/changelog").read_text().splitlines() if line.startswith(" -- "))
     major, minor = rustc_version([_config(target)])
     values = packages.values_of(target) | {"RUSTC": f"{major}.{minor}"}

@@ -25,6 +25,7 @@ from packagelib import APT, check_nothing_left, listing  # noqa: E402
 
 SECONDS = 900
 NAME = "ferrule-dkms"
+EARLIER = packages.suite_version("0.0.1")
 
 # The kernels that packages are for, each with the lab's words for a guest that boots it if FERRULE_KERNEL has its version.
 KERNELS = {"stock": (kernel.stock, ()), "previous": (kernel.previous, ()), "rt": (kernel.rt, ("--kernel", "rt")),
@@ -98,14 +99,14 @@ def installed(machine, version):
 def kernel_without_metadata(machine):
     """It is passed over, and no package fails."""
     machine.install("earlier", NAME)
-    machine.check_status("ferrule/0.0.1: added")
+    machine.check_status(f"ferrule/{EARLIER}: added")
     check(machine.module() is None, f"there is {machine.module()}")
 
 
 def metadata_comes(machine):
     """The module is compiled, signed and installed by itself."""
     machine.install("newer", f"ferrule-rust-{machine.kernel.release}")
-    machine.check_status(installed(machine, "0.0.1"))
+    machine.check_status(installed(machine, EARLIER))
     file = machine.module()
     check(file and "/updates/dkms/ferrule.ko" in file, f"the module is {file}")
     check(machine.field("vermagic").split()[0] == machine.kernel.release, machine.field("vermagic"))
@@ -115,8 +116,8 @@ def metadata_comes(machine):
 def upgrade(machine):
     """The new version is in the place of the old one, in all places."""
     machine.install("newer", NAME)
-    machine.check_status(installed(machine, packages.driver_version(packages.DRIVER.read_text())))
-    check(not (machine.root / "usr/src/ferrule-0.0.1").exists(), "the source of the earlier version is left")
+    machine.check_status(installed(machine, packages.suite_version(packages.driver_version(packages.DRIVER.read_text()))))
+    check(not (machine.root / f"usr/src/ferrule-{EARLIER}").exists(), "the source of the earlier version is left")
 
 
 def quick_look(machine):
