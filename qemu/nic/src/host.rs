@@ -295,7 +295,7 @@ impl Host for Nic {
     }
 
     #[inline]
-    fn now(&mut self) -> u64 {
+    fn now(&self) -> u64 {
         now()
     }
 

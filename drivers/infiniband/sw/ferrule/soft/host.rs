@@ -228,7 +228,7 @@ impl Host for Kernel {
 
     /// `CLOCK_MONOTONIC_RAW`, which is the clock of completions' timestamps.
     #[inline]
-    fn now(&mut self) -> u64 {
+    fn now(&self) -> u64 {
         monotonic_raw_ns()
     }
 

@@ -99,7 +99,7 @@ pub trait Host: Sized {
     }
 
     /// The time in nanoseconds on a clock that never goes back (`CLOCK_MONOTONIC_RAW` in Linux).
-    fn now(&mut self) -> u64;
+    fn now(&self) -> u64;
 
     /// Sends a packet along a route: adds the IP and UDP headers. [`Outgoing::write`] writes all that follows them.
     ///

@@ -2,6 +2,8 @@
 
 //! The run: doorbells, timers, packets and turns, within a budget.
 
+use core::cell::Cell;
+
 use crate::{
     base::{
         abi,
@@ -196,7 +198,7 @@ impl<H: Host> Engine<H> {
         &'a mut self,
         host: &'a mut H,
         counted_at: CountedAt,
-        now: u64,
+        now: Option<u64>,
         allowance: Budget,
     ) -> (&'a mut Qps<H>, Cx<'a, H>) {
         let cx = Cx {
@@ -209,15 +211,15 @@ impl<H: Host> Engine<H> {
             counters: self.counters.of(counted_at),
             ports: &self.counters,
             retries_for_ever: self.retries_for_ever,
-            now,
+            time: Cell::new(now),
             allowance,
         };
         (&mut self.qps, cx)
     }
 
     /// Takes a queue pair's turn, and puts it back.
-    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, now: u64, allowance: Budget) -> Budget {
-        let (qps, mut cx) = self.cx(host, qp.core.counted_at, now, allowance);
+    fn turn(&mut self, host: &mut H, mut qp: H::Box<Qp<H>>, allowance: Budget) -> Budget {
+        let (qps, mut cx) = self.cx(host, qp.core.counted_at, None, allowance);
         cx.counters.turns.count(1);
         cx.keys.asker = qp.core.asker();
         let next = match qp.core.state {
@@ -250,7 +252,7 @@ impl<H: Host> Engine<H> {
                 break;
             };
             left.take_request();
-            let (qps, mut cx) = self.cx(host, qp.core.counted_at, now, Budget::TURN);
+            let (qps, mut cx) = self.cx(host, qp.core.counted_at, Some(now), Budget::TURN);
             cx.counters.timers.count(1);
             cx.keys.asker = qp.core.asker();
             send::timer_fired(qps, &mut cx, &mut qp);
@@ -272,8 +274,7 @@ impl<H: Host> Engine<H> {
     ///
     /// A packet that is wrong in any way is dropped and counted.
     pub fn receive(&mut self, host: &mut H, rx: &RxPacket<'_, H>) {
-        let now = host.now();
-        let (qps, mut cx) = self.cx(host, rx.vport.into(), now, Budget::TURN);
+        let (qps, mut cx) = self.cx(host, rx.vport.into(), None, Budget::TURN);
         wire::receive(qps, &mut cx, rx);
         self.cqs.raise_events(host, self.counters.common());
     }
@@ -281,8 +282,7 @@ impl<H: Host> Engine<H> {
     /// Takes an Ethernet frame of `length` bytes that is steered to a queue pair. One that cannot take it drops it, and
     /// that is counted.
     pub fn receive_frame(&mut self, host: &mut H, qpn: u32, frame: &H::Packet, length: u32) {
-        let now = host.now();
-        let (qps, mut cx) = self.cx(host, Vport::default().into(), now, Budget::TURN);
+        let (qps, mut cx) = self.cx(host, Vport::default().into(), None, Budget::TURN);
         wire::frame::receive(qps, &mut cx, qpn, frame, length);
         self.cqs.raise_events(host, self.counters.common());
     }
@@ -345,8 +345,7 @@ impl<H: Host> Engine<H> {
                 left.take_request();
                 continue;
             };
-            let now = host.now();
-            let used = self.turn(host, qp, now, left.min(Budget::TURN));
+            let used = self.turn(host, qp, left.min(Budget::TURN));
             left = left.less(Budget {
                 requests: used.requests.max(1),
                 ..used

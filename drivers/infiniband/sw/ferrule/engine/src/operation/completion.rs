@@ -101,7 +101,7 @@ impl Completion {
             sl: self.sl,
             pkey_index: U16::ZERO,
             vendor_err: U16::ZERO,
-            timestamp: U64::new(cx.now),
+            timestamp: U64::new(cx.now()),
             ip_version: self.ip_version,
             is_xrc: 0,
             reserved: [0; 10],

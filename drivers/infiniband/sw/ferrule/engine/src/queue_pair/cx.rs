@@ -2,6 +2,8 @@
 
 //! The context ([`Cx`]) that a queue pair works in, and how its turn ends.
 
+use core::cell::Cell;
+
 use crate::{
     base::{
         budget::Budget,
@@ -42,13 +44,24 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) ports: &'a PortCounters<H>,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,
-    /// The time at which the turn began.
-    pub(crate) now: u64,
+    /// The time, once it was asked for.
+    pub(crate) time: Cell<Option<u64>>,
     /// The rest of the turn's budget.
     pub(crate) allowance: Budget,
 }
 
 impl<H: Host> Cx<'_, H> {
+    /// The time, in nanoseconds of [`Host::now`]. All of a turn has one time. It is read when it is first needed: a local
+    /// message is in its place by then.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.time.get().unwrap_or_else(|| {
+            let now = self.host.now();
+            self.time.set(Some(now));
+            now
+        })
+    }
+
     /// Takes a packet that was made, with so many bytes of payload, off the rest of the budget; all of the rest if another
     /// thread waits for the processor.
     pub(crate) fn take_packet(&mut self, payload: u32) {

@@ -67,7 +67,7 @@ pub(crate) fn not_acknowledged<H: Host>(
             cx.counters.unanswered.count(1);
             qp.sq.wait = Wait::Acknowledgement;
             if let Some(timeout) = qp.core.attr.ack_timeout() {
-                qps.set_timer(qp.core.index(), cx.now.saturating_add(timeout));
+                qps.set_timer(qp.core.index(), cx.now().saturating_add(timeout));
             }
         }
         Response::Nak(status) => {
@@ -93,7 +93,7 @@ pub(crate) fn give_up<H: Host>(
         Unfinished::Failed(status) => fail(qps, cx, qp, status),
         Unfinished::Later(wait) => {
             qp.sq.wait = Wait::Host;
-            qps.set_timer(qp.core.index(), cx.now.saturating_add(wait));
+            qps.set_timer(qp.core.index(), cx.now().saturating_add(wait));
         }
     }
 }
@@ -165,7 +165,7 @@ pub(crate) fn receiver_not_ready<H: Host>(
     qp.sq.wait = Wait::Receiver;
     qps.set_timer(
         qp.core.index(),
-        cx.now.saturating_add(rnr_timer::nanoseconds(code)),
+        cx.now().saturating_add(rnr_timer::nanoseconds(code)),
     );
 }
 

@@ -52,6 +52,6 @@ pub(super) fn notify<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), 
     let (headers, kind) = (Headers::new(&base), Sends::Responses);
     transmit(cx, core, kind, &mut wire.route, headers, payload, length)?;
     cx.counters.congestion_notifications_sent.count(1);
-    wire.notification.sent(cx.now);
+    wire.notification.sent(cx.now());
     Ok(())
 }

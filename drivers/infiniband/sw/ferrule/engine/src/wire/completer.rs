@@ -99,7 +99,7 @@ pub(super) fn receive<H: Host>(
     }
     // All packets before have arrived, whatever the response says of this one (IBA volume 1, 9.7.5.1.1).
     if !acknowledge_before(qps, cx, qp, psn) {
-        return qp.wire.reorder_response(psn, bytes, cx.now);
+        return qp.wire.reorder_response(psn, bytes, cx.now());
     }
     if let (Some(aeth), Some(Syndrome::Acknowledge(credits))) = (packet.aeth(), syndrome) {
         qp.wire.requester.lsn = lsn(aeth, credits);
@@ -153,7 +153,7 @@ fn update_credits<H: Host>(
 /// Packets up to `psn` have been acknowledged: retries and timers begin anew.
 fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
     let Qp { core, sq, wire, .. } = qp;
-    let now = cx.now;
+    let now = cx.now();
     let mtu = core.attr.path_mtu;
     let ack = Ack {
         packets: psn::distance(wire.requester.snd_una, psn),
@@ -255,7 +255,7 @@ fn retransmit<H: Host>(
     trace_retry(cx.host, qp, reason);
     let Qp { core, sq, wire, .. } = qp;
     wire.retransmit(core, sq.consumer(), hole_end);
-    wire.start_ack_timer(core, cx.now);
+    wire.start_ack_timer(core, cx.now());
 }
 
 /// Places the data of a read.
@@ -378,7 +378,7 @@ fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: 
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
     wire.requester.rnr_psn = wire.requester.snd_una;
-    wire.requester.rnr_until = Some(cx.now.saturating_add(rnr_timer::nanoseconds(code)));
+    wire.requester.rnr_until = Some(cx.now().saturating_add(rnr_timer::nanoseconds(code)));
     wire.requester.ack_deadline = None;
     wire.completer.gap = Gap::default();
 }

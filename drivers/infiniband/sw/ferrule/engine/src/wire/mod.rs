@@ -125,10 +125,14 @@ fn set_timer<H: Host>(qps: &mut Qps<H>, qp: &Qp<H>) {
 
 /// The timer of a queue pair has fired.
 pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if qp.wire.absent_until.is_some_and(|until| until <= cx.now) {
+    if qp.wire.absent_until.is_some_and(|until| until <= cx.now()) {
         retry_in_order(qps, cx, qp);
     }
-    if qp.wire.reorder_expires.is_some_and(|until| until <= cx.now) {
+    if qp
+        .wire
+        .reorder_expires
+        .is_some_and(|until| until <= cx.now())
+    {
         qp.wire.clear_reorder_buffers();
     }
     requester::timer_fired(qps, cx, qp);
@@ -194,7 +198,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
             if is_of_peer && may_get(qp.core.init.qp_type, info.kind) =>
         {
             if *is_marked {
-                qp.wire.marked(info.kind, cx.now);
+                qp.wire.marked(info.kind, cx.now());
             }
             if info.kind.is_request() {
                 let before = qp.rq.psn;

@@ -46,8 +46,8 @@ pub(super) fn await_memory<H: Host>(
 ) {
     let wire = &mut qp.wire;
     wire.completer.gap.reported = true;
-    wire.reorder_response(packet.bth().psn.get(), bytes, cx.now);
-    wire.await_memory(cx.now);
+    wire.reorder_response(packet.bth().psn.get(), bytes, cx.now());
+    wire.await_memory(cx.now());
 }
 
 /// Copies data to where the request of slot `index` wants them, from `offset` on.

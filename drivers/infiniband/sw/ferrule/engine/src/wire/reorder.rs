@@ -50,7 +50,7 @@ pub(super) fn release_requests<H: Host>(
     qp.wire.responder.reorder.remove(before);
     take_requests(cx, qp);
     acknowledge_taken(&mut qp.wire, before, asks);
-    qp.wire.restart_reorder_timer(cx.now);
+    qp.wire.restart_reorder_timer(cx.now());
 }
 
 /// Acknowledges the buffered requests from `before` on that have been taken, if the peer `asks` or one of them did.
@@ -99,7 +99,7 @@ fn take_requests<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
 #[cold]
 pub(super) fn release_responses<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
     take_responses(qps, cx, qp);
-    qp.wire.restart_reorder_timer(cx.now);
+    qp.wire.restart_reorder_timer(cx.now());
 }
 
 /// Takes the packets that are in order, and waited for memory that was being brought in. If it still is, they wait on, but
@@ -116,7 +116,7 @@ pub(super) fn retry_in_order<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: 
         acknowledge_taken(&mut qp.wire, request, true);
     }
     if is_taken || qp.wire.requester.snd_una != response {
-        qp.wire.restart_reorder_timer(cx.now);
+        qp.wire.restart_reorder_timer(cx.now());
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     let is_selective = qp.wire.requester.retransmit.is_active();
     let send_window = send_window(&qp.wire);
     if !is_selective
-        && (!qp.wire.requester.congestion.may_send(cx.now) || !may_send(qp, record, send_window))
+        && (!qp.wire.requester.congestion.may_send(cx.now()) || !may_send(qp, record, send_window))
     {
         return Step::Wait;
     }
@@ -251,7 +251,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         Ok(()) => (),
         Err(unsent) => {
             if unsent != Unsent::Fault {
-                wire.block_tx(kind, unsent, cx.now);
+                wire.block_tx(kind, unsent, cx.now());
                 return Step::Wait;
             }
             // The program's own memory cannot be read; requests that were begun before end first.
@@ -274,9 +274,9 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     };
     let is_new = psn::is_ahead(next, wire.requester.snd_nxt);
     if base.wants_acknowledge() || has_response {
-        wire.requester.tlp.start_sample(psn, cx.now, !is_new);
+        wire.requester.tlp.start_sample(psn, cx.now(), !is_new);
     }
-    wire.requester.congestion.sent(cx.now);
+    wire.requester.congestion.sent(cx.now());
     if record.is_read() && (!is_new || range != (0, record.length)) {
         let sending = wire.requester.sending;
         if let Some(record) = wire.requester.record_mut(sending) {
@@ -291,7 +291,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         }
     }
     if wire.requester.ack_deadline.is_none() {
-        wire.start_ack_timer(core, cx.now);
+        wire.start_ack_timer(core, cx.now());
     }
     if is_selective {
         wire.requester.end_retransmit(Some(psn));

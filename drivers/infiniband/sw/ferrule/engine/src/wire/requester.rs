@@ -270,14 +270,14 @@ fn request_ack<H: Host>(requester: &mut RequesterState<H>, consumer: u32, mtu: M
 
 /// A timer has fired: some of the queue pair's deadlines may have passed.
 pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let is_to_come = |until: &u64| *until > cx.now;
+    let is_to_come = |until: &u64| *until > cx.now();
     let wire = &mut qp.wire;
     wire.requester.rnr_until = wire.requester.rnr_until.filter(is_to_come);
     wire.tx_blocked_until = wire.tx_blocked_until.filter(is_to_come);
     wire.requester.full_until = wire.requester.full_until.filter(is_to_come);
-    wire.requester.congestion.timer_fired(cx.now);
+    wire.requester.congestion.timer_fired(cx.now());
     let probe = wire.requester.tlp.deadline;
-    if probe.is_some_and(|deadline| deadline <= cx.now) && !wire.is_paused() {
+    if probe.is_some_and(|deadline| deadline <= cx.now()) && !wire.is_paused() {
         cx.counters.probes.count(1);
         trace_retry(cx.host, qp, RetryReason::Probe);
         let wire = &mut qp.wire;
@@ -285,13 +285,13 @@ pub(super) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
         let requester = &mut wire.requester;
         requester
             .tlp
-            .sent(cx.now, requester.ack_deadline, is_selective);
+            .sent(cx.now(), requester.ack_deadline, is_selective);
     }
     if qp
         .wire
         .requester
         .ack_deadline
-        .is_some_and(|ack_deadline| ack_deadline <= cx.now)
+        .is_some_and(|ack_deadline| ack_deadline <= cx.now())
     {
         qp.wire.requester.ack_deadline = None;
         if qp.wire.requester.snd_una != qp.wire.requester.snd_nxt {

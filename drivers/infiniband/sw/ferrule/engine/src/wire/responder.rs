@@ -104,7 +104,7 @@ pub(super) fn receive<H: Host>(
         if psn::is_ahead(psn, rq.psn) {
             // Packets were lost. Those that follow wait until the missing one comes (C9-113).
             cx.counters.sequence_errors.count(1);
-            wire.reorder_request(rq.psn, psn, bytes, cx.now);
+            wire.reorder_request(rq.psn, psn, bytes, cx.now());
             if wire.responder.gap.should_report(psn) {
                 wire.responder.peer_goes_back = false;
                 wire.responder.pending_ack = Some((rq.psn, Syndrome::Negative(Nak::Sequence)));
@@ -132,10 +132,10 @@ pub(super) fn receive<H: Host>(
             let is_copy = responder
                 .rnr_nak
                 .take()
-                .is_some_and(|(refused, until)| refused == psn && cx.now < until);
+                .is_some_and(|(refused, until)| refused == psn && cx.now() < until);
             if !is_copy {
                 let wait = rnr_timer::nanoseconds(code);
-                let until = cx.now.saturating_add(wait.saturating_sub(wait / 16));
+                let until = cx.now().saturating_add(wait.saturating_sub(wait / 16));
                 responder.rnr_nak = Some((psn, until));
                 responder.peer_goes_back = true;
                 responder.pending_ack = Some((psn, Syndrome::RnrNak(code)));
@@ -156,8 +156,8 @@ pub(super) fn receive<H: Host>(
         // No job copies what comes by packet.
         Response::Absent | Response::Later => {
             responder.gap.reported = true;
-            wire.reorder_request(psn, psn, bytes, cx.now);
-            wire.await_memory(cx.now);
+            wire.reorder_request(psn, psn, bytes, cx.now());
+            wire.await_memory(cx.now());
         }
         Response::SequenceError | Response::None | Response::RequesterFault => (),
     }
@@ -317,13 +317,17 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     }
     let expected = qp.rq.psn;
     loop {
-        if qp.wire.tx_blocked_until.is_some_and(|until| until > cx.now) {
+        if qp
+            .wire
+            .tx_blocked_until
+            .is_some_and(|until| until > cx.now())
+        {
             return Next::Idle;
         }
         // Before the responses, which may be many.
         if qp.wire.notification.is_due() {
             if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = notify(cx, qp) {
-                qp.wire.block_tx(Sends::Responses, unsent, cx.now);
+                qp.wire.block_tx(Sends::Responses, unsent, cx.now());
                 return Next::Idle;
             }
         }
@@ -343,7 +347,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
         match respond(cx, qp, place) {
             Ok(psn) => qp.wire.responder.drop_ack_before(psn),
             Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) => {
-                qp.wire.block_tx(Sends::Responses, unsent, cx.now);
+                qp.wire.block_tx(Sends::Responses, unsent, cx.now());
                 return Next::Idle;
             }
             Err(Unsent::Fault) if qp.wire.responder.has_responded(place) => {
@@ -375,7 +379,7 @@ pub(super) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
     }
     if qp.wire.responder.pending_ack.is_some() {
         if let Err(unsent @ (Unsent::Busy | Unsent::Full | Unsent::Absent)) = send_ack(cx, qp) {
-            qp.wire.block_tx(Sends::Responses, unsent, cx.now);
+            qp.wire.block_tx(Sends::Responses, unsent, cx.now());
             return Next::Idle;
         }
     }

@@ -89,7 +89,7 @@ impl Host for Loom {
         fence(SeqCst);
     }
 
-    fn now(&mut self) -> u64 {
+    fn now(&self) -> u64 {
         self.now
     }
 

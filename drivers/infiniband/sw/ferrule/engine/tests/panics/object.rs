@@ -236,7 +236,7 @@ impl Host for Opaque {
 
     fn fence() {}
 
-    fn now(&mut self) -> u64 {
+    fn now(&self) -> u64 {
         unknown(5)
     }
 

@@ -154,7 +154,7 @@ impl Host for Sim {
 
     fn fence() {}
 
-    fn now(&mut self) -> u64 {
+    fn now(&self) -> u64 {
         self.now
     }
 
