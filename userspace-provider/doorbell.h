@@ -2,20 +2,23 @@
 /*
  * Doorbells: how user space tells the engine that a queue pair has work.
  *
- * <rdma/ferrule-abi.h> describes the protocol. It is Dekker's, three times:
- * one side writes its word, fences, and reads the other's; so of two that meet
- * at least one sees the other.
+ * <rdma/ferrule-abi.h> describes the protocol. The word rung comes first, with
+ * no fence before it: it tells an awake engine what it has to know, unless the
+ * engine has missed rings of several queue pairs. For that there are the bits,
+ * and a bit that is rung stays so until the engine looks for bits. That, and
+ * sleep, are Dekker's protocol, three times: one side writes its word, fences,
+ * and reads the other's; so of two that meet at least one sees the other.
  *
- *   here: producer index | leaf bit          | top bit, seq
+ *   here: producer index | leaf bit          | rung
  *         fence          | fence             | fence
  *         leaf's ack     | top's ack         | sleeping
  *   engine: leaf's ack   | top's ack         | sleeping
  *         fence          | fence             | fence
- *         producer index | leaves            | seq
+ *         producer index | leaves            | rung
  *
  * One thread at a time may compare a bit with its acknowledgement and toggle
  * it: two threads that both find it at rest and both toggle it would leave it
- * at rest. So all that this process writes is written under one lock.
+ * at rest. So that is done under a lock.
  */
 #ifndef FERRULE_DOORBELL_H
 #define FERRULE_DOORBELL_H
@@ -66,10 +69,59 @@ static inline bool ferrule_db_at_rest(const __le64 *word, const __le64 *ack,
 		 bit);
 }
 
-static inline void ferrule_db_toggle(__le64 *word, uint64_t bit)
+/*
+ * Toggles the bits of a doorbell if it is at rest, and says whether it was.
+ */
+bool ferrule_db_toggle_bits(struct ferrule_doorbell *db, unsigned int d);
+
+/*
+ * Says whether the engine has yet to look at a ring of doorbell d, the last one
+ * that there was: then it will see what was stored before our fence.
+ */
+static inline bool ferrule_db_is_rung(const struct ferrule_doorbell *db,
+				      unsigned int d)
 {
-	shared_store64(word, shared_load64(word, memory_order_relaxed) ^ bit,
-		       memory_order_relaxed);
+	uint64_t rung;
+	uint32_t count, taken;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	rung = shared_load64(&db->db->rung, memory_order_relaxed);
+	if ((uint16_t)(rung >> FERRULE_RUNG_DB_SHIFT) != d)
+		return false;
+
+	count = rung >> FERRULE_RUNG_COUNT_SHIFT;
+	taken = shared_load32(&db->status->taken, memory_order_relaxed);
+	if ((int32_t)(taken - count) >= 0)
+		return false;
+
+	return !ferrule_db_at_rest(&db->leaf[d / 64], &db->leaf_ack[d / 64],
+				   1ULL << d % 64);
+}
+
+/* The word rung after one more ring, of doorbell d. */
+static inline uint64_t ferrule_db_next_rung(uint64_t rung, uint64_t d)
+{
+	uint64_t next = rung + (1ULL << FERRULE_RUNG_COUNT_SHIFT);
+
+	if ((uint16_t)(rung >> FERRULE_RUNG_DB_SHIFT) != d)
+		return (next & ~(uint64_t)UINT32_MAX) |
+		       d << FERRULE_RUNG_DB_SHIFT | 1;
+
+	return next + ((uint16_t)rung != UINT16_MAX);
+}
+
+/*
+ * Counts a ring, and fences. Release: the engine that sees the word sees the
+ * producer index and the bits.
+ */
+static inline void ferrule_db_count(struct ferrule_doorbell *db, unsigned int d)
+{
+	uint64_t rung = shared_load64(&db->db->rung, memory_order_relaxed);
+
+	while (!shared_replace64(&db->db->rung, &rung,
+				 ferrule_db_next_rung(rung, d)))
+		;
+	shared_fence_after_replace();
 }
 
 /*
@@ -77,45 +129,34 @@ static inline void ferrule_db_toggle(__le64 *word, uint64_t bit)
  * Returns true if the engine sleeps and wants a kick, best given when no lock
  * is held any more.
  *
- * The first comparison is made without the lock, so its two words are not of
- * one time. A bit that looks at rest is looked at again. One that looks rung is
- * left: either it is rung, and the thread that did that rings the top as well;
- * or the engine has acknowledged it since, which is after our fence, and goes
- * on to read the producer index.
+ * With a backlog, the engine may have yet to look at an earlier ring, which
+ * then does for this request, too. Without, that look would cost the cache line
+ * of its answer, before the engine is told.
+ *
+ * Bits that were rung when there was no fence yet may have been acknowledged
+ * before the producer index was stored. So they are looked at again. If they
+ * are still rung, an engine that acknowledges them from now on reads the index
+ * after our fence.
  */
 static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
-				   uint32_t qp_num)
+				   uint32_t qp_num, bool backlog)
 {
 	unsigned int d = qp_num & FERRULE_DB_INDEX_MASK;
-	unsigned int t = d / 64;
-	uint64_t leaf_bit = 1ULL << d % 64;
-	uint64_t top_bit = 1ULL << t % 64;
-	__le64 *leaf = &db->leaf[t];
-	const __le64 *leaf_ack = &db->leaf_ack[t];
-	__le64 *top = &db->db->top[t / 64];
-	const __le64 *top_ack = &db->status->top[t / 64];
-	uint32_t seq;
+	uint64_t bit = 1ULL << d % 64;
+	const __le64 *leaf = &db->leaf[d / 64];
+	const __le64 *ack = &db->leaf_ack[d / 64];
+	bool toggled;
 
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!ferrule_db_at_rest(leaf, leaf_ack, leaf_bit))
+	if (backlog && ferrule_db_is_rung(db, d))
 		goto out;
 
-	ferrule_lock(&db->lock);
-	if (ferrule_db_at_rest(leaf, leaf_ack, leaf_bit)) {
-		ferrule_db_toggle(leaf, leaf_bit);
-		atomic_thread_fence(memory_order_seq_cst);
-		if (ferrule_db_at_rest(top, top_ack, top_bit))
-			ferrule_db_toggle(top, top_bit);
+	toggled = ferrule_db_at_rest(leaf, ack, bit) &&
+		  ferrule_db_toggle_bits(db, d);
+	ferrule_db_count(db, d);
+	if (!toggled && ferrule_db_at_rest(leaf, ack, bit) &&
+	    ferrule_db_toggle_bits(db, d))
+		ferrule_db_count(db, d);
 
-		/*
-		 * Release: the engine that sees the new number sees the top
-		 * bit.
-		 */
-		seq = shared_load32(&db->db->seq, memory_order_relaxed) + 1;
-		shared_store32(&db->db->seq, seq, memory_order_release);
-	}
-	ferrule_unlock(&db->lock);
-	atomic_thread_fence(memory_order_seq_cst);
 out:
 	if (shared_load32(&db->status->sleeping, memory_order_relaxed))
 		return true;

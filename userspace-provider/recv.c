@@ -63,7 +63,8 @@ static void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 	ferrule_unlock(&qp->rq.lock);
 
 	if (unlikely(ring) &&
-	    ferrule_db_ring(&to_fctx(context)->db, qp->verbs.qp.qp_num))
+	    ferrule_db_ring(&to_fctx(context)->db, qp->verbs.qp.qp_num,
+			    false))
 		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
 }
 

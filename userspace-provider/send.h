@@ -258,6 +258,7 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 	struct ibv_context *context = qp->verbs.qp.context;
 	struct ferrule_doorbell *db = &to_fctx(context)->db;
 	bool kick = false;
+	bool backlog;
 
 	if (index != qp->sq.producer) {
 		qp->sq.producer = index;
@@ -267,8 +268,9 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 		 */
 		shared_store32(qp->sq.producer_word, index,
 			       memory_order_release);
-		ferrule_db_tell_backlog(db, has_backlog(qp, index));
-		kick = ferrule_db_ring(db, qp->verbs.qp.qp_num);
+		backlog = has_backlog(qp, index);
+		ferrule_db_tell_backlog(db, backlog);
+		kick = ferrule_db_ring(db, qp->verbs.qp.qp_num, backlog);
 	}
 	ferrule_unlock(&qp->sq.lock);
 

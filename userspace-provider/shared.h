@@ -60,4 +60,33 @@ static inline bool shared_replace32(__le32 *word, uint32_t *expected,
 	return done;
 }
 
+/* As above, with release semantics. */
+static inline bool shared_replace64(__le64 *word, uint64_t *expected,
+				    uint64_t value)
+{
+	uint64_t raw = (__force uint64_t)htole64(*expected);
+	bool done;
+
+	done = atomic_compare_exchange_strong_explicit(
+		(_Atomic(uint64_t) *)word, &raw,
+		(__force uint64_t)htole64(value), memory_order_release,
+		memory_order_relaxed);
+	*expected = le64toh((__force __le64)raw);
+	return done;
+}
+
+/*
+ * A full fence after a word was replaced. On x86 a locked instruction is one by
+ * itself (Intel's manual, volume 3, "Memory Ordering": loads and stores are not
+ * reordered with it), and C11 has no word for that.
+ */
+static inline void shared_fence_after_replace(void)
+{
+#ifdef __x86_64__
+	atomic_signal_fence(memory_order_seq_cst);
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 #endif

@@ -64,7 +64,7 @@ static void ring_and_kick(void *arg)
 			b->raw.leaf[i] = b->ack[i] ^ b->leaf[i];
 	for (int i = 0; i < FERRULE_DB_TOP_WORDS; i++)
 		b->raw.db->top[i] = b->raw.status->top[i] ^ b->top[i];
-	__atomic_fetch_add(&b->raw.db->seq, 1, __ATOMIC_SEQ_CST);
+	raw_count(&b->raw);
 	raw_kick(&b->raw);
 	sleep_us(REST_US);
 }

@@ -19,7 +19,7 @@ def equal(found, wanted, what):
 
 def identity(function):
     for name, wanted in (("vendor", "0x1af4"), ("device", "0x10f1"), ("subsystem_vendor", "0x1af4"),
-                         ("subsystem_device", "0x4645"), ("class", "0x020700"), ("revision", "0x03"), ("irq", "0")):
+                         ("subsystem_device", "0x4645"), ("class", "0x020700"), ("revision", "0x04"), ("irq", "0")):
         equal(function.attribute(name), wanted, name)
 
 
@@ -48,7 +48,7 @@ def bars(function):
 
 
 def registers(function):
-    for offset, wanted, what in ((MAGIC, int.from_bytes(b"FRUL", "little"), "MAGIC"), (VERSION, 3, "VERSION"),
+    for offset, wanted, what in ((MAGIC, int.from_bytes(b"FRUL", "little"), "MAGIC"), (VERSION, 4, "VERSION"),
                                  (VECTORS, 32, "VECTORS"), (COMMAND_DONE, 0, "COMMAND: none was answered")):
         equal(function.peek(offset), wanted, what)
     equal(function.peek(FEATURES) & 15, 15, "FEATURES: memory check, RAISE, commands, fast registration")

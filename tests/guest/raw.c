@@ -53,14 +53,39 @@ int raw_kick(struct raw_context *c)
 	return ioctl(c->ctx->cmd_fd, RDMA_VERBS_IOCTL, &hdr);
 }
 
+void raw_count(struct raw_context *c)
+{
+	uint64_t count = (le64toh(c->db->rung) >> FERRULE_RUNG_COUNT_SHIFT) + 1;
+
+	__atomic_store_n(&c->db->rung, htole64(count << FERRULE_RUNG_COUNT_SHIFT), __ATOMIC_SEQ_CST);
+}
+
+/* Toggles a bit if the engine has acknowledged all toggles of it. */
+static bool toggle(uint64_t *words, const uint64_t *acks, uint32_t position)
+{
+	uint64_t bit = 1ull << position % 64;
+	uint64_t *word = &words[position / 64];
+
+	if ((__atomic_load_n(word, __ATOMIC_SEQ_CST) ^
+	     __atomic_load_n(&acks[position / 64], __ATOMIC_SEQ_CST)) & bit)
+		return false;
+	__atomic_fetch_xor(word, bit, __ATOMIC_SEQ_CST);
+	return true;
+}
+
 void raw_ring(struct raw_context *c, uint32_t qpn)
 {
+	const uint64_t *acks = (const void *)((const char *)c->status +
+					      FERRULE_DB_LEAF_OFFSET);
 	uint32_t d = qpn & FERRULE_DB_INDEX_MASK;
 
-	__atomic_fetch_xor(&c->leaf[d / 64], 1ull << d % 64, __ATOMIC_SEQ_CST);
-	__atomic_fetch_xor(&c->db->top[d / 64 / 64], 1ull << d / 64 % 64,
-			   __ATOMIC_SEQ_CST);
-	__atomic_fetch_add(&c->db->seq, 1, __ATOMIC_SEQ_CST);
+	/* A bit that was rung may have been taken before it was counted. */
+	for (int tries = 0; tries < 2; tries++) {
+		if (toggle(c->leaf, acks, d))
+			toggle((uint64_t *)c->db->top,
+			       (const uint64_t *)c->status->top, d / 64);
+		raw_count(c);
+	}
 }
 
 void raw_ring_all(struct raw_context *c)
@@ -69,5 +94,5 @@ void raw_ring_all(struct raw_context *c)
 		c->leaf[i] = ~c->leaf[i];
 	for (int i = 0; i < FERRULE_DB_TOP_WORDS; i++)
 		c->db->top[i] = ~c->db->top[i];
-	__atomic_fetch_add(&c->db->seq, 1, __ATOMIC_SEQ_CST);
+	raw_count(c);
 }

@@ -18,7 +18,9 @@ struct raw_context {
 /* Opens the device; the case is skipped where it is none of ours. */
 void raw_open(struct raw_context *c, struct device *d);
 int raw_kick(struct raw_context *c);
-/* Rings without a look at what the engine has answered. */
+/* Says that doorbells were rung, and not which. */
+void raw_count(struct raw_context *c);
+/* Rings a doorbell, which the engine looks for by its bits. */
 void raw_ring(struct raw_context *c, uint32_t qpn);
 /* Rings all doorbells that there are. */
 void raw_ring_all(struct raw_context *c);

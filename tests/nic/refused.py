@@ -49,6 +49,8 @@ MASTER = 1 << 2
 # Registers, by the datasheet (Documentation/nic.md of the driver), and the bits of `FEATURES` that the driver needs.
 MAGIC, VERSION, FEATURES, STATUS = range(0, 0x10, 4)
 ALL_FEATURES, NEEDED = 0x3f, 0x3d
+# The version of the registers and rings.
+KNOWN = 4
 
 
 class Served(backend.Nic):
@@ -117,8 +119,8 @@ def of_another_kind(tap, host, other):
             tap.case(name, refused, host, one, other, line)
 
         case("of_another_device", {MAGIC: 0x12345678}, "magic 0x12345678")
-        for version in (2, 4):
-            case(f"of_version_{version}", {VERSION: version}, f"version {version}: this driver knows version 3")
+        for version in (KNOWN - 1, KNOWN + 1):
+            case(f"of_version_{version}", {VERSION: version}, f"version {version}: this driver knows version {KNOWN}")
         for bit in (1 << number for number in range(ALL_FEATURES.bit_length()) if NEEDED >> number & 1):
             case(f"without_feature_{bit:#x}", {FEATURES: ALL_FEATURES & ~bit}, f"it lacks {bit:#x}")
         case("not_ready", {STATUS: 0}, "status 0x0: it is not ready")

@@ -23,6 +23,7 @@ from guestlib import Skip, Tap, check, must, run
 
 EARLIER, NEWER = sys.argv[1:3]
 DEVICE, NETDEV = "ferrule0", "dummy0"
+ABI = 2
 FERRULE = "/ferrule/module/ferrule.ko"
 
 # The version of the packages, and the suite that they are for, which trixie's do not name.
@@ -103,7 +104,7 @@ def library():
 def with_abi(content, version):
     """The provider as if its header had another version of the ABI: its struct verbs_device_ops begins with a pointer to the
     name, which is as far into the file as it is into memory, and with the least and the latest version."""
-    versions = struct.pack("<II", 1, 1)
+    versions = struct.pack("<II", ABI, ABI)
     places = []
     for at in range(0, len(content) - 16, 8):
         name, = struct.unpack_from("<Q", content, at)
@@ -123,7 +124,7 @@ def provider_of_another_abi(version):
         _, output = run("ibv_devices")
         # It tries the providers twice, and says the same again.
         told, *more = {line for line in output.splitlines() if line.startswith("libibverbs:")} or {""}
-        check(f"ferrule does not support the kernel ABI of 1 (supports {version} to {version})" in told and not more,
+        check(f"ferrule does not support the kernel ABI of {ABI} (supports {version} to {version})" in told and not more,
               f"ibv_devices says:\n{output}")
         check(DEVICE not in output.replace(told, ""), f"the device is shown:\n{output}")
     finally:
@@ -227,8 +228,8 @@ def main():
     tap.case("module_loaded_by_link_add", module_loaded_by_link_add)
     tap.case("upgrade_under_a_device", upgrade_under_a_device)
     tap.case("version_of_the_device", version_of_the_device)
-    tap.case("older_provider", provider_of_another_abi, 0)
-    tap.case("newer_provider", provider_of_another_abi, 2)
+    tap.case("older_provider", provider_of_another_abi, ABI - 1)
+    tap.case("newer_provider", provider_of_another_abi, ABI + 1)
     tap.case("package_for_another_libibverbs", package_for_another_libibverbs)
     tap.case("file_for_another_libibverbs", file_for_another_libibverbs)
     tap.case("remove_and_install_again", remove_and_install_again)

@@ -162,6 +162,31 @@ unsigned int fake_scan(void (*visit)(struct fake_qp *qp))
 	return visits;
 }
 
+unsigned int fake_look(uint32_t *count, void (*visit)(struct fake_qp *qp))
+{
+	uint64_t rung = le64toh(__atomic_load_n((uint64_t *)&fake.db->rung,
+						__ATOMIC_ACQUIRE));
+	uint32_t missed = (rung >> FERRULE_RUNG_COUNT_SHIFT) - *count;
+	struct fake_qp *qp;
+
+	if (!missed)
+		return 0;
+
+	*count += missed;
+	__atomic_store_n((uint32_t *)&fake.status->taken, htole32(*count),
+			 __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (missed > (uint16_t)rung)
+		return fake_scan(visit);
+
+	qp = find_qp(rung >> FERRULE_RUNG_DB_SHIFT &
+		     FERRULE_DB_INDEX_MASK);
+	CHECK(qp);
+	visit(qp);
+
+	return 1;
+}
+
 /*
  * libibverbs
  */

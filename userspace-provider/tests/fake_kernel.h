@@ -132,5 +132,7 @@ void fake_complete_send(struct fake_qp *qp, uint64_t wr_id, uint32_t index);
 void fake_event(struct fake_cq *cq, bool solicited);
 /* Calls back for each queue pair that is rung, having acknowledged it. */
 unsigned int fake_scan(void (*visit)(struct fake_qp *qp));
+/* Visits the queue pairs that were rung since a count, and sets it. */
+unsigned int fake_look(uint32_t *count, void (*visit)(struct fake_qp *qp));
 
 #endif

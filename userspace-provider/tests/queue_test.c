@@ -6,6 +6,16 @@
 
 #include "provider_test.h"
 
+/* Whether the word rung has these parts. */
+static bool rung_is(uint64_t count, uint32_t qp_num, uint64_t run)
+{
+	uint64_t d = qp_num & FERRULE_DB_INDEX_MASK;
+
+	return le64toh(fake.db->rung) ==
+	       (count << FERRULE_RUNG_COUNT_SHIFT |
+		d << FERRULE_RUNG_DB_SHIFT | run);
+}
+
 void test_recv(void)
 {
 	struct ibv_sge sges[8] = { { .addr = 1, .length = 2, .lkey = 3 } };
@@ -32,12 +42,12 @@ void test_recv(void)
 	CHECK(le64toh(wqe->wr_id) == 7 && le16toh(wqe->num_sge) == 1);
 	CHECK(!memcmp(wqe->reserved, "\0\0\0\0\0\0", 6));
 	CHECK(le32toh(((struct ferrule_sge *)(wqe + 1))->lkey) == 3);
-	CHECK(!fake.db->seq);
+	CHECK(!fake.db->rung);
 
 	/* In error, the engine asks for the doorbell. */
 	fqp->ctrl->rq_doorbell = htole32(1);
 	CHECK(!fake.ops->post_recv(qp, &wr, &bad));
-	CHECK(le32toh(fake.db->seq) == 1);
+	CHECK(rung_is(1, fqp->qp_num, 1));
 
 	CHECK(fake.ops->post_recv(qp, &wr, &bad) == ENOMEM);
 	fake_complete(fqp->recv_cq, cqe);
@@ -98,7 +108,7 @@ void test_srq(void)
 	CHECK(post_srq(srq, &wr) == ENOMEM);
 	CHECK(le32toh(fsrq->ctrl->producer) == 5);
 	/* Nothing of this rings or kicks. */
-	CHECK(!fake.db->seq && !fake.kicks);
+	CHECK(!fake.db->rung && !fake.kicks);
 
 	fake.status->dead = htole32(1);
 	fsrq->ctrl->consumer = htole32(5);
@@ -117,17 +127,19 @@ void test_doorbell(void)
 	CHECK(fake.leaf[0] == htole64(1ULL << 17));
 	CHECK(fake.leaf[1] == htole64(1ULL << 17));
 	CHECK(fake.db->top[0] == htole64(3));
+	CHECK(rung_is(3, b->qp_num, 1));
 	CHECK(fake_scan(count_visit) == 2 && visits == 2);
 	CHECK(!fake_scan(count_visit));
 
 	/* Back again. */
 	CHECK(!post_id(a, 2));
 	CHECK(!fake.leaf[0] && fake.db->top[0] == htole64(2));
+	CHECK(!post_id(a, 3) && rung_is(5, a->qp_num, 2));
 	CHECK(fake_scan(count_visit) == 1);
 
 	CHECK(!fake.kicks);
 	fake.status->sleeping = htole32(1);
-	CHECK(!post_id(a, 3));
+	CHECK(!post_id(a, 4));
 	CHECK(fake.kicks == 1);
 	fake.status->sleeping = 0;
 }
@@ -146,6 +158,7 @@ void test_deferred_kicks(void)
 				     .num_sge = 1 };
 	struct ibv_comp_channel channel;
 	struct ibv_wc wc[4];
+	uint32_t count = 0;
 	int ends[2];
 	uint32_t i;
 
@@ -155,6 +168,12 @@ void test_deferred_kicks(void)
 	CHECK(fake.kicks == i && !fake.db->backlog);
 	CHECK(!post_id(qp, i++));
 	CHECK(fake.kicks == i && fake.db->backlog == htole32(1));
+	/* The engine has yet to look, so the last one did not ring. */
+	CHECK(rung_is(i - 1, qp->qp_num, i - 1));
+	visits = 0;
+	CHECK(fake_look(&count, count_visit) == 1 && visits == 1);
+	CHECK(!post_id(qp, i++) && !post_id(qp, i++));
+	CHECK(rung_is(i - 2, qp->qp_num, i - 2));
 
 	fake.kicks = 0;
 	fake.status->sleeping = 0;

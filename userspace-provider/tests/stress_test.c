@@ -55,21 +55,17 @@ static void stress_visit(struct fake_qp *qp)
 static void *stress_worker(void *arg)
 {
 	uint32_t *sleeping = (uint32_t *)&fake.status->sleeping;
-	const uint32_t *seq = (const uint32_t *)&fake.db->seq;
-	uint32_t seen = 0;
-	uint32_t now;
+	const uint64_t *rung = (const uint64_t *)&fake.db->rung;
+	uint32_t count = 0;
 
 	while (!__atomic_load_n(&stress.stop, __ATOMIC_RELAXED)) {
-		now = __atomic_load_n(seq, __ATOMIC_ACQUIRE);
-		if (now != seen) {
-			seen = now;
-			fake_scan(stress_visit);
+		if (fake_look(&count, stress_visit))
 			continue;
-		}
 
 		__atomic_store_n(sleeping, htole32(1), __ATOMIC_RELAXED);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (__atomic_load_n(seq, __ATOMIC_ACQUIRE) == seen)
+		if (le64toh(__atomic_load_n(rung, __ATOMIC_ACQUIRE)) >>
+			    FERRULE_RUNG_COUNT_SHIFT == count)
 			sem_wait(&stress.wake);
 		__atomic_store_n(sleeping, 0, __ATOMIC_RELAXED);
 	}

@@ -38,38 +38,33 @@
  *  do not tell which of its slots are free; ferrule_srq_ctrl.consumer does.
  *
  *  To ring doorbell d, where d = qp_num & FERRULE_DB_INDEX_MASK, two bits are
- *  toggled at most: first the leaf's, then the top's.
+ *  toggled at most, and rung is replaced: its count goes up by one, its doorbell
+ *  is d, and its run tells how many rings in a row were of d, with this one.
  *
- *      full fence
  *      if (leaf[d / 64] and ack.leaf[d / 64] agree in bit d % 64) {
- *              toggle that bit of leaf
+ *              toggle that bit of leaf, with release semantics
  *              full fence
+ *              if (top[d / 4096] and its ack agree in bit d / 64 % 64)
+ *                      toggle that bit of top
  *      }
- *      t = d / 64
- *      if (top[t / 64] and ack.top[t / 64] agree in bit t % 64) {
- *              toggle that bit of top
- *              full fence
- *      }
- *      seq += 1
+ *      replace rung with release semantics
  *      full fence
+ *      if (nothing was toggled, and the leaf's bits agree by now)
+ *              begin anew
  *      if (status.sleeping)
  *              invoke FERRULE_METHOD_KICK
  *      else if (status.deferred)
  *              invoke it when the program waits for the engine
  *
- *  A program that posts small requests far ahead of its polls sets backlog
- *  before it rings, and the engine may set deferred for a while. To wait is to
- *  poll and find nothing, or to ask for an event. Of a program that does not
- *  wait, the engine takes the doorbell within 50 microseconds or so.
+ *  A program that posts small requests far ahead of its polls sets backlog first,
+ *  and the engine may set deferred. To wait is to poll in vain, or to arm.
  *
- *  A bit that already differs from its acknowledgement is rung: the engine
- *  has yet to look, and will see what was stored before the fence. The engine
- *  acknowledges a bit, fences, and only then reads what lies below it: the
- *  leaves under a top bit, the producer index under a leaf bit. Threads of one
- *  process share the words: comparing a bit with its acknowledgement and
- *  toggling it are one critical section (a leaf bit belongs to one queue pair,
- *  a top bit to all queue pairs of the context below it), and the toggle and
- *  the increment of seq are atomic with those of neighbouring bits.
+ *  The engine stores the count in taken. If it has missed no more rings than the
+ *  run, it fences, and goes to this queue pair; bits stay rung. Otherwise it
+ *  looks for bits: it acknowledges one, fences, and reads what lies below. So if
+ *  a bit still differs after the fence, it will see what was stored before; and
+ *  nobody need ring d if after a fence the leaf's bits differ, rung is of d, and
+ *  taken is behind its count. Threads toggle bits under a lock, rung by one step.
  *
  *  In state RESET both producer indices are 0, and the engine reads neither
  *  before the queue pair is in INIT. When the move to RESET has been answered,
@@ -96,7 +91,7 @@
 
 /* A private value far above enum rdma_driver_id: "FERR" read as a number. */
 #define FERRULE_DRIVER_ID	0x46455252
-#define FERRULE_ABI_VERSION	1
+#define FERRULE_ABI_VERSION	2
 
 /* Limits that the layouts below fix. */
 #define FERRULE_MAX_SGE			32
@@ -337,11 +332,15 @@ struct ferrule_cq_ctrl {
 #define FERRULE_DB_LEAF_WORDS	(FERRULE_MAX_QP / 64)		/* 1024 */
 #define FERRULE_DB_LEAF_OFFSET	4096	/* of leaf[], in either area */
 
+/* ferrule_db.rung: 16 bits of the run (0: any may be rung; 65535: or more), and */
+#define FERRULE_RUNG_DB_SHIFT	16
+#define FERRULE_RUNG_COUNT_SHIFT	32
+
 /* The doorbell area, written by user space; leaf[] is at FERRULE_DB_LEAF_OFFSET. */
 struct ferrule_db {
-	__le32	seq;
+	__le64	rung;
 	__le32	backlog;	/* not 0: many posted, not polled */
-	__u8	reserved[56];
+	__u8	reserved[52];
 	__le64	top[FERRULE_DB_TOP_WORDS];
 };
 
@@ -364,6 +363,8 @@ struct ferrule_status {
 	__le32	deferred;	/* not 0: kick when waiting */
 	__u8	reserved[52];
 	__le64	top[FERRULE_DB_TOP_WORDS];
+	__le32	taken;		/* the count in rung at the last look */
+	__u8	reserved1[60];
 };
 
 #define FERRULE_DB_AREA_SIZE	(FERRULE_DB_LEAF_OFFSET + FERRULE_DB_LEAF_WORDS * 8)

@@ -168,11 +168,11 @@ fn leaf(word: usize) -> u64 {
         .saturating_add(abi::DB_LEAF_OFFSET as u64)
 }
 
-impl host::Doorbells for Doorbells {
+impl ferrule_engine::Doorbells for Doorbells {
     #[inline]
-    fn seq(&self) -> u32 {
-        let at = offset_of!(abi::Db, seq) as u64;
-        self.doorbell.load32(at).unwrap_or(0)
+    fn rung(&self) -> abi::Rung {
+        let at = offset_of!(abi::Db, rung) as u64;
+        abi::Rung::from_word(self.doorbell.load64(at).unwrap_or(0))
     }
 
     #[inline]
@@ -214,6 +214,12 @@ impl host::Doorbells for Doorbells {
             ack.set(value);
             self.status.store64(leaf(word), value);
         }
+    }
+
+    #[inline]
+    fn set_taken(&self, count: u32) {
+        let at = offset_of!(abi::StatusArea, taken) as u64;
+        self.status.store32(at, count);
     }
 
     fn set_sleeping(&self, sleeping: bool) {

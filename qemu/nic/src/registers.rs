@@ -205,7 +205,7 @@ mod tests {
         let registers = Registers::default();
         let mut bytes = [0; 8];
         registers.read(0, &mut bytes);
-        assert_eq!(&bytes, b"FRUL\x03\0\0\0");
+        assert_eq!(&bytes, b"FRUL\x04\0\0\0");
         assert_eq!(word(&registers, STATUS), 1);
         let registers = Registers::new([0x52, 0x54, 0, 1, 2, 0xff]);
         assert_eq!(word(&registers, MAC_LOW), 0x0100_5452);

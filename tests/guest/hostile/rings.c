@@ -38,7 +38,8 @@ void attack_garbage(struct hostile *h)
 			continue;
 		for (int i = 0; i < 64; i++)
 			words[below(h, n)] = number(h);
-		h->raw.db->seq++;
+		if (below(h, 2))
+			raw_count(&h->raw);
 		raw_kick(&h->raw);
 		if (!below(h, 4))
 			connect_prey(h);

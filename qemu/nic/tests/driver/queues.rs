@@ -2,6 +2,7 @@
 
 //! Queues as programs use them: posting, ringing, polling.
 
+use std::mem::offset_of;
 use std::sync::atomic::{fence, Ordering};
 
 use ferrule_engine::abi::{self, wr_flags, wr_opcode};
@@ -282,24 +283,41 @@ pub fn vector(gid: [u8; 16]) -> AddressVector {
     }
 }
 
+/// The two levels of doorbells, in either area.
+const LEAVES: u64 = abi::DB_LEAF_OFFSET as u64;
+const TOPS: u64 = offset_of!(abi::Db, top) as u64;
+
 impl Context {
     /// Rings as the head of `ferrule-abi.h` has it; returns whether a kick is needed.
     pub fn ring(&self, doorbell: u32) -> bool {
-        let toggle = |offset: u64, position: u32| {
-            let (at, bit) = (offset + u64::from(position / 64) * 8, 1 << (position % 64));
-            let rung = self.doorbell.load64(at);
-            if (rung ^ self.status.load64(at)) & bit == 0 {
-                self.doorbell.store64(at, rung ^ bit);
-            }
-        };
-        fence(Ordering::SeqCst);
-        toggle(abi::DB_LEAF_OFFSET as u64, doorbell);
-        fence(Ordering::SeqCst);
-        toggle(64, doorbell / 64);
-        self.doorbell
-            .store(0, self.doorbell.load(0).wrapping_add(1));
-        fence(Ordering::SeqCst);
+        if !self.count_ring(doorbell) && self.toggle(LEAVES, doorbell, false) {
+            self.count_ring(doorbell);
+        }
         self.status.load(0) != 0
+    }
+
+    /// Stores the word `rung`, and toggles bits if they are at rest. Returns whether they were.
+    fn count_ring(&self, doorbell: u32) -> bool {
+        let toggled = self.toggle(LEAVES, doorbell, true);
+        if toggled {
+            fence(Ordering::SeqCst);
+            self.toggle(TOPS, doorbell / 64, true);
+        }
+        let rung = abi::Rung::from_word(self.doorbell.load64(0)).then(doorbell);
+        self.doorbell.store64(0, rung.to_word());
+        fence(Ordering::SeqCst);
+        toggled
+    }
+
+    /// Whether a bit of these words is at rest. Toggles it in that case, if told.
+    fn toggle(&self, words: u64, position: u32, toggle: bool) -> bool {
+        let (at, bit) = (words + u64::from(position / 64) * 8, 1 << (position % 64));
+        let rung = self.doorbell.load64(at);
+        let at_rest = (rung ^ self.status.load64(at)) & bit == 0;
+        if at_rest && toggle {
+            self.doorbell.store64(at, rung ^ bit);
+        }
+        at_rest
     }
 }
 

@@ -96,7 +96,7 @@ pub fn run(script: &[u8]) -> u32 {
     assert_eq!(device.objects(), Default::default());
     let mut bytes = [0; 8];
     adapter.read(0, 0, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"FRUL\x03\0\0\0");
+    assert_eq!(&bytes, b"FRUL\x04\0\0\0");
     adapter.read(7, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [0xf4, 0x1a, 0xf1, 0x10, 0, 0, 0x10, 0]);
     status

@@ -17,7 +17,7 @@ use kernel_ext::{
 
 use crate::backend::ring::Doorbells;
 
-const SEQ: usize = core::mem::offset_of!(abi::Db, seq);
+const RUNG: usize = core::mem::offset_of!(abi::Db, rung);
 const TOP: usize = core::mem::offset_of!(abi::Db, top);
 const LEAF: usize = abi::DB_LEAF_OFFSET;
 const SLEEPING: usize = core::mem::offset_of!(abi::StatusArea, sleeping);
@@ -43,27 +43,61 @@ impl Bell {
 
     /// Rings a doorbell, and calls `kick` if the device sleeps and nobody has kicked it. Any context.
     pub(super) fn ring(&self, doorbell: u32, kick: impl FnOnce()) -> Result {
-        let leaf = (doorbell & abi::DB_INDEX_MASK) as usize;
-        let Doorbells { doorbell, status } = &self.doorbells;
-        smp_mb();
-        self.ringing.with(|()| {
-            for (words, bit) in [(LEAF, leaf), (TOP, leaf / 64)] {
-                let word = words + bit / 64 * size_of::<u64>();
-                let rung = doorbell.load_u64(word)?;
-                // A bit that differs already is rung: the device has yet to look.
-                if (rung ^ status.load_u64(word)?) & 1 << (bit % 64) == 0 {
-                    doorbell.store_u64(word, rung ^ 1 << (bit % 64))?;
-                    smp_mb();
-                }
-            }
-            doorbell.store_u32(SEQ, doorbell.load_u32(SEQ)?.wrapping_add(1))
-        })?;
-        smp_mb();
+        let doorbell = doorbell & abi::DB_INDEX_MASK;
+        let status = &self.doorbells.status;
+        // A bit that was rung before the fence may have been acknowledged before the producer index was stored.
+        if !self.count_ring(doorbell)? && self.is_at_rest(LEAF, doorbell)? {
+            self.count_ring(doorbell)?;
+        }
         if status.load_u32(SLEEPING)? != 0 {
             self.ringing.with(|()| kick_once(status, kick));
         }
         Ok(())
     }
+
+    /// Stores the word `rung`, and toggles the bits of a doorbell that is at rest. Returns whether it was.
+    fn count_ring(&self, doorbell: u32) -> Result<bool> {
+        let toggled = self.ringing.with(|()| {
+            let toggled = self.toggle(LEAF, doorbell)?;
+            if toggled {
+                smp_mb();
+                self.toggle(TOP, doorbell / 64)?;
+            }
+            let area = &self.doorbells.doorbell;
+            let rung = abi::Rung::from_word(area.load_u64(RUNG)?).then(doorbell);
+            area.store_u64_release(RUNG, rung.to_word())?;
+            Ok(toggled)
+        });
+        smp_mb();
+        toggled
+    }
+
+    /// Whether the device has acknowledged all toggles of a bit of these words.
+    fn is_at_rest(&self, words: usize, position: u32) -> Result<bool> {
+        let (at, bit) = place(words, position);
+        let Doorbells { doorbell, status } = &self.doorbells;
+        Ok((doorbell.load_u64(at)? ^ status.load_u64(at)?) & bit == 0)
+    }
+
+    /// Toggles a bit of these words that is at rest, and returns whether it was.
+    fn toggle(&self, words: usize, position: u32) -> Result<bool> {
+        let (at, bit) = place(words, position);
+        let area = &self.doorbells.doorbell;
+        let at_rest = self.is_at_rest(words, position)?;
+        if at_rest {
+            area.store_u64_release(at, area.load_u64(at)? ^ bit)?;
+        }
+        Ok(at_rest)
+    }
+}
+
+/// Where a bit of these words lies: the offset of its word, and the bit.
+fn place(words: usize, position: u32) -> (usize, u64) {
+    let position = position as usize;
+    (
+        words + position / 64 * size_of::<u64>(),
+        1 << (position % 64),
+    )
 }
 
 /// Calls `kick` if the device sleeps and nobody has kicked it for this context. Any context.

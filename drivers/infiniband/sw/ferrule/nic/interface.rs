@@ -72,7 +72,7 @@ pub mod register {
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"FRUL");
 
 /// The version of the registers and of the commands.
-pub const VERSION_VALUE: u32 = 3;
+pub const VERSION_VALUE: u32 = 4;
 
 /// Bits of [`register::FEATURES`].
 pub mod feature {

@@ -5,11 +5,8 @@
 
 use ferrule_engine::{
     abi,
-    host::{
-        self,
-        CompletionRing,
-        Queue, //
-    }, //
+    CompletionRing,
+    Queue, //
 };
 use kernel::{
     prelude::*,
@@ -122,12 +119,13 @@ impl CompletionRing for CqRing {
 const TOP: usize = core::mem::offset_of!(abi::Db, top);
 const LEAF: usize = abi::DB_LEAF_OFFSET;
 
-impl host::Doorbells for Doorbells {
+impl ferrule_engine::Doorbells for Doorbells {
     #[inline]
-    fn seq(&self) -> u32 {
-        self.doorbell
-            .load_u32_acquire(core::mem::offset_of!(abi::Db, seq))
-            .unwrap_or(0)
+    fn rung(&self) -> abi::Rung {
+        let word = self
+            .doorbell
+            .load_u64_acquire(core::mem::offset_of!(abi::Db, rung));
+        abi::Rung::from_word(word.unwrap_or(0))
     }
 
     #[inline]
@@ -158,6 +156,13 @@ impl host::Doorbells for Doorbells {
     #[inline]
     fn set_ack_leaf(&self, word: usize, value: u64) {
         let _ = self.status.store_u64(LEAF + word * 8, value);
+    }
+
+    #[inline]
+    fn set_taken(&self, count: u32) {
+        let _ = self
+            .status
+            .store_u32(core::mem::offset_of!(abi::StatusArea, taken), count);
     }
 
     fn set_sleeping(&self, sleeping: bool) {

@@ -15,7 +15,7 @@ use zerocopy_derive::{
 pub(crate) const DRIVER_ID: u32 = 0x4645_5252;
 
 /// `FERRULE_ABI_VERSION`.
-pub(crate) const ABI_VERSION: u32 = 1;
+pub(crate) const ABI_VERSION: u32 = 2;
 
 /// `FERRULE_METHOD_KICK`.
 pub(crate) const METHOD_KICK: u16 = 1 << 12;

@@ -87,6 +87,7 @@ pub use crate::{
             Counters,
             Objects, //
         },
+        doorbells::Doorbells,
         error::{
             Error,
             NeedChunk,
@@ -105,7 +106,6 @@ pub use crate::{
             self,
             Asker,
             CompletionRing,
-            Doorbells,
             Fault,
             Host,
             JobPlace,

@@ -124,7 +124,7 @@ fn layouts() -> Vec<Layout> {
         layout!(
             "ferrule_db",
             abi::Db {
-                seq,
+                rung,
                 backlog,
                 reserved,
                 top
@@ -137,7 +137,9 @@ fn layouts() -> Vec<Layout> {
                 dead,
                 deferred,
                 reserved,
-                top
+                top,
+                taken,
+                reserved1
             }
         ),
         layout!(
@@ -256,7 +258,8 @@ fn union_words() -> Vec<(&'static str, usize)> {
 }
 
 fn values() -> BTreeMap<&'static str, u64> {
-    use abi::{dead, flush_level, flush_placement, wc_flags, wc_opcode, wr_flags, wr_opcode};
+    use abi::flush_placement as placement;
+    use abi::{dead, flush_level, wc_flags, wc_opcode, wr_flags, wr_opcode};
 
     BTreeMap::from([
         ("FERRULE_DRIVER_ID", command::DRIVER_ID.into()),
@@ -287,6 +290,8 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_DB_TOP_WORDS", abi::DB_TOP_WORDS as u64),
         ("FERRULE_DB_LEAF_WORDS", abi::DB_LEAF_WORDS as u64),
         ("FERRULE_DB_LEAF_OFFSET", abi::DB_LEAF_OFFSET as u64),
+        ("FERRULE_RUNG_DB_SHIFT", abi::RUNG_DB_SHIFT.into()),
+        ("FERRULE_RUNG_COUNT_SHIFT", abi::RUNG_COUNT_SHIFT.into()),
         ("FERRULE_DB_AREA_SIZE", abi::DB_AREA_SIZE as u64),
         ("FERRULE_CQE_PHASE", abi::CQE_PHASE.into()),
         ("FERRULE_CQ_ARM_SOLICITED", abi::CQ_ARM_SOLICITED.into()),
@@ -314,11 +319,8 @@ fn values() -> BTreeMap<&'static str, u64> {
         ("FERRULE_WR_BIND_MW", wr_opcode::BIND_MW.into()),
         ("FERRULE_WR_FLUSH", wr_opcode::FLUSH.into()),
         ("FERRULE_WR_ATOMIC_WRITE", wr_opcode::ATOMIC_WRITE.into()),
-        ("FERRULE_FLUSH_GLOBAL", flush_placement::GLOBAL.into()),
-        (
-            "FERRULE_FLUSH_PERSISTENT",
-            flush_placement::PERSISTENT.into(),
-        ),
+        ("FERRULE_FLUSH_GLOBAL", placement::GLOBAL.into()),
+        ("FERRULE_FLUSH_PERSISTENT", placement::PERSISTENT.into()),
         ("FERRULE_FLUSH_RANGE", flush_level::RANGE.into()),
         ("FERRULE_FLUSH_REGION", flush_level::REGION.into()),
         ("FERRULE_WR_SIGNALED", wr_flags::SIGNALED.into()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Deferred kicks: when the engine defers those of a context, and how that ends. `tests/loom/main.rs` has the races.
+//! Deferred kicks: when the engine defers those of a context, and how that ends. `tests/loom` has the races.
 
 use ferrule_engine::Status;
 

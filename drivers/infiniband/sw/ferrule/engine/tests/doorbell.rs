@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom/main.rs` has the races.
+//! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom` has the races.
 
 use ferrule_engine::{abi, Budget, Status};
 
@@ -94,8 +94,9 @@ fn nobody_rings_for_another() {
     other.doorbells.ring(65535);
     w.run();
     cq.expect_none();
-    // The last was in a word of which the other context has nothing.
-    assert_eq!(w.engine.counters().stray_doorbells, 3);
+    // The first counts twice, since its bit is still rung when the others are looked for. The last was in a word of which
+    // the other context has nothing.
+    assert_eq!(w.engine.counters().stray_doorbells, 4);
     // Those whose they are do.
     mine.ring();
     w.engine.ring_qp(kernels.id.number);
@@ -379,7 +380,7 @@ fn doorbells_of_others_cost_nothing() {
     {
         *word = !0;
     }
-    memory.seq.set(1);
+    w.context.doorbells.ring_bits();
     let reads = memory.leaf_reads.get();
     w.run();
     assert_eq!(

@@ -35,6 +35,7 @@ mod reach;
 mod read;
 mod reset;
 mod rnr;
+mod rung;
 mod rxe;
 mod sim;
 mod srq;

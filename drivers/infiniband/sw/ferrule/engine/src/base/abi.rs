@@ -355,14 +355,68 @@ pub struct CqCtrl {
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Db {
-    /// Counts what was rung.
-    pub seq: U32,
+    /// Counts the rings, and names the last: [`Rung`].
+    pub rung: U64,
     /// Not 0: the program posts small requests far ahead of its polls, and its kicks may be deferred.
     pub backlog: U32,
     /// Zero.
-    pub reserved: [u8; 56],
+    pub reserved: [u8; 52],
     /// The upper level of doorbells.
     pub top: [U64; DB_TOP_WORDS],
+}
+
+/// Where the doorbell lies in [`Db::rung`]. The run is below.
+pub const RUNG_DB_SHIFT: u32 = 16;
+/// Where the count lies in [`Db::rung`].
+pub const RUNG_COUNT_SHIFT: u32 = 32;
+
+/// The parts of [`Db::rung`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rung {
+    /// All rings of the context, modulo 2^32.
+    pub count: u32,
+    /// The doorbell that was rung last.
+    pub doorbell: u16,
+    /// So many rings in a row were of this doorbell, up to the last. 0: any doorbell may have been rung.
+    pub run: u16,
+}
+
+impl Rung {
+    /// Takes the word apart.
+    #[inline]
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        Self {
+            count: (word >> RUNG_COUNT_SHIFT) as u32,
+            doorbell: (word >> RUNG_DB_SHIFT) as u16,
+            run: word as u16,
+        }
+    }
+
+    /// The word of these parts.
+    #[inline]
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        (self.count as u64) << RUNG_COUNT_SHIFT
+            | (self.doorbell as u64) << RUNG_DB_SHIFT
+            | self.run as u64
+    }
+
+    /// The word after one more ring, of this doorbell.
+    #[inline]
+    #[must_use]
+    pub const fn then(self, doorbell: u32) -> Self {
+        let doorbell = doorbell as u16;
+        Self {
+            count: self.count.wrapping_add(1),
+            doorbell,
+            run: if doorbell == self.doorbell {
+                self.run.saturating_add(1)
+            } else {
+                1
+            },
+        }
+    }
 }
 
 /// `enum ferrule_dead`.
@@ -387,6 +441,10 @@ pub struct StatusArea {
     pub reserved: [u8; 52],
     /// Acknowledgements of the upper level.
     pub top: [U64; DB_TOP_WORDS],
+    /// The count of [`Db::rung`] as of the engine's last look at it.
+    pub taken: U32,
+    /// Zero.
+    pub reserved1: [u8; 60],
 }
 
 const _: () = {
@@ -412,7 +470,8 @@ const _: () = {
     assert!(size_of::<CqCtrl>() == 128);
     assert!(offset_of!(CqCtrl, arm) == 64);
     assert!(size_of::<Db>() == 192);
-    assert!(size_of::<StatusArea>() == 192);
+    assert!(size_of::<StatusArea>() == 256);
+    assert!(offset_of!(StatusArea, taken) == 192);
     assert!(DB_TOP_WORDS * 64 == DB_LEAF_WORDS);
     assert!(DB_LEAF_WORDS * 64 == MAX_QP as usize);
     assert!(MAX_INLINE == 512 - 48);

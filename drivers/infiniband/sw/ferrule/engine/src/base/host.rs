@@ -20,6 +20,7 @@ use crate::{
             CopyJob,
             SharedBytes, //
         },
+        doorbells::Doorbells,
         event::{
             CqEvent,
             QpEvent,
@@ -449,52 +450,4 @@ pub trait CompletionRing {
 
     /// Loads [`abi::CqCtrl::arm`].
     fn arm(&self) -> u32;
-}
-
-/// The doorbell area of a user context, which the program writes, and the status area, which only
-/// the engine writes. See the comment at the head of `ferrule-abi.h` for the protocol.
-///
-/// Word numbers are below [`abi::DB_TOP_WORDS`] and [`abi::DB_LEAF_WORDS`]; an implementation
-/// answers 0 and stores nothing for others.
-pub trait Doorbells {
-    /// Loads `ferrule_db.seq` with acquire semantics.
-    fn seq(&self) -> u32;
-
-    /// Loads a word of `ferrule_db.top`.
-    fn top(&self, word: usize) -> u64;
-
-    /// Loads a word of the doorbell area's `leaf`.
-    fn leaf(&self, word: usize) -> u64;
-
-    /// Loads a word of `ferrule_status.top`, which is zero in the beginning.
-    fn ack_top(&self, word: usize) -> u64;
-
-    /// Loads a word of the status area's `leaf`, which is zero in the beginning.
-    fn ack_leaf(&self, word: usize) -> u64;
-
-    /// Stores a word of `ferrule_status.top`.
-    fn set_ack_top(&self, word: usize, value: u64);
-
-    /// Stores a word of the status area's `leaf`.
-    fn set_ack_leaf(&self, word: usize, value: u64);
-
-    /// Stores `ferrule_status.sleeping`.
-    fn set_sleeping(&self, sleeping: bool);
-
-    /// Stores `ferrule_status.dead`.
-    fn set_dead(&self);
-
-    /// Loads `ferrule_db.backlog`: whether the program posts far ahead of its polls. A host whose kicks cost little does
-    /// not ask.
-    #[inline]
-    fn has_backlog(&self) -> bool {
-        false
-    }
-
-    /// As [`Queue::prefetch`], of a word of the doorbell area's `leaf`. The word of the top that leads to it is read at once.
-    #[inline]
-    fn prefetch(&self, _leaf: usize) {}
-
-    /// Stores `ferrule_status.deferred`.
-    fn set_deferred(&self, _deferred: bool) {}
 }

@@ -8,6 +8,7 @@ pub(crate) mod bitmap_scan;
 pub(crate) mod budget;
 pub(crate) mod copy_job;
 pub(crate) mod counters;
+pub(crate) mod doorbells;
 pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod grh;

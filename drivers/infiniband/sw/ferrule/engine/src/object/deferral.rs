@@ -19,10 +19,8 @@
 
 use crate::{
     base::{
-        host::{
-            Doorbells,
-            Host, //
-        },
+        doorbells::Doorbells,
+        host::Host,
         id::ContextId,
         timer::{
             TimerSlot,

@@ -2,17 +2,21 @@
 
 //! The engine's side of the doorbell protocol that the head of `ferrule-abi.h` tells.
 //!
-//! A doorbell is rung while its bit differs from the acknowledgement, on either of two levels. The engine acknowledges
-//! first, fences, and only then reads what lies below: so it sees all that a program stored before it found its bit
-//! rung already, and the program rings anew for later stores. This is the code that the model in `tests/loom/main.rs`
-//! runs.
+//! A program counts its rings in a word that names the last doorbell, too, and tells how many rings in a row were of it. If
+//! these are all that the engine has missed, the word tells all, and the engine looks at no bit: the cache lines of the
+//! bits and of their acknowledgements then stay with the program.
+//!
+//! Otherwise it looks for bits. A doorbell is rung while its bit differs from the acknowledgement, on either of two levels.
+//! The engine acknowledges first, fences, and only then reads what lies below: so it sees all that a program stored before
+//! it found its bit rung already, and the program rings anew for later stores. A bit may have been rung long ago, and its
+//! queue pair then has a turn for nothing, once. This is the code that the model in `tests/loom` runs.
 //!
 //! A program can ring all its doorbells as often as it likes, so they are taken in steps: see [`BitmapScan`].
 
 use crate::base::{
     abi::DB_TOP_WORDS,
     bitmap_scan::BitmapScan,
-    host::Doorbells, //
+    doorbells::Doorbells, //
 };
 
 /// The words of 64 doorbells in which a context has a queue pair.
@@ -55,7 +59,7 @@ impl Owned {
 
 /// A doorbell that a scan finds.
 pub(crate) enum Found {
-    /// It is probably rung, and can be prepared for: something is rung, and this was found last.
+    /// It is rung or probably so, and can be prepared for.
     Probably(u32),
     /// It is rung.
     Rung(u32),
@@ -63,8 +67,8 @@ pub(crate) enum Found {
 
 /// How far the doorbells of a context have been taken.
 pub(crate) struct DoorbellScan {
-    /// The count of the context as of the last look at it.
-    seq: u32,
+    /// The count of the context's rings as of the last look at it.
+    count: u32,
     /// The scan of its doorbells that this look led to.
     scan: BitmapScan,
     /// The doorbell that was found last. A program mostly rings one that it has rung before.
@@ -74,7 +78,7 @@ pub(crate) struct DoorbellScan {
 impl DoorbellScan {
     /// Nothing was ever rung.
     pub(crate) const NONE: DoorbellScan = DoorbellScan {
-        seq: 0,
+        count: 0,
         scan: BitmapScan::DONE,
         last: 0,
     };
@@ -88,11 +92,11 @@ impl DoorbellScan {
     /// Whether something is left to be taken, or was rung since.
     #[inline]
     pub(crate) fn is_rung<D: Doorbells>(&self, area: &D) -> bool {
-        !self.is_done() || area.seq() != self.seq
+        !self.is_done() || area.rung().count != self.count
     }
 
     /// Takes the doorbells that are rung, as far as `looks` go, and calls `found` with each. A look at the count
-    /// of the context costs one, too.
+    /// of the context costs one, too. The doorbell that this look tells is taken at once.
     ///
     /// Doorbells in words that are not `owned` are forgotten at once, so a program that rings doorbells of no queue
     /// pair is no more work than one that rings none.
@@ -112,12 +116,23 @@ impl DoorbellScan {
         let mut scan = self.scan;
         if scan.is_done() {
             // The count is read before the bits: a doorbell that is rung from here on changes it once more.
-            let count = area.seq();
+            let rung = area.rung();
             *looks = looks.saturating_sub(1);
-            if count == self.seq {
+            let missed = rung.count.wrapping_sub(self.count);
+            if missed == 0 {
                 return false;
             }
-            self.seq = count;
+            self.count = rung.count;
+            // A program that finds it behind leaves out to ring: the engine reads the producer index behind a fence.
+            area.set_taken(rung.count);
+            if missed <= rung.run.into() {
+                fence();
+                *looks = looks.saturating_sub(1);
+                self.last = rung.doorbell.into();
+                found(Found::Probably(self.last));
+                found(Found::Rung(self.last));
+                return true;
+            }
             area.prefetch((self.last / 64) as usize);
             found(Found::Probably(self.last));
             scan = BitmapScan::new(owned.tops);
@@ -154,6 +169,14 @@ impl DoorbellScan {
 /// Lets all doorbells of a word be at rest: none of them belongs to a queue pair yet.
 pub(crate) fn forget<D: Doorbells>(area: &D, word: usize) {
     area.set_ack_leaf(word, area.leaf(word));
+}
+
+/// Lets a doorbell be at rest, whose queue pair goes.
+pub(crate) fn forget_one<D: Doorbells>(area: &D, doorbell: u32) {
+    let word = (doorbell / 64) as usize;
+    let acknowledged = area.ack_leaf(word);
+    let rung = (area.leaf(word) ^ acknowledged) & 1u64.wrapping_shl(doorbell % 64);
+    area.set_ack_leaf(word, acknowledged ^ rung);
 }
 
 /// Lets all of a word of the top be at rest: nothing below it belongs to a queue pair yet.

@@ -104,6 +104,10 @@ impl<H: Host> UserContext<H> {
         if comes && *count == 0 {
             doorbell::forget(&self.doorbells, word);
         }
+        // A doorbell that the word `rung` told is still rung by its bit, and a later scan would find it stray.
+        if !comes {
+            doorbell::forget_one(&self.doorbells, index);
+        }
         *count = if comes {
             count.wrapping_add(1)
         } else {

@@ -13,15 +13,13 @@
 
 use crate::{
     base::{
+        doorbells::Doorbells,
         error::{
             Error,
             Refused,
             TableKind, //
         },
-        host::{
-            Doorbells,
-            Host, //
-        },
+        host::Host,
         id::{
             ContextId,
             Vport, //

@@ -290,7 +290,7 @@ impl Scene {
                 memory.top.borrow_mut()[word] ^= input.u64();
             }
             6 if what & 0x80 != 0 => memory.backlog.set(!memory.backlog.get()),
-            6 => memory.seq.set(input.u32()),
+            6 => memory.rung.set(abi::Rung::from_word(input.u64())),
             7 => self.cq.ring.0.consumer.set(input.u32()),
             8 => self.cq.ring.0.arm.set(input.u32()),
             9 => {

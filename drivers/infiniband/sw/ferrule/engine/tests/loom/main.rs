@@ -13,22 +13,24 @@
 
 #![cfg(loom)]
 
+mod copy_jobs;
 mod memory;
+mod scans;
 mod world;
 
-use ferrule_engine::{abi, Budget, Error, Modify, State, Status};
+use ferrule_engine::{abi, Modify, State, Status};
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::atomic::{fence, AtomicU32};
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 use world::World;
 
 /// One thread posts twice while the engine goes to sleep: both requests are carried out, by the
-/// engine on its own or by a kick.
-#[test]
-fn post_is_seen_or_kicks() {
-    loom::model(|| {
+/// engine on its own or by a kick. With `backlog`, the second may go without a ring of its own.
+fn post_while_it_falls_asleep(backlog: bool) {
+    loom::model(move || {
         let mut world = World::new(1);
+        world.doorbells.0.backlog.store(backlog, Relaxed);
         let (number, queue) = world.queues[0].clone();
         let doorbells = world.doorbells.clone();
         let program = thread::spawn(move || {
@@ -46,6 +48,16 @@ fn post_is_seen_or_kicks() {
         }
         assert_eq!(world.completions(), [1, 2]);
     });
+}
+
+#[test]
+fn post_is_seen_or_kicks() {
+    post_while_it_falls_asleep(false);
+}
+
+#[test]
+fn post_of_a_backlog_is_seen_or_kicks() {
+    post_while_it_falls_asleep(true);
 }
 
 /// One thread posts while the engine, awake, gives up looking at its context: the request is carried out, by a further
@@ -245,13 +257,13 @@ fn threads_share_doorbell_words_of_a_scan_that_pauses() {
 }
 
 /// Two threads post to one queue pair, and ring when they have let go of its lock: each compares the bit while the other
-/// may toggle it.
-#[test]
-fn threads_share_a_doorbell() {
+/// may toggle it. With `backlog`, each leaves out to ring where it may.
+fn ring_one_doorbell(backlog: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(|| {
+    builder.check(move || {
         let mut world = World::new(1);
+        world.doorbells.0.backlog.store(backlog, Relaxed);
         let posted = Arc::new(Mutex::new(0));
         let programs: Vec<_> = (0..2)
             .map(|_| {
@@ -276,6 +288,16 @@ fn threads_share_a_doorbell() {
         }
         assert_eq!(world.completions(), [1, 2]);
     });
+}
+
+#[test]
+fn threads_share_a_doorbell() {
+    ring_one_doorbell(false);
+}
+
+#[test]
+fn threads_with_a_backlog_share_a_doorbell() {
+    ring_one_doorbell(true);
 }
 
 /// The lock around the top bit is needed: without it two toggles undo each other. This also shows that the model finds
@@ -388,75 +410,5 @@ fn messages_are_seen_in_their_order() {
         let words = region.0.words.each_ref().map(|word| word.load(Relaxed));
         assert_eq!(words, [1, 1]);
         assert_eq!(world.completions(), [1, 2]);
-    });
-}
-
-/// One thread takes a copy job along and hands it back, while another one removes the region or the queue pair that it uses.
-/// A lock stands for the shard, which only one owns at a time.
-fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
-    // In one interleaving at least there is a job.
-    let has_begun = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let begun = has_begun.clone();
-    loom::model(move || {
-        let begun = begun.clone();
-        let mut world = World::new(1);
-        let (key, region) = world.region();
-        let (number, queue) = world.queues[0].clone();
-        queue.put_send(0, 1);
-        world.doorbells.ring(number, true);
-        let shard = Arc::new((Mutex::new(world), Condvar::new()));
-        let other = shard.clone();
-        let copier = thread::spawn(move || {
-            let (shard, ended) = &*other;
-            let run = |world: &mut World| {
-                let budget = Budget {
-                    requests: 8,
-                    bytes: 1 << 20,
-                };
-                world.engine.run(&mut world.host, budget, None);
-                world.host.job.take()
-            };
-            let job = run(&mut shard.lock().unwrap());
-            let Some(job) = job else {
-                // The region had gone before.
-                return;
-            };
-            begun.store(true, Relaxed);
-            let carried = job.carry_out();
-            let mut world = shard.lock().unwrap();
-            if world.engine.carried(carried) {
-                ended.notify_all();
-            }
-            assert!(run(&mut world).is_none());
-        });
-        let (shard, ended) = &*shard;
-        let mut world = shard.lock().unwrap();
-        loop {
-            match remove(&mut world, key) {
-                Ok(()) => break,
-                Err(error) => assert_eq!(error, Error::InUse),
-            }
-            world = ended.wait(world).unwrap();
-        }
-        drop(world);
-        // All that was copied is over, and is seen to be.
-        let pages = &region.0;
-        assert_eq!(pages.begun.load(Relaxed), pages.ended.load(Relaxed));
-        pages.is_gone.store(1, Relaxed);
-        copier.join().unwrap();
-    });
-    assert!(has_begun.load(Relaxed));
-}
-
-#[test]
-fn a_region_goes_after_its_job() {
-    remove_beside_a_job(|world, key| world.engine.remove_mr(key).map(drop));
-}
-
-#[test]
-fn a_queue_pair_goes_after_its_job() {
-    remove_beside_a_job(|world, _| {
-        let number = world.queues[0].0;
-        world.engine.remove_qp(number).map(drop)
     });
 }

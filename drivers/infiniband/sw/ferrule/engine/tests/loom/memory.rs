@@ -175,11 +175,14 @@ impl Queue for LoomQueue {
     }
 }
 
-/// A completion queue of one slot more than any test fills.
+/// The slots of a completion queue, which no test fills twice.
+pub(crate) const COMPLETIONS: usize = 8;
+
+/// A completion queue.
 pub(crate) struct CqMemory {
-    pub(crate) names: [AtomicU64; 4],
-    pub(crate) statuses: [AtomicU32; 4],
-    pub(crate) phases: [AtomicU32; 4],
+    pub(crate) names: [AtomicU64; COMPLETIONS],
+    pub(crate) statuses: [AtomicU32; COMPLETIONS],
+    pub(crate) phases: [AtomicU32; COMPLETIONS],
     pub(crate) arm: AtomicU32,
 }
 
@@ -225,13 +228,14 @@ impl CompletionRing for LoomRing {
 
 /// The first word of each level of doorbells; all other words are never rung.
 pub(crate) struct DbMemory {
-    pub(crate) seq: AtomicU32,
+    pub(crate) rung: AtomicU64,
     pub(crate) top: AtomicU64,
     pub(crate) leaf: AtomicU64,
     pub(crate) ack_top: AtomicU64,
     pub(crate) ack_leaf: AtomicU64,
+    pub(crate) taken: AtomicU32,
     pub(crate) sleeping: AtomicU32,
-    /// The program's hint, which each case sets once.
+    /// The program's hint, which each case sets once: then it leaves out to ring where it may.
     pub(crate) backlog: AtomicBool,
     /// The program's lock around the top bits.
     pub(crate) lock: Mutex<()>,
@@ -243,11 +247,12 @@ pub(crate) struct LoomDoorbells(pub(crate) Arc<DbMemory>);
 impl LoomDoorbells {
     pub(crate) fn new() -> Self {
         Self(Arc::new(DbMemory {
-            seq: AtomicU32::new(0),
+            rung: AtomicU64::new(0),
             top: AtomicU64::new(0),
             leaf: AtomicU64::new(0),
             ack_top: AtomicU64::new(0),
             ack_leaf: AtomicU64::new(0),
+            taken: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
             backlog: AtomicBool::new(false),
             lock: Mutex::new(()),
@@ -261,29 +266,57 @@ impl LoomDoorbells {
 
     /// A load and a store: only the lock keeps others away.
     fn toggle(word: &AtomicU64, bit: u64) {
-        word.store(word.load(Relaxed) ^ bit, Relaxed);
+        word.store(word.load(Relaxed) ^ bit, Release);
     }
 
     /// Rings as the provider does (`ferrule_db_ring()`), with its accesses and its orders and none that is stronger, and
     /// returns whether a kick is due. Without `lock`, nothing keeps threads from each other.
     pub(crate) fn ring(&self, doorbell: u32, lock: bool) -> bool {
+        if !(self.0.backlog.load(Relaxed) && self.is_rung(doorbell)) {
+            let toggled = self.toggle_bits(doorbell, lock);
+            self.count(doorbell);
+            if !toggled && self.toggle_bits(doorbell, lock) {
+                self.count(doorbell);
+            }
+        }
+        self.0.sleeping.load(Relaxed) != 0
+    }
+
+    /// `ferrule_db_is_rung()`.
+    fn is_rung(&self, doorbell: u32) -> bool {
+        let memory = &self.0;
+        fence(SeqCst);
+        let rung = abi::Rung::from_word(memory.rung.load(Relaxed));
+        u32::from(rung.doorbell) == doorbell
+            && (memory.taken.load(Relaxed).wrapping_sub(rung.count) as i32) < 0
+            && !Self::at_rest(&memory.leaf, &memory.ack_leaf, 1 << doorbell)
+    }
+
+    /// `ferrule_db_toggle_bits()`.
+    fn toggle_bits(&self, doorbell: u32, lock: bool) -> bool {
         let memory = &self.0;
         let bit = 1 << doorbell;
-        fence(SeqCst);
-        if Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
-            let guard = lock.then(|| memory.lock.lock().unwrap());
-            if Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
-                Self::toggle(&memory.leaf, bit);
-                fence(SeqCst);
-                if Self::at_rest(&memory.top, &memory.ack_top, 1) {
-                    Self::toggle(&memory.top, 1);
-                }
-                memory.seq.store(memory.seq.load(Relaxed) + 1, Release);
-            }
-            drop(guard);
-            fence(SeqCst);
+        if !Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
+            return false;
         }
-        memory.sleeping.load(Relaxed) != 0
+        let _guard = lock.then(|| memory.lock.lock().unwrap());
+        if !Self::at_rest(&memory.leaf, &memory.ack_leaf, bit) {
+            return false;
+        }
+        Self::toggle(&memory.leaf, bit);
+        fence(SeqCst);
+        if Self::at_rest(&memory.top, &memory.ack_top, 1) {
+            Self::toggle(&memory.top, 1);
+        }
+        true
+    }
+
+    /// `ferrule_db_count()`.
+    fn count(&self, doorbell: u32) {
+        let _ = self.0.rung.fetch_update(Release, Relaxed, |word| {
+            Some(abi::Rung::from_word(word).then(doorbell).to_word())
+        });
+        fence(SeqCst);
     }
 
     /// Rings for a device that is kicked by a message, and returns whether the caller has to send it: only the first
@@ -300,8 +333,8 @@ impl LoomDoorbells {
 }
 
 impl Doorbells for LoomDoorbells {
-    fn seq(&self) -> u32 {
-        self.0.seq.load(Acquire)
+    fn rung(&self) -> abi::Rung {
+        abi::Rung::from_word(self.0.rung.load(Acquire))
     }
 
     fn top(&self, word: usize) -> u64 {
@@ -315,6 +348,10 @@ impl Doorbells for LoomDoorbells {
     fn leaf(&self, word: usize) -> u64 {
         assert_eq!(word, 0);
         self.0.leaf.load(Relaxed)
+    }
+
+    fn set_taken(&self, count: u32) {
+        self.0.taken.store(count, Relaxed);
     }
 
     fn ack_top(&self, word: usize) -> u64 {

@@ -12,7 +12,7 @@ use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::memory::{
-    LoomDoorbells, LoomQueue, LoomRegion, LoomRing, NoBytes, CTRL, DEPTH, LONG, SLOT,
+    LoomDoorbells, LoomQueue, LoomRegion, LoomRing, NoBytes, COMPLETIONS, CTRL, DEPTH, LONG, SLOT,
 };
 
 #[derive(Default)]
@@ -166,7 +166,7 @@ impl World {
         );
         let ring = LoomRing::new();
         let cq = Cq::new(CqInit {
-            depth: 4,
+            depth: COMPLETIONS as u32,
             ring: ring.clone(),
             handle: (),
         });
@@ -293,7 +293,9 @@ impl World {
 
     /// The names of all completions. All have this status.
     pub(crate) fn ended(&self, status: Status) -> Vec<u64> {
-        let names: Vec<_> = (0..4).map_while(|index| self.ring.poll(index)).collect();
+        let names: Vec<_> = (0..COMPLETIONS)
+            .map_while(|index| self.ring.poll(index))
+            .collect();
         for index in 0..names.len() {
             assert_eq!(self.ring.0.statuses[index].load(Relaxed), status as u32);
         }

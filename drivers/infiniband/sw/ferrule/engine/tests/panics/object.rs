@@ -174,8 +174,8 @@ impl PacketBytes<Opaque> for Opaque {
 }
 
 impl Doorbells for Opaque {
-    fn seq(&self) -> u32 {
-        unknown(4) as u32
+    fn rung(&self) -> abi::Rung {
+        abi::Rung::from_word(unknown(4))
     }
 
     fn top(&self, word: usize) -> u64 {
@@ -200,6 +200,10 @@ impl Doorbells for Opaque {
 
     fn set_ack_leaf(&self, _: usize, value: u64) {
         unknown(value);
+    }
+
+    fn set_taken(&self, count: u32) {
+        unknown(count.into());
     }
 
     fn set_sleeping(&self, sleeping: bool) {

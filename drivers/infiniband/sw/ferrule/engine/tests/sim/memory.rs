@@ -287,11 +287,12 @@ impl CompletionRing for SimRing {
 
 /// The doorbell and status areas of a context.
 pub struct DbMemory {
-    pub seq: Cell<u32>,
+    pub rung: Cell<abi::Rung>,
     pub top: RefCell<Vec<u64>>,
     pub leaf: RefCell<Vec<u64>>,
     pub ack_top: RefCell<Vec<u64>>,
     pub ack_leaf: RefCell<Vec<u64>>,
+    pub taken: Cell<u32>,
     pub sleeping: Cell<bool>,
     pub backlog: Cell<bool>,
     pub deferred: Cell<bool>,
@@ -308,11 +309,12 @@ pub struct SimDoorbells(pub Rc<DbMemory>);
 impl SimDoorbells {
     pub fn new() -> Self {
         Self(Rc::new(DbMemory {
-            seq: Cell::new(0),
+            rung: Cell::default(),
             top: RefCell::new(vec![0; abi::DB_TOP_WORDS]),
             leaf: RefCell::new(vec![0; abi::DB_LEAF_WORDS]),
             ack_top: RefCell::new(vec![0; abi::DB_TOP_WORDS]),
             ack_leaf: RefCell::new(vec![0; abi::DB_LEAF_WORDS]),
+            taken: Cell::new(0),
             sleeping: Cell::new(false),
             backlog: Cell::new(false),
             deferred: Cell::new(false),
@@ -329,6 +331,13 @@ impl SimDoorbells {
     /// Rings as a program does, and returns whether it has to kick.
     pub fn ring(&self, doorbell: u32) -> bool {
         let memory = &self.0;
+        let rung = memory.rung.get();
+        let (word, bit) = (doorbell as usize / 64, 1u64 << (doorbell % 64));
+        let differs = (memory.leaf.borrow()[word] ^ memory.ack_leaf.borrow()[word]) & bit != 0;
+        let is_behind = memory.taken.get() != rung.count;
+        if memory.backlog.get() && differs && rung.doorbell == doorbell as u16 && is_behind {
+            return memory.sleeping.get();
+        }
         let toggle = |bits: &RefCell<Vec<u64>>, acks: &RefCell<Vec<u64>>, position: u32| {
             let (word, bit) = (position as usize / 64, 1u64 << (position % 64));
             let mut bits = bits.borrow_mut();
@@ -338,15 +347,23 @@ impl SimDoorbells {
         };
         toggle(&memory.leaf, &memory.ack_leaf, doorbell);
         toggle(&memory.top, &memory.ack_top, doorbell / 64);
-        memory.seq.set(memory.seq.get().wrapping_add(1));
+        memory.rung.set(memory.rung.get().then(doorbell));
         memory.sleeping.get()
+    }
+
+    /// Rings whatever bits differ: the word does not tell which.
+    pub fn ring_bits(&self) {
+        self.0.rung.set(abi::Rung {
+            count: self.0.rung.get().count.wrapping_add(1),
+            ..abi::Rung::default()
+        });
     }
 }
 
 impl Doorbells for SimDoorbells {
-    fn seq(&self) -> u32 {
+    fn rung(&self) -> abi::Rung {
         self.looked();
-        self.0.seq.get()
+        self.0.rung.get()
     }
 
     fn top(&self, word: usize) -> u64 {
@@ -374,6 +391,10 @@ impl Doorbells for SimDoorbells {
 
     fn set_ack_leaf(&self, word: usize, value: u64) {
         self.0.ack_leaf.borrow_mut()[word] = value;
+    }
+
+    fn set_taken(&self, count: u32) {
+        self.0.taken.set(count);
     }
 
     fn set_sleeping(&self, sleeping: bool) {
