@@ -64,8 +64,9 @@ impl<'a> Walk<'a> {
 pub(crate) struct Pages {
     pieces: Vec<Piece>,
     length: u64,
-    /// The piece that was found last. Rings and messages are gone through in order, so mostly it has the next bytes, too.
-    last: AtomicUsize,
+    /// The two pieces that were found last. Rings and messages are gone through in order, so mostly one of them has the next
+    /// bytes, too: the other one is where a message goes to that comes from the same region.
+    found: [AtomicUsize; 2],
     charge: Option<Charge>,
 }
 
@@ -91,7 +92,7 @@ impl Pages {
         let mut pages = Self {
             pieces: Vec::new(),
             length,
-            last: AtomicUsize::new(0),
+            found: Default::default(),
             charge: None,
         };
         let mut left = count;
@@ -125,7 +126,7 @@ impl Pages {
             pieces: Vec::new(),
             length: 0,
             charge: None,
-            last: AtomicUsize::new(0),
+            found: Default::default(),
         }
     }
 
@@ -144,7 +145,7 @@ impl Pages {
         let mut pages = Self {
             pieces: Vec::new(),
             length: 0,
-            last: AtomicUsize::new(0),
+            found: Default::default(),
             charge: None,
         };
         for extent in extents {
@@ -225,11 +226,13 @@ impl Pages {
     /// The pieces from the byte `at` on.
     #[inline]
     pub(crate) fn walk(&self, at: u64) -> Option<Walk<'_>> {
-        let last = self.last.load(Ordering::Relaxed);
-        self.within(last, at).or_else(|| {
+        let [last, other] = &self.found;
+        let found = |number: &AtomicUsize| self.within(number.load(Ordering::Relaxed), at);
+        found(last).or_else(|| found(other)).or_else(|| {
             let behind = self.pieces.partition_point(|piece| piece.start <= at);
             let number = behind.checked_sub(1)?;
-            self.last.store(number, Ordering::Relaxed);
+            other.store(last.load(Ordering::Relaxed), Ordering::Relaxed);
+            last.store(number, Ordering::Relaxed);
             self.within(number, at)
         })
     }
