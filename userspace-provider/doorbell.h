@@ -5,9 +5,10 @@
  * <rdma/ferrule-abi.h> describes the protocol. The word rung comes first, with
  * no fence before it: it tells an awake engine what it has to know, unless the
  * engine has missed rings of several queue pairs. For that there are the bits,
- * and a bit that is rung stays so until the engine looks for bits. That, and
- * sleep, are Dekker's protocol, three times: one side writes its word, fences,
- * and reads the other's; so of two that meet at least one sees the other.
+ * and a bit that is rung stays so until the engine looks for bits. The bits and
+ * sleep are Dekker's protocol, three times: one side writes its word, fences,
+ * and reads the other's; so of two that meet at least one sees the other. taken
+ * is the same once more, in the place of the leaf's ack.
  *
  *   here: producer index | leaf bit          | rung
  *         fence          | fence             | fence
@@ -75,8 +76,8 @@ static inline bool ferrule_db_at_rest(const __le64 *word, const __le64 *ack,
 bool ferrule_db_toggle_bits(struct ferrule_doorbell *db, unsigned int d);
 
 /*
- * Says whether the engine has yet to look at a ring of doorbell d, the last one
- * that there was: then it will see what was stored before our fence.
+ * Says whether the last ring was of doorbell d and the engine has yet to look at
+ * it. When the engine looks, it will see all that was stored before our fence.
  */
 static inline bool ferrule_db_is_rung(const struct ferrule_doorbell *db,
 				      unsigned int d)

@@ -60,7 +60,7 @@ static inline bool shared_replace32(__le32 *word, uint32_t *expected,
 	return done;
 }
 
-/* As above, with release semantics. */
+/* As shared_replace32(), but with release semantics alone. */
 static inline bool shared_replace64(__le64 *word, uint64_t *expected,
 				    uint64_t value)
 {

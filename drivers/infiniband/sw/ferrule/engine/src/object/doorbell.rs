@@ -123,7 +123,8 @@ impl DoorbellScan {
                 return false;
             }
             self.count = rung.count;
-            // A program that finds it behind leaves out to ring: the engine reads the producer index behind a fence.
+            // A program that finds `taken` behind its last ring does not ring again. So a fence comes before the engine
+            // reads the producer index: here, or with each word of bits.
             area.set_taken(rung.count);
             if missed <= rung.run.into() {
                 fence();
