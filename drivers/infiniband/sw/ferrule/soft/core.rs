@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
+    /// Not 0: the caller that last ran the engine copied large messages outside of the shard. A hint, and nobody's own.
+    pub(super) copying: Atomic<u32>,
     /// Commands wait here for the end of copy jobs.
     #[pin]
     pub(super) copied: WaitQueue,
@@ -106,6 +108,7 @@ impl Core {
             worker_requests: Atomic::new(0),
             doorbells: PendingSet::new()?,
             kicked: PendingSet::new()?,
+            copying: Atomic::new(0),
             copied <- new_waitqueue!("Core::copied"),
             awaited_ends: Atomic::new(0),
             inbox <- Inbox::new(),

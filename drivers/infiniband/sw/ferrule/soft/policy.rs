@@ -258,6 +258,38 @@ pub(super) fn carry_out(core: &WithTimer<Core>, job: CopyJob<SharedMemory>) -> O
     owner
 }
 
+/// Becomes the owner to run the engine, and takes the missed calls. A caller that finds the shard owned leaves a note, and
+/// the owner does its work.
+///
+/// A program that kicks while others copy large messages waits instead. Owners only decide then, for some microseconds;
+/// one that found a note would carry out this program's copy job behind its own, on one processor.
+#[inline]
+fn enter(
+    core: &WithTimer<Core>,
+    copies: Copies,
+    caller: Option<ContextId>,
+) -> Option<Owner<'_, State>> {
+    if caller.is_some() && core.copying.load(Relaxed) != 0 {
+        let mut owner = core.shard.enter();
+        owner.take_missed();
+        return Some(owner);
+    }
+    core.shard.try_enter(copies.may_wait(), || {
+        if let Some(context) = caller {
+            core.kicked.add(context.number());
+        }
+    })
+}
+
+/// Tells kicks whether the caller copies large messages outside of the shard.
+#[inline]
+fn note_copying(core: &Core, copying: bool) {
+    // Mostly it is as before, and the cache line stays shared.
+    if core.copying.load(Relaxed) != u32::from(copying) {
+        core.copying.store(copying.into(), Relaxed);
+    }
+}
+
 /// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
@@ -280,18 +312,14 @@ pub(super) fn serve(
     // this caller.
     let mut came_back = job.is_some();
     loop {
-        let note = || {
-            if let Some(context) = caller {
-                core.kicked.add(context.number());
-            }
-        };
+        let hands_back = job.is_some();
         let owner = match job.take() {
             Some(job) => {
                 let mut owner = carry_out(core, job);
                 owner.take_missed();
                 owner
             }
-            None => match core.shard.try_enter(copies.may_wait(), note) {
+            None => match enter(core, copies, caller) {
                 Some(owner) => owner,
                 None => return false,
             },
@@ -301,6 +329,7 @@ pub(super) fn serve(
         let (outcome, missed, begun) =
             turn(core, owner, Kernel::new(copies), left.min(SLICE), first);
         job = begun;
+        note_copying(core, hands_back || job.is_some());
         if job.is_none() && !outcome.more && !missed {
             return false;
         }

@@ -14,11 +14,11 @@
 //! owner has left before, and the second caller is the owner. A missed call is never lost.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
-//! give. It does so without sleeping: an owner is not preempted and leaves within a slice, sooner
-//! than a thread that sleeps would have a processor again behind those that want one. Commands queue
-//! up at a spinlock, which is fair among them. While the first of them waits for the owner,
-//! [`Shard::try_enter`] only sets the bit, so that a program which posts without a pause cannot
-//! keep another one from destroying its queue pair.
+//! give, and so does a kick beside callers that copy outside (`policy.rs`). They wait without sleeping:
+//! an owner is not preempted and leaves within a slice, sooner than a thread that sleeps would have a
+//! processor again behind those that want one. They queue up at a spinlock, which is fair among them.
+//! While the first of them waits for the owner, [`Shard::try_enter`] only sets the bit, so that a program
+//! which posts without a pause cannot keep another one from destroying its queue pair.
 
 use core::{
     cell::UnsafeCell,
