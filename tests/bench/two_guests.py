@@ -10,6 +10,7 @@ MEASURES = {
     "read_bw": Measure("READ bandwidth, 64 KiB", "MiB/s", "", False),
     "send_bw_near": Measure("SEND bandwidth, 64 KiB, where packets arrive", "MiB/s", "", False),
     "send_bw_events": Measure("SEND bandwidth, 64 KiB, by events", "MiB/s", "", False),
+    "send_bw_events_4": Measure("SEND bandwidth, 64 KiB, by events, 4 connections", "MiB/s", "", False),
     "read_lat": Measure("READ latency, 8 B", "us"),
     "loss_write_bw": Measure("WRITE bandwidth, 1 % loss", "MiB/s", "", False),
     "loss_send_bw": Measure("SEND bandwidth, 1 % loss", "MiB/s", "", False),
@@ -47,6 +48,9 @@ def _scenario(processors: int) -> Scenario:
               if processors > 1 else ()),
             WirePerftest(measure="send_bw_events", program="ib_send_bw", size=64 * KIB, count=1000,
                          options=("--events",)),
+            # Several connections spread over the processors that packets arrive on.
+            *((WirePerftest(measure="send_bw_events_4", program="ib_send_bw", size=64 * KIB, count=1000,
+                            options=("--events", "--qp=4")),) if processors > 1 else ()),
             LossyPerftest(measure="loss_send_bw_events", program="ib_send_bw", size=64 * KIB, count=600, loss="1%",
                           options=("--events",)),
             WirePerftest(measure="read_lat", program="ib_read_lat", size=8, count=2000),
