@@ -114,8 +114,6 @@ class Scenarios(unittest.TestCase):
                     self.assertIn(target.driver, scenario.drivers)
                 if hasattr(target, "limit"):
                     self.assertIn(target.limit, scenario.measures)
-                if hasattr(target, "other"):
-                    self.assertIn(target.other, scenario.measures)
 
     def test_no_driver_is_measured_that_has_no_turn(self):
         for scenario in SCENARIOS.values():

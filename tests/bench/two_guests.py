@@ -44,13 +44,13 @@ def _scenario(processors: int) -> Scenario:
             *(WirePerftest(measure=f"{verb}_bw", program=f"ib_{verb}_bw", size=64 * KIB, count=1000) for verb in verbs),
             # Only of SEND do both programs poll: that takes processors of the machine, which the link needs, too. On
             # the processor that takes what comes from the network they take no other.
-            *((WirePerftest(measure="send_bw_near", program="ib_send_bw", size=64 * KIB, count=1000, near=True),)
+            *((WirePerftest(measure="send_bw_near", program="ib_send_bw", size=64 * KIB, count=1000, near=True),
+               # Several connections spread over the processors on which packets arrive.
+               WirePerftest(measure="send_bw_events_4", program="ib_send_bw", size=64 * KIB, count=1000,
+                            options=("--events", "--qp=4")))
               if processors > 1 else ()),
             WirePerftest(measure="send_bw_events", program="ib_send_bw", size=64 * KIB, count=1000,
                          options=("--events",)),
-            # Several connections spread over the processors that packets arrive on.
-            *((WirePerftest(measure="send_bw_events_4", program="ib_send_bw", size=64 * KIB, count=1000,
-                            options=("--events", "--qp=4")),) if processors > 1 else ()),
             LossyPerftest(measure="loss_send_bw_events", program="ib_send_bw", size=64 * KIB, count=600, loss="1%",
                           options=("--events",)),
             WirePerftest(measure="read_lat", program="ib_read_lat", size=8, count=2000),
