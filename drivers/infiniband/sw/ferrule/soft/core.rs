@@ -54,7 +54,8 @@ pub(crate) struct Core {
     pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
-    /// Not 0: the caller that last ran the engine copied large messages outside of the shard. A hint, and nobody's own.
+    /// Not 0: the caller that last ran the engine copied large messages outside of the shard. Only a
+    /// hint: it is stored without owning the shard.
     pub(super) copying: Atomic<u32>,
     /// Commands wait here for the end of copy jobs.
     #[pin]

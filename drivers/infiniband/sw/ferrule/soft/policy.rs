@@ -281,7 +281,7 @@ fn enter(
     })
 }
 
-/// Tells kicks whether the caller copies large messages outside of the shard.
+/// Tells kicks whether the caller, which has just run the engine, copies large messages outside of the shard.
 #[inline]
 fn note_copying(core: &Core, copying: bool) {
     // Mostly it is as before, and the cache line stays shared.
@@ -296,7 +296,7 @@ fn note_copying(core: &Core, copying: bool) {
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
 /// [`OTHERS`].
 ///
-/// If another caller owns the shard, that one does the work. A `job` in the caller's hands is carried out first.
+/// If another caller owns the shard, that one does the work, unless this caller waits for its turn ([`enter`]). A `job` in the caller's hands is carried out first.
 pub(super) fn serve(
     core: &WithTimer<Core>,
     budget: Budget,

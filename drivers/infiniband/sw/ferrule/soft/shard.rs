@@ -82,7 +82,7 @@ impl<T> Shard<T> {
         })
     }
 
-    /// Becomes the owner if the shard is free and no command waits for it; else calls `note` once, and
+    /// Becomes the owner if the shard is free and nobody waits for it; else calls `note` once, and
     /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
     /// The new owner has taken the missed calls, and is about to run the engine for all of them. Callable from any
