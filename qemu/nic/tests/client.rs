@@ -36,9 +36,12 @@ pub fn message(id: u16, command: u16, size: u32, flags: u32, body: &[u8]) -> Vec
     bytes
 }
 
+/// The message ID of a client's calls.
+pub const CALL: u16 = 7;
+
 /// A request whose size is that of its body.
 pub fn request(command: u16, body: &[u8]) -> Vec<u8> {
-    message(7, command, 16 + body.len() as u32, 0, body)
+    message(CALL, command, 16 + body.len() as u32, 0, body)
 }
 
 pub fn words(values: &[u32]) -> Vec<u8> {
@@ -172,7 +175,7 @@ impl Client {
         let (id, answer) = self
             .receive()
             .expect("the server has closed the connection");
-        assert_eq!(id, 7);
+        assert_eq!(id, CALL);
         answer
     }
 

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use rustix::io::Errno;
 
-use crate::client::{message, region_body, request, Client, REGION_READ, REGION_WRITE};
+use crate::client::{message, region_body, request, Client, CALL, REGION_READ, REGION_WRITE};
 use crate::running::{guest, Running};
 use crate::wire::Sockets;
 
@@ -45,11 +45,18 @@ fn requests_wait_when_it_is_killed() {
     // One that is there in part has no reply.
     client.send(&message(4, REGION_WRITE, 36, 0, &write)[..20], &[]);
     running.kill();
-    for id in [1, 3] {
-        let (answered, answer) = client.receive().unwrap();
-        let refused = Errno::IO.raw_os_error().unsigned_abs();
-        assert_eq!((answered, answer.error), (id, Some(refused)));
-    }
+    let refused = || {
+        let (id, answer) = client.receive().unwrap();
+        let error = Errno::IO.raw_os_error().unsigned_abs();
+        assert_eq!(answer.error, Some(error));
+        id
+    };
+    // The call before has its answer, but the process may have stopped just before it took that one out of the socket.
+    let first = match refused() {
+        CALL => refused(),
+        first => first,
+    };
+    assert_eq!([first, refused()], [1, 3]);
     ends(&client);
 }
 
@@ -74,7 +81,7 @@ fn it_ends_by_a_signal() {
 fn a_client_that_makes_no_sense() {
     let sockets = Sockets::new();
     let (_running, client) = running(&sockets);
-    let nonsense = message(7, REGION_READ, 3, 0, &[]);
+    let nonsense = message(CALL, REGION_READ, 3, 0, &[]);
     let unread = request(REGION_READ, &region_body(0, 0, &[], 4));
     client.send(&[nonsense, unread].concat(), &[]);
     ends(&client);
