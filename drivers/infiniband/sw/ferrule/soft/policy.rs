@@ -27,6 +27,7 @@ use ferrule_engine::{
     CopyJob,
     Engine,
     Error as Refusal,
+    Job,
     JobPlace,
     Outcome, //
 };
@@ -52,7 +53,6 @@ use super::{
         Copies,
         Kernel, //
     },
-    memory::SharedMemory,
     shard::Owner, //
 };
 
@@ -248,10 +248,14 @@ pub(super) fn sent(core: &WithTimer<Core>, host: Kernel) {
 ///
 /// The wait for the shard is some microseconds, unless an owner in softirq context copies.
 #[inline(never)]
-pub(super) fn carry_out(core: &WithTimer<Core>, job: CopyJob<SharedMemory>) -> Owner<'_, State> {
-    let carried = job.carry_out();
+pub(super) fn carry_out<'a>(
+    core: &'a WithTimer<Core>,
+    host: &mut Kernel,
+    job: Job<Kernel>,
+) -> Owner<'a, State> {
+    let carried = CopyJob::carry_out(job);
     let mut owner = core.shard.enter();
-    if owner.engine.carried(carried) {
+    if owner.engine.carried(host, carried) {
         core.awaited_ends.fetch_add(1, Relaxed);
         core.copied.wake_up();
     }
@@ -313,9 +317,10 @@ pub(super) fn serve(
     let mut came_back = job.is_some();
     loop {
         let hands_back = job.is_some();
+        let mut host = Kernel::new(copies);
         let owner = match job.take() {
             Some(job) => {
-                let mut owner = carry_out(core, job);
+                let mut owner = carry_out(core, &mut host, job);
                 owner.take_missed();
                 owner
             }
@@ -326,8 +331,7 @@ pub(super) fn serve(
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let (outcome, missed, begun) =
-            turn(core, owner, Kernel::new(copies), left.min(SLICE), first);
+        let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
         job = begun;
         note_copying(core, hands_back || job.is_some());
         if job.is_none() && !outcome.more && !missed {
@@ -346,7 +350,7 @@ pub(super) fn serve(
         // caller for ever.
         left = left.less(Budget {
             requests: outcome.used.requests + 1,
-            bytes: outcome.used.bytes + job.as_ref().map_or(0, CopyJob::bytes),
+            bytes: outcome.used.bytes + job.as_ref().map_or(0, |job| job.bytes()),
         });
         // With a job in its hands it comes back.
         if job.is_none() && left.is_spent() {

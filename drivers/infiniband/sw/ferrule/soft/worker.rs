@@ -11,6 +11,7 @@
 
 use ferrule_engine::{
     Budget,
+    Job,
     Sleep, //
 };
 use kernel::{
@@ -133,6 +134,14 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
     }
 }
 
+/// Carries out a job when nothing else is to be done.
+#[inline(never)]
+fn end_with(core: &WithTimer<Core>, job: Job<Kernel>) {
+    let mut host = Kernel::new(Copies::Outside);
+    let _owner = carry_out(core, &mut host, job);
+    sent(core, host);
+}
+
 /// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
 /// processor; returns how many requests it found.
 fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
@@ -142,12 +151,12 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut job = None;
     loop {
         // If another caller is the owner, that one does the work.
+        let mut host = Kernel::new(Copies::Outside);
         let entered = match job.take() {
-            Some(job) => Some(carry_out(core, job)),
+            Some(job) => Some(carry_out(core, &mut host, job)),
             None => core.shard.try_enter(true, || ()),
         };
         let done = entered.map_or(0, |mut owner| {
-            let mut host = Kernel::new(Copies::Outside);
             let taken = take_in(core, &mut owner, &mut host, SLICE);
             let left = SLICE.less(taken);
             let done = owner.engine.run(&mut host, left, None).done;
@@ -179,7 +188,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
         cpu_relax();
     }
     if let Some(job) = job {
-        drop(carry_out(core, job));
+        end_with(core, job);
     }
     found
 }

@@ -65,7 +65,7 @@ const fn line(name: &'static str, way: Way, verb: Verb, length: u32, list: u32) 
     }
 }
 
-const LINES: [Line; 17] = [
+const LINES: [Line; 19] = [
     line("local_write_8", Kicked, Write, 8, 1),
     line("local_write_8_awake", Awake, Write, 8, 1),
     line("local_write_8_list_16", Kicked, Write, 8, 16),
@@ -74,6 +74,8 @@ const LINES: [Line; 17] = [
     line("local_read_8", Kicked, Read, 8, 1),
     line("local_write_4096", Kicked, Write, 4096, 1),
     line("local_write_65536", Kicked, Write, 65536, 1),
+    line("local_write_4096_list_16", Kicked, Write, 4096, 16),
+    line("local_write_65536_list_16", Kicked, Write, 65536, 16),
     line("wire_write_8", Wire, Write, 8, 1),
     line("wire_write_8_list_16", Wire, Write, 8, 16),
     line("wire_send_8", Wire, Send, 8, 1),

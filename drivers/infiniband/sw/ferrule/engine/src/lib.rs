@@ -108,6 +108,7 @@ pub use crate::{
             CompletionRing,
             Fault,
             Host,
+            Job,
             JobPlace,
             Outgoing,
             PacketBytes,

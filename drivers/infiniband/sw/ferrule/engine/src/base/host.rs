@@ -169,8 +169,11 @@ pub trait Host: Sized {
     fn trace(&mut self, _step: &Trace) {}
 }
 
-/// A copy job of a host's memory, if there is one.
-pub type JobPlace<H> = Option<CopyJob<<<H as Host>::Region as Region>::Shared>>;
+/// A copy job of a host's memory.
+pub type Job<H> = <H as Host>::Box<CopyJob<<<H as Host>::Region as Region>::Shared>>;
+
+/// A copy job, if there is one.
+pub type JobPlace<H> = Option<Job<H>>;
 
 /// Bytes could not be reached, although the key check allowed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

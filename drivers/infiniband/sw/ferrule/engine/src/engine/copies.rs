@@ -4,17 +4,22 @@
 
 use crate::{
     base::{
+        budget::Budget,
         copy_job::{
             Carried,
             Used, //
         },
         counters::Count,
         error::Error,
-        host::Host,
+        host::{
+            Host,
+            Job, //
+        },
         id::ContextId,
         uses::Uses, //
     },
     engine::Engine,
+    turn::large,
 };
 
 impl<H: Host> Engine<H> {
@@ -23,19 +28,27 @@ impl<H: Host> Engine<H> {
     #[inline]
     pub(super) fn begin_job(&mut self, host: &mut H) -> Option<u32> {
         let used = host.job_place()?.as_ref()?.used();
-        self.for_each_use(&used, Uses::begin);
+        self.for_each_use(used, Uses::begin);
         self.counters.common().copy_jobs.count(1);
         Some(used.requester)
     }
 
-    /// A job has been carried out: its queue pair goes on with the next [`Engine::run`].
+    /// A job has been carried out: the requests that it has finished complete, and its queue pair goes on with the next
+    /// [`Engine::run`].
     ///
     /// Returns whether a command that was refused with [`Error::InUse`] may try again.
-    pub fn carried(&mut self, carried: Carried) -> bool {
-        let used = carried.0;
+    pub fn carried(&mut self, host: &mut H, carried: Carried<Job<H>>) -> bool {
+        let job = carried.0;
         let mut is_awaited = false;
-        self.for_each_use(&used, |uses| is_awaited |= uses.end());
-        self.qps.end_copy(used.requester, used.peer);
+        self.for_each_use(job.used(), |uses| is_awaited |= uses.end());
+        let (requester, peer) = (job.used().requester, job.used().peer);
+        if let Some(mut qp) = self.qps.take_index(requester) {
+            let (qps, mut cx) = self.cx(host, qp.core.counted_at, None, Budget::TURN);
+            large::end(qps, &mut cx, &mut qp, job);
+            self.qps.put_back(qp);
+            self.cqs.raise_events(host, self.counters.common());
+        }
+        self.qps.end_copy(requester, peer);
         is_awaited
     }
 
@@ -49,6 +62,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Visits the counts of all that a job uses.
+    #[inline]
     fn for_each_use(&mut self, used: &Used, mut f: impl FnMut(&mut Uses)) {
         for key in used.keys() {
             if let Some(uses) = self.keys.uses_mut(key) {

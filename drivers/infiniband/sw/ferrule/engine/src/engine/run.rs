@@ -194,7 +194,7 @@ impl<H: Host> Engine<H> {
 
     /// The queue pairs, and the context that one of them works in at its turn.
     #[inline]
-    fn cx<'a>(
+    pub(super) fn cx<'a>(
         &'a mut self,
         host: &'a mut H,
         counted_at: CountedAt,

@@ -28,14 +28,18 @@ use crate::{
 };
 
 /// A copy job of the host's memory.
-type Job<H> = CopyJob<<<H as Host>::Region as Region>::Shared>;
+type Copies<H> = CopyJob<<<H as Host>::Region as Region>::Shared>;
 
 /// The way of a segment that has many bytes.
 pub(crate) enum Outside<'a, H: Host> {
-    /// A job is to copy the bytes, if it can.
-    Plan(&'a mut Job<H>),
-    /// The host can take no job along.
-    Never,
+    /// A job copies the bytes, if it can. Nothing is copied otherwise.
+    Job {
+        job: &'a mut Copies<H>,
+        /// The segment is to be judged again when the job has been carried out.
+        is_judged_again: bool,
+    },
+    /// They are copied at once.
+    AtOnce,
     /// A job has copied them.
     Done,
 }
@@ -49,25 +53,33 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
         length: u32,
     ) -> Result<(), Unreachable> {
         match self {
-            Outside::Done => return Ok(()),
-            Outside::Plan(job) => {
-                if plan(keys, source, target, length, job).is_some() {
+            Outside::Done => Ok(()),
+            Outside::AtOnce => copy::copy(keys, source, target, length),
+            Outside::Job {
+                job,
+                is_judged_again,
+            } => {
+                let before = job.count();
+                if plan(keys, source, target, length, job).is_none() {
+                    job.cut(before);
                     return Err(Unreachable::Later);
                 }
+                if *is_judged_again {
+                    return Err(Unreachable::Later);
+                }
+                Ok(())
             }
-            Outside::Never => (),
         }
-        copy::copy(keys, source, target, length)
     }
 }
 
-/// Adds the copies to a job. `None` if it cannot have all of them: then it is not to be used.
+/// Adds the copies to a job. `None` if it cannot have all of them: then it has some, which are to be taken back.
 fn plan<H: Host>(
     keys: &Keys<H>,
     mut source: impl Fragments<H>,
     mut target: impl Fragments<H>,
     length: u32,
-    job: &mut Job<H>,
+    job: &mut Copies<H>,
 ) -> Option<()> {
     let mut left = length;
     while left != 0 {

@@ -11,9 +11,11 @@ use crate::{
             QpType,
             State, //
         },
+        copy_job::CopyJob,
         error::Error,
         host::{
             Host,
+            JobPlace,
             Queue, //
         },
         id::QpId,
@@ -32,7 +34,10 @@ use crate::{
         qp_core::QpCore,
         receive_queue::ReceiveQueue,
         remote::state::Wire,
-        send_queue::SendQueue, //
+        send_queue::{
+            SendQueue,
+            Wait, //
+        },
     },
 };
 
@@ -42,6 +47,8 @@ pub struct Qp<H: Host> {
     pub(crate) sq: SendQueue,
     pub(crate) rq: ReceiveQueue,
     pub(crate) wire: H::Box<Wire<H>>,
+    /// The queue pair's copy job, unless somebody carries it out. None where a peer on this engine acknowledges nothing.
+    pub(crate) job: JobPlace<H>,
 }
 
 /// The table's data for a queue pair's number.
@@ -87,12 +94,16 @@ impl<H: Host> Qp<H> {
             return Err(Error::Invalid);
         }
         let wire = Wire::<H>::new().ok_or(Error::NoMemory)?;
-        H::boxed(|| Self::in_reset(init, wire)).ok_or(Error::NoMemory)
+        let job = match init.qp_type {
+            QpType::Rc | QpType::XrcIni => Some(H::boxed(CopyJob::new).ok_or(Error::NoMemory)?),
+            QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
+        };
+        H::boxed(|| Self::in_reset(init, wire, job)).ok_or(Error::NoMemory)
     }
 
     /// A queue pair that has not been used. Not inlined, so that it is made where its caller wants it.
     #[inline(never)]
-    fn in_reset(init: QpInit<H>, wire: H::Box<Wire<H>>) -> Self {
+    fn in_reset(init: QpInit<H>, wire: H::Box<Wire<H>>, job: JobPlace<H>) -> Self {
         Self {
             core: QpCore {
                 id: QpId {
@@ -111,6 +122,7 @@ impl<H: Host> Qp<H> {
             sq: SendQueue::new(),
             rq: ReceiveQueue::new(),
             wire,
+            job,
         }
     }
 
@@ -161,6 +173,6 @@ pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<
     if core.is_acknowledged() {
         wire.requester.outstanding(sq.consumer()) == 0
     } else {
-        !sq.busy
+        !sq.busy && sq.wait != Wait::Copy
     }
 }

@@ -217,9 +217,6 @@ impl<H: Host> Qps<H> {
 
     /// A copy job of a queue pair and its peer has been carried out. One in error may have waited for that with its flush.
     pub(crate) fn end_copy(&mut self, requester: u32, peer: u32) {
-        if let Some(qp) = self.table.get_mut(requester) {
-            qp.sq.end_copy();
-        }
         self.activate(requester);
         if self
             .core_mut(peer)

@@ -44,10 +44,21 @@ pub(crate) enum Wait {
     Receiver,
     /// The host: space for a packet, or memory that it is bringing in.
     Host,
-    /// The end of the copy job of a segment.
+    /// The end of a copy job.
     Copy,
-    /// Its turn: that job has been carried out.
-    Copied,
+    /// Its turn: that job has been carried out, and the peer judges the segment at hand again, which has so many bytes.
+    Copied(u32),
+}
+
+/// The request at hand after a copy job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterCopy {
+    /// It goes on as if there had been none; or there is no request at hand.
+    GoOn,
+    /// The peer judges the segment again, whose bytes have been copied. It has so many.
+    JudgeAgain(u32),
+    /// It ends in error.
+    Fail(Status),
 }
 
 /// The send queue's side of a queue pair.
@@ -62,8 +73,7 @@ pub(crate) struct SendQueue {
     /// The sequence number of the next packet.
     pub(crate) psn: u32,
     pub(crate) wait: Wait,
-    /// The bytes of the segment that is copied, or was.
-    pub(crate) copying: u32,
+    after_copy: AfterCopy,
     pub(crate) retries: u8,
     rnr_retries: u8,
 }
@@ -85,7 +95,7 @@ impl SendQueue {
             done: 0,
             psn: 0,
             wait: Wait::Nothing,
-            copying: 0,
+            after_copy: AfterCopy::GoOn,
             retries: 0,
             rnr_retries: 0,
         }
@@ -224,16 +234,28 @@ impl SendQueue {
         }
     }
 
-    /// The copy job of the segment at hand has been carried out.
-    pub(crate) fn end_copy(&mut self) {
-        if self.wait == Wait::Copy {
-            self.wait = Wait::Copied;
+    /// The queue waits for a copy job, which is to have that end.
+    pub(crate) fn begin_copy(&mut self, after: AfterCopy) {
+        self.wait = Wait::Copy;
+        self.after_copy = after;
+    }
+
+    /// The copy job has been carried out. Returns how the request at hand ends, if it does so in error.
+    pub(crate) fn end_copy(&mut self) -> Option<Status> {
+        self.wait = Wait::Nothing;
+        match self.after_copy {
+            AfterCopy::GoOn => None,
+            AfterCopy::JudgeAgain(length) => {
+                self.wait = Wait::Copied(length);
+                None
+            }
+            AfterCopy::Fail(status) => Some(status),
         }
     }
 
     /// Goes back to an earlier request. The copies of a job for the one at hand do not count.
     pub(crate) fn rewind(&mut self, index: u32) {
-        if self.wait == Wait::Copied {
+        if matches!(self.wait, Wait::Copied(_)) {
             self.wait = Wait::Nothing;
         }
         self.ring.index = index;

@@ -1,27 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A step with a segment of many bytes, which a copy job may copy while others own the shard.
+//! Segments of many bytes, which a copy job may copy while others own the shard.
 //!
-//! The peer judges such a segment twice: before its job begins, and when it has been carried out. Whatever has changed
-//! meanwhile, the second judgement is the one that counts. So a segment ends as one that was copied at once, at that time.
+//! The peer judges the segments of an RDMA WRITE or READ when the job is made, and that counts: the keys stay valid until the
+//! job has been carried out, and all that is left is the completion of the requester. So a job may have several of these
+//! requests. One that takes a receive request, or that invalidates a key, is judged twice: then, and when the job has been
+//! carried out. Nothing changes by the first of these judgements, so such a segment is the last one of its job, and the only
+//! one of its request.
 
 use crate::{
     base::{
+        attr::State,
         budget::Budget,
-        copy_job::CopyJob,
-        host::Host,
+        copy_job::Ending,
+        host::{
+            Host,
+            Job, //
+        },
         status::Status, //
     },
     memory::outside::Outside,
+    object::wr_opcode::{
+        completion_opcode,
+        Class,
+        Extra,
+        Receive, //
+    },
     operation::{
+        completion::complete_slot,
+        ending::{
+            enter_fatal_error,
+            report_drained, //
+        },
         local_wr::invalidate_own,
         request_segment::Response, //
     },
     queue_pair::{
         cx::Cx,
         qp::Qp,
+        qp_core::QpCore,
         schedule::Qps,
-        send_queue::Wait, //
+        send_queue::{
+            AfterCopy,
+            SendQueue,
+            Taken,
+            Wait, //
+        },
     },
     turn::{
         outcome::{
@@ -31,60 +55,82 @@ use crate::{
             succeed, //
         },
         peer::{
+            break_peer,
             Peer,
             SegmentSize, //
         },
     },
 };
 
-/// Hands the peer the next segment of the request at hand, or again the one that has been copied.
+/// Hands the peer the next segment of the request at hand, and those after it that the same job may have.
 #[inline(never)]
 pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    let Qp { core, sq, rq, .. } = &mut *qp;
-    let mtu = core.attr.path_mtu;
-    let is_copied = sq.wait == Wait::Copied;
-    let size = if is_copied {
-        sq.wait = Wait::Nothing;
-        SegmentSize::new(sq.copying, mtu)
-    } else {
-        SegmentSize::next(sq, mtu, cx.allowance.bytes)
-    };
-    let Some(mut peer) =
-        Peer::find(qps, core, rq).filter(|peer| peer.core.answers(core.id.number, false))
-    else {
-        return not_acknowledged(qps, cx, qp, Response::None);
-    };
-    let mut job = CopyJob::new();
-    // A shared receive queue of XRC may go while one of its requests is at hand.
-    let may_begin =
-        core.uses.may_begin() && peer.core.uses.may_begin() && !peer.core.init.qp_type.is_target();
-    let has_place = cx.host.job_place().is_some_and(|place| place.is_none());
-    let mut way = if is_copied {
-        Outside::Done
-    } else if has_place && may_begin {
-        Outside::Plan(&mut job)
-    } else {
-        Outside::Never
-    };
-    match peer.hand(cx, core, sq, size, &mut way) {
-        Response::Acknowledge => (),
-        Response::Later => {
-            job.belongs_to(core.index(), peer.core.index());
-            if let Some(place) = cx.host.job_place() {
-                *place = Some(job);
-            }
-            sq.wait = Wait::Copy;
-            sq.copying = size.length;
-            return;
-        }
-        response => return not_acknowledged(qps, cx, qp, response),
+    if begin(qps, cx, qp) {
+        return;
     }
+    let size = SegmentSize::next(&qp.sq, qp.core.attr.path_mtu, cx.allowance.bytes);
+    hand_over(qps, cx, qp, size, Outside::AtOnce, size.length);
+}
+
+/// A job has copied the next segment, which has so many bytes: the peer judges it once more.
+#[inline(never)]
+pub(crate) fn judge_again<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    length: u32,
+) {
+    qp.sq.wait = Wait::Nothing;
+    let size = SegmentSize::new(length, qp.core.attr.path_mtu);
     // The bytes of a job count where it is carried out.
-    let bytes = if is_copied {
-        Budget::PACKET
-    } else {
-        size.length
+    hand_over(qps, cx, qp, size, Outside::Done, Budget::PACKET);
+}
+
+/// A job has been carried out: the requests complete that it has finished, and the one after them if that has failed.
+pub(crate) fn end<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, mut job: Job<H>) {
+    let failed = qp.sq.end_copy();
+    let mut completed = Ok(());
+    job.end(|ending| {
+        completed = completed.and(complete_slot(
+            cx,
+            &qp.core,
+            ending.index,
+            ending.wr_id,
+            ending.opcode,
+            ending.length,
+            Status::Success,
+        ));
+    });
+    qp.job = Some(job);
+    if completed.is_err() {
+        enter_fatal_error(qps, cx, qp);
+    }
+    if let Some(status) = failed {
+        fail(qps, cx, qp, status);
+    } else if qp.core.state == State::Sqd && !qp.sq.busy {
+        report_drained(cx.host, &qp.core);
+    }
+}
+
+/// Hands the peer a segment, which counts for so many bytes of the turn, and acts on the response.
+fn hand_over<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    size: SegmentSize,
+    mut way: Outside<'_, H>,
+    bytes: u32,
+) {
+    let Qp { core, sq, rq, .. } = &mut *qp;
+    let response = match Peer::find(qps, core, rq) {
+        Some(mut peer) if peer.core.answers(core.id.number, false) => {
+            hand(&mut peer, cx, core, sq, size, &mut way)
+        }
+        _ => Response::None,
     };
+    if response != Response::Acknowledge {
+        return not_acknowledged(qps, cx, qp, response);
+    }
     cx.allowance.take_bytes(bytes);
     if !acknowledged(core, sq, size) {
         return;
@@ -93,4 +139,140 @@ pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
         return fail(qps, cx, qp, Status::WindowBind);
     }
     succeed(qps, cx, qp);
+}
+
+/// [`Peer::hand`], compiled once for the ways of large segments.
+#[inline(never)]
+fn hand<H: Host>(
+    peer: &mut Peer<'_, H>,
+    cx: &mut Cx<'_, H>,
+    core: &QpCore<H>,
+    sq: &SendQueue,
+    size: SegmentSize,
+    way: &mut Outside<'_, H>,
+) -> Response {
+    peer.hand(cx, core, sq, size, way)
+}
+
+/// Leaves a job in the host's place, if there can be one. Returns `false` where nothing has changed, and the segment is to be
+/// copied at once.
+fn begin<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
+    let Qp {
+        core,
+        sq,
+        rq,
+        job: own,
+        ..
+    } = &mut *qp;
+    let Some(mut peer) =
+        Peer::find(qps, core, rq).filter(|peer| peer.core.answers(core.id.number, false))
+    else {
+        return false;
+    };
+    // A shared receive queue of XRC may go while one of its requests is at hand.
+    if sq.request.is_inline()
+        || !core.uses.may_begin()
+        || !peer.core.uses.may_begin()
+        || peer.core.init.qp_type.is_target()
+        || cx.host.job_place().is_none_or(|place| place.is_some())
+    {
+        return false;
+    }
+    let Some(mut job) = own.take() else {
+        return false;
+    };
+    let filled = fill(cx, &mut peer, core, sq, &mut job);
+    if let (Err(response), 0) = (filled, job.count()) {
+        *own = Some(job);
+        if response == Response::Later {
+            return false;
+        }
+        not_acknowledged(qps, cx, qp, response);
+        return true;
+    }
+    job.belongs_to(core.index(), peer.core.index());
+    if let Some(place) = cx.host.job_place() {
+        *place = Some(job);
+    }
+    sq.begin_copy(match filled {
+        Ok(after) => after,
+        Err(Response::Nak(status)) => AfterCopy::Fail(status),
+        Err(Response::RequesterFault) => AfterCopy::Fail(Status::LocalProtection),
+        Err(_) => AfterCopy::GoOn,
+    });
+    if let Err(Response::Nak(_)) = filled {
+        break_peer(qps, cx, qp);
+    }
+    true
+}
+
+/// Fills a job with the next segments, and says what is to become of the request that is at hand then.
+///
+/// # Errors
+///
+/// The response to a segment of which the job has nothing.
+fn fill<H: Host>(
+    cx: &mut Cx<'_, H>,
+    peer: &mut Peer<'_, H>,
+    core: &QpCore<H>,
+    sq: &mut SendQueue,
+    job: &mut Job<H>,
+) -> Result<AfterCopy, Response> {
+    loop {
+        let size = SegmentSize::next(sq, core.attr.path_mtu, job.space().into());
+        let before = job.count();
+        let is_judged_again = is_judged_again(sq);
+        let mut way = Outside::Job {
+            job,
+            is_judged_again,
+        };
+        match hand(peer, cx, core, sq, size, &mut way) {
+            Response::Acknowledge => (),
+            Response::Later if job.count() != before => {
+                return Ok(AfterCopy::JudgeAgain(size.length))
+            }
+            response => return Err(response),
+        }
+        // The bytes of a job count where it is carried out.
+        cx.allowance.take_bytes(Budget::PACKET);
+        if acknowledged(core, sq, size) {
+            if sq.request.is_signaled() || core.init.sq_sig_all {
+                job.ends(Ending {
+                    wr_id: sq.request.slot.head.wr_id.get(),
+                    index: sq.request.index,
+                    length: sq.request.length,
+                    opcode: completion_opcode(Some(sq.request.opcode)),
+                });
+            }
+            sq.finish();
+            if cx.allowance.is_spent() || core.state == State::Sqd {
+                return Ok(AfterCopy::GoOn);
+            }
+            match sq.take(cx, core) {
+                Taken::Request => cx.allowance.take_request(),
+                Taken::Malformed(status) => {
+                    cx.allowance.take_request();
+                    return Ok(AfterCopy::Fail(status));
+                }
+                // The ring stays broken, and the next look finds that.
+                Taken::Nothing | Taken::Jump => return Ok(AfterCopy::GoOn),
+            }
+        }
+        if job.space() == 0 || !may_follow(sq) {
+            return Ok(AfterCopy::GoOn);
+        }
+    }
+}
+
+/// Whether the peer judges a segment of the request at hand once more after the job.
+fn is_judged_again(sq: &SendQueue) -> bool {
+    let facts = sq.request.opcode.facts();
+    facts.receive != Receive::None || facts.extra != Extra::None
+}
+
+/// Whether the request at hand may have the same job as the one before it.
+fn may_follow(sq: &SendQueue) -> bool {
+    matches!(sq.request.opcode.facts().class, Class::Write | Class::Read)
+        && !is_judged_again(sq)
+        && !sq.request.is_inline()
 }

@@ -277,7 +277,9 @@ pub(crate) fn modify<H: Host>(
     qp: &mut Qp<H>,
     modify: &Modify,
 ) -> Result<(), Error> {
-    let Qp { core, sq, rq, wire } = qp;
+    let Qp {
+        core, sq, rq, wire, ..
+    } = qp;
     let before = core.state;
     let next = judge(core.init.qp_type, before, modify)?;
     let was_acknowledged = core.is_acknowledged();

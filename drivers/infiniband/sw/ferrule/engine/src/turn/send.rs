@@ -96,6 +96,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 }
             },
             Stop::Large => large::step(qps, cx, qp),
+            Stop::Copied(length) => large::judge_again(qps, cx, qp, length),
             Stop::Response(response) => not_acknowledged(qps, cx, qp, response),
         }
     }
@@ -122,6 +123,8 @@ enum Stop {
     NoPeer,
     /// The next segment has many bytes.
     Large,
+    /// A copy job has copied the next segment, which has so many bytes.
+    Copied(u32),
     /// The peer has answered anything but an acknowledgement.
     Response(Response),
 }
@@ -138,7 +141,7 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
     };
     match sq.wait {
         Wait::Nothing => (),
-        Wait::Copied => return Stop::Large,
+        Wait::Copied(length) => return Stop::Copied(length),
         _ => return Stop::Idle,
     }
     loop {
@@ -246,7 +249,7 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     if qp.core.is_acknowledged() {
         return wire::timer_fired(qps, cx, qp);
     }
-    if matches!(qp.sq.wait, Wait::Copy | Wait::Copied) {
+    if matches!(qp.sq.wait, Wait::Copy | Wait::Copied(_)) {
         // The timer is of an earlier wait.
         return;
     }

@@ -2,7 +2,7 @@
 
 //! The end of a copy job against the removal of what it uses.
 
-use ferrule_engine::{Budget, Error};
+use ferrule_engine::{Budget, CopyJob, Error};
 use loom::sync::atomic::Ordering::Relaxed;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -40,9 +40,10 @@ fn remove_beside_a_job(remove: fn(&mut World, u32) -> Result<(), Error>) {
                 return;
             };
             begun.store(true, Relaxed);
-            let carried = job.carry_out();
+            let carried = CopyJob::carry_out(job);
             let mut world = shard.lock().unwrap();
-            if world.engine.carried(carried) {
+            let World { engine, host, .. } = &mut *world;
+            if engine.carried(host, carried) {
                 ended.notify_all();
             }
             assert!(run(&mut world).is_none());

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 
 use ferrule_engine::{
     abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, ContextId, Cq, CqEvent, CqInfo,
-    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, JobPlace, Moderation,
+    CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Job, JobPlace, Moderation,
     Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, PacketBytes, Qp, QpEvent,
     QpId, QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink, Sleep, Srq,
     SrqEvent, SrqInfo, SrqInit, SrqResize, Trace, Unsent, UserContext, Vport,
@@ -317,7 +317,7 @@ methods! {
     fail_context(host: &mut Opaque, id: ContextId, from: u32) -> Option<u32>;
     set_context_dead(id: ContextId) -> ();
     claim_context(id: ContextId) -> Result<(), Error>;
-    carried(carried: Carried) -> bool;
+    carried(host: &mut Opaque, carried: Carried<Job<Opaque>>) -> bool;
     ring_qp(qpn: u32) -> ();
     has_work() -> bool;
     deadline() -> Option<u64>;

@@ -18,7 +18,7 @@ use super::program::{TestContext, TestCq, TestMr, TestQp, TestSrq, ALL};
 use super::PLENTY;
 
 /// A copy job.
-pub type SimJob = CopyJob<SimShared>;
+pub type SimJob = Box<CopyJob<SimShared>>;
 
 /// An engine, its host, and one context to begin with.
 pub struct World {
@@ -389,7 +389,7 @@ impl World {
         loop {
             let outcome = self.engine.run(&mut self.host, PLENTY, None);
             if let Some(job) = self.host.job.take() {
-                self.engine.carried(job.carry_out());
+                self.carry(job);
             } else if !outcome.more {
                 return outcome;
             }
@@ -410,7 +410,8 @@ impl World {
 
     /// Carries out a job and hands it back. Returns whether a command waits for it.
     pub fn carry(&mut self, job: SimJob) -> bool {
-        self.engine.carried(job.carry_out())
+        let carried = CopyJob::carry_out(job);
+        self.engine.carried(&mut self.host, carried)
     }
 
     /// Runs until so many bytes have moved, of requests that have more.
