@@ -42,7 +42,7 @@ struct ferrule_doorbell {
 	const struct ferrule_status *status;
 	const __le64 *leaf_ack;
 	uint32_t import;	/* not 0: the file is another program's */
-	atomic_bool unkicked;	/* rung, and the kick was deferred */
+	atomic_uint unkicked;	/* bytes, or 1: rung, and the kick deferred */
 	struct ferrule_lock lock;	/* of the words of *db and *leaf */
 };
 
@@ -126,9 +126,35 @@ static inline void ferrule_db_count(struct ferrule_doorbell *db, unsigned int d)
 }
 
 /*
+ * Defers a kick for requests of so many bytes, unless so many bytes have waited
+ * for a kick that the call does not matter beside their copies. Returns true if
+ * it is to be given now.
+ *
+ * Release: the thread that takes the mark kicks for what was rung. Two threads
+ * that defer at once may lose the bytes of one, and not the mark.
+ */
+static inline bool ferrule_db_defer(struct ferrule_doorbell *db, uint64_t bytes)
+{
+	const uint64_t most = 512 * 1024;
+
+	bytes += atomic_load_explicit(&db->unkicked, memory_order_relaxed);
+	if (bytes >= most) {
+		/* Acquire: this kick is also for what others have rung. */
+		atomic_exchange_explicit(&db->unkicked, 0,
+					 memory_order_acq_rel);
+		return true;
+	}
+
+	atomic_store_explicit(&db->unkicked, bytes ? (unsigned int)bytes : 1,
+			      memory_order_release);
+
+	return false;
+}
+
+/*
  * Rings the doorbell of a queue pair whose producer index has been stored.
  * Returns true if the engine sleeps and wants a kick, best given when no lock
- * is held any more.
+ * is held any more. The requests have about so many bytes.
  *
  * With a backlog, the engine may have yet to look at an earlier ring, which
  * then does for this request, too. Without, that look would cost the cache line
@@ -140,7 +166,8 @@ static inline void ferrule_db_count(struct ferrule_doorbell *db, unsigned int d)
  * after our fence.
  */
 static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
-				   uint32_t qp_num, bool backlog)
+				   uint32_t qp_num, bool backlog,
+				   uint64_t bytes)
 {
 	unsigned int d = qp_num & FERRULE_DB_INDEX_MASK;
 	uint64_t bit = 1ULL << d % 64;
@@ -162,16 +189,14 @@ out:
 	if (shared_load32(&db->status->sleeping, memory_order_relaxed))
 		return true;
 
-	/* Release: the thread that takes the mark kicks for what was rung. */
-	if (shared_load32(&db->status->deferred, memory_order_relaxed))
-		atomic_store_explicit(&db->unkicked, true,
-				      memory_order_release);
+	if (!shared_load32(&db->status->deferred, memory_order_relaxed))
+		return false;
 
-	return false;
+	return ferrule_db_defer(db, bytes);
 }
 
 /*
- * Tells the engine whether small requests are posted far ahead of the program's
+ * Tells the engine whether requests are posted far ahead of the program's
  * polls. To be called before the doorbell is rung.
  */
 static inline void ferrule_db_tell_backlog(struct ferrule_doorbell *db,
@@ -225,7 +250,7 @@ static inline void ferrule_db_kick_deferred(struct ferrule_doorbell *db,
 					    int cmd_fd)
 {
 	if (atomic_load_explicit(&db->unkicked, memory_order_relaxed) &&
-	    atomic_exchange_explicit(&db->unkicked, false,
+	    atomic_exchange_explicit(&db->unkicked, 0,
 				     memory_order_acq_rel))
 		ferrule_db_kick(db, cmd_fd);
 }

@@ -110,7 +110,7 @@ static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,
 	db->status = theirs;
 	db->leaf_ack = theirs + FERRULE_DB_LEAF_OFFSET;
 	db->import = resp->import;
-	atomic_init(&db->unkicked, false);
+	atomic_init(&db->unkicked, 0);
 	ferrule_lock_init(&db->lock, false);
 
 	return 0;

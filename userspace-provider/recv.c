@@ -64,7 +64,7 @@ static void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 
 	if (unlikely(ring) &&
 	    ferrule_db_ring(&to_fctx(context)->db, qp->verbs.qp.qp_num,
-			    false))
+			    false, 0))
 		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
 }
 

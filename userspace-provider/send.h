@@ -230,24 +230,28 @@ static inline int check_post(const struct ferrule_qp *qp)
 }
 
 /*
- * Says whether small requests are posted far ahead of the program's polls: with
- * so many of them, a system call for each gains nothing. Large ones are copied
- * for longer than a system call takes, and a kick ends when it has copied much.
- * The last request stands for all, and its first entry for its list.
+ * About how many bytes each of the requests before this index has: the last one
+ * stands for all, and its first entry for its list.
  */
-static inline bool has_backlog(struct ferrule_qp *qp, uint32_t index)
+static inline uint32_t last_length(struct ferrule_qp *qp, uint32_t index)
 {
-	enum { REQUESTS = 16, BYTES = 8192 };
-	const struct ferrule_send_wqe *wqe;
-	const struct ferrule_sge *sge;
+	const struct ferrule_send_wqe *wqe = queue_slot(&qp->sq, index - 1);
+	const struct ferrule_sge *sge = (const void *)(wqe + 1);
 
-	if (queue_outstanding(&qp->sq, index) < REQUESTS)
-		return false;
+	return wqe->num_sge ? le32toh(sge->length) : 0;
+}
 
-	wqe = queue_slot(&qp->sq, index - 1);
-	sge = (const void *)(wqe + 1);
+/*
+ * Says whether requests of this length are posted far ahead of the program's
+ * polls: with so many of them, a system call for each gains nothing. Large ones
+ * are copied for much longer than a system call takes.
+ */
+static inline bool has_backlog(struct ferrule_qp *qp, uint32_t index,
+			       uint32_t length)
+{
+	enum { REQUESTS = 16, BYTES = 128 * 1024 };
 
-	return !wqe->num_sge || le32toh(sge->length) < BYTES;
+	return queue_outstanding(&qp->sq, index) >= REQUESTS && length < BYTES;
 }
 
 /*
@@ -257,10 +261,12 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 {
 	struct ibv_context *context = qp->verbs.qp.context;
 	struct ferrule_doorbell *db = &to_fctx(context)->db;
+	uint32_t requests = index - qp->sq.producer;
+	uint32_t length;
 	bool kick = false;
 	bool backlog;
 
-	if (index != qp->sq.producer) {
+	if (requests) {
 		qp->sq.producer = index;
 		/*
 		 * Release: the engine that sees the index sees the slots before
@@ -268,9 +274,11 @@ static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 		 */
 		shared_store32(qp->sq.producer_word, index,
 			       memory_order_release);
-		backlog = has_backlog(qp, index);
+		length = last_length(qp, index);
+		backlog = has_backlog(qp, index, length);
 		ferrule_db_tell_backlog(db, backlog);
-		kick = ferrule_db_ring(db, qp->verbs.qp.qp_num, backlog);
+		kick = ferrule_db_ring(db, qp->verbs.qp.qp_num, backlog,
+				       (uint64_t)length * requests);
 	}
 	ferrule_unlock(&qp->sq.lock);
 

@@ -54,9 +54,9 @@
  *      if (status.sleeping)
  *              invoke FERRULE_METHOD_KICK
  *      else if (status.deferred)
- *              invoke it when the program waits for the engine
+ *              invoke it when the program waits, or has posted much
  *
- *  A program that posts small requests far ahead of its polls sets backlog first,
+ *  A program that posts requests far ahead of its polls sets backlog first,
  *  and the engine may set deferred. To wait is to poll in vain, or to arm.
  *
  *  The engine stores the count in taken. If it has missed no more rings than the
