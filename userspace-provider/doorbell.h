@@ -126,9 +126,9 @@ static inline void ferrule_db_count(struct ferrule_doorbell *db, unsigned int d)
 }
 
 /*
- * Defers a kick for requests of so many bytes, unless so many bytes have waited
- * for a kick that the call does not matter beside their copies. Returns true if
- * it is to be given now.
+ * Defers the kick for requests of so many bytes. Returns true if it is to be
+ * given now: beside the copies of all that wait for a kick, the call does not
+ * matter any more.
  *
  * Release: the thread that takes the mark kicks for what was rung. Two threads
  * that defer at once may lose the bytes of one, and not the mark.

@@ -150,8 +150,8 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut idle_since = 0;
     let mut job = None;
     loop {
-        // If another caller is the owner, that one does the work.
         let mut host = Kernel::new(Copies::Outside);
+        // If another caller is the owner, that one does the work.
         let entered = match job.take() {
             Some(job) => Some(carry_out(core, &mut host, job)),
             None => core.shard.try_enter(true, || ()),

@@ -11,7 +11,7 @@ use core::ops::DerefMut;
 /// Segments with fewer bytes are copied at once: to leave the shard and to enter it again costs more.
 pub(crate) const MIN_BYTES: u32 = 8 * 1024;
 
-/// The most bytes of a job, but for a path MTU that they may be exceeded by. The first request of a job completes with the
+/// The most bytes of a job, which may exceed them by less than a path MTU. Its first request completes no sooner than its
 /// last one.
 const MAX_BYTES: u32 = 256 * 1024;
 
@@ -76,7 +76,7 @@ pub(crate) struct Used {
     /// The indices of the queue pair that waits, and of its peer.
     pub(crate) requester: u32,
     pub(crate) peer: u32,
-    /// The keys of the regions, a pair for each piece. 0 is none, or that of the piece before.
+    /// The keys of the regions, a pair for each piece. 0 is none.
     keys: [[u32; 2]; PIECES],
 }
 
@@ -141,14 +141,14 @@ impl<S: SharedBytes> CopyJob<S> {
     }
 
     /// A request ends with the job.
-    pub(crate) fn ends(&mut self, ending: Ending) {
+    pub(crate) fn add_ending(&mut self, ending: Ending) {
         if let Some(place) = self.endings.get_mut(self.ending_count) {
             *place = ending;
             self.ending_count = self.ending_count.wrapping_add(1);
         }
     }
 
-    /// How many bytes may be added; 0 too where no request can be.
+    /// How many bytes may be added; 0 if no further piece or request has a place.
     pub(crate) fn space(&self) -> u32 {
         if self.count == PIECES || self.ending_count == PIECES {
             return 0;
@@ -191,7 +191,7 @@ impl<S: SharedBytes> CopyJob<S> {
     }
 
     /// Empties a job that was carried out, and visits the requests that have ended, in their order.
-    pub(crate) fn end(&mut self, f: impl FnMut(&Ending)) {
+    pub(crate) fn empty(&mut self, f: impl FnMut(&Ending)) {
         self.endings.iter().take(self.ending_count).for_each(f);
         self.ending_count = 0;
         self.cut(0);

@@ -4,12 +4,10 @@
 
 use crate::{
     base::{
-        copy_job::{
-            CopyJob,
-            Place, //
-        },
+        copy_job::Place,
         host::{
             Host,
+            Job,
             Region, //
         },
     },
@@ -27,14 +25,11 @@ use crate::{
     },
 };
 
-/// A copy job of the host's memory.
-type Copies<H> = CopyJob<<<H as Host>::Region as Region>::Shared>;
-
 /// The way of a segment that has many bytes.
 pub(crate) enum Outside<'a, H: Host> {
     /// A job copies the bytes, if it can. Nothing is copied otherwise.
     Job {
-        job: &'a mut Copies<H>,
+        job: &'a mut Job<H>,
         /// The segment is to be judged again when the job has been carried out.
         is_judged_again: bool,
     },
@@ -60,11 +55,11 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
                 is_judged_again,
             } => {
                 let before = job.count();
-                if plan(keys, source, target, length, job).is_none() {
+                let is_planned = plan(keys, source, target, length, job).is_some();
+                if !is_planned {
                     job.cut(before);
-                    return Err(Unreachable::Later);
                 }
-                if *is_judged_again {
+                if !is_planned || *is_judged_again {
                     return Err(Unreachable::Later);
                 }
                 Ok(())
@@ -79,7 +74,7 @@ fn plan<H: Host>(
     mut source: impl Fragments<H>,
     mut target: impl Fragments<H>,
     length: u32,
-    job: &mut Copies<H>,
+    job: &mut Job<H>,
 ) -> Option<()> {
     let mut left = length;
     while left != 0 {

@@ -313,12 +313,6 @@ impl SendRequest {
         self.has(wr_flags::INLINE)
     }
 
-    /// Completes with a completion, even on success.
-    #[inline]
-    pub(crate) fn is_signaled(&self) -> bool {
-        self.has(wr_flags::SIGNALED)
-    }
-
     /// The side of a copy that the request names, from `offset` on.
     #[inline(always)]
     pub(crate) fn side<H: Host>(&self, pd: u32, offset: u32) -> Side<'_, H> {

@@ -127,7 +127,7 @@ pub(crate) fn complete_send<H: Host>(
     status: Status,
 ) -> Result<(), Overrun> {
     let request = &sq.request;
-    if status == Status::Success && !request.is_signaled() && !core.init.sq_sig_all {
+    if status == Status::Success && !core.reports_success(request.slot.head.flags) {
         return Ok(());
     }
     complete_slot(

@@ -93,6 +93,12 @@ impl<H: Host> QpCore<H> {
         Asker(u64::from(self.id.generation).wrapping_shl(32) | u64::from(self.resets))
     }
 
+    /// Whether a send request with these flags has a completion even if it succeeds.
+    #[inline]
+    pub(crate) fn reports_success(&self, flags: u8) -> bool {
+        flags & abi::wr_flags::SIGNALED != 0 || self.init.sq_sig_all
+    }
+
     /// The way to a remote peer.
     #[inline]
     pub(crate) fn remote_path(&self) -> Option<&Path> {

@@ -4,9 +4,9 @@
 //!
 //! The peer judges the segments of an RDMA WRITE or READ when the job is made, and that counts: the keys stay valid until the
 //! job has been carried out, and all that is left is the completion of the requester. So a job may have several of these
-//! requests. One that takes a receive request, or that invalidates a key, is judged twice: then, and when the job has been
-//! carried out. Nothing changes by the first of these judgements, so such a segment is the last one of its job, and the only
-//! one of its request.
+//! requests. A request that takes a receive request, or that invalidates a key, is judged twice, and the judgement after
+//! the job counts. The first one changes nothing, so the next segment cannot be judged before the job has been carried out:
+//! such a segment is the last one of its job.
 
 use crate::{
     base::{
@@ -90,7 +90,7 @@ pub(crate) fn judge_again<H: Host>(
 pub(crate) fn end<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, mut job: Job<H>) {
     let failed = qp.sq.end_copy();
     let mut completed = Ok(());
-    job.end(|ending| {
+    job.empty(|ending| {
         completed = completed.and(complete_slot(
             cx,
             &qp.core,
@@ -154,8 +154,8 @@ fn hand<H: Host>(
     peer.hand(cx, core, sq, size, way)
 }
 
-/// Leaves a job in the host's place, if there can be one. Returns `false` where nothing has changed, and the segment is to be
-/// copied at once.
+/// Leaves a job in the host's place, if there can be one, or acts on the peer's refusal. Returns `false` where the segment is
+/// to be copied at once.
 fn begin<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
     let Qp {
         core,
@@ -236,8 +236,8 @@ fn fill<H: Host>(
         // The bytes of a job count where it is carried out.
         cx.allowance.take_bytes(Budget::PACKET);
         if acknowledged(core, sq, size) {
-            if sq.request.is_signaled() || core.init.sq_sig_all {
-                job.ends(Ending {
+            if core.reports_success(sq.request.slot.head.flags) {
+                job.add_ending(Ending {
                     wr_id: sq.request.slot.head.wr_id.get(),
                     index: sq.request.index,
                     length: sq.request.length,

@@ -5,7 +5,6 @@
 
 use crate::{
     base::{
-        abi,
         attr::State,
         counters::Count,
         event::{
@@ -406,8 +405,7 @@ fn end<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, status: Status) -> Result<()
         return Ok(());
     };
     wire.requester.oldest = index.wrapping_add(1);
-    let is_due = record.flags & abi::wr_flags::SIGNALED != 0 || core.init.sq_sig_all;
-    if status == Status::Success && !is_due {
+    if status == Status::Success && !core.reports_success(record.flags) {
         return Ok(());
     }
     complete_slot(
