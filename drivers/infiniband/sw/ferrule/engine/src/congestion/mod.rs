@@ -8,7 +8,7 @@
 //! target. If the delay has been above the target for three round trips, the window shrinks by four fifths of the part
 //! by which the least of the three is too long. One or two late round trips show no queue: a guest that was not
 //! scheduled for a while makes them. The target is relative to what the path does by itself ([`PathState::target`]):
-//! its least round trip, its jitter, and a queue of some packets.
+//! its least round trip, its jitter, and a queue of some packets ([`queue_limit`]).
 //!
 //! The other signals:
 //!
@@ -30,6 +30,7 @@
 //! The arithmetic saturates: with times and counts that no network has, the result is a limit.
 
 mod path_state;
+mod queue_limit;
 
 use crate::base::{
     attr::Gid,
@@ -79,6 +80,8 @@ pub(super) struct Congestion {
     /// Losses, and packets acknowledged, since a window of packets was acknowledged last.
     lost: u8,
     acked: u8,
+    /// A packet was lost since the last round trip ended.
+    has_lost: bool,
     /// The mode of the path's connections, as it was told last.
     mode: Mode,
     /// Round trips in a row whose delay exceeded the target, and the least of these, in nanoseconds.
@@ -117,6 +120,7 @@ impl Congestion {
         alpha: ALPHA_ONE,
         lost: 0,
         acked: 0,
+        has_lost: false,
         mode: Mode::Delay,
         late: 0,
         standing_rtt: u32::MAX,
@@ -291,6 +295,9 @@ impl Congestion {
             .saturating_sub(self.alpha / 16)
             .saturating_add(marks / 16);
         let is_marked = core::mem::take(&mut self.is_marked);
+        if core::mem::take(&mut self.has_lost) {
+            path.on_loss();
+        }
         if self.recovery != 0 {
             // The window has been reduced for the packets in flight.
         } else if is_marked {
@@ -349,6 +356,7 @@ impl Congestion {
     /// Returns whether that shows congestion.
     pub(super) fn on_loss(&mut self, in_flight: u32, is_selective: bool) -> bool {
         self.lost = self.lost.saturating_add(1);
+        self.has_lost = true;
         let is_much = u32::from(self.lost) > (self.window() / 8).saturating_add(1);
         let must_halve = is_much || !is_selective || self.cwnd < self.ssthresh;
         let is_congestion = must_halve || self.mode == Mode::Compete;

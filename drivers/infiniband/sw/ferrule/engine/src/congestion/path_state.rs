@@ -6,14 +6,11 @@
 //! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
 //! And only all connections together can tell whose queue it is.
 
+use super::queue_limit::QueueLimit;
 use crate::base::attr::Gid;
 
 /// The least queuing delay that connections react to, in nanoseconds, as all times here.
 const MIN_TARGET: u64 = 300_000;
-
-/// Packets that the connections of a path may have in a queue together. TCP Vegas has a few for each connection
-/// (Brakmo and Peterson, 1995); here it is what keeps two guests at work that wait for each other at times.
-const QUEUE_PACKETS: u64 = 30;
 
 /// After so many rounds in a row with a queue, connections find out whose it is,
 const QUEUE_ROUNDS: u8 = 32;
@@ -63,6 +60,8 @@ pub(crate) struct PathState {
     acked: u32,
     /// The time between two packets that are delivered.
     packet_time: u64,
+    /// The packets that the connections may have in the queue together.
+    queue_limit: QueueLimit,
     /// The queuing delay before [`Mode::Drain`] began, the least round trip since, and the time from which it may
     /// begin again.
     drain_before: u64,
@@ -117,8 +116,10 @@ impl PathState {
 
     /// The queuing delay that connections allow for.
     pub(super) fn target(&self) -> u64 {
-        self.noise()
-            .max(self.packet_time.saturating_mul(QUEUE_PACKETS))
+        self.noise().max(
+            self.packet_time
+                .saturating_mul(self.queue_limit.packets().into()),
+        )
     }
 
     /// So many packets have been acknowledged.
@@ -157,6 +158,7 @@ impl PathState {
         if now >= self.round_end {
             self.end_round(now);
             self.measure_pace(now);
+            self.limit_queue(now);
             self.round_start = now;
             self.round_end = now.saturating_add(rtt);
             self.round_min = u64::MAX;
@@ -177,6 +179,23 @@ impl PathState {
         } else {
             smoothed.min(each)
         };
+    }
+
+    /// A round ends: tells the limit of the queue about it.
+    fn limit_queue(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.round_start);
+        // Nothing was sent for a while if the round is much longer than its round trip.
+        let is_busy = elapsed / 2 <= self.round_end.saturating_sub(self.round_start);
+        if self.mode != Mode::Delay {
+            self.queue_limit.restart();
+        } else if is_busy {
+            self.queue_limit.end_round(elapsed, self.acked);
+        }
+    }
+
+    /// A packet of a connection was lost.
+    pub(super) fn on_loss(&mut self) {
+        self.queue_limit.on_loss();
     }
 
     /// A round ends: finds out what connections are to go by.
