@@ -90,11 +90,12 @@ TRACE_EVENT(ferrule_qp_state,
 
 /* Congestion control has taken a round trip into account. */
 TRACE_EVENT(ferrule_round_trip,
-	TP_PROTO(u32 qpn, u64 rtt, u64 min_rtt, u32 cwnd, u32 in_flight, u32 mode),
-	TP_ARGS(qpn, rtt, min_rtt, cwnd, in_flight, mode),
+	TP_PROTO(u32 qpn, u64 rtt, u64 min_rtt, u64 target, u32 cwnd, u32 in_flight, u32 mode),
+	TP_ARGS(qpn, rtt, min_rtt, target, cwnd, in_flight, mode),
 	TP_STRUCT__entry(
 		__field(u64, rtt)
 		__field(u64, min_rtt)
+		__field(u64, target)
 		__field(u32, qpn)
 		__field(u32, cwnd)
 		__field(u32, in_flight)
@@ -104,12 +105,13 @@ TRACE_EVENT(ferrule_round_trip,
 		__entry->qpn = qpn;
 		__entry->rtt = rtt;
 		__entry->min_rtt = min_rtt;
+		__entry->target = target;
 		__entry->cwnd = cwnd;
 		__entry->in_flight = in_flight;
 		__entry->mode = mode;
 	),
-	TP_printk("qpn=0x%06x rtt=%lluns min_rtt=%lluns cwnd=%u.%02u in_flight=%u mode=%u",
-		  __entry->qpn, __entry->rtt, __entry->min_rtt,
+	TP_printk("qpn=0x%06x rtt=%lluns min_rtt=%lluns target=%lluns cwnd=%u.%02u in_flight=%u mode=%u",
+		  __entry->qpn, __entry->rtt, __entry->min_rtt, __entry->target,
 		  __entry->cwnd / 256, __entry->cwnd % 256 * 100 / 256,
 		  __entry->in_flight, __entry->mode)
 );

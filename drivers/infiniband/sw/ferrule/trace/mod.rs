@@ -16,7 +16,7 @@ kernel_ext::declare_trace! {
         /// A queue pair has changed its state.
         safe fn ferrule_qp_state(qpn: u32, from: u32, to: u32);
         /// Congestion control has taken a round trip into account.
-        safe fn ferrule_round_trip(qpn: u32, rtt: u64, min_rtt: u64, cwnd: u32, in_flight: u32, mode: u32);
+        safe fn ferrule_round_trip(qpn: u32, rtt: u64, min_rtt: u64, target: u64, cwnd: u32, in_flight: u32, mode: u32);
         /// A packet was handed to the network.
         safe fn ferrule_packet_sent(qpn: u32, dest_qpn: u32, opcode: u32, psn: u32, length: u32);
         /// A sound packet has come.
@@ -54,10 +54,11 @@ pub(crate) fn step(step: &Trace) {
             qpn,
             rtt,
             min_rtt,
+            target,
             cwnd,
             in_flight,
             mode,
-        } => ferrule_round_trip(qpn, rtt, min_rtt, cwnd, in_flight, mode.into()),
+        } => ferrule_round_trip(qpn, rtt, min_rtt, target, cwnd, in_flight, mode.into()),
         Trace::PacketSent { qpn, bth, length } => {
             ferrule_packet_sent(
                 qpn,

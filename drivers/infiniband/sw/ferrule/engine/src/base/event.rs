@@ -174,6 +174,8 @@ pub enum Trace {
         rtt: u64,
         /// The least one that is known of the path, in nanoseconds.
         min_rtt: u64,
+        /// The queuing delay that the connection allows for, in nanoseconds.
+        target: u64,
         /// The congestion window, in 256ths of a packet.
         cwnd: u32,
         /// Packets in flight.

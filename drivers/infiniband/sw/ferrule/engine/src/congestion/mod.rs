@@ -97,6 +97,8 @@ pub(super) struct Congestion {
     /// The last round trip, and the path's least one then. 0 in the beginning.
     rtt: u64,
     min_rtt: u64,
+    /// The queuing delay that was allowed for then.
+    target: u64,
     /// No packet is sent before this time.
     paced_until: u64,
 }
@@ -129,6 +131,7 @@ impl Congestion {
         recovery: 0,
         rtt: 0,
         min_rtt: 0,
+        target: 0,
         paced_until: 0,
     };
 
@@ -178,7 +181,7 @@ impl Congestion {
     /// The queuing delay that this connection allows for: from three quarters to five quarters of the path's. The
     /// smaller the window, the more, so that of several connections those with less come to have more (as Swift
     /// scales its target with flows).
-    fn target(&self, path: &PathState) -> u64 {
+    fn target_delay(&self, path: &PathState) -> u64 {
         const SMALL: u64 = SMALL_CWND as u64;
 
         let target = path.target();
@@ -275,9 +278,9 @@ impl Congestion {
         self.rtt = rtt;
         self.min_rtt = path.min_rtt();
         let delay = rtt.saturating_sub(self.min_rtt);
-        let target = self.target(path);
-        self.is_far = delay < target / 2;
-        if delay > target {
+        self.target = self.target_delay(path);
+        self.is_far = delay < self.target / 2;
+        if delay > self.target {
             self.late = self.late.saturating_add(1);
             let rtt = u32::try_from(rtt).unwrap_or(u32::MAX);
             self.standing_rtt = self.standing_rtt.min(rtt);
@@ -306,15 +309,15 @@ impl Congestion {
             let part = self.cwnd.saturating_mul(self.alpha.into()) / TWICE;
             self.set_cwnd(self.cwnd.saturating_sub(part));
         } else if self.late >= LATE && self.mode == Mode::Delay {
-            self.give_way(target);
+            self.give_way();
         }
     }
 
     /// The delay has stayed above the target.
-    fn give_way(&mut self, target: u64) {
+    fn give_way(&mut self) {
         // By four fifths of the part of the round trip that exceeds the target, and by two fifths at most.
         let rtt = u64::from(self.standing_rtt);
-        let allowed = self.min_rtt.saturating_add(target);
+        let allowed = self.min_rtt.saturating_add(self.target);
         let excess = rtt.saturating_sub(allowed).min(rtt / 2);
         let share = excess.checked_div(rtt / 1024).unwrap_or(0);
         let part = u64::from(self.cwnd).saturating_mul(share) / 1024;
@@ -331,6 +334,7 @@ impl Congestion {
             qpn,
             rtt: self.rtt,
             min_rtt: self.min_rtt,
+            target: self.target,
             cwnd: self.cwnd,
             in_flight,
             mode: self.mode as u8,
