@@ -157,8 +157,9 @@ impl PathState {
         self.drain_min = self.drain_min.min(rtt);
         if now >= self.round_end {
             self.end_round(now);
-            self.measure_pace(now);
-            self.limit_queue(now);
+            let elapsed = now.saturating_sub(self.round_start);
+            self.measure_pace(elapsed);
+            self.limit_queue(elapsed);
             self.round_start = now;
             self.round_end = now.saturating_add(rtt);
             self.round_min = u64::MAX;
@@ -166,9 +167,8 @@ impl PathState {
         }
     }
 
-    /// A round ends: takes the time between its packets into account, at once if that is less than before.
-    fn measure_pace(&mut self, now: u64) {
-        let elapsed = now.saturating_sub(self.round_start);
+    /// A round of that length ends: takes the time between its packets into account, at once if that is less than before.
+    fn measure_pace(&mut self, elapsed: u64) {
         let each = elapsed.checked_div(self.acked.into()).unwrap_or(0);
         let smoothed = self
             .packet_time
@@ -181,9 +181,8 @@ impl PathState {
         };
     }
 
-    /// A round ends: tells the limit of the queue about it.
-    fn limit_queue(&mut self, now: u64) {
-        let elapsed = now.saturating_sub(self.round_start);
+    /// A round of that length ends: tells the limit of the queue about it.
+    fn limit_queue(&mut self, elapsed: u64) {
         // Nothing was sent for a while if the round is much longer than its round trip.
         let is_busy = elapsed / 2 <= self.round_end.saturating_sub(self.round_start);
         if self.mode != Mode::Delay {

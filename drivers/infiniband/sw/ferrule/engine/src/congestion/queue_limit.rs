@@ -30,10 +30,9 @@ const MIN_PAUSE: u16 = 64;
 const MAX_PAUSE: u16 = 2048;
 
 /// The question of a trial.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Trial {
     /// Whether the path is faster with a longer queue.
-    #[default]
     Longer,
     /// Whether it is as fast with a shorter one.
     Shorter,
@@ -67,11 +66,12 @@ impl Trial {
 /// The limit of one path.
 #[derive(Clone, Copy)]
 pub(super) struct QueueLimit {
+    /// [`MIN`] times a power of two: what one trial does to it, the opposite one takes back.
     packets: u32,
     /// The trial that is under way, or the next one.
     trial: Trial,
-    /// The limit before the trial that is under way, and the time that a packet took with it, in nanoseconds.
-    before: Option<(u32, u64)>,
+    /// The time that a packet took before the trial that is under way, in nanoseconds.
+    without: Option<u64>,
     /// Rounds until the next measurement begins, and rounds since the present one began.
     pause: u16,
     rounds: u16,
@@ -87,7 +87,7 @@ impl Default for QueueLimit {
         Self {
             packets: INITIAL,
             trial: Trial::Shorter,
-            before: None,
+            without: None,
             pause: 0,
             rounds: 0,
             next_pause: MIN_PAUSE,
@@ -123,13 +123,13 @@ impl QueueLimit {
 
     /// With the present limit a packet takes so long.
     fn measured(&mut self, time: u64) {
-        match self.before {
-            Some((_, without)) if self.trial.succeeds(time, without) => {
+        match self.without {
+            Some(without) if self.trial.succeeds(time, without) => {
                 self.next_pause = MIN_PAUSE;
                 self.begin(time);
             }
-            Some((packets, _)) => {
-                self.packets = packets;
+            Some(_) => {
+                self.packets = self.trial.opposite().limit(self.packets);
                 self.end();
             }
             None => self.begin(time),
@@ -142,14 +142,14 @@ impl QueueLimit {
         if packets == self.packets {
             self.end();
         } else {
-            self.before = Some((self.packets, time));
+            self.without = Some(time);
             self.packets = packets;
         }
     }
 
     /// The limit stays what it is until the pause ends.
     fn end(&mut self) {
-        self.before = None;
+        self.without = None;
         let opposite = self.trial.opposite();
         if opposite.limit(self.packets) != self.packets {
             self.trial = opposite;
@@ -168,7 +168,7 @@ impl QueueLimit {
     /// A packet was lost, perhaps because the queue was full.
     pub(super) fn on_loss(&mut self) {
         self.packets = MIN;
-        self.before = None;
+        self.without = None;
         self.trial = Trial::Longer;
         self.pause = MAX_PAUSE;
         self.restart();
