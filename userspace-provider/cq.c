@@ -280,7 +280,6 @@ int ferrule_destroy_cq(struct ibv_cq *ibcq)
 	munmap((void *)cq->ring.slots, cq->ring.size);
 	munmap(cq->ctrl, cq->ctrl_size);
 	pthread_mutex_destroy(&cq->resizing);
-	ferrule_lock_destroy(&cq->lock);
 	ferrule_free_object(cq, FERRULE_RESOURCE_CQ, cq->origin);
 
 	return 0;

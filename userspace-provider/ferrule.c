@@ -118,7 +118,6 @@ static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,
 
 static void unmap_doorbells(struct ferrule_doorbell *db)
 {
-	ferrule_lock_destroy(&db->lock);
 	munmap((void *)db->status, FERRULE_DB_AREA_SIZE);
 	munmap(db->db, FERRULE_DB_AREA_SIZE);
 }

@@ -108,8 +108,6 @@ static int map_qp(struct ferrule_qp *qp, int cmd_fd,
 
 static void unmap_qp(struct ferrule_qp *qp)
 {
-	ferrule_lock_destroy(&qp->sq.lock);
-	ferrule_lock_destroy(&qp->rq.lock);
 	munmap(qp->buf, qp->buf_size);
 }
 

@@ -232,7 +232,6 @@ int ferrule_destroy_srq(struct ibv_srq *ibsrq)
 
 	if (srq->verbs.xrcd)
 		unlink_srq(srq);
-	ferrule_lock_destroy(&srq->rq.lock);
 	munmap(srq->buf, srq->buf_size);
 	ferrule_free_object(srq, FERRULE_RESOURCE_SRQ, srq->origin);
 

@@ -122,8 +122,6 @@ int ferrule_destroy_target(struct ibv_qp *ibqp)
 	if (ret)
 		return ret;
 
-	ferrule_lock_destroy(&qp->sq.lock);
-	ferrule_lock_destroy(&qp->rq.lock);
 	free(qp);
 
 	return 0;
