@@ -328,7 +328,7 @@ impl Host for Kernel {
         self.copies.may_wait() && need_resched()
     }
 
-    #[inline]
+    #[inline(always)]
     fn trace(&mut self, step: &Trace) {
         trace::step(step);
     }

@@ -29,7 +29,9 @@ kernel_ext::declare_trace! {
 }
 
 /// Shows a step of the engine.
-#[inline]
+///
+/// Always inlined: each caller knows the step, of which its test of the tracepoint's static key is left.
+#[inline(always)]
 pub(crate) fn step(step: &Trace) {
     match *step {
         Trace::Doorbell { qpn, producer } => ferrule_doorbell(qpn, producer),
