@@ -7,10 +7,10 @@ use ferrule_engine::Status;
 use crate::sim::*;
 
 /// The time that kicks are deferred.
-const DEFERRAL: u64 = MS;
+const DEFERRAL: u64 = 4 * MS;
 
 /// How often the timer serves a program that never kicks, before its kicks are not deferred for a while, and that while.
-const MOST_LATE: u64 = 4;
+const MOST_LATE: u64 = 2;
 const PAUSE: u64 = 100_000 * US;
 
 /// A context whose engine sleeps, with a queue pair that is its own peer.

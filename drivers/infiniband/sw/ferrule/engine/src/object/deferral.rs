@@ -35,13 +35,13 @@ use crate::{
 
 /// How long kicks are deferred, in nanoseconds, since doorbells were last found.
 ///
-/// Longer than a program takes to post a queue of 128 requests, and short beside the time slice of a thread. A timer that
+/// Longer than a program takes to post a queue of 128 requests, and about as long as the time slice of a thread. A timer that
 /// is set and fires more often costs an emulated machine as much as it saves.
-const DEFERRAL_NS: u64 = 1_000_000;
+const DEFERRAL_NS: u64 = 4_000_000;
 
 /// How many times in a row doorbells of a context wait for the timer, before the engine takes its program for one that does
 /// not poll.
-const MOST_LATE: u32 = 4;
+const MOST_LATE: u32 = 2;
 
 /// How long kicks of such a program are not deferred, in nanoseconds.
 const PAUSE_NS: u64 = 100_000_000;
