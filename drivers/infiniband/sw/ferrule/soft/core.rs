@@ -24,6 +24,7 @@ use kernel_ext::{
 
 use super::{
     host::Kernel,
+    kicks::Kicks,
     net::received::Inbox,
     offers::Offers,
     pending::PendingSet,
@@ -46,17 +47,14 @@ pub(crate) struct Core {
     pub(super) timer_due: Atomic<u64>,
     /// When the timer may fire again, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
     pub(super) timer_rests_until: Atomic<u64>,
+    pub(super) kicks: Kicks,
     /// Counters of the report.
-    pub(super) kicks: Atomic<u64>,
     pub(super) worker_wakes: Atomic<u64>,
     pub(super) worker_requests: Atomic<u64>,
     /// Queue pairs of the kernel's own users that have new requests, or space again for packets.
     pub(super) doorbells: PendingSet,
     /// Contexts that kicked while another caller was the owner.
     pub(super) kicked: PendingSet,
-    /// Not 0: the caller that last ran the engine copied large messages outside of the shard. Only a
-    /// hint: it is stored without owning the shard.
-    pub(super) copying: Atomic<u32>,
     /// Commands wait here for the end of copy jobs.
     #[pin]
     pub(super) copied: WaitQueue,
@@ -104,12 +102,11 @@ impl Core {
             offers: Offers::new(),
             timer_due: Atomic::new(u64::MAX),
             timer_rests_until: Atomic::new(0),
-            kicks: Atomic::new(0),
+            kicks: Kicks::new(),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),
             doorbells: PendingSet::new()?,
             kicked: PendingSet::new()?,
-            copying: Atomic::new(0),
             copied <- new_waitqueue!("Core::copied"),
             awaited_ends: Atomic::new(0),
             inbox <- Inbox::new(),

@@ -10,6 +10,7 @@ pub(crate) mod debugfs;
 mod destination;
 mod device;
 mod host;
+mod kicks;
 mod memory;
 pub(crate) mod net;
 mod offers;

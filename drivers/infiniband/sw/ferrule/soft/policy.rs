@@ -66,6 +66,10 @@ const KICK: Budget = Budget {
 /// The part of it for other programs, whose calls were missed during this program's work.
 const OTHERS: Budget = SLICE;
 
+/// When the timer does what a kick leaves to others in progress, in nanoseconds: about the time slice of a thread. Mostly they
+/// do it before.
+const OTHERS_DELAY: u64 = 4_000_000;
+
 /// The budget of a command for the work of others, after its own.
 const COMMAND: Budget = KICK;
 
@@ -125,6 +129,10 @@ fn turn(
     if need_resched() || outcome.more && !may_wait {
         wait = Some(wait.map_or(LEFT_DELAY, |wait| wait.min(LEFT_DELAY)));
     }
+    // Those to whom a kick leaves work may lose the processor as well.
+    if first.is_some() && outcome.more && !outcome.first && core.kicks.has_others() {
+        wait = Some(wait.map_or(OTHERS_DELAY, |wait| wait.min(OTHERS_DELAY)));
+    }
     if let Some(wait) = wait {
         fire_in(core, wait);
         // `ring` sets the timer to now, and this call may have set it back to later. The timer's own
@@ -132,6 +140,7 @@ fn turn(
         // here. The same holds for packets and frames that are to be taken later.
         outcome.more |= !core.doorbells.is_empty() || has_arrivals(core);
     }
+    core.kicks.note_left(outcome.more);
     (outcome, owner.leave(), job)
 }
 
@@ -262,22 +271,14 @@ pub(super) fn carry_out<'a>(
     owner
 }
 
-/// Becomes the owner to run the engine, and takes the missed calls. A caller that finds the shard owned leaves a note, and
-/// the owner does its work.
-///
-/// A program that kicks while others copy large messages waits instead. Owners only decide then, for some microseconds;
-/// one that found a note would carry out this program's copy job behind its own, on one processor.
+/// Becomes the owner to run the engine, and takes the missed calls. A caller that waits in vain for the shard, or may not
+/// wait, leaves a note, and the owner does its work.
 #[inline]
 fn enter(
     core: &WithTimer<Core>,
     copies: Copies,
     caller: Option<ContextId>,
 ) -> Option<Owner<'_, State>> {
-    if caller.is_some() && core.copying.load(Relaxed) != 0 {
-        let mut owner = core.shard.enter();
-        owner.take_missed();
-        return Some(owner);
-    }
     core.shard.try_enter(copies.may_wait(), || {
         if let Some(context) = caller {
             core.kicked.add(context.number());
@@ -285,29 +286,39 @@ fn enter(
     })
 }
 
-/// Tells kicks whether the caller, which has just run the engine, copies large messages outside of the shard.
-#[inline]
-fn note_copying(core: &Core, copying: bool) {
-    // Mostly it is as before, and the cache line stays shared.
-    if core.copying.load(Relaxed) != u32::from(copying) {
-        core.copying.store(copying.into(), Relaxed);
+/// What a caller leaves when it goes.
+#[derive(PartialEq)]
+pub(super) enum Left {
+    /// Nothing, or another caller has come for it.
+    Nothing,
+    /// Work that is not the caller's own.
+    Others,
+    /// Work that the caller has come for.
+    Own,
+}
+
+impl Left {
+    /// Whether somebody else has to do work.
+    pub(super) fn is_work(&self) -> bool {
+        *self != Left::Nothing
     }
 }
 
-/// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left.
+/// Runs the engine until nothing is left to do or `budget` is spent, and says what is left.
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
 /// [`OTHERS`].
 ///
-/// If another caller owns the shard, that one does the work, unless this caller waits for its turn ([`enter`]). A `job` in the caller's hands is carried out first.
+/// If another caller owns the shard, this one waits for its turn for a while, or leaves it the work ([`enter`]). A `job` in
+/// the caller's hands is carried out first.
 pub(super) fn serve(
     core: &WithTimer<Core>,
     budget: Budget,
     caller: Option<ContextId>,
     copies: Copies,
     mut job: JobPlace<Kernel>,
-) -> bool {
+) -> Left {
     let mut first = caller;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
@@ -316,7 +327,6 @@ pub(super) fn serve(
     // this caller.
     let mut came_back = job.is_some();
     loop {
-        let hands_back = job.is_some();
         let mut host = Kernel::new(copies);
         let owner = match job.take() {
             Some(job) => {
@@ -326,21 +336,25 @@ pub(super) fn serve(
             }
             None => match enter(core, copies, caller) {
                 Some(owner) => owner,
-                None => return false,
+                None => return Left::Nothing,
             },
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
         let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
         job = begun;
-        note_copying(core, hands_back || job.is_some());
         if job.is_none() && !outcome.more && !missed {
-            return false;
+            return Left::Nothing;
         }
         // Answers to its packets have come back by now, if the peer is on this machine.
         if first.is_some() && !outcome.first && !has_arrivals(core) {
-            if job.is_none() && is_anothers && !missed {
-                return false;
+            if job.is_none() && !missed {
+                if is_anothers {
+                    return Left::Nothing;
+                }
+                if core.kicks.leaves_work() {
+                    return Left::Others;
+                }
             }
             first = None;
             left = left.min(OTHERS);
@@ -354,16 +368,25 @@ pub(super) fn serve(
         });
         // With a job in its hands it comes back.
         if job.is_none() && left.is_spent() {
-            return true;
+            // A call that was missed after the turn is no work of the engine yet.
+            if missed {
+                core.kicks.note_left(true);
+            }
+            return if caller.is_some() && first.is_none() {
+                Left::Others
+            } else {
+                Left::Own
+            };
         }
     }
 }
 
 /// Serves a context that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
-    let kicks = core.kicks.fetch_add(1, Relaxed);
+    let kicks = core.kicks.begin();
     let left = serve(core, KICK, Some(first), Copies::Outside, None);
-    if left || core.offers.is_due(kicks) {
+    let nobody_comes = core.kicks.end();
+    if nobody_comes || left == Left::Own || core.offers.is_due(kicks) {
         core.wake_worker();
     }
 }
@@ -395,7 +418,7 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
         sent(core, host);
         (owner.leave(), job)
     };
-    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job) {
+    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job).is_work() {
         core.wake_worker();
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Report(pub(super) Shared);
 impl Writer for Report {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = &self.0.core;
-        writeln!(f, "kicks {}", core.kicks.load(Relaxed))?;
+        writeln!(f, "kicks {}", core.kicks.total())?;
         writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
         writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
         writeln!(f, "lists {}", core.lists.load(Relaxed))?;

@@ -13,8 +13,10 @@
 //! of that word. So either the bit is set before the owner leaves, and the owner sees it, or the
 //! owner has left before, and the second caller is the owner. A missed call is never lost.
 //!
-//! The command channel ([`Shard::enter`]) waits for its turn instead, since it has an answer to
-//! give, and so does a kick beside callers that copy outside (`policy.rs`). They wait without sleeping:
+//! A caller in process context waits for the owner before it leaves its call to it, since each processor is to do the work of
+//! its own program: it only looks at the word, can be preempted, and gives up after a while.
+//!
+//! The command channel ([`Shard::enter`]) waits for its turn in any case, since it has an answer to give. It does not sleep:
 //! an owner is not preempted and leaves within a slice, sooner than a thread that sleeps would have a
 //! processor again behind those that want one. They queue up at a spinlock, which is fair among them.
 //! While the first of them waits for the owner, [`Shard::try_enter`] only sets the bit, so that a program
@@ -42,7 +44,10 @@ use kernel::{
     },
 };
 
-use kernel_ext::task::NoPreempt;
+use kernel_ext::{
+    task::NoPreempt,
+    time::monotonic_ns, //
+};
 
 /// Somebody owns the state.
 const OWNED: u32 = 1;
@@ -52,6 +57,10 @@ const MISSED: u32 = 2;
 
 /// A caller in [`Shard::enter`] waits for the owner to leave, and is the next one.
 const WAITING: u32 = 4;
+
+/// How long a caller waits that may leave its work to the owner instead, in nanoseconds. Others that wait beside it may have
+/// their turns before, each for the work of a whole kick.
+const PATIENCE_NS: u64 = 1_000_000;
 
 /// A value that one owner at a time may use, without any lock.
 ///
@@ -85,11 +94,15 @@ impl<T> Shard<T> {
     /// Becomes the owner if the shard is free and nobody waits for it; else calls `note` once, and
     /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
-    /// The new owner has taken the missed calls, and is about to run the engine for all of them. Callable from any
-    /// context. Nobody waits here, since an owner is on its way; where owners are preempted, a caller that may wait does
-    /// (`shard_rt.rs`).
+    /// The new owner has taken the missed calls, and is about to run the engine for all of them. A caller that may wait is
+    /// in process context, and waits for [`PATIENCE_NS`] first; others may be in any context.
     #[inline]
-    pub(crate) fn try_enter(&self, _may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
+    pub(crate) fn try_enter(&self, may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
+        if may_wait {
+            if let Some(owner) = self.enter_soon() {
+                return Some(owner);
+            }
+        }
         let here = NoPreempt::new();
         let mut note = Some(note);
         let mut word = 0;
@@ -116,6 +129,32 @@ impl<T> Shard<T> {
                 Ok(_) => return None,
                 Err(now) => word = now,
             }
+        }
+    }
+
+    /// Becomes the owner as soon as the shard is free and nobody waits in [`Shard::enter`], and takes the missed calls. Gives
+    /// up after [`PATIENCE_NS`].
+    ///
+    /// The caller may be preempted while it waits.
+    #[inline]
+    fn enter_soon(&self) -> Option<Owner<'_, T>> {
+        let mut since = None;
+        loop {
+            let word = self.word.load(Relaxed);
+            if word & !MISSED == 0 {
+                let here = NoPreempt::new();
+                // INVARIANT: As in `try_enter`.
+                if self.word.cmpxchg(word, OWNED, Full).is_ok() {
+                    let mut owner = Owner::new(self, here);
+                    owner.missed = word & MISSED != 0;
+                    return Some(owner);
+                }
+            }
+            let now = monotonic_ns();
+            if now.wrapping_sub(*since.get_or_insert(now)) > PATIENCE_NS {
+                return None;
+            }
+            cpu_relax();
         }
     }
 
