@@ -286,7 +286,7 @@ fn enter(
     })
 }
 
-/// What a caller leaves when it goes.
+/// The work that a caller leaves when it goes.
 #[derive(PartialEq)]
 pub(super) enum Left {
     /// Nothing, or another caller has come for it.
