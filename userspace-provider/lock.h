@@ -3,9 +3,8 @@
  * The spin lock of a queue, which does nothing for a queue that its owner has
  * promised to use from one thread: by a flag, or by a thread domain.
  *
- * It is inline, where those of pthread_spin_lock(3) are a call into another
- * library each, and two or three indirect jumps: a program that posts and polls
- * takes four of them for a message.
+ * It is inline. pthread_spin_lock(3) would be a call into another library, with
+ * two or three indirect jumps, and a message takes four such calls.
  *
  * Order of the locks, outermost first:
  *

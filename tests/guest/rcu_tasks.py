@@ -24,8 +24,8 @@ TRACING = "/sys/kernel/tracing"
 INSTANCE = f"{TRACING}/instances/rcu_tasks"
 ROUNDS = 3
 SAMPLES = 3         # of a round
-# More than are done while it is measured, and so many at a time that the engine always has work. Each is so short that its
-# program kicks often, which wakes the worker, and so long that the worker copies most of the time.
+# More than are done while it is measured, and so many at a time that the engine always has work. Each is so short that
+# no job copies it: the worker does, and stays awake.
 WRITES = "write size=4096 mr=65536 window=128 count=10000000\n"
 
 

@@ -3,9 +3,9 @@
 //! The kicks in progress, and which of them does the work that nobody has come for.
 //!
 //! Several programs may kick at once. One of them owns the shard, and the others wait for their turns, each to do its own
-//! work. So a kick that is done with its own leaves theirs to them: else it would do that on its processor, while theirs
-//! wait, and its own program would post nothing meanwhile. There may be other work, such as answers to packets. If all
-//! kicks left that, it would never be done beside two programs that kick without a pause, so some of them do not.
+//! work. So a kick that is done with its own leaves theirs to them. If it did their work, their processors would wait, and its
+//! own program would post nothing. There may be other work, such as answers to packets. Two programs that kick without a
+//! pause would leave that for ever, so one kick in four does it.
 //!
 //! The last kick in progress sees to it that what is left is done. Owners of the shard note whether work is left, each before
 //! its kick ends, so the last one sees what the last owner has noted. A kick that leaves a missed call notes that, too. If

@@ -286,25 +286,9 @@ fn enter(
     })
 }
 
-/// The work that a caller leaves when it goes.
-#[derive(PartialEq)]
-pub(super) enum Left {
-    /// Nothing, or another caller has come for it.
-    Nothing,
-    /// Work that is not the caller's own.
-    Others,
-    /// Work that the caller has come for.
-    Own,
-}
-
-impl Left {
-    /// Whether somebody else has to do work.
-    pub(super) fn is_work(&self) -> bool {
-        *self != Left::Nothing
-    }
-}
-
-/// Runs the engine until nothing is left to do or `budget` is spent, and says what is left.
+/// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left that the caller has come
+/// for. A kick has come for its program's work alone. The last kick in progress hears of other work
+/// ([`Kicks::end`](super::kicks::Kicks::end)).
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
@@ -318,7 +302,7 @@ pub(super) fn serve(
     caller: Option<ContextId>,
     copies: Copies,
     mut job: JobPlace<Kernel>,
-) -> Left {
+) -> bool {
     let mut first = caller;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
@@ -336,7 +320,7 @@ pub(super) fn serve(
             }
             None => match enter(core, copies, caller) {
                 Some(owner) => owner,
-                None => return Left::Nothing,
+                None => return false,
             },
         };
         let is_anothers = !came_back && owner.engine.has_work();
@@ -344,17 +328,12 @@ pub(super) fn serve(
         let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
         job = begun;
         if job.is_none() && !outcome.more && !missed {
-            return Left::Nothing;
+            return false;
         }
         // Answers to its packets have come back by now, if the peer is on this machine.
         if first.is_some() && !outcome.first && !has_arrivals(core) {
-            if job.is_none() && !missed {
-                if is_anothers {
-                    return Left::Nothing;
-                }
-                if core.kicks.leaves_work() {
-                    return Left::Others;
-                }
+            if job.is_none() && !missed && (is_anothers || core.kicks.leaves_work()) {
+                return false;
             }
             first = None;
             left = left.min(OTHERS);
@@ -372,11 +351,7 @@ pub(super) fn serve(
             if missed {
                 core.kicks.note_left(true);
             }
-            return if caller.is_some() && first.is_none() {
-                Left::Others
-            } else {
-                Left::Own
-            };
+            return caller.is_none() || first.is_some();
         }
     }
 }
@@ -386,7 +361,7 @@ pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     let kicks = core.kicks.begin();
     let left = serve(core, KICK, Some(first), Copies::Outside, None);
     let nobody_comes = core.kicks.end();
-    if nobody_comes || left == Left::Own || core.offers.is_due(kicks) {
+    if nobody_comes || left || core.offers.is_due(kicks) {
         core.wake_worker();
     }
 }
@@ -418,7 +393,7 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
         sent(core, host);
         (owner.leave(), job)
     };
-    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job).is_work() {
+    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job) {
         core.wake_worker();
     }
 }

@@ -13,8 +13,8 @@
 //! of that word. So either the bit is set before the owner leaves, and the owner sees it, or the
 //! owner has left before, and the second caller is the owner. A missed call is never lost.
 //!
-//! A caller in process context waits for the owner before it leaves its call to it, since each processor is to do the work of
-//! its own program: it only looks at the word, can be preempted, and gives up after a while.
+//! Each processor is to do the work of its own program. So a caller in process context waits for the owner first, and sets the
+//! bit only after a while. It looks at the word meanwhile, and can be preempted.
 //!
 //! The command channel ([`Shard::enter`]) waits for its turn in any case, since it has an answer to give. It does not sleep:
 //! an owner is not preempted and leaves within a slice, sooner than a thread that sleeps would have a
@@ -118,14 +118,7 @@ impl<T> Shard<T> {
             };
             match self.word.cmpxchg(word, next, Full) {
                 // INVARIANT: Of all callers, one alone sets `OWNED` where it was not.
-                Ok(_) if free => {
-                    return Some(Owner {
-                        shard: self,
-                        missed: word & MISSED != 0,
-                        left: false,
-                        _here: here,
-                    })
-                }
+                Ok(_) if free => return Some(Owner::new(self, here, word & MISSED != 0)),
                 Ok(_) => return None,
                 Err(now) => word = now,
             }
@@ -145,9 +138,7 @@ impl<T> Shard<T> {
                 let here = NoPreempt::new();
                 // INVARIANT: As in `try_enter`.
                 if self.word.cmpxchg(word, OWNED, Full).is_ok() {
-                    let mut owner = Owner::new(self, here);
-                    owner.missed = word & MISSED != 0;
-                    return Some(owner);
+                    return Some(Owner::new(self, here, word & MISSED != 0));
                 }
             }
             let now = monotonic_ns();
@@ -167,7 +158,7 @@ impl<T> Shard<T> {
         let word = self.word.load(Relaxed) & MISSED;
         // INVARIANT: As in `try_enter`.
         if self.word.cmpxchg(word, word | OWNED, Full).is_ok() {
-            return Owner::new(self, here);
+            return Owner::new(self, here, false);
         }
         let _turn = self.queue.lock();
         let mut word = self.word.fetch_add(WAITING, Full) | WAITING;
@@ -177,7 +168,7 @@ impl<T> Shard<T> {
                 .word
                 .cmpxchg(word & !OWNED, word & MISSED | OWNED, Full)
             {
-                Ok(_) => return Owner::new(self, here),
+                Ok(_) => return Owner::new(self, here, false),
                 Err(now) => word = now,
             }
             while word & OWNED != 0 {
@@ -202,11 +193,12 @@ pub(crate) struct Owner<'a, T> {
 }
 
 impl<'a, T> Owner<'a, T> {
-    /// An owner who has taken no missed calls.
-    fn new(shard: &'a Shard<T>, here: NoPreempt) -> Self {
+    /// An owner, who may have taken missed calls.
+    #[inline]
+    fn new(shard: &'a Shard<T>, here: NoPreempt, missed: bool) -> Self {
         Self {
             shard,
-            missed: false,
+            missed,
             left: false,
             _here: here,
         }

@@ -30,7 +30,7 @@ kernel_ext::declare_trace! {
 
 /// Shows a step of the engine.
 ///
-/// Always inlined: each caller knows the step, of which its test of the tracepoint's static key is left.
+/// Always inlined. Each caller knows which step it shows, so the test of that tracepoint's static key is all that is left.
 #[inline(always)]
 pub(crate) fn step(step: &Trace) {
     match *step {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Kicks that leave work to each other: what is left has somebody who comes for it.
+//! Kicks that leave work to each other. No work is left in the end, or the worker is woken for it.
 //!
 //! The shard and the kicks are those of `soft/shard.rs` and `soft/kicks.rs`, written here anew, since the kernel's atomics are
 //! not loom's. The engine is a number of requests for each caller.
@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// Does the program's request, and one more for each call that was missed, or if nobody else kicks.
+    /// Does the program's own request, then a turn for others, unless another kick is in progress and no call was missed.
     fn serve(&self, program: usize) {
         let Some(missed) = self.try_enter() else {
             // The context is noted before. The owner that takes the missed call does its work.
