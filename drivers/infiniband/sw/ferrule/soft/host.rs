@@ -98,6 +98,8 @@ pub(crate) struct Kernel {
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
     lost: u32,
     copies: Copies,
+    /// Others wait for the shard.
+    pub(super) contended: bool,
     job: JobPlace<Kernel>,
 }
 
@@ -326,6 +328,11 @@ impl Host for Kernel {
     #[inline]
     fn need_resched(&mut self) -> bool {
         self.copies.may_wait() && need_resched()
+    }
+
+    #[inline]
+    fn is_contended(&self) -> bool {
+        self.contended
     }
 
     #[inline(always)]

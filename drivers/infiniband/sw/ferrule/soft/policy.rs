@@ -103,6 +103,7 @@ fn turn(
     first: Option<ContextId>,
 ) -> (Outcome, bool, JobPlace<Kernel>) {
     let may_wait = host.may_wait();
+    host.contended = first.is_some() && core.kicks.has_others();
     let taken = take_in(core, &mut owner, &mut host, budget);
     let left = budget.less(taken);
     let mut outcome = match first {

@@ -437,6 +437,7 @@ fn random_messages(seed: u64, has_jobs: bool) -> Ends {
         if random.below(3) != 0 {
             continue;
         }
+        w.host.is_contended = late.below(2) != 0;
         w.run_to_jobs(&mut jobs);
         for _ in 0..late.below(3) {
             if !jobs.is_empty() {

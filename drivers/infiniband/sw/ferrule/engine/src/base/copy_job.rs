@@ -11,6 +11,9 @@ use core::ops::DerefMut;
 /// Segments with fewer bytes are copied at once: to leave the shard and to enter it again costs more.
 pub(crate) const MIN_BYTES: u32 = 8 * 1024;
 
+/// The same beside others who wait for the shard, if the job can have several requests: the others copy meanwhile.
+pub(crate) const MIN_BYTES_BESIDE_OTHERS: u32 = 4 * 1024;
+
 /// The most bytes of a job, which may exceed them by less than a path MTU. Its first request completes no sooner than its
 /// last one.
 const MAX_BYTES: u32 = 256 * 1024;

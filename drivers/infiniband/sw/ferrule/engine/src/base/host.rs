@@ -159,6 +159,12 @@ pub trait Host: Sized {
         None
     }
 
+    /// Whether others wait for the shard. Then jobs copy shorter segments, too.
+    #[inline]
+    fn is_contended(&self) -> bool {
+        false
+    }
+
     /// Whether another thread is to have this processor. Then a run that has made a packet ends.
     fn need_resched(&mut self) -> bool {
         false

@@ -12,7 +12,11 @@ use crate::{
     base::{
         attr::State,
         budget::Budget,
-        copy_job::Ending,
+        copy_job::{
+            Ending,
+            MIN_BYTES,
+            MIN_BYTES_BESIDE_OTHERS, //
+        },
         host::{
             Host,
             Job, //
@@ -61,6 +65,14 @@ use crate::{
         },
     },
 };
+
+/// Whether a copy job may copy the next segment of the request at hand: the host can take one along, and it is worth it.
+#[inline(always)]
+pub(crate) fn is_large<H: Host>(host: &mut H, sq: &SendQueue, size: SegmentSize) -> bool {
+    size.length >= MIN_BYTES_BESIDE_OTHERS
+        && (size.length >= MIN_BYTES || host.is_contended() && may_share_job(sq))
+        && host.job_place().is_some()
+}
 
 /// Hands the peer the next segment of the request at hand, and those after it that the same job may have.
 #[inline(never)]
@@ -258,7 +270,7 @@ fn fill<H: Host>(
                 Taken::Nothing | Taken::Jump => return Ok(AfterCopy::GoOn),
             }
         }
-        if job.space() == 0 || !may_follow(sq) {
+        if job.space() == 0 || !may_share_job(sq) {
             return Ok(AfterCopy::GoOn);
         }
     }
@@ -270,8 +282,8 @@ fn is_judged_again(sq: &SendQueue) -> bool {
     facts.receive != Receive::None || facts.extra != Extra::None
 }
 
-/// Whether the request at hand may have the same job as the one before it.
-fn may_follow(sq: &SendQueue) -> bool {
+/// Whether the request at hand may have the same job as the one before it, or the next one.
+fn may_share_job(sq: &SendQueue) -> bool {
     matches!(sq.request.opcode.facts().class, Class::Write | Class::Read)
         && !is_judged_again(sq)
         && !sq.request.is_inline()

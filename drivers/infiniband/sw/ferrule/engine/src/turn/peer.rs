@@ -9,7 +9,6 @@ use crate::{
             PathKind,
             State, //
         },
-        copy_job::MIN_BYTES,
         counters::Cells,
         host::Host,
         psn, //
@@ -67,12 +66,6 @@ impl SegmentSize {
             length,
             packets: psn::packets(length, mtu),
         }
-    }
-
-    /// Whether a copy job may copy the segment ([`large`](crate::turn::large)): the host can take one along, and it is worth it.
-    #[inline(always)]
-    pub(crate) fn is_large<H: Host>(self, host: &mut H) -> bool {
-        self.length >= MIN_BYTES && host.job_place().is_some()
     }
 }
 

@@ -169,7 +169,7 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
             return Stop::NoPeer;
         };
         let size = SegmentSize::next(sq, core.attr.path_mtu, cx.allowance.bytes);
-        if size.is_large(cx.host) {
+        if large::is_large(cx.host, sq, size) {
             return Stop::Large;
         }
         let response = peer.hand(cx, core, sq, size, &mut AtOnce);

@@ -209,3 +209,34 @@ fn completions_that_have_no_space_break_the_queue_pair() {
     assert!(w.events().contains(&Event::Qp(qp.name, QpEvent::Fatal)));
     w.engine.remove_qp(qp.id.number).unwrap();
 }
+
+/// Beside others who wait for the shard, jobs that may have several requests copy shorter segments, too.
+#[test]
+fn a_job_has_shorter_segments_beside_others() {
+    const SHORT: u32 = LEAST / 2;
+    for (is_contended, length, jobs) in [(false, SHORT, 0), (true, SHORT - 1, 0), (true, SHORT, 1)]
+    {
+        let mut w = world();
+        w.host.is_contended = is_contended;
+        let p = pair(&mut w);
+        for wr_id in 0..9 {
+            p.write(wr_id, length);
+        }
+        if jobs != 0 {
+            let job = only_job(&mut w);
+            assert_eq!(job.bytes(), 9 * u64::from(length));
+            w.carry(job);
+        }
+        w.run();
+        for wr_id in 0..9 {
+            p.a.cq.expect(wr_id, Status::Success);
+        }
+        expect_jobs(&w, jobs);
+        // A SEND would have a job of its own.
+        p.b.qp.post_recv(1, &[p.theirs.sge(0, length)]);
+        p.a.qp.post_send(&Wr::send(9, &[p.mine.sge(0, length)]));
+        w.run();
+        p.a.cq.expect(9, Status::Success);
+        expect_jobs(&w, jobs);
+    }
+}

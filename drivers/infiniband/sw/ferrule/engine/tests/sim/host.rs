@@ -43,6 +43,8 @@ pub struct Sim {
     /// Where copy jobs are taken along.
     pub has_job_place: bool,
     pub job: JobPlace<Sim>,
+    /// Others wait for the shard.
+    pub is_contended: bool,
     /// Another thread waits for the processor.
     pub needs_resched: bool,
     /// It notes no steps of the data path: they are measured.
@@ -205,6 +207,10 @@ impl Host for Sim {
 
     fn srq_event(&mut self, srq: &u32, event: SrqEvent) {
         self.events.push(Event::Srq(*srq, event));
+    }
+
+    fn is_contended(&self) -> bool {
+        self.is_contended
     }
 
     fn job_place(&mut self) -> Option<&mut JobPlace<Sim>> {
