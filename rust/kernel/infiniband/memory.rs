@@ -230,27 +230,17 @@ impl Memory {
         }
     }
 
-    /// The index of the extent in which `offset` is, if it is in one.
-    #[inline]
-    fn find(&self, offset: u64) -> usize {
-        // Most memory has few extents, and an access is mostly near to the start of one.
-        self.extents
-            .partition_point(|extent| extent.offset + extent.len <= offset)
-    }
-
     /// The address of `len` bytes at `offset` if they lie in one extent, as few bytes mostly do. If
     /// the first one has them, no other is searched for.
     #[inline(always)]
     fn in_one(&self, offset: u64, len: u64) -> Option<*mut u8> {
-        let mut extent = self.extents.first()?;
-        if offset >= extent.len {
-            extent = self.extents.get(self.find(offset))?;
+        match self.extents.first() {
+            // By the type invariants, it begins with the memory.
+            Some(first) if offset < first.len && len <= first.len - offset => {
+                Some(first.at(offset))
+            }
+            _ => Extent::search(&self.extents, offset, len),
         }
-        let skip = offset - extent.offset;
-        if len > extent.len - skip {
-            return None;
-        }
-        Some(extent.at(skip))
     }
 
     /// Calls `piece` with the address and length of each contiguous piece of `len` bytes at `offset`,
@@ -274,7 +264,10 @@ impl Memory {
         }
         let mut left = len as u64;
         let mut offset = offset;
-        let mut extents = self.extents.iter().skip(self.find(offset));
+        let mut extents = self
+            .extents
+            .iter()
+            .skip(Extent::find(&self.extents, offset));
         while left > 0 {
             let extent = extents.next().ok_or(EFAULT)?;
             let skip = offset - extent.offset;
@@ -431,6 +424,28 @@ impl Memory {
             unsafe { copy_in_one(from, to, len as usize) };
             return Ok(());
         }
+        // SAFETY: By the requirements of this function.
+        unsafe { Self::copy_scattered(dst, dst_off, src, src_off, len) }
+    }
+
+    /// Copies bytes that do not all lie in one extent on each side, for [`Memory::copy`]. Not inlined, since few are copied by
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the bytes are not all inside; then nothing is copied.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Memory::copy`], and `dst` may be written to.
+    #[inline(never)]
+    unsafe fn copy_scattered(
+        dst: &Memory,
+        dst_off: u64,
+        src: &Memory,
+        src_off: u64,
+        len: u64,
+    ) -> Result {
         dst.check(dst_off, len)?;
         // SAFETY: By the requirements of this function.
         let both = unsafe {

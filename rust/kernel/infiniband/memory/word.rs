@@ -12,6 +12,7 @@ use kernel::{
 };
 
 use super::Memory;
+use crate::extent::Extent;
 
 impl Memory {
     /// The word at `offset`, for atomic operations.
@@ -29,7 +30,8 @@ impl Memory {
         self.check(offset, WORD)?;
         let (word, len) = match self.on_demand() {
             None => {
-                let extent = self.extents.get(self.find(offset)).ok_or(EFAULT)?;
+                let index = Extent::find(&self.extents, offset);
+                let extent = self.extents.get(index).ok_or(EFAULT)?;
                 let skip = offset - extent.offset;
                 (extent.at(skip), extent.len - skip)
             }

@@ -13,6 +13,7 @@ use crate::{
     },
     memory::{
         key::Keys,
+        key_use::Piece,
         sgl::{
             Fragment,
             Fragments,
@@ -34,6 +35,20 @@ pub(crate) enum Unreachable {
 
 /// A way for the bytes of a segment. The responder judges the segment, and does not know which way it is.
 pub(crate) trait CopyWay<H: Host> {
+    /// Copies `length` bytes that lie in one piece on both sides, or sees to it that they are copied.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CopyWay::copy`]. But for [`Unreachable::Later`], that function is to copy the bytes then, and it says why
+    /// it cannot.
+    fn copy_piece(
+        &mut self,
+        keys: &Keys<H>,
+        source: Piece<'_, H>,
+        target: Piece<'_, H>,
+        length: u32,
+    ) -> Result<(), Unreachable>;
+
     /// Copies `length` bytes, or sees to it that they are copied.
     ///
     /// # Errors
@@ -43,8 +58,8 @@ pub(crate) trait CopyWay<H: Host> {
     fn copy(
         &mut self,
         keys: &Keys<H>,
-        source: impl Fragments<H> + Copy,
-        target: impl Fragments<H> + Copy,
+        source: Side<'_, H>,
+        target: Side<'_, H>,
         length: u32,
     ) -> Result<(), Unreachable>;
 }
@@ -54,15 +69,42 @@ pub(crate) struct AtOnce;
 
 impl<H: Host> CopyWay<H> for AtOnce {
     #[inline(always)]
+    fn copy_piece(
+        &mut self,
+        _keys: &Keys<H>,
+        source: Piece<'_, H>,
+        target: Piece<'_, H>,
+        length: u32,
+    ) -> Result<(), Unreachable> {
+        copy_piece(source, target, length)
+    }
+
+    #[inline(always)]
     fn copy(
         &mut self,
         keys: &Keys<H>,
-        source: impl Fragments<H> + Copy,
-        target: impl Fragments<H> + Copy,
+        source: Side<'_, H>,
+        target: Side<'_, H>,
         length: u32,
     ) -> Result<(), Unreachable> {
         copy(keys, source, target, length)
     }
+}
+
+/// Copies `length` bytes that lie in one piece on both sides.
+///
+/// # Errors
+///
+/// One of the two could not be reached, and [`copy`] finds out which.
+#[inline(always)]
+pub(crate) fn copy_piece<H: Host>(
+    source: Piece<'_, H>,
+    target: Piece<'_, H>,
+    length: u32,
+) -> Result<(), Unreachable> {
+    let (from, to) = (source.region, target.region);
+    H::Region::copy(from, source.offset, to, target.offset, length as usize)
+        .map_err(|_| Unreachable::Target)
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.

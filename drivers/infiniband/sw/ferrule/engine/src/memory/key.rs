@@ -28,8 +28,10 @@ use crate::{
     },
     memory::{
         key_use::{
+            CheckedUse,
             KeyError,
-            KeyUse, //
+            KeyUse,
+            Piece, //
         },
         memory_window::{
             Mws,
@@ -338,21 +340,58 @@ impl<H: Host> Keys<H> {
         })
     }
 
-    /// Whether the program itself may use the memory of all entries of a list as `need` says.
+    /// The use of the memory of all entries of a list by the program itself, if it may use them as `need` says. A use of more
+    /// than one entry cannot be had again without a check: it is [`CheckedUse::NONE`].
     #[inline(always)]
-    pub(crate) fn check_list(&self, pd: u32, need: Access, entries: &[abi::Sge]) -> bool {
-        entries.iter().all(|entry| {
-            entry.length.get() == 0
-                || self
-                    .check_region(&KeyUse {
-                        pd,
-                        key: entry.lkey.get(),
-                        need,
-                        addr: entry.addr.get(),
-                        length: u64::from(entry.length.get()),
-                        peer_of: None,
-                    })
-                    .is_ok()
+    pub(crate) fn check_list(
+        &self,
+        pd: u32,
+        need: Access,
+        entries: &[abi::Sge],
+    ) -> Option<CheckedUse> {
+        match entries {
+            [entry] => self.check_entry(pd, need, entry),
+            _ => self.check_entries(pd, need, entries),
+        }
+    }
+
+    #[inline(never)]
+    fn check_entries(&self, pd: u32, need: Access, entries: &[abi::Sge]) -> Option<CheckedUse> {
+        for entry in entries {
+            self.check_entry(pd, need, entry)?;
+        }
+        Some(CheckedUse::NONE)
+    }
+
+    /// An entry of no bytes opens nothing.
+    #[inline(always)]
+    fn check_entry(&self, pd: u32, need: Access, entry: &abi::Sge) -> Option<CheckedUse> {
+        if entry.length.get() == 0 {
+            return Some(CheckedUse::NONE);
+        }
+        let key = entry.lkey.get();
+        let (_, offset) = self
+            .check_region(&KeyUse {
+                pd,
+                key,
+                need,
+                addr: entry.addr.get(),
+                length: u64::from(entry.length.get()),
+                peer_of: None,
+            })
+            .ok()?;
+        Some(CheckedUse { key, offset })
+    }
+
+    /// The memory of a use that was checked before. `None` if there is none.
+    #[inline(always)]
+    pub(crate) fn piece(&self, checked: CheckedUse) -> Option<Piece<'_, H>> {
+        let CheckedUse { key, offset } = checked;
+        let mr = self.table.get(key.wrapping_shr(8))?;
+        (mr.open == key).then_some(Piece {
+            region: &mr.init.memory.region,
+            offset,
+            key,
         })
     }
 

@@ -18,9 +18,11 @@ use crate::{
             Unreachable, //
         },
         key::Keys,
+        key_use::Piece,
         sgl::{
             Fragment,
-            Fragments, //
+            Fragments,
+            Side, //
         },
     },
 };
@@ -40,11 +42,38 @@ pub(crate) enum Outside<'a, H: Host> {
 }
 
 impl<H: Host> CopyWay<H> for Outside<'_, H> {
+    fn copy_piece(
+        &mut self,
+        keys: &Keys<H>,
+        source: Piece<'_, H>,
+        target: Piece<'_, H>,
+        length: u32,
+    ) -> Result<(), Unreachable> {
+        match self {
+            Outside::Done => Ok(()),
+            Outside::AtOnce => copy::copy_piece(source, target, length),
+            Outside::Job {
+                job,
+                is_judged_again,
+            } => {
+                let from = share(keys, &source, false);
+                let to = share(keys, &target, true);
+                let added = from
+                    .zip(to)
+                    .and_then(|(from, to)| job.add(from, to, length));
+                if added.is_none() || *is_judged_again {
+                    return Err(Unreachable::Later);
+                }
+                Ok(())
+            }
+        }
+    }
+
     fn copy(
         &mut self,
         keys: &Keys<H>,
-        source: impl Fragments<H> + Copy,
-        target: impl Fragments<H> + Copy,
+        source: Side<'_, H>,
+        target: Side<'_, H>,
         length: u32,
     ) -> Result<(), Unreachable> {
         match self {
@@ -88,6 +117,17 @@ fn plan<H: Host>(
     Some(())
 }
 
+/// A piece of one side of a copy, for a job.
+fn share<H: Host>(
+    keys: &Keys<H>,
+    piece: &Piece<'_, H>,
+    write: bool,
+) -> Option<Place<<H::Region as Region>::Shared>> {
+    let &Piece { offset, key, .. } = piece;
+    let bytes = keys.share(key, write)?;
+    Some(Place { bytes, offset, key })
+}
+
 /// The next bytes of a side of a copy that lie in one region, and how many these are.
 fn place<H: Host>(
     keys: &Keys<H>,
@@ -96,9 +136,18 @@ fn place<H: Host>(
     write: bool,
 ) -> Option<(Place<<H::Region as Region>::Shared>, u32)> {
     let (fragment, length) = side.fragment(keys, at_most)?;
-    let Fragment::Memory { offset, key, .. } = fragment else {
+    let Fragment::Memory {
+        region,
+        offset,
+        key,
+    } = fragment
+    else {
         return None;
     };
-    let bytes = keys.share(key, write)?;
-    Some((Place { bytes, offset, key }, length))
+    let piece = Piece {
+        region,
+        offset,
+        key,
+    };
+    Some((share(keys, &piece, write)?, length))
 }

@@ -10,7 +10,10 @@ use crate::{
     },
     memory::{
         key::Keys,
-        key_use::KeyUse, //
+        key_use::{
+            KeyUse,
+            Piece, //
+        },
     },
 };
 
@@ -141,6 +144,47 @@ impl<'a> Sgl<'a> {
         }
         list
     }
+
+    /// The memory of the next `length` bytes, if the next entry has them all.
+    #[inline(always)]
+    pub(crate) fn piece<'k, H: Host>(
+        &self,
+        keys: &'k Keys<H>,
+        length: u32,
+    ) -> Option<Piece<'k, H>> {
+        let [entry, ..] = self.entries else {
+            return None;
+        };
+        let left = entry.length.get().wrapping_sub(self.used);
+        if length > left {
+            return None;
+        }
+        let (region, offset) = self.open(keys, entry, length)?;
+        Some(Piece {
+            region,
+            offset,
+            key: entry.lkey.get(),
+        })
+    }
+
+    /// The memory of the next `length` bytes, which `entry` has. `None` if the key check forbids it.
+    #[inline(always)]
+    fn open<'k, H: Host>(
+        &self,
+        keys: &'k Keys<H>,
+        entry: &abi::Sge,
+        length: u32,
+    ) -> Option<(&'k H::Region, u64)> {
+        keys.check_region(&KeyUse {
+            pd: self.pd,
+            key: entry.lkey.get(),
+            need: self.need,
+            addr: entry.addr.get().checked_add(self.used.into())?,
+            length: u64::from(length),
+            peer_of: None,
+        })
+        .ok()
+    }
 }
 
 impl<H: Host> Fragments<H> for Sgl<'_> {
@@ -162,21 +206,11 @@ impl<H: Host> Fragments<H> for Sgl<'_> {
                 continue;
             }
             let length = left.min(at_most);
-            let key = entry.lkey.get();
-            let (region, offset) = keys
-                .check_region(&KeyUse {
-                    pd: self.pd,
-                    key,
-                    need: self.need,
-                    addr: entry.addr.get().checked_add(self.used.into())?,
-                    length: u64::from(length),
-                    peer_of: None,
-                })
-                .ok()?;
+            let (region, offset) = self.open(keys, entry, length)?;
             let fragment = Fragment::Memory {
                 region,
                 offset,
-                key,
+                key: entry.lkey.get(),
             };
             break Some((fragment, length));
         }
@@ -229,6 +263,17 @@ impl<'a, H: Host> OpenedMemory<'a, H> {
             key: whole.key,
             offset: start.wrapping_add(offset.into()),
             left: (whole.length as u32).saturating_sub(offset),
+        })
+    }
+
+    /// The memory of the next `length` bytes, if there are so many.
+    #[inline(always)]
+    pub(crate) fn piece(&self, length: u32) -> Option<Piece<'a, H>> {
+        let region = self.region?;
+        (length <= self.left).then_some(Piece {
+            region,
+            offset: self.offset,
+            key: self.key,
         })
     }
 }

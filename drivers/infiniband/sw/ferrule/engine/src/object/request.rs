@@ -116,13 +116,19 @@ where
         }
     }
 
-    /// Copies those of `count` scatter/gather entries that are not in the start. They are few as a rule, so each is copied
-    /// by itself, as something whose size is known.
+    /// Copies those of `count` scatter/gather entries that are not in the start.
     #[inline(always)]
     fn read_entries(&mut self, queue: &impl Queue, offset: u32, count: usize) {
-        let Some(rest) = self.entries.get_mut(Self::FIRST_ENTRIES..count) else {
-            return;
-        };
+        if count > Self::FIRST_ENTRIES {
+            self.read_other_entries(queue, offset, count);
+        }
+    }
+
+    /// They are few as a rule, so each is copied by itself, as something whose size is known.
+    #[inline(never)]
+    fn read_other_entries(&mut self, queue: &impl Queue, offset: u32, count: usize) {
+        let rest = self.entries.get_mut(Self::FIRST_ENTRIES..count);
+        let rest = rest.unwrap_or_default();
         let mut offset = offset.wrapping_add(START as u32);
         for entry in rest {
             queue.read(offset, entry.as_mut_bytes());
@@ -131,6 +137,7 @@ where
     }
 
     /// Copies the part of `length` bytes of inline data that is not in the start.
+    #[inline(never)]
     fn read_inline(&mut self, queue: &impl Queue, offset: u32, length: usize) {
         let end = size_of::<Head>().wrapping_add(length);
         match self.as_mut_bytes().get_mut(START..end) {
@@ -250,13 +257,13 @@ impl SendRequest {
             }
             self.slot.read_entries(queue, offset, usize::from(count));
             self.length = total_length(self.entries()).ok_or(Status::LocalLength)?;
-        }
-        if self.opcode.is_atomic() {
-            // The old value comes back whole; bytes beyond it are left alone.
-            if self.length < WORD {
-                return Err(Status::LocalLength);
+            if self.opcode.is_atomic() {
+                // The old value comes back whole; bytes beyond it are left alone.
+                if self.length < WORD {
+                    return Err(Status::LocalLength);
+                }
+                self.length = WORD;
             }
-            self.length = WORD;
         }
         match self.opcode.facts().class {
             Class::AtomicWrite => self.judge_atomic_write(),

@@ -5,26 +5,29 @@
 
 use crate::{
     base::{
-        attr::{
-            Access,
-            State, //
-        },
+        attr::Access,
         counters::Count,
         event::QpEvent,
-        host::Host,
+        host::{
+            Fault,
+            Host,
+            PacketBytes,
+            Region, //
+        },
         psn,
         status::Status, //
     },
     memory::{
         copy::{
-            AtOnce,
             CopyWay,
             Unreachable, //
         },
         key::Keys,
+        key_use::Piece,
         sgl::{
-            Fragments,
+            InPacket,
             OpenedMemory,
+            PrivateBytes,
             Side, //
         },
     },
@@ -85,9 +88,7 @@ pub(crate) fn receive<H: Host>(
             Response::None
         };
     }
-    if core.state == State::Rtr {
-        rq.establish(cx, core);
-    }
+    rq.establish(cx, core);
     let refusal = match accept(cx, core, rq, segment, way) {
         Ok(response) => return response,
         Err(refusal) => refusal,
@@ -257,7 +258,8 @@ fn place<H: Host>(
             Err(NoReceive::Jump) => return Err(Refusal::Broken),
         }
     }
-    let copied = match kind {
+    // Where the bytes belong, if that is in one piece.
+    let target = match kind {
         Inbound::Send => {
             if !rq.fits(length) {
                 // The message is longer than the buffer for it (C9-97 and following).
@@ -266,17 +268,21 @@ fn place<H: Host>(
                     remote: Status::RemoteInvalidRequest,
                 });
             }
-            copy(cx.keys, segment, rq.target(segment.offset), way)
+            rq.target(segment.offset).piece(cx.keys, segment.length)
         }
         Inbound::Write | Inbound::Nothing => {
-            // Checked for the whole range before a byte is placed, and again with every segment, for
-            // the region may have been deregistered since.
-            let whole = segment.remote(core, Access::REMOTE_WRITE);
-            let memory = OpenedMemory::opened(cx.keys, &whole, segment.offset);
-            copy(cx.keys, segment, memory.ok_or(Refusal::Access)?, way)
+            let memory = named_memory(cx.keys, core, segment).ok_or(Refusal::Access)?;
+            memory.piece(segment.length)
         }
     };
-    match copied {
+    if let Some(target) = target {
+        match copy_piece(cx.keys, segment, target, way) {
+            Ok(()) => return Ok(Response::Acknowledge),
+            Err(Unreachable::Later) => return Ok(Response::Later),
+            Err(_) => (),
+        }
+    }
+    match copy(cx.keys, core, rq, segment, kind, way) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),
@@ -292,20 +298,67 @@ fn place<H: Host>(
     }
 }
 
-/// Copies the bytes of a segment from the requester's side: for each kind that this may be by itself,
-/// so that no copy has kinds to tell apart. Only what lies in memory may go another way.
+/// The memory that a WRITE names. It is checked for the whole range before a byte is placed, and again with every segment, for
+/// the region may have been deregistered since.
 #[inline(always)]
-fn copy<H: Host>(
+fn named_memory<'k, H: Host>(
+    keys: &'k Keys<H>,
+    core: &QpCore<H>,
+    segment: RequestSegment<'_, H>,
+) -> Option<OpenedMemory<'k, H>> {
+    let whole = segment.remote(core, Access::REMOTE_WRITE);
+    OpenedMemory::opened(keys, &whole, segment.offset)
+}
+
+/// Copies the bytes of a segment that lie in one piece on both sides, as those of most do. The one copy for all kinds of
+/// segments keeps the code of short messages small.
+///
+/// # Errors
+///
+/// As [`CopyWay::copy_piece`], also if they do not. Some of the bytes may have been copied.
+#[inline(always)]
+fn copy_piece<H: Host>(
     keys: &Keys<H>,
     segment: RequestSegment<'_, H>,
-    target: impl Fragments<H> + Copy,
+    target: Piece<'_, H>,
     way: &mut impl CopyWay<H>,
 ) -> Result<(), Unreachable> {
-    let length = segment.length;
-    match segment.local() {
-        Side::Private(bytes) => AtOnce.copy(keys, bytes, target, length),
-        Side::Packet(packet) => AtOnce.copy(keys, packet, target, length),
-        Side::List(list) => way.copy(keys, list, target, length),
-        Side::Memory(memory) => way.copy(keys, memory, target, length),
+    if !segment.checked().is_none() {
+        let source = keys.piece(segment.checked()).ok_or(Unreachable::Source)?;
+        return way.copy_piece(keys, source, target, segment.length);
     }
+    // These have no other way.
+    let (to, to_offset) = (target.region, target.offset);
+    let length = segment.length as usize;
+    match segment.local() {
+        Side::Private(PrivateBytes(bytes)) => {
+            let bytes = bytes.get(..length).ok_or(Unreachable::Source)?;
+            to.write(to_offset, bytes)
+        }
+        Side::Packet(InPacket { packet, offset }) => packet.copy(offset, to, to_offset, length),
+        Side::List(_) | Side::Memory(_) => Err(Fault),
+    }
+    .map_err(|_| Unreachable::Target)
+}
+
+/// Copies the bytes of a segment the `way` that they go.
+///
+/// # Errors
+///
+/// As [`CopyWay::copy`].
+#[inline(never)]
+fn copy<H: Host>(
+    keys: &Keys<H>,
+    core: &QpCore<H>,
+    rq: &ReceiveQueue,
+    segment: RequestSegment<'_, H>,
+    kind: Inbound,
+    way: &mut impl CopyWay<H>,
+) -> Result<(), Unreachable> {
+    let target = if kind == Inbound::Send {
+        Side::List(rq.target(segment.offset))
+    } else {
+        Side::Memory(named_memory(keys, core, segment).ok_or(Unreachable::Target)?)
+    };
+    way.copy(keys, segment.local(), target, segment.length)
 }

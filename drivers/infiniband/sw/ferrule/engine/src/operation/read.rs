@@ -12,7 +12,10 @@ use crate::{
             CopyWay,
             Unreachable, //
         },
-        sgl::OpenedMemory, //
+        sgl::{
+            OpenedMemory,
+            Side, //
+        },
     },
     operation::request_segment::{
         Refusal,
@@ -42,7 +45,15 @@ pub(crate) fn execute<H: Host>(
         return Ok(Response::Acknowledge);
     }
     let length = segment.length;
-    match way.copy(cx.keys, source, segment.local(), length) {
+    let pieces = source.piece(length).zip(cx.keys.piece(segment.checked()));
+    if let Some((source, target)) = pieces {
+        match way.copy_piece(cx.keys, source, target, length) {
+            Ok(()) => return Ok(Response::Acknowledge),
+            Err(Unreachable::Later) => return Ok(Response::Later),
+            Err(_) => (),
+        }
+    }
+    match way.copy(cx.keys, Side::Memory(source), segment.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
         Err(Unreachable::Absent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),

@@ -23,7 +23,10 @@ use crate::{
     memory::{
         copy,
         key::Keys,
-        key_use::KeyUse,
+        key_use::{
+            CheckedUse,
+            KeyUse, //
+        },
         sgl::{
             InPacket,
             Side, //
@@ -46,6 +49,8 @@ pub(crate) enum Bytes<'a, H: Host> {
         request: &'a SendRequest,
         /// The protection domain of the request's keys.
         pd: u32,
+        /// The use of that memory, if it was checked just now.
+        checked: CheckedUse,
     },
     /// In a packet. Data that it asks for go back by packets, later.
     Packet {
@@ -102,6 +107,18 @@ impl<'a, H: Host> RequestSegment<'a, H> {
     /// The next segment of the request at hand, of `length` bytes in so many packets.
     #[inline(always)]
     pub(crate) fn next(sq: &'a SendQueue, core: &QpCore<H>, length: u32, packets: u32) -> Self {
+        Self::next_checked(sq, core, length, packets, CheckedUse::NONE)
+    }
+
+    /// As [`RequestSegment::next`], and the use of its memory was checked just now.
+    #[inline(always)]
+    pub(crate) fn next_checked(
+        sq: &'a SendQueue,
+        core: &QpCore<H>,
+        length: u32,
+        packets: u32,
+        checked: CheckedUse,
+    ) -> Self {
         let request = &sq.request;
         Self {
             from: core.id.number,
@@ -117,6 +134,7 @@ impl<'a, H: Host> RequestSegment<'a, H> {
             bytes: Bytes::Request {
                 request,
                 pd: core.init.pd,
+                checked,
             },
             pd: 0,
         }
@@ -163,11 +181,20 @@ impl<'a, H: Host> RequestSegment<'a, H> {
     #[inline(always)]
     pub(crate) fn local(&self) -> Side<'_, H> {
         match self.bytes {
-            Bytes::Request { request, pd } => request.side(pd, self.offset),
+            Bytes::Request { request, pd, .. } => request.side(pd, self.offset),
             Bytes::Packet { packet, start } => Side::Packet(InPacket {
                 packet,
                 offset: start,
             }),
+        }
+    }
+
+    /// The use of the memory of the requester's side, if it was checked just now.
+    #[inline(always)]
+    pub(crate) fn checked(&self) -> CheckedUse {
+        match self.bytes {
+            Bytes::Request { checked, .. } => checked,
+            Bytes::Packet { .. } => CheckedUse::NONE,
         }
     }
 

@@ -69,9 +69,7 @@ pub(crate) fn receive<H: Host>(
         rq.skip(segment.psn, segment.packets);
         return Err(DropReason::OutOfSequence);
     }
-    if core.state == State::Rtr {
-        rq.establish(cx, core);
-    }
+    rq.establish(cx, core);
     let reason = match accept(cx, core, rq, segment, &mut AtOnce) {
         Ok(Response::Acknowledge) => return Ok(Response::Acknowledge),
         Ok(Response::Absent) if !segment.is_packet() => return Ok(Response::Absent),

@@ -7,7 +7,10 @@ use core::mem::offset_of;
 use crate::{
     base::{
         abi,
-        attr::Access,
+        attr::{
+            Access,
+            State, //
+        },
         counters::Count,
         event::QpEvent,
         host::Host,
@@ -178,13 +181,12 @@ impl ReceiveQueue {
         self.psn = psn::advance(psn, packets);
     }
 
-    /// Tells of the first message in state RTR, before this side was ready to send (IBA volume 1, 11.6.3.3).
-    #[cold]
+    /// A message has come. Tells of the first one in state RTR, before this side was ready to send (IBA volume 1, 11.6.3.3).
+    #[inline(always)]
     pub(crate) fn establish<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) {
-        if !self.established {
+        if !self.established && core.state == State::Rtr {
             self.established = true;
-            let handle = &core.init.handle;
-            cx.host.qp_event(handle, QpEvent::CommunicationEstablished);
+            report_established(cx, core);
         }
     }
 
@@ -206,4 +208,11 @@ impl ReceiveQueue {
         self.busy = true;
         true
     }
+}
+
+/// Not inlined, since it happens once.
+#[cold]
+fn report_established<H: Host>(cx: &mut Cx<'_, H>, core: &QpCore<H>) {
+    cx.host
+        .qp_event(&core.init.handle, QpEvent::CommunicationEstablished);
 }

@@ -20,6 +20,7 @@ use crate::{
         },
         status::Status, //
     },
+    memory::key_use::CheckedUse,
     object::{
         qp_init::QpInit,
         request::SendRequest,
@@ -80,7 +81,8 @@ pub(crate) struct SendQueue {
 
 /// The result of a look at the ring.
 pub(crate) enum Taken {
-    Request,
+    /// A request. The use of its memory was checked.
+    Request(CheckedUse),
     Nothing,
     Malformed(Status),
     Jump,
@@ -179,23 +181,21 @@ impl SendQueue {
             return Taken::Malformed(Status::LocalOperation);
         }
         match self.check_keys(cx, core) {
-            Ok(()) => Taken::Request,
-            Err(status) => Taken::Malformed(status),
+            Some(checked) => Taken::Request(checked),
+            None => Taken::Malformed(Status::LocalProtection),
         }
     }
 
     /// Local keys are checked before anything is sent, so that a request which names memory that it
     /// must not is never begun (C10-57).
     #[inline(always)]
-    fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Result<(), Status> {
+    fn check_keys<H: Host>(&self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Option<CheckedUse> {
         let request = &self.request;
-        let need = request.opcode.local_need();
-        let entries = request.entries();
-        if request.is_inline() || cx.keys.check_list(core.init.pd, need, entries) {
-            Ok(())
-        } else {
-            Err(Status::LocalProtection)
+        if request.is_inline() {
+            return Some(CheckedUse::NONE);
         }
+        let need = request.opcode.local_need();
+        cx.keys.check_list(core.init.pd, need, request.entries())
     }
 
     /// Copies a request that was taken before once more, and judges it as then.
@@ -206,7 +206,7 @@ impl SendQueue {
         index: u32,
     ) -> Result<&SendRequest, Status> {
         self.request.read(&core.init, core.opcodes, index)?;
-        self.check_keys(cx, core)?;
+        self.check_keys(cx, core).ok_or(Status::LocalProtection)?;
         Ok(&self.request)
     }
 

@@ -8,6 +8,8 @@
 //! the job counts. The first one changes nothing, so the next segment cannot be judged before the job has been carried out:
 //! such a segment is the last one of its job.
 
+use core::mem;
+
 use crate::{
     base::{
         attr::State,
@@ -23,7 +25,10 @@ use crate::{
         },
         status::Status, //
     },
-    memory::outside::Outside,
+    memory::{
+        key_use::CheckedUse,
+        outside::Outside, //
+    },
     object::wr_opcode::{
         completion_opcode,
         Class,
@@ -76,8 +81,13 @@ pub(crate) fn is_large<H: Host>(host: &mut H, sq: &SendQueue, size: SegmentSize)
 
 /// Hands the peer the next segment of the request at hand, and those after it that the same job may have.
 #[inline(never)]
-pub(crate) fn step<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) {
-    if begin(qps, cx, qp) {
+pub(crate) fn step<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    checked: CheckedUse,
+) {
+    if begin(qps, cx, qp, checked) {
         return;
     }
     let size = SegmentSize::next(&qp.sq, qp.core.attr.path_mtu, cx.allowance.bytes);
@@ -136,7 +146,7 @@ fn hand_over<H: Host>(
     let Qp { core, sq, rq, .. } = &mut *qp;
     let response = match Peer::find(qps, core, rq) {
         Some(mut peer) if peer.core.answers(core.id.number, false) => {
-            hand(&mut peer, cx, core, sq, size, &mut way)
+            hand(&mut peer, cx, core, sq, size, CheckedUse::NONE, &mut way)
         }
         _ => Response::None,
     };
@@ -161,14 +171,20 @@ fn hand<H: Host>(
     core: &QpCore<H>,
     sq: &SendQueue,
     size: SegmentSize,
+    checked: CheckedUse,
     way: &mut Outside<'_, H>,
 ) -> Response {
-    peer.hand(cx, core, sq, size, way)
+    peer.hand(cx, core, sq, size, checked, way)
 }
 
 /// Leaves a job in the host's place, if there can be one, or acts on the peer's refusal. Returns `false` where the segment is
 /// to be copied at once.
-fn begin<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool {
+fn begin<H: Host>(
+    qps: &mut Qps<H>,
+    cx: &mut Cx<'_, H>,
+    qp: &mut Qp<H>,
+    checked: CheckedUse,
+) -> bool {
     let Qp {
         core,
         sq,
@@ -193,7 +209,7 @@ fn begin<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> bool 
     let Some(mut job) = own.take() else {
         return false;
     };
-    let filled = fill(cx, &mut peer, core, sq, &mut job);
+    let filled = fill(cx, &mut peer, core, sq, checked, &mut job);
     if let (Err(response), 0) = (filled, job.count()) {
         *own = Some(job);
         if response == Response::Later {
@@ -228,6 +244,7 @@ fn fill<H: Host>(
     peer: &mut Peer<'_, H>,
     core: &QpCore<H>,
     sq: &mut SendQueue,
+    mut checked: CheckedUse,
     job: &mut Job<H>,
 ) -> Result<AfterCopy, Response> {
     loop {
@@ -238,7 +255,8 @@ fn fill<H: Host>(
             job,
             is_judged_again,
         };
-        match hand(peer, cx, core, sq, size, &mut way) {
+        let now = mem::replace(&mut checked, CheckedUse::NONE);
+        match hand(peer, cx, core, sq, size, now, &mut way) {
             Response::Acknowledge => (),
             Response::Later if job.count() != before => {
                 return Ok(AfterCopy::JudgeAgain(size.length))
@@ -261,7 +279,10 @@ fn fill<H: Host>(
                 return Ok(AfterCopy::GoOn);
             }
             match sq.take(cx, core) {
-                Taken::Request => cx.allowance.take_request(),
+                Taken::Request(used) => {
+                    checked = used;
+                    cx.allowance.take_request();
+                }
                 Taken::Malformed(status) => {
                     cx.allowance.take_request();
                     return Ok(AfterCopy::Fail(status));

@@ -13,7 +13,10 @@ use crate::{
         host::Host,
         psn, //
     },
-    memory::copy::CopyWay,
+    memory::{
+        copy::CopyWay,
+        key_use::CheckedUse, //
+    },
     operation::{
         accept,
         request_segment::{
@@ -98,7 +101,8 @@ impl<'a, H: Host> Peer<'a, H> {
         (init.qp_type == core.init.qp_type.peer() && init.vport == vport).then_some(peer)
     }
 
-    /// Hands it a segment of the request at hand, whose bytes go the `way`, and returns the response.
+    /// Hands it a segment of the request at hand, whose bytes go the `way`, and returns the response. `checked` is the use of
+    /// the segment's memory, if that was checked just now.
     #[inline(always)]
     pub(crate) fn hand(
         &mut self,
@@ -106,9 +110,11 @@ impl<'a, H: Host> Peer<'a, H> {
         core: &QpCore<H>,
         sq: &SendQueue,
         size: SegmentSize,
+        checked: CheckedUse,
         way: &mut impl CopyWay<H>,
     ) -> Response {
-        let segment = RequestSegment::next(sq, core, size.length, size.packets);
+        let SegmentSize { length, packets } = size;
+        let segment = RequestSegment::next_checked(sq, core, length, packets, checked);
         let own = self.enter_counters(cx, core);
         let response = accept::receive(cx, self.core, self.rq, segment, way);
         cx.counters = own;

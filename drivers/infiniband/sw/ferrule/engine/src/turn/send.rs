@@ -21,7 +21,8 @@ use crate::{
     },
     memory::{
         bind::BindError,
-        copy::AtOnce, //
+        copy::AtOnce,
+        key_use::CheckedUse, //
     },
     operation::{
         ending::{
@@ -95,7 +96,7 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                     not_acknowledged(qps, cx, qp, Response::None)
                 }
             },
-            Stop::Large => large::step(qps, cx, qp),
+            Stop::Large(checked) => large::step(qps, cx, qp, checked),
             Stop::Copied(length) => large::judge_again(qps, cx, qp, length),
             Stop::Response(response) => not_acknowledged(qps, cx, qp, response),
         }
@@ -122,7 +123,7 @@ enum Stop {
     /// or not ready.
     NoPeer,
     /// The next segment has many bytes.
-    Large,
+    Large(CheckedUse),
     /// A copy job has copied the next segment, which has so many bytes.
     Copied(u32),
     /// The peer has answered anything but an acknowledgement.
@@ -145,6 +146,7 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
         _ => return Stop::Idle,
     }
     loop {
+        let mut checked = CheckedUse::NONE;
         if cx.allowance.is_spent() {
             return Stop::Spent;
         }
@@ -153,7 +155,10 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
                 return Stop::Idle;
             }
             match sq.take(cx, core) {
-                Taken::Request => cx.allowance.take_request(),
+                Taken::Request(used) => {
+                    checked = used;
+                    cx.allowance.take_request();
+                }
                 Taken::Nothing => return Stop::Idle,
                 Taken::Malformed(status) => {
                     cx.allowance.take_request();
@@ -170,9 +175,9 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
         };
         let size = SegmentSize::next(sq, core.attr.path_mtu, cx.allowance.bytes);
         if large::is_large(cx.host, sq, size) {
-            return Stop::Large;
+            return Stop::Large(checked);
         }
-        let response = peer.hand(cx, core, sq, size, &mut AtOnce);
+        let response = peer.hand(cx, core, sq, size, checked, &mut AtOnce);
         if response != Response::Acknowledge {
             return Stop::Response(response);
         }

@@ -84,7 +84,7 @@ fn send_pending<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
             }
             match qp.sq.take(cx, &qp.core) {
                 Taken::Nothing => return Next::Idle,
-                Taken::Request => {
+                Taken::Request(_) => {
                     cx.allowance.take_request();
                     record_request(qp, None);
                 }
