@@ -76,7 +76,10 @@ impl<H: Host> CopyWay<H> for AtOnce {
         target: Piece<'_, H>,
         length: u32,
     ) -> Result<(), Unreachable> {
-        copy_piece(source, target, length)
+        let (from, to) = (source.region, target.region);
+        // It does not tell which of the two sides failed.
+        H::Region::copy(from, source.offset, to, target.offset, length as usize)
+            .map_err(|_| Unreachable::Target)
     }
 
     #[inline(always)]
@@ -89,22 +92,6 @@ impl<H: Host> CopyWay<H> for AtOnce {
     ) -> Result<(), Unreachable> {
         copy(keys, source, target, length)
     }
-}
-
-/// Copies `length` bytes that lie in one piece on both sides.
-///
-/// # Errors
-///
-/// One of the two could not be reached, and [`copy`] finds out which.
-#[inline(always)]
-pub(crate) fn copy_piece<H: Host>(
-    source: Piece<'_, H>,
-    target: Piece<'_, H>,
-    length: u32,
-) -> Result<(), Unreachable> {
-    let (from, to) = (source.region, target.region);
-    H::Region::copy(from, source.offset, to, target.offset, length as usize)
-        .map_err(|_| Unreachable::Target)
 }
 
 /// Copies `length` bytes, once, from where they lie to where they belong.

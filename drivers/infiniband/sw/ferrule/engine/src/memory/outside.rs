@@ -13,7 +13,7 @@ use crate::{
     },
     memory::{
         copy::{
-            self,
+            AtOnce,
             CopyWay,
             Unreachable, //
         },
@@ -51,13 +51,13 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
     ) -> Result<(), Unreachable> {
         match self {
             Outside::Done => Ok(()),
-            Outside::AtOnce => copy::copy_piece(source, target, length),
+            Outside::AtOnce => AtOnce.copy_piece(keys, source, target, length),
             Outside::Job {
                 job,
                 is_judged_again,
             } => {
-                let from = share(keys, &source, false);
-                let to = share(keys, &target, true);
+                let from = share(keys, source.key, source.offset, false);
+                let to = share(keys, target.key, target.offset, true);
                 let added = from
                     .zip(to)
                     .and_then(|(from, to)| job.add(from, to, length));
@@ -78,7 +78,7 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
     ) -> Result<(), Unreachable> {
         match self {
             Outside::Done => Ok(()),
-            Outside::AtOnce => copy::copy(keys, source, target, length),
+            Outside::AtOnce => AtOnce.copy(keys, source, target, length),
             Outside::Job {
                 job,
                 is_judged_again,
@@ -117,13 +117,13 @@ fn plan<H: Host>(
     Some(())
 }
 
-/// A piece of one side of a copy, for a job.
+/// The bytes at an offset in the region of a key, for a job.
 fn share<H: Host>(
     keys: &Keys<H>,
-    piece: &Piece<'_, H>,
+    key: u32,
+    offset: u64,
     write: bool,
 ) -> Option<Place<<H::Region as Region>::Shared>> {
-    let &Piece { offset, key, .. } = piece;
     let bytes = keys.share(key, write)?;
     Some(Place { bytes, offset, key })
 }
@@ -136,18 +136,8 @@ fn place<H: Host>(
     write: bool,
 ) -> Option<(Place<<H::Region as Region>::Shared>, u32)> {
     let (fragment, length) = side.fragment(keys, at_most)?;
-    let Fragment::Memory {
-        region,
-        offset,
-        key,
-    } = fragment
-    else {
+    let Fragment::Memory { offset, key, .. } = fragment else {
         return None;
     };
-    let piece = Piece {
-        region,
-        offset,
-        key,
-    };
-    Some((share(keys, &piece, write)?, length))
+    Some((share(keys, key, offset, write)?, length))
 }

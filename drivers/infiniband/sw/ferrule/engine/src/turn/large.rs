@@ -8,8 +8,6 @@
 //! the job counts. The first one changes nothing, so the next segment cannot be judged before the job has been carried out:
 //! such a segment is the last one of its job.
 
-use core::mem;
-
 use crate::{
     base::{
         attr::State,
@@ -255,14 +253,15 @@ fn fill<H: Host>(
             job,
             is_judged_again,
         };
-        let now = mem::replace(&mut checked, CheckedUse::NONE);
-        match hand(peer, cx, core, sq, size, now, &mut way) {
+        match hand(peer, cx, core, sq, size, checked, &mut way) {
             Response::Acknowledge => (),
             Response::Later if job.count() != before => {
                 return Ok(AfterCopy::JudgeAgain(size.length))
             }
             response => return Err(response),
         }
+        // It was the use of the first segment's memory.
+        checked = CheckedUse::NONE;
         // The bytes of a job count where it is carried out.
         cx.allowance.take_bytes(Budget::PACKET);
         if acknowledged(core, sq, size) {
