@@ -46,11 +46,11 @@ impl Kicks {
         self.total.load(Relaxed)
     }
 
-    /// A kick begins. Returns how many there were before.
+    /// A kick begins.
     #[inline]
-    pub(super) fn begin(&self) -> u64 {
+    pub(super) fn begin(&self) {
         self.in_progress.fetch_add(1, Relaxed);
-        self.total.fetch_add(1, Relaxed)
+        self.total.fetch_add(1, Relaxed);
     }
 
     /// Whether there are others in progress beside the caller's.

@@ -20,6 +20,10 @@ use kernel_ext::time::monotonic_ns;
 const STREAM: u64 = 16;
 const STREAM_NS: u64 = 1_000_000;
 
+/// A kick counts once more for each so many bytes that it has copied. A program with a backlog kicks once for many messages,
+/// and to copy them takes far longer than the call.
+const BYTES: u64 = 64 << 10;
+
 /// An offer that brings the worker fewer requests has come to nothing.
 const WORTH: u64 = 64;
 
@@ -30,6 +34,8 @@ const MAX_PAUSE_NS: u64 = 250_000_000;
 
 /// When the worker is offered a stream of kicks.
 pub(super) struct Offers {
+    /// The kicks so far, and more for those that copied much.
+    counted: Atomic<u64>,
     /// When the kicks that are being counted began.
     began: Atomic<u64>,
     /// No offer before this time.
@@ -41,16 +47,18 @@ pub(super) struct Offers {
 impl Offers {
     pub(super) fn new() -> Self {
         Self {
+            counted: Atomic::new(0),
             began: Atomic::new(0),
             not_before: Atomic::new(0),
             pause: Atomic::new(PAUSE_NS),
         }
     }
 
-    /// Whether the `kicks`-th kick is one of a stream that should be offered.
+    /// Counts a kick that has copied so many bytes, and says whether it is one of a stream that should be offered.
     #[inline]
-    pub(super) fn is_due(&self, kicks: u64) -> bool {
-        if kicks % STREAM != 0 {
+    pub(super) fn is_due(&self, bytes: u64) -> bool {
+        let counts = 1 + bytes / BYTES;
+        if self.counted.fetch_add(counts, Relaxed) % STREAM + counts < STREAM {
             return false;
         }
         let now = monotonic_ns();

@@ -287,9 +287,16 @@ fn enter(
     })
 }
 
-/// Runs the engine until nothing is left to do or `budget` is spent, and says whether work is left that the caller has come
-/// for. A kick has come for its program's work alone. The last kick in progress hears of other work
-/// ([`Kicks::end`](super::kicks::Kicks::end)).
+/// What a caller has done.
+pub(super) struct Served {
+    /// Work is left that the caller has come for. A kick has come for its program's work alone. The last kick in progress
+    /// hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).
+    pub(super) more: bool,
+    /// So many bytes were copied.
+    bytes: u64,
+}
+
+/// Runs the engine until nothing is left to do or `budget` is spent.
 ///
 /// With a `first`, until nothing is left of its work: a program that asks for little does not do
 /// the work of those that ask for much. Calls that were missed meanwhile are served, but within
@@ -303,7 +310,11 @@ pub(super) fn serve(
     caller: Option<ContextId>,
     copies: Copies,
     mut job: JobPlace<Kernel>,
-) -> bool {
+) -> Served {
+    let mut served = Served {
+        more: false,
+        bytes: 0,
+    };
     let mut first = caller;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
@@ -321,48 +332,51 @@ pub(super) fn serve(
             }
             None => match enter(core, copies, caller) {
                 Some(owner) => owner,
-                None => return false,
+                None => return served,
             },
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
         let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
         job = begun;
+        // Each turn counts as a request, so that programs which kick without end cannot keep this
+        // caller for ever.
+        let used = Budget {
+            requests: outcome.used.requests + 1,
+            bytes: outcome.used.bytes + job.as_ref().map_or(0, |job| job.bytes()),
+        };
+        served.bytes += used.bytes;
         if job.is_none() && !outcome.more && !missed {
-            return false;
+            return served;
         }
         // Answers to its packets have come back by now, if the peer is on this machine.
         if first.is_some() && !outcome.first && !has_arrivals(core) {
             if job.is_none() && !missed && (is_anothers || core.kicks.leaves_work()) {
-                return false;
+                return served;
             }
             first = None;
             left = left.min(OTHERS);
         }
         // A caller whose call was missed found this one here, which does the other one's work now.
-        // Each turn counts as a request, so that programs which kick without end cannot keep this
-        // caller for ever.
-        left = left.less(Budget {
-            requests: outcome.used.requests + 1,
-            bytes: outcome.used.bytes + job.as_ref().map_or(0, |job| job.bytes()),
-        });
+        left = left.less(used);
         // With a job in its hands it comes back.
         if job.is_none() && left.is_spent() {
             // A call that was missed after the turn is no work of the engine yet.
             if missed {
                 core.kicks.note_left(true);
             }
-            return caller.is_none() || first.is_some();
+            served.more = caller.is_none() || first.is_some();
+            return served;
         }
     }
 }
 
 /// Serves a context that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
-    let kicks = core.kicks.begin();
-    let left = serve(core, KICK, Some(first), Copies::Outside, None);
+    core.kicks.begin();
+    let served = serve(core, KICK, Some(first), Copies::Outside, None);
     let nobody_comes = core.kicks.end();
-    if nobody_comes || left || core.offers.is_due(kicks) {
+    if nobody_comes || served.more || core.offers.is_due(served.bytes) {
         core.wake_worker();
     }
 }
@@ -394,7 +408,7 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
         sent(core, host);
         (owner.leave(), job)
     };
-    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job) {
+    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job).more {
         core.wake_worker();
     }
 }

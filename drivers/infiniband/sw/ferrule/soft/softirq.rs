@@ -77,7 +77,7 @@ impl Device for WithTimer<Core> {
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
         if !is_loopback {
-            if serve(self, BUDGET, None, Copies::AtOnce, None) {
+            if serve(self, BUDGET, None, Copies::AtOnce, None).more {
                 self.wake_worker();
             }
         } else if need_resched() {
@@ -93,7 +93,7 @@ impl Device for WithTimer<Core> {
         }
         if later {
             self.arm_at(monotonic_ns());
-        } else if serve(self, BUDGET, None, Copies::AtOnce, None) {
+        } else if serve(self, BUDGET, None, Copies::AtOnce, None).more {
             self.wake_worker();
         }
     }
@@ -107,7 +107,7 @@ impl TimerCallback for Core {
     fn expired(core: &WithTimer<Self>) {
         core.timer_due.store(u64::MAX, Relaxed);
         let begin = monotonic_ns();
-        let more = serve(core, BUDGET, None, Copies::AtOnce, None);
+        let more = serve(core, BUDGET, None, Copies::AtOnce, None).more;
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
         core.timer_rests_until

@@ -80,7 +80,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
         core.worker
             .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
         core.wanted.xchg(0, Full);
-        while serve(core, WORKER, None, Copies::Outside, None) && !thread.should_stop() {
+        while serve(core, WORKER, None, Copies::Outside, None).more && !thread.should_stop() {
             quiescent.pass();
         }
         if !core.offers.are_welcome() {
@@ -112,7 +112,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     // Calls that were missed above have not been made up for, the timer is not armed, and doorbells may be rung.
-    if serve(core, WORKER, None, Copies::Outside, None) {
+    if serve(core, WORKER, None, Copies::Outside, None).more {
         core.wake_worker();
     }
     found
