@@ -384,6 +384,10 @@ fn more_pieces_than_a_job_has_are_copied_at_once() {
         b.cq.expect(wr_id, Status::Success);
         assert_eq!(mine.bytes(0, all), theirs.bytes(0, all));
         expect_jobs(&w, jobs);
+        // The region and the program: a plan that came to nothing leaves no reference.
+        for mr in [&mine, &theirs] {
+            assert_eq!(Rc::strong_count(&mr.region.memory), 2);
+        }
     }
     // One that has no place beside another in its job has the next job.
     for wr_id in [5, 6] {

@@ -34,20 +34,83 @@ impl SharedBytes for Unshared {
     fn copy(_: &Self, _: u64, _: &Self, _: u64, _: usize) {}
 }
 
-/// A side of a piece: the bytes of a region from an offset on, and the region's key.
-pub(crate) struct Place<S> {
-    pub(crate) bytes: S,
-    pub(crate) offset: u64,
+/// A side of a piece: where its first byte is in the region of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
     pub(crate) key: u32,
+    pub(crate) offset: u64,
 }
 
 /// Bytes that lie in one region on both sides.
-struct Piece<S> {
-    from: S,
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    /// Where the regions stand among those of the job.
+    from: usize,
+    to: usize,
     from_offset: u64,
-    to: S,
     to_offset: u64,
     length: u32,
+}
+
+/// The regions in which the pieces lie on one side. Each stands there once: mostly all pieces lie in the same one, and a
+/// reference and a count take longer than the rest of a piece.
+struct Regions<S> {
+    shared: [Option<S>; PIECES],
+    keys: [u32; PIECES],
+    count: usize,
+}
+
+impl<S> Regions<S> {
+    const fn new() -> Self {
+        Self {
+            shared: [const { None }; PIECES],
+            keys: [0; PIECES],
+            count: 0,
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = u32> + '_ {
+        self.keys.iter().take(self.count).copied()
+    }
+
+    /// Where the region of a key stands. `share` makes a reference to it if it is not there yet.
+    #[inline]
+    fn place(&mut self, key: u32, share: impl FnOnce() -> Option<S>) -> Option<usize> {
+        let mut places = (0..self.count).zip(&self.keys);
+        if let Some((place, _)) = places.find(|(_, other)| **other == key) {
+            return Some(place);
+        }
+        let place = self.count;
+        *self.keys.get_mut(place)? = key;
+        *self.shared.get_mut(place)? = Some(share()?);
+        self.count = place.wrapping_add(1);
+        Some(place)
+    }
+
+    fn get(&self, place: usize) -> Option<&S> {
+        self.shared.get(place)?.as_ref()
+    }
+
+    /// Lets go of the memory of the regions from a number on.
+    fn let_go(&mut self, from: usize) {
+        for shared in self.shared.iter_mut().take(self.count).skip(from) {
+            *shared = None;
+        }
+    }
+
+    /// Takes back the regions from a number on.
+    fn cut(&mut self, count: usize) {
+        self.let_go(count);
+        self.count = count;
+    }
+}
+
+/// How much a job has, to be handed to [`CopyJob::cut`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JobSize {
+    pieces: usize,
+    from: usize,
+    to: usize,
 }
 
 /// A send request that ends with the job, and whose completion is due then.
@@ -65,29 +128,16 @@ pub(crate) struct Ending {
 /// One that is dropped leaves its queue pair waiting for ever, and its regions in use.
 #[must_use]
 pub struct CopyJob<S: SharedBytes> {
-    pieces: [Option<Piece<S>>; PIECES],
+    pieces: [Piece; PIECES],
     /// How many pieces there are.
     count: usize,
     bytes: u32,
     endings: [Ending; PIECES],
     ending_count: usize,
-    used: Used,
-}
-
-/// The objects that a job uses.
-pub(crate) struct Used {
+    from: Regions<S>,
+    to: Regions<S>,
     /// The indices of the queue pair that waits, and of its peer.
-    pub(crate) requester: u32,
-    pub(crate) peer: u32,
-    /// The keys of the regions, a pair for each piece. 0 is none.
-    keys: [[u32; 2]; PIECES],
-}
-
-impl Used {
-    /// The keys of the regions; one may be there more than once.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = u32> + '_ {
-        self.keys.iter().flatten().copied().filter(|key| *key != 0)
-    }
+    qps: [u32; 2],
 }
 
 /// A job that was carried out, to be handed to [`Engine::carried`](crate::Engine::carried).
@@ -98,49 +148,64 @@ impl<S: SharedBytes> CopyJob<S> {
     /// A job without copies.
     pub(crate) fn new() -> Self {
         Self {
-            pieces: [const { None }; PIECES],
+            pieces: [Piece::default(); PIECES],
             count: 0,
             bytes: 0,
             endings: [Ending::default(); PIECES],
             ending_count: 0,
-            used: Used {
-                requester: 0,
-                peer: 0,
-                keys: [[0; 2]; PIECES],
-            },
+            from: Regions::new(),
+            to: Regions::new(),
+            qps: [0; 2],
         }
     }
 
-    /// Adds a piece; `None` if there are too many.
-    pub(crate) fn add(&mut self, from: Place<S>, to: Place<S>, length: u32) -> Option<()> {
+    /// Adds a piece; `None` if there are too many, or its bytes cannot be shared. `share` makes a reference to the region of
+    /// a key, to write to it or not.
+    ///
+    /// The keys that the job has already stay valid while it is being filled, since nobody else has the engine.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        from: Place,
+        to: Place,
+        length: u32,
+        share: impl Fn(u32, bool) -> Option<S>,
+    ) -> Option<()> {
         let piece = self.pieces.get_mut(self.count)?;
-        *self.used.keys.get_mut(self.count)? = [from.key, to.key];
-        *piece = Some(Piece {
-            from: from.bytes,
+        *piece = Piece {
+            from: self.from.place(from.key, || share(from.key, false))?,
+            to: self.to.place(to.key, || share(to.key, true))?,
             from_offset: from.offset,
-            to: to.bytes,
             to_offset: to.offset,
             length,
-        });
+        };
         self.count = self.count.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(length);
         Some(())
     }
 
-    /// How many pieces it has, to be handed to [`CopyJob::cut`].
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    /// Whether it has no pieces.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    /// Takes back the pieces from a number on.
-    pub(crate) fn cut(&mut self, count: usize) {
-        let pieces = self.pieces.iter_mut().zip(&mut self.used.keys);
-        for (piece, keys) in pieces.take(self.count).skip(count) {
-            let length = piece.take().map_or(0, |piece| piece.length);
-            self.bytes = self.bytes.wrapping_sub(length);
-            *keys = [0; 2];
+    /// How much it has.
+    pub(crate) fn size(&self) -> JobSize {
+        JobSize {
+            pieces: self.count,
+            from: self.from.count,
+            to: self.to.count,
         }
-        self.count = count;
+    }
+
+    /// Takes back what was added since it had so much.
+    pub(crate) fn cut(&mut self, size: JobSize) {
+        for piece in self.pieces.iter().take(self.count).skip(size.pieces) {
+            self.bytes = self.bytes.wrapping_sub(piece.length);
+        }
+        self.count = size.pieces;
+        self.from.cut(size.from);
+        self.to.cut(size.to);
     }
 
     /// A request ends with the job.
@@ -161,13 +226,17 @@ impl<S: SharedBytes> CopyJob<S> {
 
     /// It is of these queue pairs.
     pub(crate) fn belongs_to(&mut self, requester: u32, peer: u32) {
-        self.used.requester = requester;
-        self.used.peer = peer;
+        self.qps = [requester, peer];
     }
 
-    /// The objects that it uses.
-    pub(crate) fn used(&self) -> &Used {
-        &self.used
+    /// The indices of the queue pair that waits, and of its peer.
+    pub(crate) fn qps(&self) -> [u32; 2] {
+        self.qps
+    }
+
+    /// The keys of the regions; one is there for each side on which it is used.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u32> + '_ {
+        self.from.keys().chain(self.to.keys())
     }
 
     /// How many bytes it copies.
@@ -178,18 +247,14 @@ impl<S: SharedBytes> CopyJob<S> {
     /// Copies the bytes, and lets go of the memory. The caller does not own the shard.
     #[inline(never)]
     pub fn carry_out<B: DerefMut<Target = Self>>(mut job: B) -> Carried<B> {
-        let count = job.count;
-        for place in job.pieces.iter_mut().take(count) {
-            if let Some(piece) = place.take() {
-                S::copy(
-                    &piece.from,
-                    piece.from_offset,
-                    &piece.to,
-                    piece.to_offset,
-                    piece.length as usize,
-                );
+        for piece in job.pieces.iter().take(job.count) {
+            if let (Some(from), Some(to)) = (job.from.get(piece.from), job.to.get(piece.to)) {
+                let length = piece.length as usize;
+                S::copy(from, piece.from_offset, to, piece.to_offset, length);
             }
         }
+        job.from.let_go(0);
+        job.to.let_go(0);
         Carried(job)
     }
 
@@ -197,7 +262,9 @@ impl<S: SharedBytes> CopyJob<S> {
     pub(crate) fn empty(&mut self, f: impl FnMut(&Ending)) {
         self.endings.iter().take(self.ending_count).for_each(f);
         self.ending_count = 0;
-        self.cut(0);
+        self.count = 0;
         self.bytes = 0;
+        self.from.count = 0;
+        self.to.count = 0;
     }
 }

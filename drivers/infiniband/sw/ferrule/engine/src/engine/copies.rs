@@ -5,10 +5,7 @@
 use crate::{
     base::{
         budget::Budget,
-        copy_job::{
-            Carried,
-            Used, //
-        },
+        copy_job::Carried,
         counters::Count,
         error::Error,
         host::{
@@ -27,10 +24,11 @@ impl<H: Host> Engine<H> {
     /// engine carries it out. Returns the index of its queue pair.
     #[inline]
     pub(super) fn begin_job(&mut self, host: &mut H) -> Option<u32> {
-        let used = host.job_place()?.as_ref()?.used();
-        self.for_each_use(used, Uses::begin);
+        let job = host.job_place()?.as_ref()?;
+        self.for_each_use(job, Uses::begin);
         self.counters.common().copy_jobs.count(1);
-        Some(used.requester)
+        let [requester, _] = job.qps();
+        Some(requester)
     }
 
     /// A job has been carried out: the requests that it has finished complete, and its queue pair goes on with the next
@@ -40,8 +38,8 @@ impl<H: Host> Engine<H> {
     pub fn carried(&mut self, host: &mut H, carried: Carried<Job<H>>) -> bool {
         let job = carried.0;
         let mut is_awaited = false;
-        self.for_each_use(job.used(), |uses| is_awaited |= uses.end());
-        let (requester, peer) = (job.used().requester, job.used().peer);
+        self.for_each_use(&job, |uses| is_awaited |= uses.end());
+        let [requester, peer] = job.qps();
         if let Some(mut qp) = self.qps.take_index(requester) {
             let (qps, mut cx) = self.cx(host, qp.core.counted_at, None, Budget::TURN);
             large::end(qps, &mut cx, &mut qp, job);
@@ -63,13 +61,13 @@ impl<H: Host> Engine<H> {
 
     /// Visits the counts of all that a job uses.
     #[inline]
-    fn for_each_use(&mut self, used: &Used, mut f: impl FnMut(&mut Uses)) {
-        for key in used.keys() {
+    fn for_each_use(&mut self, job: &Job<H>, mut f: impl FnMut(&mut Uses)) {
+        for key in job.keys() {
             if let Some(uses) = self.keys.uses_mut(key) {
                 f(uses);
             }
         }
-        for index in [used.requester, used.peer] {
+        for index in job.qps() {
             let Some(core) = self.qps.core_mut(index) else {
                 continue;
             };

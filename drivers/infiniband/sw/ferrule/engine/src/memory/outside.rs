@@ -4,11 +4,15 @@
 
 use crate::{
     base::{
-        copy_job::Place,
+        copy_job::{
+            CopyJob,
+            JobSize,
+            Place,
+            SharedBytes, //
+        },
         host::{
             Host,
-            Job,
-            Region, //
+            Job, //
         },
     },
     memory::{
@@ -56,15 +60,18 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
                 job,
                 is_judged_again,
             } => {
-                let from = share(keys, source.key, source.offset, false);
-                let to = share(keys, target.key, target.offset, true);
-                let added = from
-                    .zip(to)
-                    .and_then(|(from, to)| job.add(from, to, length));
-                if added.is_none() || *is_judged_again {
-                    return Err(Unreachable::Later);
-                }
-                Ok(())
+                let before = job.size();
+                let from = Place {
+                    key: source.key,
+                    offset: source.offset,
+                };
+                let to = Place {
+                    key: target.key,
+                    offset: target.offset,
+                };
+                let share = |key, write| keys.share(key, write);
+                let is_planned = job.add(from, to, length, share).is_some();
+                planned(job, before, is_planned, *is_judged_again)
             }
         }
     }
@@ -83,18 +90,28 @@ impl<H: Host> CopyWay<H> for Outside<'_, H> {
                 job,
                 is_judged_again,
             } => {
-                let before = job.count();
+                let before = job.size();
                 let is_planned = plan(keys, source, target, length, job).is_some();
-                if !is_planned {
-                    job.cut(before);
-                }
-                if !is_planned || *is_judged_again {
-                    return Err(Unreachable::Later);
-                }
-                Ok(())
+                planned(job, before, is_planned, *is_judged_again)
             }
         }
     }
+}
+
+/// The answer to a segment whose copies a job has, or not: then those that it has are taken back.
+fn planned<S: SharedBytes>(
+    job: &mut CopyJob<S>,
+    before: JobSize,
+    is_planned: bool,
+    is_judged_again: bool,
+) -> Result<(), Unreachable> {
+    if !is_planned {
+        job.cut(before);
+    }
+    if !is_planned || is_judged_again {
+        return Err(Unreachable::Later);
+    }
+    Ok(())
 }
 
 /// Adds the copies to a job. `None` if it cannot have all of them: then it has some, which are to be taken back.
@@ -107,9 +124,9 @@ fn plan<H: Host>(
 ) -> Option<()> {
     let mut left = length;
     while left != 0 {
-        let (from, at_most) = place(keys, &mut source, left, false)?;
-        let (to, length) = place(keys, &mut target, at_most, true)?;
-        job.add(from, to, length)?;
+        let (from, at_most) = place(keys, &mut source, left)?;
+        let (to, length) = place(keys, &mut target, at_most)?;
+        job.add(from, to, length, |key, write| keys.share(key, write))?;
         source.advance(length);
         target.advance(length);
         left = left.wrapping_sub(length);
@@ -117,27 +134,15 @@ fn plan<H: Host>(
     Some(())
 }
 
-/// The bytes at an offset in the region of a key, for a job.
-fn share<H: Host>(
-    keys: &Keys<H>,
-    key: u32,
-    offset: u64,
-    write: bool,
-) -> Option<Place<<H::Region as Region>::Shared>> {
-    let bytes = keys.share(key, write)?;
-    Some(Place { bytes, offset, key })
-}
-
 /// The next bytes of a side of a copy that lie in one region, and how many these are.
 fn place<H: Host>(
     keys: &Keys<H>,
     side: &mut impl Fragments<H>,
     at_most: u32,
-    write: bool,
-) -> Option<(Place<<H::Region as Region>::Shared>, u32)> {
+) -> Option<(Place, u32)> {
     let (fragment, length) = side.fragment(keys, at_most)?;
     let Fragment::Memory { offset, key, .. } = fragment else {
         return None;
     };
-    Some((share(keys, key, offset, write)?, length))
+    Some((Place { key, offset }, length))
 }

@@ -208,7 +208,7 @@ fn begin<H: Host>(
         return false;
     };
     let filled = fill(cx, &mut peer, core, sq, checked, &mut job);
-    if let (Err(response), 0) = (filled, job.count()) {
+    if let (Err(response), true) = (filled, job.is_empty()) {
         *own = Some(job);
         if response == Response::Later {
             return false;
@@ -247,7 +247,7 @@ fn fill<H: Host>(
 ) -> Result<AfterCopy, Response> {
     loop {
         let size = SegmentSize::next(sq, core.attr.path_mtu, job.space().into());
-        let before = job.count();
+        let before = job.size();
         let is_judged_again = is_judged_again(sq);
         let mut way = Outside::Job {
             job,
@@ -255,7 +255,7 @@ fn fill<H: Host>(
         };
         match hand(peer, cx, core, sq, size, checked, &mut way) {
             Response::Acknowledge => (),
-            Response::Later if job.count() != before => {
+            Response::Later if job.size() != before => {
                 return Ok(AfterCopy::JudgeAgain(size.length))
             }
             response => return Err(response),

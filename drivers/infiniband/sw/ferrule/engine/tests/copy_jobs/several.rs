@@ -2,6 +2,8 @@
 
 //! Jobs of several requests, and requests of several jobs.
 
+use std::rc::Rc;
+
 use ferrule_engine::{QpEvent, State, Status};
 
 use super::{expect_jobs, only_job, pair, world, LEAST, LONG};
@@ -48,6 +50,38 @@ fn a_job_has_several_requests() {
     p.a.cq.expect(7, Status::Success);
     p.b.cq.expect(9, Status::Success);
     expect_jobs(&w, 2);
+}
+
+#[test]
+fn pieces_in_one_region_share_a_reference() {
+    let mut w = world();
+    let p = pair(&mut w);
+    let other = w.mr(LONG as usize);
+    let targets = [&p.theirs, &other, &p.theirs, &other];
+    for (wr_id, target) in (1..).zip(targets) {
+        let at = wr_id * u64::from(LEAST);
+        let wr = Wr::write(wr_id, &[p.mine.sge(at, LEAST)], target.remote(at));
+        p.a.qp.post_send(&wr);
+    }
+    let job = only_job(&mut w);
+    assert_eq!(job.bytes(), u64::from(4 * LEAST));
+    for mr in [&p.mine, &p.theirs, &other] {
+        // The region, the program and the job.
+        assert_eq!(Rc::strong_count(&mr.region.memory), 3);
+    }
+    w.carry(job);
+    let least = LEAST as usize;
+    for (at, target) in (1..).zip(targets) {
+        let at = at * u64::from(LEAST);
+        assert_eq!(
+            p.mine.bytes(at as usize, least),
+            target.bytes(at as usize, least)
+        );
+    }
+    for mr in [&p.mine, &p.theirs, &other] {
+        w.engine.remove_mr(mr.key).unwrap();
+        assert_eq!(Rc::strong_count(&mr.region.memory), 1);
+    }
 }
 
 #[test]
