@@ -287,7 +287,7 @@ fn enter(
     })
 }
 
-/// What a caller has done.
+/// The result of [`serve`].
 pub(super) struct Served {
     /// Work is left that the caller has come for. A kick has come for its program's work alone. The last kick in progress
     /// hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).

@@ -7,7 +7,7 @@
 //! in their status area, and post without a system call. If it finds itself on a processor that has others
 //! to run, or finds no work, it sleeps again, and the next offer comes later. After each small budget the
 //! awake worker checks whether it is still alone ([`spin`]), and once it is not, it sleeps as soon as no
-//! doorbell is rung ([`stay_awake`]).
+//! doorbell is rung, or after a while in any case ([`stay_awake`]).
 
 use ferrule_engine::{
     Budget,
@@ -65,6 +65,10 @@ const WORKER: Budget = Budget {
 /// How long the worker stays awake without finding work.
 const SPIN_NS: u64 = 200_000;
 
+/// How long the worker stays awake beside others that want its processor, if programs ring without a pause. Most of them end or
+/// sleep sooner; programs that poll would share the processor with the worker for ever, and their kicks do more.
+const CROWDED_NS: u64 = 20_000_000;
+
 /// The turns without work after which the worker reads the clock.
 const SPIN_TURNS: u32 = 32;
 
@@ -103,11 +107,20 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
 /// Returns how many requests it found.
 fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
+    let mut alone_at = monotonic_ns();
     core.shard.enter().engine.wake();
     loop {
-        found += spin(thread, core, quiescent);
+        let spun = spin(thread, core, quiescent);
+        found += spun.found;
         // When the thread is told to stop, all contexts have been closed.
         if thread.should_stop() || fall_asleep(core, quiescent) {
+            break;
+        }
+        let now = monotonic_ns();
+        if spun.was_alone {
+            alone_at = now;
+        } else if now.wrapping_sub(alone_at) > CROWDED_NS {
+            give_way(core, quiescent);
             break;
         }
     }
@@ -121,8 +134,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
 /// Lets the engine sleep, if there is nothing to do, and returns whether it does.
 ///
 /// From here on programs kick. Doorbells that they rang before they could see that, the engine finds by one more scan;
-/// then it stays awake, and so does the worker. If programs ring without a pause, the worker stays awake beside them:
-/// else their kicks would get in each other's way.
+/// then it stays awake, and so does the worker.
 fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool {
     loop {
         let step = core.shard.enter().engine.try_sleep(SLICE.looks());
@@ -134,6 +146,14 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
     }
 }
 
+/// Lets the engine sleep, whatever is rung. The caller has it taken then, and programs kick.
+#[inline(never)]
+fn give_way(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) {
+    while core.shard.enter().engine.sleep(SLICE.looks()) != Sleep::Asleep {
+        quiescent.pass();
+    }
+}
+
 /// Carries out a job when nothing else is to be done.
 #[inline(never)]
 fn end_with(core: &WithTimer<Core>, job: Job<Kernel>) {
@@ -142,10 +162,22 @@ fn end_with(core: &WithTimer<Core>, job: Job<Kernel>) {
     sent(core, host);
 }
 
+/// The result of [`spin`].
+struct Spun {
+    /// So many requests were found.
+    found: u64,
+    /// The worker was alone on its processor after one of the runs.
+    was_alone: bool,
+}
+
 /// Runs the engine again and again, until it finds nothing for a while or somebody else needs the
-/// processor; returns how many requests it found.
-fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
-    let mut found = 0;
+/// processor.
+#[inline(never)]
+fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> Spun {
+    let mut spun = Spun {
+        found: 0,
+        was_alone: false,
+    };
     let mut idle = 0u32;
     let mut idle_since = 0;
     let mut job = None;
@@ -168,12 +200,13 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
             drop(owner);
             taken.requests + done
         });
-        found += u64::from(done);
+        spun.found += u64::from(done);
         // The thread sleeps only when there is nothing to do, and programs decide when that is.
         quiescent.pass();
         if !single_task_running() || thread.should_stop() {
             break;
         }
+        spun.was_alone = true;
         if done != 0 {
             idle = 0;
             continue;
@@ -190,5 +223,5 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     if let Some(job) = job {
         end_with(core, job);
     }
-    found
+    spun
 }

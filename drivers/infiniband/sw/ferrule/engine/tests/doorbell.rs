@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Doorbells, sleep and wake-up, as one thread sees them. `tests/loom` has the races.
+//! Doorbells, as one thread sees them. `tests/loom` has the races.
 
 use ferrule_engine::{abi, Budget, Status};
 
@@ -233,64 +233,6 @@ fn turns_are_taken_in_order() {
     let longest = order.chunk_by(|x, y| x == y).map(<[bool]>::len).max();
     assert_eq!(order.len(), 200);
     assert_eq!(longest, Some(32), "a turn has so many requests");
-}
-
-#[test]
-fn sleep_is_told_and_refused_where_something_was_rung() {
-    let mut w = World::new();
-    let cq = w.cq(16);
-    let qp = w.qp(&cq, &cq);
-    w.connect(&qp, &qp);
-    w.run();
-    let sleeping = w.context.doorbells.clone();
-    assert!(!qp.ring(), "awake: no kick");
-    assert!(!w.try_sleep(), "rung meanwhile");
-    assert!(!sleeping.0.sleeping.get());
-    w.run();
-    assert!(w.try_sleep());
-    assert!(sleeping.0.sleeping.get());
-    // A context that comes while the engine sleeps knows.
-    assert!(w.context().doorbells.0.sleeping.get());
-    qp.put_send(&Wr::write(1, &[], (0, 0)));
-    assert!(qp.ring(), "asleep: kick");
-    // The kick's run leaves it asleep, and the next program that rings kicks, too.
-    w.engine.run(&mut w.host, PLENTY, Some(w.context.id));
-    cq.expect(1, Status::Success);
-    assert!(qp.ring());
-    // Work that waits for a turn keeps it awake; a program then need not kick.
-    w.engine.kicked(w.context.id);
-    assert!(!w.try_sleep());
-    assert!(sleeping.0.sleeping.get());
-    w.engine.kicked(w.context.id);
-    assert!(!sleeping.0.sleeping.get());
-}
-
-/// Whoever kicks may have told others that they need not. A kick tells them anew before the engine looks at the doorbells.
-#[test]
-fn a_kick_that_leaves_the_engine_asleep_asks_for_the_next() {
-    let mut w = World::new();
-    let cq = w.cq(16);
-    let qp = w.qp(&cq, &cq);
-    w.connect(&qp, &qp);
-    w.run();
-    assert!(w.try_sleep());
-    let sleeping = w.context.doorbells.clone();
-    for i in 0..3 {
-        qp.put_send(&Wr::write(i, &[], (0, 0)));
-        assert!(qp.ring());
-        sleeping.0.sleeping.set(false);
-        assert!(!qp.ring(), "the kick is on its way");
-        w.engine.kicked_by_message(w.context.id);
-        assert!(sleeping.0.sleeping.get());
-        w.engine.run(&mut w.host, PLENTY, Some(w.context.id));
-        cq.expect(i, Status::Success);
-        assert!(w.try_sleep());
-    }
-    // An engine that is awake does not ask.
-    sleeping.0.sleeping.set(false);
-    w.engine.wake();
-    w.engine.kicked_by_message(w.context.id);
-    assert!(!sleeping.0.sleeping.get());
 }
 
 /// While the engine is awake it looks at contexts that have rung of late, not at all that are open.

@@ -38,6 +38,7 @@ mod rnr;
 mod rung;
 mod rxe;
 mod sim;
+mod sleep;
 mod srq;
 mod state;
 mod steering;

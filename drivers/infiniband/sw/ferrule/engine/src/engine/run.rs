@@ -110,6 +110,12 @@ impl<H: Host> Engine<H> {
         self.contexts.try_sleep(looks)
     }
 
+    /// Tells some of the contexts that the engine sleeps, as many as `looks` allow, though there is something to do: the next
+    /// runs do it. Asked again and again, it sleeps.
+    pub fn sleep(&mut self, looks: u32) -> Sleep {
+        self.contexts.sleep(looks)
+    }
+
     /// A context has kicked: the next run looks at it, and it is told if it need not kick again.
     ///
     /// One that is not open does no harm.

@@ -77,10 +77,11 @@ impl<H: Host> UserContexts<H> {
             if now < context.may_defer_at {
                 return;
             }
+            let (due, was_kept) = (context.due, context.is_kept());
             context.deferred = true;
             context.doorbells.set_deferred(true);
             context.doorbells.set_sleeping(false);
-            let due = context.due;
+            self.awake = self.awake.wrapping_sub(u32::from(was_kept));
             self.watch(id, true, due);
         }
         self.timers.set(&mut self.table, id.0, end);

@@ -91,6 +91,12 @@ impl<H: Host> UserContext<H> {
 }
 
 impl<H: Host> UserContext<H> {
+    /// Whether it is awake, and not for a deferral.
+    #[inline]
+    pub(super) fn is_kept(&self) -> bool {
+        self.awake && !self.deferred
+    }
+
     /// Counts the doorbell `index` in or out.
     pub(super) fn count(&mut self, index: u32, comes: bool) {
         let word = (index / 64) as usize;

@@ -79,6 +79,7 @@ pub enum Sleep {
 /// - The contexts that are awake or due, and no others, stand in the ring, and `watched` is their number.
 /// - `due` is the number of those that are due.
 /// - The contexts whose kicks are deferred, and no others, have a timer, and they are awake.
+/// - `awake` is the number of those that are awake without a deferral.
 pub(crate) struct UserContexts<H: Host> {
     pub(super) table: ContextTable<H>,
     /// Of contexts whose kicks are deferred.
@@ -87,6 +88,7 @@ pub(crate) struct UserContexts<H: Host> {
     next: u32,
     watched: u32,
     due: u32,
+    pub(super) awake: u32,
     /// The engine sleeps or is about to: no context is told any more that it need not kick.
     pub(super) sleeping: bool,
 }
@@ -99,6 +101,7 @@ impl<H: Host> UserContexts<H> {
             next: NONE,
             watched: 0,
             due: 0,
+            awake: 0,
             sleeping: true,
         }
     }
@@ -342,6 +345,34 @@ impl<H: Host> UserContexts<H> {
         }
     }
 
+    /// Tells some contexts to kick, whatever is rung: it is to be taken by the next runs, so these contexts are due. Those
+    /// whose kicks are deferred stay awake.
+    pub(crate) fn sleep(&mut self, looks: u32) -> Sleep {
+        self.sleeping = true;
+        let some = (looks / TELL_LOOKS).max(1).min(self.watched);
+        for _ in 0..some {
+            if self.awake == 0 {
+                break;
+            }
+            let Some(id) = self.next_to_scan() else {
+                break;
+            };
+            let Some(context) = self.table.get(id.0).filter(|context| context.is_kept()) else {
+                continue;
+            };
+            context.doorbells.set_sleeping(true);
+            // As in `try_sleep`.
+            H::fence();
+            let due = context.due || context.scan.is_rung(&context.doorbells);
+            self.watch(id, false, due);
+        }
+        if self.awake == 0 {
+            Sleep::Asleep
+        } else {
+            Sleep::Step
+        }
+    }
+
     /// Tells so many contexts of the ring whether they have to kick.
     fn set_sleeping(&self, some: u32, sleeping: bool) {
         let mut next = self.next;
@@ -360,12 +391,18 @@ impl<H: Host> UserContexts<H> {
             return;
         };
         let was = (context.awake || context.due, context.due);
+        let was_kept = context.is_kept();
         (context.awake, context.due) = (awake, due);
+        let is_kept = context.is_kept();
         if context.deferred && !awake {
             context.deferred = false;
             context.doorbells.set_deferred(false);
             self.timers.clear(&mut self.table, id.0);
         }
+        self.awake = self
+            .awake
+            .wrapping_add(u32::from(is_kept))
+            .wrapping_sub(u32::from(was_kept));
         self.due = self
             .due
             .wrapping_add(u32::from(due))

@@ -62,6 +62,25 @@ fn post_of_a_backlog_is_seen_or_kicks() {
     post_while_it_falls_asleep(true);
 }
 
+/// One thread posts while the engine goes to sleep whatever is rung: the request is carried out, by the next run or by a kick.
+#[test]
+fn post_beside_an_engine_that_gives_way() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        let (number, queue) = world.queues[0].clone();
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            queue.put_send(0, 1);
+            doorbells.ring(number, true)
+        });
+        world.give_way();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        assert_eq!(world.completions(), [1]);
+    });
+}
+
 /// One thread posts while the engine, awake, gives up looking at its context: the request is carried out, by a further
 /// look or by a kick.
 #[test]

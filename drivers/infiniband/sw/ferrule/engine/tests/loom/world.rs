@@ -291,6 +291,14 @@ impl World {
         }
     }
 
+    /// Goes to sleep beside others that want the processor, and does what was rung.
+    pub(crate) fn give_way(&mut self) {
+        while self.engine.sleep(PLENTY.looks()) != Sleep::Asleep {}
+        while self.engine.has_work() {
+            self.run();
+        }
+    }
+
     /// The names of all completions. All have this status.
     pub(crate) fn ended(&self, status: Status) -> Vec<u64> {
         let names: Vec<_> = (0..COMPLETIONS)
