@@ -65,8 +65,8 @@ const WORKER: Budget = Budget {
 /// How long the worker stays awake without finding work.
 const SPIN_NS: u64 = 200_000;
 
-/// How long the worker stays awake beside others that want its processor, if programs ring without a pause. Most of them end or
-/// sleep sooner; programs that poll would share the processor with the worker for ever, and their kicks do more.
+/// How long the worker stays awake beside other threads of its processor, if programs ring without a pause. Most threads sleep
+/// sooner. Programs that poll do not, and the worker would serve all of them with its part of one processor.
 const CROWDED_NS: u64 = 20_000_000;
 
 /// The turns without work after which the worker reads the clock.
@@ -146,7 +146,7 @@ fn fall_asleep(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> bool 
     }
 }
 
-/// Lets the engine sleep, whatever is rung. The caller has it taken then, and programs kick.
+/// Lets the engine sleep, though doorbells may be rung. The caller serves these next, and programs kick from here on.
 #[inline(never)]
 fn give_way(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) {
     while core.shard.enter().engine.sleep(SLICE.looks()) != Sleep::Asleep {

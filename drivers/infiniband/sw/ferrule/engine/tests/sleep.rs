@@ -95,7 +95,8 @@ fn an_engine_sleeps_beside_deferred_kicks() {
     assert!(!doorbells.0.sleeping.get(), "until its timer fires");
 }
 
-/// Whoever kicks may have told others that they need not. A kick tells them anew before the engine looks at the doorbells.
+/// The sender of a kick may have told other threads that they need not. A kick tells them anew before the engine looks at
+/// the doorbells.
 #[test]
 fn a_kick_that_leaves_the_engine_asleep_asks_for_the_next() {
     let mut w = World::new();

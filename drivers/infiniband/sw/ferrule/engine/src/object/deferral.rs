@@ -102,10 +102,7 @@ impl<H: Host> UserContexts<H> {
         let Some(context) = self.table.get_mut(index) else {
             return true;
         };
-        context.doorbells.set_sleeping(true);
-        // As in `try_sleep`: either the engine sees here that the program has rung, or the program sees that it has to kick.
-        H::fence();
-        let due = context.due || context.scan.is_rung(&context.doorbells);
+        let due = context.ask_for_kicks() || context.due;
         let goes_on = due && now >= context.may_defer_at && context.doorbells.has_backlog();
         if goes_on {
             context.doorbells.set_sleeping(false);

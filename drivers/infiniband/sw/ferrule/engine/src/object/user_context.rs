@@ -5,6 +5,7 @@
 use crate::{
     base::{
         abi::DB_LEAF_WORDS,
+        doorbells::Doorbells,
         host::Host,
         id::{
             ContextId,
@@ -95,6 +96,16 @@ impl<H: Host> UserContext<H> {
     #[inline]
     pub(super) fn is_kept(&self) -> bool {
         self.awake && !self.deferred
+    }
+
+    /// Tells the program to kick from here on, and says whether something is rung by then.
+    ///
+    /// A program rings, fences, and then looks whether it has to kick. The engine tells it to kick, fences,
+    /// and then looks whether it rang. So either the engine sees the doorbell, or the program kicks.
+    pub(super) fn ask_for_kicks(&self) -> bool {
+        self.doorbells.set_sleeping(true);
+        H::fence();
+        self.scan.is_rung(&self.doorbells)
     }
 
     /// Counts the doorbell `index` in or out.

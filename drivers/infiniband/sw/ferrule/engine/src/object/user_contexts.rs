@@ -290,7 +290,7 @@ impl<H: Host> UserContexts<H> {
     pub(crate) fn kicked_by_message(&mut self, id: ContextId) {
         self.kicked(id);
         if let Some(context) = self.table.get(id.0).filter(|context| !context.awake) {
-            // The context has to kick from here on. As in `try_sleep`, a program that has still read 0 has rung by now,
+            // The context has to kick from here on. As in `ask_for_kicks`, a program that has still read 0 has rung by now,
             // and the scan that follows sees its doorbell.
             context.doorbells.set_sleeping(true);
             H::fence();
@@ -304,10 +304,7 @@ impl<H: Host> UserContexts<H> {
             return;
         };
         context.idle = 0;
-        context.doorbells.set_sleeping(true);
-        // As in `try_sleep`.
-        H::fence();
-        if context.scan.is_rung(&context.doorbells) {
+        if context.ask_for_kicks() {
             context.doorbells.set_sleeping(false);
         } else {
             self.watch(id, false, false);
@@ -320,8 +317,7 @@ impl<H: Host> UserContexts<H> {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);
         self.set_sleeping(some, true);
-        // A program rings, fences, and then looks whether it has to kick. The engine tells it to kick, fences,
-        // and then looks whether it rang. So either the engine sees the doorbell, or the program kicks.
+        // As in `ask_for_kicks`, with one fence for all of them.
         H::fence();
         let mut next = self.next;
         for _ in 0..some {
@@ -345,8 +341,8 @@ impl<H: Host> UserContexts<H> {
         }
     }
 
-    /// Tells some contexts to kick, whatever is rung: it is to be taken by the next runs, so these contexts are due. Those
-    /// whose kicks are deferred stay awake.
+    /// Tells some contexts to kick, though their doorbells may be rung. Such a context is due, so that the next runs take
+    /// them. Contexts whose kicks are deferred stay awake.
     pub(crate) fn sleep(&mut self, looks: u32) -> Sleep {
         self.sleeping = true;
         let some = (looks / TELL_LOOKS).max(1).min(self.watched);
@@ -360,10 +356,7 @@ impl<H: Host> UserContexts<H> {
             let Some(context) = self.table.get(id.0).filter(|context| context.is_kept()) else {
                 continue;
             };
-            context.doorbells.set_sleeping(true);
-            // As in `try_sleep`.
-            H::fence();
-            let due = context.due || context.scan.is_rung(&context.doorbells);
+            let due = context.ask_for_kicks() || context.due;
             self.watch(id, false, due);
         }
         if self.awake == 0 {
