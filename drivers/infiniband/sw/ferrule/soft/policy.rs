@@ -292,6 +292,8 @@ pub(super) struct Served {
     /// Work is left that the caller has come for. A kick has come for its program's work alone. The last kick in progress
     /// hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).
     pub(super) more: bool,
+    /// Some of that is a call that was missed after the last turn, so the timer may not be set for it.
+    pub(super) missed: bool,
     /// So many bytes were copied.
     bytes: u64,
 }
@@ -313,6 +315,7 @@ pub(super) fn serve(
 ) -> Served {
     let mut served = Served {
         more: false,
+        missed: false,
         bytes: 0,
     };
     let mut first = caller;
@@ -365,6 +368,7 @@ pub(super) fn serve(
             if missed {
                 core.kicks.note_left(true);
             }
+            served.missed = missed;
             served.more = caller.is_none() || first.is_some();
             return served;
         }

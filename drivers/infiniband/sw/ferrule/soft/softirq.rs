@@ -31,7 +31,10 @@ use super::{
         device::Device,
         received::Received, //
     },
-    policy::serve, //
+    policy::{
+        serve,
+        LEFT_DELAY, //
+    }, //
 };
 
 /// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for the worker, and the
@@ -82,8 +85,8 @@ impl Device for WithTimer<Core> {
             }
         } else if need_resched() {
             self.arm_at(monotonic_ns().saturating_add(LOOPBACK_DELAY));
-        } else {
-            serve(self, LOOPBACK, None, Copies::AtOnce, None);
+        } else if serve(self, LOOPBACK, None, Copies::AtOnce, None).missed {
+            self.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
         }
     }
 
