@@ -67,6 +67,7 @@ pub struct Route {
     cookie: u32,
     ipv6: bool,
     source: IpAddr,
+    is_loopback: bool,
     /// Dropped after the reference.
     lease: Lease,
 }
@@ -138,13 +139,16 @@ impl Route {
         };
         let dst = NonNull::new(from_err_ptr(dst)?).ok_or(ENETUNREACH)?;
         // INVARIANT: The function has returned a route with a reference, and its cookie.
-        Ok(Route {
+        let mut route = Route {
             dst,
             cookie,
             ipv6: headers.addresses.is_ipv6(),
             source,
+            is_loopback: false,
             lease: net.clone(),
-        })
+        };
+        route.is_loopback = route.device().is_loopback();
+        Ok(route)
     }
 
     /// Whether it is still the way. Any context.
@@ -158,6 +162,12 @@ impl Route {
     /// The address to send from: that of the headers, or one that suits if that was unspecified.
     pub fn source(&self) -> IpAddr {
         self.source
+    }
+
+    /// Whether it ends on this machine, by the loopback device. Any context.
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        self.is_loopback
     }
 
     /// The largest packet that passes, with its IP header, as far as is known. Any context.

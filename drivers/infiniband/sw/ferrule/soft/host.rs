@@ -68,21 +68,34 @@ use crate::{
 /// How many packets are sent in one go: the softirq work that they lead to is put off meanwhile.
 const BURST: u32 = 64;
 
-/// Where the bytes of large messages are copied that a call into the engine leads to.
+/// The same for packets by the loopback device. All of them come back in one softirq, which takes 2 us for each and is not
+/// preempted.
+const LOOPBACK_BURST: u32 = 4;
+
+/// The kind of a caller of the engine.
 #[derive(Clone, Copy, Default)]
-pub(super) enum Copies {
-    /// By the caller, outside of the shard: it can wait for the shard to hand a job back. Process context.
-    Outside,
-    /// By the engine, at once: softirq context, mostly.
+pub(super) enum Caller {
+    /// A thread. It can wait for the shard to hand a job back, so the bytes of large messages are copied outside. It leaves
+    /// the shard when another thread is to have the processor.
+    Thread,
+    /// A softirq that leaves the rest to another one when a thread is to have the processor. The engine copies at once.
     #[default]
-    AtOnce,
+    Softirq,
+    /// A softirq that does not leave it: that of a packet from another machine.
+    PromptSoftirq,
 }
 
-impl Copies {
-    /// Whether the caller may wait for the shard.
+impl Caller {
+    /// Whether it may wait for the shard.
     #[inline]
     pub(super) fn may_wait(self) -> bool {
-        matches!(self, Copies::Outside)
+        matches!(self, Caller::Thread)
+    }
+
+    /// Whether it gives way now, to a thread that is to have the processor.
+    #[inline]
+    pub(super) fn gives_way(self) -> bool {
+        !matches!(self, Caller::PromptSoftirq) && need_resched()
     }
 }
 
@@ -94,29 +107,30 @@ pub(crate) struct Kernel {
     /// Packets that wait leave before the burst ends.
     pending: Pending,
     burst: Option<Batch>,
+    /// How much of [`BURST`] has been sent.
     sent: u32,
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
     lost: u32,
-    copies: Copies,
+    caller: Caller,
     /// Others wait for the shard.
     pub(super) contended: bool,
     job: JobPlace<Kernel>,
 }
 
 impl Kernel {
-    /// The services of a call with such copies.
+    /// The services of a call by such a caller.
     #[inline]
-    pub(super) fn new(copies: Copies) -> Self {
+    pub(super) fn new(caller: Caller) -> Self {
         Kernel {
-            copies,
+            caller,
             ..Kernel::default()
         }
     }
 
-    /// Whether the caller may wait: [`Copies::may_wait`].
+    /// Whether the caller may wait: [`Caller::may_wait`].
     #[inline]
     pub(super) fn may_wait(&self) -> bool {
-        self.copies.may_wait()
+        self.caller.may_wait()
     }
 
     /// The copy job that the call has led to.
@@ -125,31 +139,35 @@ impl Kernel {
         self.job.take()
     }
 
-    /// A packet of such a queue pair is about to be sent, in this burst or the next.
+    /// A packet of such a queue pair is about to be sent, in this burst or a new one. It takes `part` of the burst.
     ///
     /// # Errors
     ///
     /// [`Unsent::Full`] without write space, [`Unsent::Busy`] if it would overtake packets before it.
     #[inline]
-    fn begin_one(&mut self, sender: &Sender, kind: Sends) -> Result<(), Unsent> {
+    fn begin_one(&mut self, sender: &Sender, kind: Sends, part: u32) -> Result<(), Unsent> {
         if !sender.has_write_space(kind) {
             return Err(Unsent::Full);
         }
-        if self.sent % BURST == 0 {
-            self.pending.flush();
-            self.burst = None;
+        if self.burst.is_none() {
             self.burst = Some(Batch::new());
+            self.sent = 0;
         }
-        self.sent = self.sent.wrapping_add(1);
+        self.sent = self.sent.wrapping_add(part);
         if !sender.keeps_order() {
             return Err(Unsent::Busy);
         }
         Ok(())
     }
 
-    /// The engine's answer for a packet that was sent, or was not.
+    /// The engine's answer for a packet that was sent, or was not. It may be the last one of its burst: softirqs then take
+    /// their time before the engine looks whether to give way.
     #[inline]
     fn end_one(&mut self, sent: Result<(), Failed>) -> Result<(), Unsent> {
+        if self.sent >= BURST {
+            self.pending.flush();
+            self.burst = None;
+        }
         match sent {
             Ok(()) => Ok(()),
             Err(Failed::Fault) => Err(Unsent::Fault),
@@ -246,7 +264,12 @@ impl Host for Kernel {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
         };
-        self.begin_one(sender, packet.kind())?;
+        let part = if path.is_loopback() {
+            BURST / LOOPBACK_BURST
+        } else {
+            1
+        };
+        self.begin_one(sender, packet.kind(), part)?;
         let length = packet.length();
         let sent = path.send(&mut self.pending, sender, length, |ip, udp, to| {
             packet
@@ -269,7 +292,7 @@ impl Host for Kernel {
             self.lost = self.lost.wrapping_add(1);
             return Ok(());
         };
-        self.begin_one(sender, frame.kind())?;
+        self.begin_one(sender, frame.kind(), 1)?;
         let sent = frames.send(sender.charged(), frame.length(), |to| {
             frame
                 .write(&[], &[], &mut Body::new(to))
@@ -321,13 +344,12 @@ impl Host for Kernel {
 
     #[inline]
     fn job_place(&mut self) -> Option<&mut JobPlace<Kernel>> {
-        self.copies.may_wait().then_some(&mut self.job)
+        self.may_wait().then_some(&mut self.job)
     }
 
-    /// The callers in softirq context have rules of their own ([`softirq`](super::softirq)).
     #[inline]
     fn need_resched(&mut self) -> bool {
-        self.copies.may_wait() && need_resched()
+        self.caller.gives_way()
     }
 
     #[inline]

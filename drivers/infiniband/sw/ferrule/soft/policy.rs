@@ -50,7 +50,7 @@ use super::{
         State, //
     },
     host::{
-        Copies,
+        Caller,
         Kernel, //
     },
     shard::Owner, //
@@ -277,11 +277,11 @@ pub(super) fn carry_out<'a>(
 #[inline]
 fn enter(
     core: &WithTimer<Core>,
-    copies: Copies,
-    caller: Option<ContextId>,
+    caller: Caller,
+    context: Option<ContextId>,
 ) -> Option<Owner<'_, State>> {
-    core.shard.try_enter(copies.may_wait(), || {
-        if let Some(context) = caller {
+    core.shard.try_enter(caller.may_wait(), || {
+        if let Some(context) = context {
             core.kicked.add(context.number());
         }
     })
@@ -309,8 +309,8 @@ pub(super) struct Served {
 pub(super) fn serve(
     core: &WithTimer<Core>,
     budget: Budget,
-    caller: Option<ContextId>,
-    copies: Copies,
+    context: Option<ContextId>,
+    caller: Caller,
     mut job: JobPlace<Kernel>,
 ) -> Served {
     let mut served = Served {
@@ -318,7 +318,7 @@ pub(super) fn serve(
         missed: false,
         bytes: 0,
     };
-    let mut first = caller;
+    let mut first = context;
     let mut left = budget;
     // A caller that leaves work comes back for it, or wakes the worker; if it cannot enter again,
     // the owner has missed its call. So a caller that finds another one's work at its first
@@ -326,14 +326,14 @@ pub(super) fn serve(
     // this caller.
     let mut came_back = job.is_some();
     loop {
-        let mut host = Kernel::new(copies);
+        let mut host = Kernel::new(caller);
         let owner = match job.take() {
             Some(job) => {
                 let mut owner = carry_out(core, &mut host, job);
                 owner.take_missed();
                 owner
             }
-            None => match enter(core, copies, caller) {
+            None => match enter(core, caller, context) {
                 Some(owner) => owner,
                 None => return served,
             },
@@ -362,14 +362,14 @@ pub(super) fn serve(
         }
         // A caller whose call was missed found this one here, which does the other one's work now.
         left = left.less(used);
-        // With a job in its hands it comes back.
-        if job.is_none() && left.is_spent() {
+        // With a job in its hands it comes back. A thread has given way by now, as it was no owner for a moment.
+        if job.is_none() && (left.is_spent() || !caller.may_wait() && caller.gives_way()) {
             // A call that was missed after the turn is no work of the engine yet.
             if missed {
                 core.kicks.note_left(true);
             }
             served.missed = missed;
-            served.more = caller.is_none() || first.is_some();
+            served.more = context.is_none() || first.is_some();
             return served;
         }
     }
@@ -378,7 +378,7 @@ pub(super) fn serve(
 /// Serves a context that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     core.kicks.begin();
-    let served = serve(core, KICK, Some(first), Copies::Outside, None);
+    let served = serve(core, KICK, Some(first), Caller::Thread, None);
     let nobody_comes = core.kicks.end();
     if nobody_comes || served.more || core.offers.is_due(served.bytes) {
         core.wake_worker();
@@ -391,7 +391,7 @@ pub(super) fn command<R>(
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
 ) -> R {
     let mut owner = core.shard.enter();
-    let mut host = Kernel::new(Copies::Outside);
+    let mut host = Kernel::new(Caller::Thread);
     let result = f(&mut owner.engine, &mut host);
     end_command(core, owner, host);
     result
@@ -412,7 +412,7 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
         sent(core, host);
         (owner.leave(), job)
     };
-    if (left || job.is_some()) && serve(core, COMMAND, None, Copies::Outside, job).more {
+    if (left || job.is_some()) && serve(core, COMMAND, None, Caller::Thread, job).more {
         core.wake_worker();
     }
 }
@@ -452,7 +452,8 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         owner.engine.kicked(context);
         let is_copying = owner.engine.claim_context(context).is_err();
         let seen = core.awaited_ends.load(Relaxed);
-        let (outcome, missed, _) = turn(core, owner, Kernel::new(Copies::AtOnce), SLICE, None);
+        // As in a softirq, no job begins: whoever waits for the last one does not begin another.
+        let (outcome, missed, _) = turn(core, owner, Kernel::new(Caller::Softirq), SLICE, None);
         if !outcome.more && !missed {
             if !is_copying {
                 return;

@@ -3,30 +3,26 @@
 //! The callers in softirq context: packets that have come, and the timer.
 //!
 //! A softirq is not preempted, whatever thread waits for the processor. So these callers do little, and leave the rest to the
-//! worker.
+//! worker. While a thread is to have the processor they do nothing, and leave it to the timer, whose softirq is another one.
 //!
 //! By the loopback device, answers to packets come back within the same softirq, again and again. So a packet's caller does
-//! less there, and nothing while a thread is to have the processor. The rest waits for the timer, whose softirq is another
-//! one.
+//! less there.
 //!
 //! Packets by other network devices are taken at once. The thread that is to have the processor is mostly the program that
 //! receives them, and waiting packets cost a program that polls more than they leave to it.
 
 use ferrule_engine::Budget;
 use kernel::sync::atomic::Relaxed;
-use kernel_ext::{
-    task::need_resched,
-    time::{
-        monotonic_ns,
-        TimerCallback,
-        WithTimer, //
-    },
+use kernel_ext::time::{
+    monotonic_ns,
+    TimerCallback,
+    WithTimer, //
 };
 use net_ext::skb::OwnedSkBuff;
 
 use super::{
     core::Core,
-    host::Copies,
+    host::Caller,
     net::{
         device::Device,
         received::Received, //
@@ -50,8 +46,8 @@ const LOOPBACK: Budget = Budget {
     bytes: 64 << 10,
 };
 
-/// How long a packet by the loopback device waits in the inbox while a thread is to have the processor, in nanoseconds.
-const LOOPBACK_DELAY: u64 = 20_000;
+/// How long work waits while a thread is to have the processor, in nanoseconds.
+const DELAY: u64 = 20_000;
 
 /// How many times as long as the timer has worked it does not fire again. Programs can have as many
 /// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
@@ -80,12 +76,12 @@ impl Device for WithTimer<Core> {
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
         if !is_loopback {
-            if serve(self, BUDGET, None, Copies::AtOnce, None).more {
+            if serve(self, BUDGET, None, Caller::PromptSoftirq, None).more {
                 self.wake_worker();
             }
-        } else if need_resched() {
-            self.arm_at(monotonic_ns().saturating_add(LOOPBACK_DELAY));
-        } else if serve(self, LOOPBACK, None, Copies::AtOnce, None).missed {
+        } else if Caller::Softirq.gives_way() {
+            self.arm_at(monotonic_ns().saturating_add(DELAY));
+        } else if serve(self, LOOPBACK, None, Caller::Softirq, None).missed {
             self.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
         }
     }
@@ -96,7 +92,7 @@ impl Device for WithTimer<Core> {
         }
         if later {
             self.arm_at(monotonic_ns());
-        } else if serve(self, BUDGET, None, Copies::AtOnce, None).more {
+        } else if serve(self, BUDGET, None, Caller::PromptSoftirq, None).more {
             self.wake_worker();
         }
     }
@@ -109,8 +105,11 @@ impl Device for WithTimer<Core> {
 impl TimerCallback for Core {
     fn expired(core: &WithTimer<Self>) {
         core.timer_due.store(u64::MAX, Relaxed);
+        if Caller::Softirq.gives_way() {
+            return core.arm_at(monotonic_ns().saturating_add(DELAY));
+        }
         let begin = monotonic_ns();
-        let more = serve(core, BUDGET, None, Copies::AtOnce, None).more;
+        let more = serve(core, BUDGET, None, Caller::Softirq, None).more;
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
         core.timer_rests_until

@@ -42,7 +42,7 @@ use kernel_ext::{
 use super::{
     core::Core,
     host::{
-        Copies,
+        Caller,
         Kernel, //
     },
     policy::{
@@ -84,7 +84,7 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
         core.worker
             .wait_idle(|| thread.should_stop() || core.wanted.load(Relaxed) != 0);
         core.wanted.xchg(0, Full);
-        while serve(core, WORKER, None, Copies::Outside, None).more && !thread.should_stop() {
+        while serve(core, WORKER, None, Caller::Thread, None).more && !thread.should_stop() {
             quiescent.pass();
         }
         if !core.offers.are_welcome() {
@@ -125,7 +125,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     // Calls that were missed above have not been made up for, the timer is not armed, and doorbells may be rung.
-    if serve(core, WORKER, None, Copies::Outside, None).more {
+    if serve(core, WORKER, None, Caller::Thread, None).more {
         core.wake_worker();
     }
     found
@@ -157,7 +157,7 @@ fn give_way(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) {
 /// Carries out a job when nothing else is to be done.
 #[inline(never)]
 fn end_with(core: &WithTimer<Core>, job: Job<Kernel>) {
-    let mut host = Kernel::new(Copies::Outside);
+    let mut host = Kernel::new(Caller::Thread);
     let _owner = carry_out(core, &mut host, job);
     sent(core, host);
 }
@@ -182,7 +182,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut idle_since = 0;
     let mut job = None;
     loop {
-        let mut host = Kernel::new(Copies::Outside);
+        let mut host = Kernel::new(Caller::Thread);
         // If another caller is the owner, that one does the work.
         let entered = match job.take() {
             Some(job) => Some(carry_out(core, &mut host, job)),

@@ -199,6 +199,12 @@ impl UdpPath {
         }
     }
 
+    /// Whether packets come back to this machine by the loopback device, as far as is known.
+    #[inline]
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.route.as_ref().is_some_and(Route::is_loopback)
+    }
+
     /// Sends a packet with `length` bytes behind the UDP header. `fill` gets the IP header, the UDP
     /// header, both as they are on the wire but for the checksum of IPv4, and the packet, to which it
     /// adds those bytes.
