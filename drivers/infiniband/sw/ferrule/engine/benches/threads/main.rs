@@ -7,10 +7,10 @@
 //! PART is a part of the names of lines.
 //!
 //! Each thread posts RDMA WRITEs in lists, serves them by a kick, carries out their copy jobs and polls, as a program does by
-//! the driver. Prints what all of them reach with one, two and more threads, up to one for each processor and eight at
+//! the driver. Prints the rate of all of them together with one, two and more threads, up to one for each processor and eight at
 //! most: the median of several rounds, the least and the greatest, and the ratio to one thread.
 //!
-//! `cargo test --benches` runs a short round, to see that it works.
+//! `cargo test` runs a short round, to see that it works.
 
 #![allow(missing_docs)]
 #![allow(clippy::float_arithmetic, reason = "the engine has none; rates do")]

@@ -17,7 +17,7 @@ use ferrule_engine::{
 
 use crate::memory::{SharedDoorbells, SharedQueue, SharedRegion, SharedRing, CTRL, DEPTH, SLOT};
 
-/// What an owner does at most before it leaves the shard.
+/// The budget of an owner before it leaves the shard.
 const SLICE: Budget = Budget {
     requests: 32,
     bytes: 64 << 10,
