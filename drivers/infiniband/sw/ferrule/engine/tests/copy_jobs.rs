@@ -4,10 +4,11 @@
 //! meanwhile.
 
 mod several;
+mod unreliable;
 
 use std::rc::Rc;
 
-use ferrule_engine::{abi, Access, Error, MrChange, MwType, State, Status};
+use ferrule_engine::{abi, Access, Error, MrChange, MwType, QpType, State, Status};
 
 use crate::sim::network::Random;
 use crate::sim::*;

@@ -17,6 +17,9 @@ pub(crate) const SLOT: u32 = 64;
 /// The offset of the control words of a queue pair, behind the slots of both queues.
 pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 
+/// Their bytes.
+const CTRL_BYTES: u32 = 128;
+
 const WORD: usize = 4;
 
 fn words(bytes: u32) -> Arc<[AtomicU32]> {
@@ -89,49 +92,60 @@ impl Region for SharedRegion {
     }
 }
 
-/// The buffer of a queue pair.
+/// The buffer of a queue pair: its slots, and its control words.
 #[derive(Clone)]
-pub(crate) struct SharedQueue(Arc<[AtomicU32]>);
+pub(crate) struct SharedQueue {
+    slots: Arc<[AtomicU64]>,
+    ctrl: Arc<[AtomicU32]>,
+}
 
 impl SharedQueue {
     pub(crate) fn new() -> Self {
-        Self(words(CTRL + 128))
+        Self {
+            slots: (0..CTRL / 8).map(|_| AtomicU64::new(0)).collect(),
+            ctrl: words(CTRL_BYTES),
+        }
     }
 
     /// Writes the bytes of a slot of the send queue.
     pub(crate) fn fill(&self, index: u32, bytes: &[u8]) {
-        let first = (index % DEPTH * SLOT) as usize / WORD;
-        for (word, bytes) in self.0[first..].iter().zip(bytes.chunks_exact(WORD)) {
-            word.store(u32::from_ne_bytes(bytes.try_into().unwrap()), Relaxed);
+        let first = (index % DEPTH * SLOT) as usize / 8;
+        for (word, bytes) in self.slots[first..].iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().unwrap()), Relaxed);
         }
     }
 
     /// Stores the index behind the last request.
     pub(crate) fn publish(&self, producer: u32) {
-        self.0[CTRL as usize / WORD].store(producer, Release);
+        self.ctrl[0].store(producer, Release);
+    }
+
+    fn ctrl(&self, offset: u32) -> &AtomicU32 {
+        &self.ctrl[(offset - CTRL) as usize / WORD]
     }
 }
 
 impl Queue for SharedQueue {
     fn size(&self) -> usize {
-        self.0.len() * WORD
+        (CTRL + CTRL_BYTES) as usize
     }
 
+    /// Reads whole words: the engine asks for all of a slot's start.
     #[inline]
     fn read(&self, offset: u32, to: &mut [u8]) {
-        let words = &self.0[offset as usize / WORD..];
-        for (to, word) in to.chunks_exact_mut(WORD).zip(words) {
+        let words = &self.slots[offset as usize / 8..];
+        for (to, word) in to.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
     }
 
     #[inline]
     fn load(&self, offset: u32) -> u32 {
-        self.0[offset as usize / WORD].load(Acquire)
+        self.ctrl(offset).load(Acquire)
     }
 
     fn store(&self, offset: u32, value: u32) {
-        self.0[offset as usize / WORD].store(value, Release);
+        self.ctrl(offset).store(value, Release);
     }
 }
 

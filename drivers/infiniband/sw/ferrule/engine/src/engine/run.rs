@@ -190,7 +190,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// As [`Engine::scan_context`], for a context that has kicked and is to be first. Returns how many looks are left.
-    #[inline]
+    #[inline(always)]
     fn scan_first(&mut self, host: &mut H, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
         let scanned = self.scan_context(host, context, looks);

@@ -244,6 +244,7 @@ impl<H: Host> Cq<H> {
     }
 
     /// Writes a completion to the next slot.
+    #[inline]
     fn store(&mut self, cqe: &abi::Cqe, solicited: bool) -> Result<(), Overrun> {
         if self.overrun || self.is_full() {
             return Err(Overrun);

@@ -11,7 +11,7 @@ use crate::{
         host::Host,
         status::Status, //
     },
-    memory::copy::AtOnce,
+    memory::copy::CopyWay,
     operation::{
         accept::accept,
         request_segment::{
@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Takes a segment of a message from a peer.
+/// Takes a segment of a message from a peer. Bytes that lie in memory on both sides go the `way` that the requester says.
 ///
 /// The caller moves the queue pair to error where the response is [`Response::Nak`], which the peer
 /// does not get to know.
@@ -45,6 +45,7 @@ pub(crate) fn receive<H: Host>(
     core: &QpCore<H>,
     rq: &mut ReceiveQueue,
     segment: RequestSegment<'_, H>,
+    way: &mut impl CopyWay<H>,
 ) -> Result<Response, DropReason> {
     let ready = matches!(
         core.state,
@@ -70,8 +71,8 @@ pub(crate) fn receive<H: Host>(
         return Err(DropReason::OutOfSequence);
     }
     rq.establish(cx, core);
-    let reason = match accept(cx, core, rq, segment, &mut AtOnce) {
-        Ok(Response::Acknowledge) => return Ok(Response::Acknowledge),
+    let reason = match accept(cx, core, rq, segment, way) {
+        Ok(response @ (Response::Acknowledge | Response::Later)) => return Ok(response),
         Ok(Response::Absent) if !segment.is_packet() => return Ok(Response::Absent),
         Ok(Response::Absent) => DropReason::Absent,
         Ok(Response::RequesterFault) => {

@@ -95,8 +95,10 @@ impl<H: Host> Qp<H> {
         }
         let wire = Wire::<H>::new().ok_or(Error::NoMemory)?;
         let job = match init.qp_type {
-            QpType::Rc | QpType::XrcIni => Some(H::boxed(CopyJob::new).ok_or(Error::NoMemory)?),
-            QpType::Uc | QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
+            QpType::Rc | QpType::Uc | QpType::XrcIni => {
+                Some(H::boxed(CopyJob::new).ok_or(Error::NoMemory)?)
+            }
+            QpType::Ud | QpType::XrcTgt | QpType::RawPacket => None,
         };
         H::boxed(|| Self::in_reset(init, wire, job)).ok_or(Error::NoMemory)
     }

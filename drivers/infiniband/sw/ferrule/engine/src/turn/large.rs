@@ -7,10 +7,16 @@
 //! requests. A request that takes a receive request, or that invalidates a key, is judged twice, and the judgement after
 //! the job counts. The first one changes nothing, so the next segment cannot be judged before the job has been carried out:
 //! such a segment is the last one of its job.
+//!
+//! Over an unreliable connection jobs copy RDMA WRITEs alone, without immediate data. A segment that the peer drops is done
+//! without being copied.
 
 use crate::{
     base::{
-        attr::State,
+        attr::{
+            QpType,
+            State, //
+        },
         budget::Budget,
         copy_job::{
             Ending,
@@ -161,7 +167,7 @@ fn hand_over<H: Host>(
     succeed(qps, cx, qp);
 }
 
-/// [`Peer::hand`], compiled once for the ways of large segments.
+/// [`Peer::hand`], or what an unreliable connection has in its place, compiled once for the ways of large segments.
 #[inline(never)]
 fn hand<H: Host>(
     peer: &mut Peer<'_, H>,
@@ -172,12 +178,20 @@ fn hand<H: Host>(
     checked: CheckedUse,
     way: &mut Outside<'_, H>,
 ) -> Response {
+    if is_unreliable(core) {
+        return peer.hand_unreliable(cx, core, sq, size, way);
+    }
     peer.hand(cx, core, sq, size, checked, way)
+}
+
+/// Whether the requests of a queue pair are done when they have been sent.
+fn is_unreliable<H: Host>(core: &QpCore<H>) -> bool {
+    core.init.qp_type == QpType::Uc
 }
 
 /// Leaves a job in the host's place, if there can be one, or acts on the peer's refusal. Returns `false` where the segment is
 /// to be copied at once.
-fn begin<H: Host>(
+pub(crate) fn begin<H: Host>(
     qps: &mut Qps<H>,
     cx: &mut Cx<'_, H>,
     qp: &mut Qp<H>,
@@ -190,13 +204,14 @@ fn begin<H: Host>(
         job: own,
         ..
     } = &mut *qp;
-    let Some(mut peer) =
-        Peer::find(qps, core, rq).filter(|peer| peer.core.answers(core.id.number, false))
-    else {
+    let may_answer =
+        |peer: &Peer<'_, H>| is_unreliable(core) || peer.core.answers(core.id.number, false);
+    let Some(mut peer) = Peer::find(qps, core, rq).filter(may_answer) else {
         return false;
     };
     // A shared receive queue of XRC may go while one of its requests is at hand.
     if sq.request.is_inline()
+        || is_unreliable(core) && !may_share_job(sq)
         || !core.uses.may_begin()
         || !peer.core.uses.may_begin()
         || peer.core.init.qp_type.is_target()
@@ -253,13 +268,14 @@ fn fill<H: Host>(
             job,
             is_judged_again,
         };
-        match hand(peer, cx, core, sq, size, checked, &mut way) {
-            Response::Acknowledge => (),
+        let is_dropped = match hand(peer, cx, core, sq, size, checked, &mut way) {
+            Response::Acknowledge => false,
+            Response::None if is_unreliable(core) => true,
             Response::Later if job.size() != before => {
                 return Ok(AfterCopy::JudgeAgain(size.length))
             }
             response => return Err(response),
-        }
+        };
         // It was the use of the first segment's memory.
         checked = CheckedUse::NONE;
         // The bytes of a job count where it is carried out.
@@ -274,7 +290,7 @@ fn fill<H: Host>(
                 });
             }
             sq.finish();
-            if cx.allowance.is_spent() || core.state == State::Sqd {
+            if is_dropped || cx.allowance.is_spent() || core.state == State::Sqd {
                 return Ok(AfterCopy::GoOn);
             }
             match sq.take(cx, core) {
@@ -290,7 +306,7 @@ fn fill<H: Host>(
                 Taken::Nothing | Taken::Jump => return Ok(AfterCopy::GoOn),
             }
         }
-        if job.space() == 0 || !may_share_job(sq) {
+        if is_dropped || job.space() == 0 || !may_share_job(sq) {
             return Ok(AfterCopy::GoOn);
         }
     }

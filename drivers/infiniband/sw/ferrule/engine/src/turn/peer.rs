@@ -121,17 +121,18 @@ impl<'a, H: Host> Peer<'a, H> {
         response
     }
 
-    /// As [`Peer::hand`], over an unreliable connection.
+    /// As [`Peer::hand`], over an unreliable connection. No response is that of a segment that was dropped.
     pub(crate) fn hand_unreliable(
         &mut self,
         cx: &mut Cx<'_, H>,
         core: &QpCore<H>,
         sq: &SendQueue,
         size: SegmentSize,
+        way: &mut impl CopyWay<H>,
     ) -> Response {
         let segment = RequestSegment::next(sq, core, size.length, size.packets);
         let own = self.enter_counters(cx, core);
-        let response = uc_receive::receive(cx, self.core, self.rq, segment);
+        let response = uc_receive::receive(cx, self.core, self.rq, segment, way);
         cx.counters = own;
         response.unwrap_or(Response::None)
     }

@@ -201,9 +201,12 @@ fn step_unreliable<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>
     let mtu = qp.core.attr.path_mtu;
     if qp.core.remote_path().is_none() {
         let size = SegmentSize::next(&qp.sq, mtu, cx.allowance.bytes);
+        if large::is_large(cx.host, &qp.sq, size) && large::begin(qps, cx, qp, CheckedUse::NONE) {
+            return;
+        }
         let Qp { core, sq, rq, .. } = &mut *qp;
         let response = match Peer::find(qps, core, rq) {
-            Some(mut peer) => peer.hand_unreliable(cx, core, sq, size),
+            Some(mut peer) => peer.hand_unreliable(cx, core, sq, size, &mut AtOnce),
             None => Response::None,
         };
         if let Response::Nak(_) = response {

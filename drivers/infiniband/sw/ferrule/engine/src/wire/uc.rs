@@ -14,6 +14,7 @@ use crate::{
         },
         psn, //
     },
+    memory::copy::AtOnce,
     operation::{
         ending::enter_error,
         request_segment::{
@@ -77,7 +78,7 @@ pub(super) fn receive<H: Host>(
         rq.psn = psn::advance(psn, 1);
         return rq.abandon();
     };
-    let response = uc_receive::receive(cx, core, rq, segment);
+    let response = uc_receive::receive(cx, core, rq, segment, &mut AtOnce);
     match response {
         Ok(Response::Acknowledge) => {
             wire.responder.offset_in = segment.offset.wrapping_add(segment.length)
