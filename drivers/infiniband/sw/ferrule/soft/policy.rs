@@ -362,7 +362,7 @@ pub(super) fn serve(
         }
         // A caller whose call was missed found this one here, which does the other one's work now.
         left = left.less(used);
-        // With a job in its hands it comes back. A thread has given way by now, as it was no owner for a moment.
+        // With a job in its hands it comes back. A thread has given way already, when it left the shard.
         if job.is_none() && (left.is_spent() || !caller.may_wait() && caller.gives_way()) {
             // A call that was missed after the turn is no work of the engine yet.
             if missed {
@@ -452,7 +452,7 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
         owner.engine.kicked(context);
         let is_copying = owner.engine.claim_context(context).is_err();
         let seen = core.awaited_ends.load(Relaxed);
-        // As in a softirq, no job begins: whoever waits for the last one does not begin another.
+        // No job begins, as in a softirq: this caller waits for the last one to end.
         let (outcome, missed, _) = turn(core, owner, Kernel::new(Caller::Softirq), SLICE, None);
         if !outcome.more && !missed {
             if !is_copying {

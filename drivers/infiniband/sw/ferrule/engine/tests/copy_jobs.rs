@@ -35,16 +35,21 @@ struct Pair {
 }
 
 fn pair(w: &mut World) -> Pair {
-    let (a, b) = w.pair();
-    let [mine, theirs] = [3, 5].map(|seed| {
-        let mr = w.mr(2 * LONG as usize);
-        mr.fill(seed);
-        mr
-    });
-    Pair { a, b, mine, theirs }
+    let ends = w.pair();
+    Pair::new(w, ends, 2 * LONG)
 }
 
 impl Pair {
+    /// Each end has memory of that length.
+    fn new(w: &mut World, (a, b): (End, End), length: u32) -> Self {
+        let [mine, theirs] = [3, 5].map(|seed| {
+            let mr = w.mr(length as usize);
+            mr.fill(seed);
+            mr
+        });
+        Pair { a, b, mine, theirs }
+    }
+
     /// Posts a WRITE.
     fn write(&self, wr_id: u64, length: u32) {
         let sge = self.mine.sge(0, length);

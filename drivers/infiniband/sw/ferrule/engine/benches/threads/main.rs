@@ -15,6 +15,8 @@
 #![allow(missing_docs)]
 #![allow(clippy::float_arithmetic, reason = "the engine has none; rates do")]
 
+#[path = "../../tests/local.rs"]
+mod local;
 mod memory;
 mod shard;
 

@@ -17,7 +17,7 @@ pub(crate) const SLOT: u32 = 64;
 /// The offset of the control words of a queue pair, behind the slots of both queues.
 pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 
-/// Their bytes.
+/// The bytes of the control words.
 const CTRL_BYTES: u32 = 128;
 
 const WORD: usize = 4;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard};
 
 use ferrule_engine::{
-    Access, Budget, Capabilities, Config, ContextId, CopyJob, Cq, CqEvent, CqInit, Engine, Error,
-    Fault, Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, PacketBytes, Path, PathKind,
-    Qp, QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, SrqEvent, State, Unsent,
-    UserContext, Vport,
+    Access, Budget, Capabilities, Config, ContextId, CopyJob, Cq, CqEvent, CqInit, Engine, Host,
+    JobPlace, Memory, Mr, MrInit, Outgoing, Qp, QpEvent, QpInit, QpType, QpUser, RingLayout,
+    SrqEvent, Unsent, UserContext, Vport,
 };
 
+use crate::local::{add, lead, NoBytes};
 use crate::memory::{SharedDoorbells, SharedQueue, SharedRegion, SharedRing, CTRL, DEPTH, SLOT};
 
 /// The budget of an owner before it leaves the shard.
@@ -23,50 +23,11 @@ const SLICE: Budget = Budget {
     bytes: 64 << 10,
 };
 
-/// No bytes of a packet: all queue pairs are local.
-pub(crate) struct NoBytes;
-
 /// The services of one call into the engine.
 #[derive(Default)]
 pub(crate) struct Native {
     job: JobPlace<Native>,
     is_contended: bool,
-}
-
-impl Reorder<NoBytes> for () {
-    fn insert(&mut self, _: u32, _: &NoBytes) {}
-
-    fn remove(&mut self, _: u32) -> Option<NoBytes> {
-        None
-    }
-
-    fn first_from(&self, _: u32) -> Option<u32> {
-        None
-    }
-
-    fn count(&self) -> u32 {
-        0
-    }
-
-    fn clear(&mut self) {}
-}
-
-impl PacketBytes<SharedRegion> for NoBytes {
-    fn headers(&self) -> &[u8] {
-        &[]
-    }
-
-    fn length(&self) -> usize {
-        0
-    }
-
-    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
-        Err(Fault)
-    }
-
-    fn copy(&self, _: usize, _: &SharedRegion, _: u64, _: usize) -> Result<(), Fault> {
-        Err(Fault)
-    }
 }
 
 impl Host for Native {
@@ -221,14 +182,14 @@ impl Shard {
         let mut engine = self.enter();
         let doorbells = SharedDoorbells::default();
         let context = UserContext::new(doorbells.clone());
-        let context = add(&mut engine, context, Engine::add_context);
+        let context = add(&mut engine, context, Engine::add_context).expect("a context");
         let ring = SharedRing::new();
         let cq = Cq::new(CqInit {
             depth: DEPTH,
             ring: ring.clone(),
             handle: (),
         });
-        let cqn = add(&mut engine, cq.expect("a queue"), Engine::add_cq);
+        let cqn = add(&mut engine, cq.expect("a queue"), Engine::add_cq).expect("its number");
         let region = MrInit {
             pd: 1,
             access: Access::LOCAL_WRITE.or(Access::REMOTE_WRITE),
@@ -238,7 +199,7 @@ impl Shard {
                 region: SharedRegion::new(length),
             },
         };
-        let key = add(&mut engine, Mr::new(region), Engine::add_mr);
+        let key = add(&mut engine, Mr::new(region), Engine::add_mr).expect("a key");
         let layout = |offset| RingLayout {
             offset,
             depth: DEPTH,
@@ -271,8 +232,10 @@ impl Shard {
             queue: queue.clone(),
             handle: (),
         });
-        let qpn = add(&mut engine, *qp.expect("a queue pair"), Engine::add_qp).number;
-        for modify in to_rts(qpn) {
+        let qpn = add(&mut engine, *qp.expect("a queue pair"), Engine::add_qp)
+            .expect("its number")
+            .number;
+        for modify in lead(qpn) {
             engine
                 .modify_qp(&mut Native::default(), qpn, &modify, &mut None)
                 .expect("a state");
@@ -286,70 +249,4 @@ impl Shard {
             key,
         }
     }
-}
-
-/// Hands an object in, growing tables as a host does.
-fn add<T, R>(
-    engine: &mut Engine<Native>,
-    object: T,
-    add: impl Fn(&mut Engine<Native>, Box<T>) -> Result<R, Refused<Box<T>>>,
-) -> R {
-    let mut object = Box::new(object);
-    loop {
-        match add(engine, object) {
-            Ok(result) => return result,
-            Err(Refused {
-                error: Error::NeedChunk(need),
-                object: refused,
-            }) => {
-                object = refused;
-                engine.add_chunk(need.allocate().expect("memory"));
-            }
-            Err(_) => panic!("refused"),
-        }
-    }
-}
-
-/// The steps to RTS for a queue pair with that peer.
-fn to_rts(peer: u32) -> [Modify; 3] {
-    let path = Path {
-        kind: PathKind::Local(Vport::default()),
-        sgid_index: 0,
-        sgid: [0; 16],
-        dgid: [0; 16],
-        dmac: [0; 6],
-        flow_label: 0,
-        hop_limit: 0,
-        traffic_class: 0,
-        sl: 0,
-        static_rate: 0,
-    };
-    [
-        Modify {
-            state: Some(State::Init),
-            access: Some(Access::REMOTE_WRITE),
-            pkey_index: Some(0),
-            port: Some(1),
-            ..Modify::default()
-        },
-        Modify {
-            state: Some(State::Rtr),
-            path: Some(path),
-            path_mtu: Some(Mtu::Mtu4096),
-            dest_qpn: Some(peer),
-            rq_psn: Some(0),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(0),
-            ..Modify::default()
-        },
-        Modify {
-            state: Some(State::Rts),
-            sq_psn: Some(0),
-            timeout: Some(0),
-            retry_cnt: Some(0),
-            rnr_retry: Some(0),
-            max_rd_atomic: Some(0),
-            ..Modify::default()
-        },
-    ]
 }

@@ -121,7 +121,7 @@ impl<'a, H: Host> Peer<'a, H> {
         response
     }
 
-    /// As [`Peer::hand`], over an unreliable connection. No response is that of a segment that was dropped.
+    /// As [`Peer::hand`], over an unreliable connection. A segment that was dropped has [`Response::None`].
     pub(crate) fn hand_unreliable(
         &mut self,
         cx: &mut Cx<'_, H>,

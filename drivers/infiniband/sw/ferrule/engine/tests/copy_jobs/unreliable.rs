@@ -19,12 +19,7 @@ fn pair(w: &mut World) -> Pair {
     let [a, b] = ends;
     w.connect_uc(&a.qp, &b.qp);
     w.connect_uc(&b.qp, &a.qp);
-    let [mine, theirs] = [3, 5].map(|seed| {
-        let mr = w.mr(8 * LONG as usize);
-        mr.fill(seed);
-        mr
-    });
-    Pair { a, b, mine, theirs }
+    Pair::new(w, (a, b), 8 * LONG)
 }
 
 impl Pair {

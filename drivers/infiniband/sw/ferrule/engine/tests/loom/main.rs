@@ -16,6 +16,8 @@
 
 mod copy_jobs;
 mod kicks;
+#[path = "../local.rs"]
+mod local;
 mod memory;
 mod scans;
 mod world;

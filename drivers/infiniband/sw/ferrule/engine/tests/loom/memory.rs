@@ -8,9 +8,6 @@ use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// No bytes of a packet.
-pub(crate) struct NoBytes;
-
 /// The events of the memory of a region, and words in the place of its bytes.
 #[derive(Default)]
 pub(crate) struct Pages {

@@ -3,16 +3,16 @@
 //! The engine on that memory, and the queue pairs of its programs.
 
 use ferrule_engine::{
-    Access, Budget, Capabilities, Config, ContextId, Cq, CqEvent, CqInit, Engine, Error, Fault,
-    Host, JobPlace, Memory, Modify, Mr, MrInit, Mtu, Outgoing, PacketBytes, Path, PathKind, Qp,
-    QpEvent, QpInit, QpType, QpUser, Refused, Reorder, RingLayout, Sleep, SrqEvent, State, Status,
-    Unsent, UserContext, Vport,
+    Access, Budget, Capabilities, Config, ContextId, Cq, CqEvent, CqInit, Engine, Host, JobPlace,
+    Memory, Mr, MrInit, Outgoing, Qp, QpEvent, QpInit, QpType, QpUser, RingLayout, Sleep, SrqEvent,
+    Status, Unsent, UserContext, Vport,
 };
 use loom::sync::atomic::fence;
 use loom::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use crate::local::{add, lead, NoBytes};
 use crate::memory::{
-    LoomDoorbells, LoomQueue, LoomRegion, LoomRing, NoBytes, COMPLETIONS, CTRL, DEPTH, LONG, SLOT,
+    LoomDoorbells, LoomQueue, LoomRegion, LoomRing, COMPLETIONS, CTRL, DEPTH, LONG, SLOT,
 };
 
 #[derive(Default)]
@@ -21,42 +21,6 @@ pub(crate) struct Loom {
     pub(crate) events: u32,
     /// A copy job that is to be taken along.
     pub(crate) job: JobPlace<Loom>,
-}
-
-impl Reorder<NoBytes> for () {
-    fn insert(&mut self, _: u32, _: &NoBytes) {}
-
-    fn remove(&mut self, _: u32) -> Option<NoBytes> {
-        None
-    }
-
-    fn first_from(&self, _: u32) -> Option<u32> {
-        None
-    }
-
-    fn count(&self) -> u32 {
-        0
-    }
-
-    fn clear(&mut self) {}
-}
-
-impl PacketBytes<LoomRegion> for NoBytes {
-    fn headers(&self) -> &[u8] {
-        &[]
-    }
-
-    fn length(&self) -> usize {
-        0
-    }
-
-    fn crc32(&self, _: u32, _: usize, _: usize) -> Result<u32, Fault> {
-        Err(Fault)
-    }
-
-    fn copy(&self, _: usize, _: &LoomRegion, _: u64, _: usize) -> Result<(), Fault> {
-        Err(Fault)
-    }
 }
 
 impl Host for Loom {
@@ -112,27 +76,6 @@ impl Host for Loom {
     }
 }
 
-pub(crate) fn add<T, R>(
-    engine: &mut Engine<Loom>,
-    object: T,
-    add: impl Fn(&mut Engine<Loom>, Box<T>) -> Result<R, Refused<Box<T>>>,
-) -> R {
-    let mut object = Box::new(object);
-    loop {
-        match add(engine, object) {
-            Ok(result) => return result,
-            Err(Refused {
-                error: Error::NeedChunk(need),
-                object: refused,
-            }) => {
-                object = refused;
-                engine.add_chunk(need.allocate().unwrap());
-            }
-            Err(_) => panic!("refused"),
-        }
-    }
-}
-
 /// More than any test needs.
 pub(crate) const PLENTY: Budget = Budget {
     requests: 100,
@@ -163,14 +106,15 @@ impl World {
             &mut engine,
             UserContext::new(doorbells.clone()),
             Engine::add_context,
-        );
+        )
+        .unwrap();
         let ring = LoomRing::new();
         let cq = Cq::new(CqInit {
             depth: COMPLETIONS as u32,
             ring: ring.clone(),
             handle: (),
         });
-        let cqn = add(&mut engine, cq.unwrap(), Engine::add_cq);
+        let cqn = add(&mut engine, cq.unwrap(), Engine::add_cq).unwrap();
         let layout = |offset| RingLayout {
             offset,
             depth: DEPTH,
@@ -205,7 +149,9 @@ impl World {
                 queue: queue.clone(),
                 handle: (),
             });
-            let number = add(&mut engine, *qp.unwrap(), Engine::add_qp).number;
+            let number = add(&mut engine, *qp.unwrap(), Engine::add_qp)
+                .unwrap()
+                .number;
             for modify in lead(number) {
                 engine
                     .modify_qp(&mut host, number, &modify, &mut None)
@@ -237,7 +183,7 @@ impl World {
                 region: region.clone(),
             },
         };
-        let key = add(&mut self.engine, Mr::new(init), Engine::add_mr);
+        let key = add(&mut self.engine, Mr::new(init), Engine::add_mr).unwrap();
         self.queues[0].1 .0.key.store(key, Relaxed);
         (key, region)
     }
@@ -314,47 +260,4 @@ impl World {
     pub(crate) fn completions(&self) -> Vec<u64> {
         self.ended(Status::Success)
     }
-}
-
-pub(crate) fn lead(peer: u32) -> [Modify; 3] {
-    let path = Path {
-        kind: PathKind::Local(Vport::default()),
-        sgid_index: 0,
-        sgid: [0; 16],
-        dgid: [0; 16],
-        dmac: [0; 6],
-        flow_label: 0,
-        hop_limit: 0,
-        traffic_class: 0,
-        sl: 0,
-        static_rate: 0,
-    };
-    [
-        Modify {
-            state: Some(State::Init),
-            access: Some(Access::REMOTE_WRITE),
-            pkey_index: Some(0),
-            port: Some(1),
-            ..Modify::default()
-        },
-        Modify {
-            state: Some(State::Rtr),
-            path: Some(path),
-            path_mtu: Some(Mtu::Mtu1024),
-            dest_qpn: Some(peer),
-            rq_psn: Some(0),
-            max_dest_rd_atomic: Some(0),
-            min_rnr_timer: Some(0),
-            ..Modify::default()
-        },
-        Modify {
-            state: Some(State::Rts),
-            sq_psn: Some(0),
-            timeout: Some(0),
-            retry_cnt: Some(0),
-            rnr_retry: Some(0),
-            max_rd_atomic: Some(0),
-            ..Modify::default()
-        },
-    ]
 }

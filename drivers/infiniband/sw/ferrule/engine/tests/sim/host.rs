@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use ferrule_engine::{
-    CqEvent, DropReason, Engine, Error, Fault, Host, JobPlace, Outgoing, Path, QpEvent, Refused,
-    Reorder, Sends, SrqEvent, Trace, Unsent,
+    CqEvent, DropReason, Fault, Host, JobPlace, Outgoing, Path, QpEvent, Reorder, Sends, SrqEvent,
+    Trace, Unsent,
 };
 
 use super::memory::{SimDoorbells, SimQueue, SimRegion, SimRing};
@@ -220,28 +220,6 @@ impl Host for Sim {
     fn trace(&mut self, step: &Trace) {
         if !self.is_quiet {
             self.traces.push(*step);
-        }
-    }
-}
-
-/// Hands an object in, growing tables as a host does.
-pub fn add<T, R>(
-    engine: &mut Engine<Sim>,
-    object: T,
-    add: impl Fn(&mut Engine<Sim>, Box<T>) -> Result<R, Refused<Box<T>>>,
-) -> Result<R, Error> {
-    let mut object = Box::new(object);
-    loop {
-        match add(engine, object) {
-            Ok(result) => return Ok(result),
-            Err(Refused {
-                error: Error::NeedChunk(need),
-                object: refused,
-            }) => {
-                object = refused;
-                assert!(engine.add_chunk(need.allocate().unwrap()).is_none());
-            }
-            Err(refused) => return Err(refused.error),
         }
     }
 }

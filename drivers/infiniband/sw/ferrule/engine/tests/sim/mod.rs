@@ -3,11 +3,13 @@
 //! A simulated host with virtual time, and programs that post and poll as the provider does.
 
 // The tests, the benchmark, the fuzzers and the unit tests use a part of this each.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 pub mod bottleneck;
 pub mod connect;
 pub mod host;
+#[path = "../local.rs"]
+mod local;
 pub mod memory;
 pub mod network;
 pub mod packet;
@@ -22,6 +24,8 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 pub use connect::*;
 pub use host::*;
+pub(crate) use local::add;
+
 pub use packet::*;
 pub use post::*;
 pub use program::*;

@@ -12,7 +12,8 @@ use ferrule_engine::{
 };
 
 use super::connect::route;
-use super::host::{add, Event, Sim};
+use super::host::{Event, Sim};
+use super::local::add;
 use super::memory::{shared, Shared, SimDoorbells, SimQueue, SimRegion, SimRing, SimShared};
 use super::program::{TestContext, TestCq, TestMr, TestQp, TestSrq, ALL};
 use super::PLENTY;
