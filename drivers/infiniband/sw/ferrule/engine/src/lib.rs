@@ -131,6 +131,7 @@ pub use crate::{
         status::Status, //
     },
     engine::{
+        block::Block,
         chunk::Chunk,
         run::Outcome,
         Config,

@@ -217,6 +217,54 @@ impl TimerSlots for Vec<TimerSlot> {
     }
 }
 
+/// Slots that count how often they are looked at.
+struct Counted(Vec<TimerSlot>, u32);
+
+impl TimerSlots for Counted {
+    fn slot(&mut self, index: u32) -> Option<&mut TimerSlot> {
+        self.1 += 1;
+        self.0.get_mut(index as usize)
+    }
+}
+
+/// With 65536 timers, in whatever order they were set.
+#[test]
+fn steps_of_timers_are_few() {
+    const TIMERS: u32 = 1 << 16;
+    let orders: [fn(u32) -> u64; 3] = [
+        |index| index.into(),
+        |index| (TIMERS - index).into(),
+        |index| index.wrapping_mul(0x9e37_79b1).wrapping_shr(8).into(),
+    ];
+    for order in orders {
+        let mut slots = Counted(vec![TimerSlot::default(); TIMERS as usize], 0);
+        let mut timers = [Timers::new(), Timers::new()];
+        let mut most = 0;
+        let mut step = |slots: &mut Counted| {
+            most = most.max(slots.1);
+            slots.1 = 0;
+        };
+        for index in 0..TIMERS {
+            timers[index as usize % 2].set(&mut slots, index, order(index));
+            step(&mut slots);
+        }
+        let [timers, other] = &mut timers;
+        timers.take_over(&mut slots, other);
+        step(&mut slots);
+        for index in (0..TIMERS).step_by(3) {
+            timers.clear(&mut slots, index);
+            step(&mut slots);
+        }
+        let mut before = 0;
+        while let Some(index) = timers.pop_due(&mut slots, u64::MAX) {
+            assert!(order(index) >= before);
+            before = order(index);
+            step(&mut slots);
+        }
+        assert!(most <= 300, "{most}");
+    }
+}
+
 impl Links for Vec<Link> {
     fn link(&mut self, index: u32) -> Option<&mut Link> {
         self.get_mut(index as usize)
@@ -228,6 +276,7 @@ enum TimerStep {
     Set(u32, u64),
     Clear(u32),
     Pass(u64),
+    TakeOver(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -247,34 +296,52 @@ proptest! {
                 3 => (0..50u32, 0..100u64).prop_map(|(i, d)| TimerStep::Set(i, d)),
                 1 => (0..50u32).prop_map(TimerStep::Clear),
                 1 => (0..30u64).prop_map(TimerStep::Pass),
+                1 => (0..2usize).prop_map(TimerStep::TakeOver),
             ],
             0..300,
         )
     ) {
         let mut slots = vec![TimerSlot::default(); 50];
-        let mut timers = Timers::new();
-        let mut model = BTreeMap::new();
+        // Two heaps in the same slots: which one each timer is in, and its deadline.
+        let mut heaps = [Timers::new(), Timers::new()];
+        let mut model = BTreeMap::<u32, (usize, u64)>::new();
         let mut now = 0;
         for step in steps {
             match step {
                 TimerStep::Set(index, wait) => {
-                    timers.set(&mut slots, index, now + wait);
-                    model.insert(index, now + wait);
+                    let heap = model.get(&index).map_or(index as usize % 2, |timer| timer.0);
+                    heaps[heap].set(&mut slots, index, now + wait);
+                    model.insert(index, (heap, now + wait));
                 }
                 TimerStep::Clear(index) => {
-                    timers.clear(&mut slots, index);
-                    model.remove(&index);
+                    if let Some((heap, deadline)) = model.remove(&index) {
+                        prop_assert_eq!(heaps[heap].deadline(&mut slots, index), Some(deadline));
+                        heaps[heap].clear(&mut slots, index);
+                    }
+                    prop_assert_eq!(heaps[0].deadline(&mut slots, index), None);
+                    heaps[0].clear(&mut slots, index);
                 }
                 TimerStep::Pass(time) => {
                     now += time;
-                    while let Some(index) = timers.pop_due(&mut slots, now) {
-                        let deadline = model.remove(&index);
-                        prop_assert!(deadline.is_some_and(|deadline| deadline <= now));
+                    for (number, heap) in heaps.iter_mut().enumerate() {
+                        while let Some(index) = heap.pop_due(&mut slots, now) {
+                            let timer = model.remove(&index);
+                            prop_assert!(timer.is_some_and(|timer| timer.0 == number && timer.1 <= now));
+                        }
                     }
-                    prop_assert!(model.values().all(|&deadline| deadline > now));
+                    prop_assert!(model.values().all(|timer| timer.1 > now));
+                }
+                TimerStep::TakeOver(heap) => {
+                    let [first, second] = &mut heaps;
+                    let (heap_taken, other) = if heap == 0 { (first, second) } else { (second, first) };
+                    heap_taken.take_over(&mut slots, other);
+                    model.values_mut().for_each(|timer| timer.0 = heap);
                 }
             }
-            prop_assert_eq!(timers.next(&mut slots), model.values().min().copied());
+            for (number, heap) in heaps.iter().enumerate() {
+                let timers = model.values().filter(|timer| timer.0 == number);
+                prop_assert_eq!(heap.next(&mut slots), timers.map(|timer| timer.1).min());
+            }
         }
     }
 

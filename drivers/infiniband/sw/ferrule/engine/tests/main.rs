@@ -27,6 +27,7 @@ mod goodput;
 mod key;
 mod loss_recovery;
 mod lossy;
+mod merge;
 mod packet;
 mod paging;
 mod provider;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads with queue pairs of their own on one engine, natively: how much they reach together.
+//! Threads with queue pairs of their own, natively, each on an engine of its own or all on one: how much they reach together.
 //!
 //! usage: cargo bench --bench threads [-- PART]
 //!
@@ -84,18 +84,20 @@ fn stream(shard: &Shard, program: &Program, list: u32, stop: &AtomicBool, posted
     messages
 }
 
-/// The messages a second of so many threads together.
-fn round(shard: &Shard, programs: &mut [(Program, u32)], list: u32, length: Duration) -> f64 {
+/// The messages a second of so many threads together. With one shard, all are in that one; else each is in its own.
+fn round(shards: &[Shard], programs: &mut [(Program, u32)], list: u32, length: Duration) -> f64 {
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(programs.len() + 1);
     thread::scope(|scope| {
         let threads: Vec<_> = programs
             .iter_mut()
-            .map(|(program, posted)| {
-                scope.spawn(|| {
+            .zip(shards.iter().cycle())
+            .map(|((program, posted), shard)| {
+                let (stop, barrier) = (&stop, &barrier);
+                scope.spawn(move || {
                     barrier.wait();
                     let begin = Instant::now();
-                    let messages = stream(shard, program, list, &stop, posted);
+                    let messages = stream(shard, program, list, stop, posted);
                     messages as f64 / begin.elapsed().as_secs_f64()
                 })
             })
@@ -118,33 +120,48 @@ fn main() {
         (1, ROUND / 20)
     };
     let most = thread::available_parallelism().map_or(1, usize::from);
-    let lines = LINES.into_iter();
-    for (what, bytes, list) in lines.filter(|line| wanted.is_none_or(|word| line.0.contains(word)))
-    {
-        let shard = Shard::new();
-        let mut programs: Vec<_> = (0..most.min(MOST_THREADS))
-            .map(|_| (shard.program(2 * bytes), 0))
-            .collect();
-        for (program, _) in &programs {
-            fill(program, bytes, list);
-        }
-        let mut figures = vec![Vec::new(); programs.len()];
-        for _ in 0..rounds {
-            for (index, figures) in figures.iter_mut().enumerate() {
-                figures.push(round(&shard, &mut programs[..=index], list, length));
+    let threads = most.min(MOST_THREADS);
+    for (kind, shards) in [("an engine each", threads), ("one engine", 1)] {
+        for (what, bytes, list) in LINES {
+            let what = format!("{what}, {kind}");
+            if wanted.is_none_or(|word| what.contains(word)) {
+                line(&what, shards, threads, (bytes, list), (rounds, length));
             }
         }
-        let mut one = None;
-        for (index, mut rates) in figures.into_iter().enumerate() {
-            rates.sort_by(f64::total_cmp);
-            let [least, median, most] =
-                [0, rates.len() / 2, rates.len() - 1].map(|n| rates[n] / 1e3);
-            let one = *one.get_or_insert(median);
-            let count = index + 1;
-            println!(
-                "{what}, threads: {count}: {median:.0} thousand/s ({least:.0} to {most:.0}), {:.2} of one",
-                median / one,
-            );
+    }
+}
+
+/// Measures a line, with so many shards and threads.
+fn line(
+    what: &str,
+    shards: usize,
+    threads: usize,
+    (bytes, list): (u32, u32),
+    (rounds, length): (usize, Duration),
+) {
+    let shards: Vec<_> = (0..shards).map(|_| Shard::new()).collect();
+    let mut programs: Vec<_> = (0..threads)
+        .zip(shards.iter().cycle())
+        .map(|(_, shard)| (shard.program(2 * bytes), 0))
+        .collect();
+    for (program, _) in &programs {
+        fill(program, bytes, list);
+    }
+    let mut figures = vec![Vec::new(); programs.len()];
+    for _ in 0..rounds {
+        for (index, figures) in figures.iter_mut().enumerate() {
+            figures.push(round(&shards, &mut programs[..=index], list, length));
         }
+    }
+    let mut one = None;
+    for (index, mut rates) in figures.into_iter().enumerate() {
+        rates.sort_by(f64::total_cmp);
+        let [least, median, most] = [0, rates.len() / 2, rates.len() - 1].map(|n| rates[n] / 1e3);
+        let one = *one.get_or_insert(median);
+        let count = index + 1;
+        println!(
+            "{what}, threads: {count}: {median:.0} thousand/s ({least:.0} to {most:.0}), {:.2} of one",
+            median / one,
+        );
     }
 }

@@ -313,6 +313,12 @@ impl<H: Host> PortCounters<H> {
         })
     }
 
+    /// Whether there is a set.
+    pub(crate) fn has_sets(&self) -> bool {
+        let sets = self.places.iter().skip(Vport::LIMIT.into());
+        sets.flatten().next().is_some()
+    }
+
     /// Removes a set that no queue pair is bound to. Its counts stay in the sum of all.
     pub(crate) fn remove(&mut self, set: CountedAt) -> Result<H::Box<CounterSet>, Error> {
         let place = self
@@ -373,4 +379,32 @@ pub struct Objects {
     pub address_handles: u32,
     /// Multicast groups that somebody is attached to.
     pub groups: u32,
+}
+
+impl Objects {
+    /// Adds those of another engine of the device.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            user_contexts,
+            regions,
+            windows,
+            completion_queues,
+            shared_receive_queues,
+            queue_pairs,
+            address_handles,
+            groups,
+        } = self;
+        for (sum, count) in [
+            (user_contexts, other.user_contexts),
+            (regions, other.regions),
+            (windows, other.windows),
+            (completion_queues, other.completion_queues),
+            (shared_receive_queues, other.shared_receive_queues),
+            (queue_pairs, other.queue_pairs),
+            (address_handles, other.address_handles),
+            (groups, other.groups),
+        ] {
+            *sum = sum.wrapping_add(count);
+        }
+    }
 }

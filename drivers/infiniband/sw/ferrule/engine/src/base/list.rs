@@ -106,8 +106,8 @@ impl List {
         self.append(links, after);
     }
 
-    /// Puts all of `other` behind what is in this list.
-    fn append(&mut self, links: &mut impl Links, other: List) {
+    /// Puts all of `other` behind what is in this list. An index is in one of the two at most.
+    pub(crate) fn append(&mut self, links: &mut impl Links, other: List) {
         if other.is_empty() {
             return;
         }

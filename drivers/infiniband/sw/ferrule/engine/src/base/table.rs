@@ -3,8 +3,11 @@
 //! Tables of objects by number, which grow by chunks that the host hands in.
 //!
 //! A table is a tree of three levels with 64 branches each. The top is part of the engine; a leaf
-//! with 64 slots, and where need be the middle above it, is a chunk. Nothing is ever moved, and a
+//! with 64 slots, and where need be the middle above it, is a chunk. No object is ever moved, and a
 //! table never shrinks.
+//!
+//! The 64 numbers of a leaf are a block. The engines of one device share its numbers: each block is in the table of one of
+//! them, and all blocks of a table may go to that of another engine.
 //!
 //! Free slots stand in a queue, first in, first out, so that a number which became free is used
 //! again as late as possible. Each slot counts its uses in a generation, which numbers made from
@@ -27,11 +30,16 @@ use crate::base::{
 
 const FANOUT: usize = 64;
 
+/// How many numbers a block has.
+pub(crate) const BLOCK: u32 = FANOUT as u32;
+
 /// Space for one object, `B` being its box, and for what belongs to its number.
 pub(crate) struct Slot<B, L> {
     object: Option<B>,
     generation: u8,
+    /// Those behind and before it in the free queue.
     next_free: u32,
+    previous_free: u32,
     link: L,
 }
 
@@ -48,20 +56,32 @@ type MiddleBox<H, T, L> = <H as Host>::Box<Middle<LeafBox<H, T, L>>>;
 pub(crate) struct TableChunk<H: Host, T, L> {
     leaf: LeafBox<H, T, L>,
     middle: MiddleBox<H, T, L>,
+    /// The block; the next one behind all of the table if the host does not say.
+    block: Option<u32>,
+    /// The leaf that was here before that of the block.
+    unused: Option<LeafBox<H, T, L>>,
 }
 
 impl<H: Host, T, L: Default> TableChunk<H, T, L> {
     /// Allocates it, with [`Host::boxed_array`], so this may sleep.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
+            block: None,
+            unused: None,
             leaf: H::boxed_array(|_| Slot {
                 object: None,
                 generation: 0,
                 next_free: NONE,
+                previous_free: NONE,
                 link: L::default(),
             })?,
             middle: H::boxed_array(|_| None)?,
         })
+    }
+
+    /// It is for this block, which no table has.
+    pub(crate) fn set_block(&mut self, block: u32) {
+        self.block = Some(block);
     }
 }
 
@@ -69,8 +89,9 @@ impl<H: Host, T, L: Default> TableChunk<H, T, L> {
 ///
 /// # Invariants
 ///
-/// - Indices below `capacity`, and no others, have a slot.
+/// - The indices of all leaves are below `end`.
 /// - `used` is the number of indices that were handed out and not given back.
+/// - `blocks` is the number of leaves.
 /// - A slot is in the free queue if and only if its number has no object, neither in the table nor
 ///   taken out of it, and is not reserved.
 /// - `TOPS` is enough for `limit`: see [`tops`].
@@ -80,10 +101,13 @@ pub(crate) struct Table<H: Host, T, L, const TOPS: usize = FANOUT> {
     limit: u32,
     reserved: u32,
     seed: u32,
-    capacity: u32,
+    end: u32,
+    blocks: u32,
     used: u32,
     free_head: u32,
     free_tail: u32,
+    /// Where the search for a block without objects goes on.
+    search: u32,
 }
 
 /// The branches that the top of a table for `limit` indices needs: a power of two.
@@ -104,10 +128,12 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
             limit: limit.min(1 << 18),
             reserved,
             seed,
-            capacity: 0,
+            end: 0,
+            blocks: 0,
             used: 0,
             free_head: NONE,
             free_tail: NONE,
+            search: 0,
         }
     }
 
@@ -181,18 +207,13 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         prepare: impl FnOnce(&mut T, u32, u8),
     ) -> Result<u32, Refused<H::Box<T>>> {
         let index = self.free_head;
-        let error = self.growth_error();
         let Some(slot) = self.slot_mut(index) else {
+            let error = self.growth_error();
             return Err(Refused { error, object });
         };
         prepare(&mut object, index, slot.generation);
         slot.object = Some(object);
-        let next = slot.next_free;
-        slot.next_free = NONE;
-        self.free_head = next;
-        if next == NONE {
-            self.free_tail = NONE;
-        }
+        self.remove_free(index);
         self.used = self.used.wrapping_add(1);
         Ok(index)
     }
@@ -206,10 +227,9 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         mut object: H::Box<T>,
         prepare: impl FnOnce(&mut T, u32, u8),
     ) -> Result<u32, Refused<H::Box<T>>> {
-        let error = if index < self.capacity {
-            Error::Busy
-        } else {
-            self.growth_error()
+        let error = match self.slot(index) {
+            Some(_) => Error::Busy,
+            None => self.growth_error(),
         };
         let slot = self.slot_mut(index).filter(|slot| slot.object.is_none());
         let Some(slot) = slot else {
@@ -222,7 +242,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     }
 
     fn growth_error(&self) -> Error {
-        if self.capacity < self.limit {
+        if self.blocks < self.limit.div_ceil(BLOCK) {
             Error::NeedChunk(NeedChunk(self.kind))
         } else {
             Error::Full
@@ -249,33 +269,157 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     }
 
     fn append_free(&mut self, index: u32) {
-        match self.slot_mut(self.free_tail) {
+        let before = core::mem::replace(&mut self.free_tail, index);
+        match self.slot_mut(before) {
             Some(tail) => tail.next_free = index,
             None => self.free_head = index,
         }
-        self.free_tail = index;
+        if let Some(slot) = self.slot_mut(index) {
+            slot.previous_free = before;
+        }
     }
 
-    /// Grows by a chunk if there is no free slot; hands the chunk back if there is one, or if the
-    /// table has reached its limit.
+    fn remove_free(&mut self, index: u32) {
+        let Some(slot) = self.slot_mut(index) else {
+            return;
+        };
+        let next = core::mem::replace(&mut slot.next_free, NONE);
+        let before = core::mem::replace(&mut slot.previous_free, NONE);
+        match self.slot_mut(before) {
+            Some(slot) => slot.next_free = next,
+            None => self.free_head = next,
+        }
+        match self.slot_mut(next) {
+            Some(slot) => slot.previous_free = before,
+            None => self.free_tail = before,
+        }
+    }
+
+    /// Grows by a chunk. Hands it back if the table has that block, or has reached its limit, or if the host does not say which
+    /// block it is and there is a free slot.
     pub(crate) fn grow(&mut self, chunk: TableChunk<H, T, L>) -> Option<TableChunk<H, T, L>> {
-        if self.free_head != NONE || self.capacity >= self.limit {
+        let (first, is_welcome) = match chunk.block {
+            Some(block) => (block.saturating_mul(BLOCK), true),
+            None => (self.end, self.free_head == NONE),
+        };
+        if !is_welcome || first >= self.limit || self.slot(first).is_some() {
             return Some(chunk);
         }
-        let TableChunk { mut leaf, middle } = chunk;
-        let first = self.capacity;
-        let after = first.wrapping_add(FANOUT as u32);
-        for (slot, index) in leaf.iter_mut().zip(first..after) {
-            slot.generation = initial_generation(self.seed, index);
+        let TableChunk {
+            mut leaf,
+            middle,
+            unused,
+            ..
+        } = chunk;
+        let after = first.wrapping_add(BLOCK);
+        // Numbers of a leaf that another table had go on where they were.
+        if unused.is_none() {
+            for (slot, index) in leaf.iter_mut().zip(first..after) {
+                slot.generation = initial_generation(self.seed, index);
+            }
         }
         let (top, in_middle, _) = Self::position(first)?;
         let entry = self.top.get_mut(top)?.get_or_insert(middle);
         *entry.get_mut(in_middle)? = Some(leaf);
-        self.capacity = after;
-        for index in first.max(self.reserved)..self.capacity.min(self.limit) {
+        self.blocks = self.blocks.wrapping_add(1);
+        self.end = self.end.max(after);
+        for index in first.max(self.reserved)..after.min(self.limit) {
             self.append_free(index);
         }
         None
+    }
+
+    /// Takes over all blocks of `other`, and tells of each. Links and timers that name slots stay as they are, since the numbers
+    /// do.
+    ///
+    /// The steps are as many as there are blocks.
+    pub(crate) fn take_over(&mut self, other: &mut Self, mut each: impl FnMut(u32)) {
+        let tops = self.top.iter_mut().zip(&mut other.top);
+        for (top, (own, others)) in (0..TOPS as u32).zip(tops) {
+            let Some(middle) = others else {
+                continue;
+            };
+            let first = top.wrapping_mul(BLOCK);
+            let taken = (first..first.wrapping_add(BLOCK)).zip(middle.iter_mut());
+            match own {
+                Some(own) => {
+                    for ((block, leaf), own) in taken.zip(own.iter_mut()) {
+                        if let Some(leaf) = leaf.take() {
+                            *own = Some(leaf);
+                            each(block);
+                        }
+                    }
+                }
+                None => {
+                    taken
+                        .filter(|(_, leaf)| leaf.is_some())
+                        .for_each(|(block, _)| each(block));
+                    *own = others.take();
+                }
+            }
+        }
+        self.end = self.end.max(core::mem::take(&mut other.end));
+        self.blocks = self.blocks.wrapping_add(core::mem::take(&mut other.blocks));
+        self.used = self.used.wrapping_add(core::mem::take(&mut other.used));
+        let head = core::mem::replace(&mut other.free_head, NONE);
+        let tail = core::mem::replace(&mut other.free_tail, NONE);
+        if head != NONE {
+            let last = core::mem::replace(&mut self.free_tail, tail);
+            match self.slot_mut(last) {
+                Some(slot) => slot.next_free = head,
+                None => self.free_head = head,
+            }
+            if let Some(slot) = self.slot_mut(head) {
+                slot.previous_free = last;
+            }
+        }
+    }
+
+    /// Puts a block without objects into the chunk of another engine's table, and returns its number. The block 0 stays where
+    /// it is. So do the last free slots, unless `all` may go.
+    ///
+    /// Looks at some blocks, and the next call goes on behind them.
+    pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, T, L>) -> Option<u32> {
+        let free = self
+            .blocks
+            .wrapping_mul(BLOCK)
+            .wrapping_sub(self.used)
+            .wrapping_sub(self.reserved);
+        if free < BLOCK || free == BLOCK && !all {
+            return None;
+        }
+        let block = (0..BLOCK).find_map(|_| {
+            self.search = self.search.wrapping_add(1);
+            if self.search.wrapping_mul(BLOCK) >= self.end {
+                self.search = 1;
+            }
+            self.is_free(self.search).then_some(self.search)
+        })?;
+        let first = block.wrapping_mul(BLOCK);
+        for index in first..first.wrapping_add(BLOCK) {
+            self.remove_free(index);
+        }
+        let (top, in_middle, _) = Self::position(first)?;
+        let leaf = self
+            .top
+            .get_mut(top)?
+            .as_mut()?
+            .get_mut(in_middle)?
+            .take()?;
+        chunk.block = Some(block);
+        chunk.unused = Some(core::mem::replace(&mut chunk.leaf, leaf));
+        self.blocks = self.blocks.wrapping_sub(1);
+        Some(block)
+    }
+
+    /// Whether the table has a block, and no object there.
+    fn is_free(&self, block: u32) -> bool {
+        let Some((top, in_middle, _)) = Self::position(block.wrapping_mul(BLOCK)) else {
+            return false;
+        };
+        let middle = self.top.get(top).and_then(Option::as_ref);
+        let leaf = middle.and_then(|middle| middle.get(in_middle)?.as_ref());
+        leaf.is_some_and(|leaf| leaf.iter().all(|slot| slot.object.is_none()))
     }
 
     /// How many objects there are.
@@ -284,8 +428,8 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     }
 
     /// All indices are below this.
-    pub(crate) fn capacity(&self) -> u32 {
-        self.capacity
+    pub(crate) fn end(&self) -> u32 {
+        self.end
     }
 }
 

@@ -1,21 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a binary heap without
+//! Timers: one for each object of a table (of queue pairs, completion queues or contexts), in a leftist heap without
 //! memory of its own.
 //!
-//! The heap's array is spread over the slots of the table: place `n` of the array stands in slot `n`. There are never
-//! more timers than slots, so there is always space. Setting, clearing and firing a timer take steps in proportion to
-//! the logarithm of the timers that run.
+//! The nodes of the heap are the timers' parts of the slots of the table, and they are linked by the numbers of the
+//! slots. In a leftist heap no node's left child has a lower rank than its right one (C. A. Crane, 1972), so the way down
+//! by right children is as long as the logarithm of the timers that run, and so are all steps here. Two heaps become one
+//! in as many steps, whatever slots they stand in.
+
+use crate::base::list::NONE;
 
 /// The timers' part of a slot of the table.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct TimerSlot {
-    /// Place of the heap that has this slot's number: whose timer stands there.
-    entry: u32,
-    /// The timer of the slot's own object: when it fires, in nanoseconds.
+    /// When the timer fires, in nanoseconds.
     deadline: u64,
-    /// And its place in the heap, counted from 1; 0: it does not run.
-    place: u32,
+    /// The nodes below this one, which fire no sooner.
+    left: u32,
+    right: u32,
+    /// The node above this one; of the first one [`NONE`].
+    parent: u32,
+    /// The nodes on the way down by right children, with this one; 0: the timer does not run.
+    rank: u32,
+}
+
+impl Default for TimerSlot {
+    fn default() -> Self {
+        Self {
+            deadline: 0,
+            left: NONE,
+            right: NONE,
+            parent: NONE,
+            rank: 0,
+        }
+    }
 }
 
 /// Where the slots are found.
@@ -28,119 +46,142 @@ pub(crate) trait TimerSlots {
 ///
 /// # Invariants
 ///
-/// - For each place below `length`, the timer that stands there knows the place.
-/// - No timer is due before that at its parent's place, which is (place − 1) / 2.
+/// - Each timer that runs is reached from `first` by children, once, and its parent is the one that it is reached from.
+/// - No timer is due before its parent.
+/// - The rank of a node is one more than that of its right child, and that of its left child is no lower. A child that
+///   is not there has the rank 0.
 pub(crate) struct Timers {
-    length: u32,
+    first: u32,
 }
 
 impl Timers {
     /// No timer runs.
     pub(crate) const fn new() -> Self {
-        Self { length: 0 }
+        Self { first: NONE }
     }
 
-    fn entry(slots: &mut impl TimerSlots, place: u32) -> u32 {
-        slots.slot(place).map_or(0, |slot| slot.entry)
+    fn rank(slots: &mut impl TimerSlots, index: u32) -> u32 {
+        slots.slot(index).map_or(0, |slot| slot.rank)
     }
 
-    fn deadline_of(slots: &mut impl TimerSlots, index: u32) -> u64 {
-        slots.slot(index).map_or(u64::MAX, |slot| slot.deadline)
+    /// Puts the child with the higher rank to the left, and returns whether the rank of the node has changed.
+    fn level(slots: &mut impl TimerSlots, index: u32) -> bool {
+        let Some(&mut TimerSlot { left, right, .. }) = slots.slot(index) else {
+            return false;
+        };
+        let (left_rank, right_rank) = (Self::rank(slots, left), Self::rank(slots, right));
+        let Some(slot) = slots.slot(index) else {
+            return false;
+        };
+        if left_rank < right_rank {
+            (slot.left, slot.right) = (right, left);
+        }
+        let rank = left_rank.min(right_rank).wrapping_add(1);
+        core::mem::replace(&mut slot.rank, rank) != rank
     }
 
-    /// Puts the timer of `index` at `place`.
-    fn settle(slots: &mut impl TimerSlots, place: u32, index: u32) {
-        if let Some(slot) = slots.slot(place) {
-            slot.entry = index;
+    /// Puts `index`, or nothing, in the place of a child of `parent`, or first.
+    fn replace_child(&mut self, slots: &mut impl TimerSlots, parent: u32, old: u32, index: u32) {
+        match slots.slot(parent) {
+            Some(slot) if slot.left == old => slot.left = index,
+            Some(slot) => slot.right = index,
+            None => self.first = index,
         }
         if let Some(slot) = slots.slot(index) {
-            slot.place = place.wrapping_add(1);
+            slot.parent = parent;
         }
     }
 
-    /// Moves the timer of `index` from `place` up or down to where it belongs.
-    fn sift(&mut self, slots: &mut impl TimerSlots, mut place: u32, index: u32) {
-        let deadline = Self::deadline_of(slots, index);
-        while place > 0 {
-            let parent = place.wrapping_sub(1) / 2;
-            let above = Self::entry(slots, parent);
-            if Self::deadline_of(slots, above) <= deadline {
-                break;
-            }
-            Self::settle(slots, place, above);
-            place = parent;
-        }
+    /// Makes one heap of two, and returns its first node. `NONE` is a heap without nodes.
+    fn meld(slots: &mut impl TimerSlots, mut one: u32, mut other: u32) -> u32 {
+        // The way down: the nodes on the right sides of both, in the order in which they fire.
+        let mut last = NONE;
         loop {
-            let left = place.wrapping_mul(2).wrapping_add(1);
-            let right = left.wrapping_add(1);
-            if left >= self.length {
-                break;
-            }
-            let mut child = left;
-            let mut below = Self::entry(slots, left);
-            if right < self.length {
-                let other = Self::entry(slots, right);
-                if Self::deadline_of(slots, other) < Self::deadline_of(slots, below) {
-                    child = right;
-                    below = other;
+            let of_one = slots.slot(one).map(|slot| slot.deadline);
+            let of_other = slots.slot(other).map(|slot| slot.deadline);
+            match (of_one, of_other) {
+                (None, _) => {
+                    one = other;
+                    break;
                 }
+                (_, None) => break,
+                (Some(of_one), Some(of_other)) if of_other < of_one => {
+                    core::mem::swap(&mut one, &mut other);
+                }
+                _ => (),
             }
-            if deadline <= Self::deadline_of(slots, below) {
-                break;
+            if let Some(slot) = slots.slot(one) {
+                slot.parent = last;
+                last = one;
+                one = slot.right;
             }
-            Self::settle(slots, place, below);
-            place = child;
         }
-        Self::settle(slots, place, index);
+        // The way up: the rest of one heap is the right child of the last node.
+        let mut node = one;
+        if let Some(slot) = slots.slot(node) {
+            slot.parent = last;
+        }
+        while let Some(slot) = slots.slot(last) {
+            slot.right = node;
+            node = last;
+            last = slot.parent;
+            Self::level(slots, node);
+        }
+        node
     }
 
     /// Lets the timer of `index` fire at `deadline`; one that runs already is set anew.
     pub(crate) fn set(&mut self, slots: &mut impl TimerSlots, index: u32, deadline: u64) {
+        self.clear(slots, index);
         let Some(slot) = slots.slot(index) else {
             return;
         };
-        slot.deadline = deadline;
-        let place = match slot.place.checked_sub(1) {
-            Some(place) => place,
-            None => {
-                let last = self.length;
-                self.length = last.wrapping_add(1);
-                last
-            }
+        *slot = TimerSlot {
+            deadline,
+            rank: 1,
+            ..TimerSlot::default()
         };
-        self.sift(slots, place, index);
+        self.first = Self::meld(slots, self.first, index);
     }
 
     /// Stops the timer of `index`, if it runs.
     pub(crate) fn clear(&mut self, slots: &mut impl TimerSlots, index: u32) {
-        let Some(slot) = slots.slot(index) else {
+        let Some(slot) = slots.slot(index).filter(|slot| slot.rank != 0) else {
             return;
         };
-        let Some(place) = slot.place.checked_sub(1) else {
-            return;
-        };
-        slot.place = 0;
-        let last = self.length.wrapping_sub(1);
-        self.length = last;
-        if place != last {
-            let moved = Self::entry(slots, last);
-            self.sift(slots, place, moved);
+        let TimerSlot {
+            left,
+            right,
+            mut parent,
+            ..
+        } = core::mem::take(slot);
+        let below = Self::meld(slots, left, right);
+        self.replace_child(slots, parent, index, below);
+        // Where a rank stays, so do those above.
+        while Self::level(slots, parent) {
+            parent = slots.slot(parent).map_or(NONE, |slot| slot.parent);
         }
+    }
+
+    /// Takes over all timers of `other`, in the same slots.
+    pub(crate) fn take_over(&mut self, slots: &mut impl TimerSlots, other: &mut Timers) {
+        let other = core::mem::replace(other, Timers::new());
+        self.first = Self::meld(slots, self.first, other.first);
     }
 
     /// When the timer of `index` fires, if it runs.
     pub(crate) fn deadline(&self, slots: &mut impl TimerSlots, index: u32) -> Option<u64> {
         let slot = slots.slot(index)?;
-        (slot.place != 0).then_some(slot.deadline)
+        (slot.rank != 0).then_some(slot.deadline)
     }
 
     /// When the next timer fires.
+    #[inline]
     pub(crate) fn next(&self, slots: &mut impl TimerSlots) -> Option<u64> {
-        if self.length == 0 {
+        if self.first == NONE {
             return None;
         }
-        let first = Self::entry(slots, 0);
-        Some(Self::deadline_of(slots, first))
+        Some(slots.slot(self.first)?.deadline)
     }
 
     /// Takes a timer that is due at `now`, and says whose it is.
@@ -148,7 +189,7 @@ impl Timers {
         if self.next(slots)? > now {
             return None;
         }
-        let index = Self::entry(slots, 0);
+        let index = self.first;
         self.clear(slots, index);
         Some(index)
     }

@@ -4,7 +4,7 @@
 
 use crate::base::error::Error;
 
-/// The uses of a memory region, a queue pair or a context by copy jobs.
+/// The uses of a memory region, a queue pair or a context by copy jobs, or of all objects of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uses {
     jobs: u32,

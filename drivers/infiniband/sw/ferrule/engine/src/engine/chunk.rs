@@ -36,8 +36,18 @@ use crate::{
     },
 };
 
+/// A host may have a table grow before it asks.
+impl From<TableKind> for NeedChunk {
+    fn from(kind: TableKind) -> Self {
+        Self(kind)
+    }
+}
+
 impl NeedChunk {
     /// Allocates the chunk, with [`Host::boxed`], so this may sleep: call it without the shard.
+    ///
+    /// It is for the next block of numbers. A host with several engines says which one it is instead, by [`Chunk::set_block`] or
+    /// [`Engine::give_block`](crate::Engine::give_block).
     pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
         Some(Chunk(match self.0 {
             TableKind::Contexts => ChunkKind::Contexts(TableChunk::new()?),
@@ -50,10 +60,31 @@ impl NeedChunk {
             TableKind::Groups => ChunkKind::Groups(TableChunk::new()?),
         }))
     }
+
+    /// The kind of objects for which there is no number.
+    pub fn kind(self) -> TableKind {
+        self.0
+    }
 }
 
 /// Memory for 64 more objects, on its way to [`Engine::add_chunk`](crate::Engine::add_chunk).
 pub struct Chunk<H: Host>(pub(crate) ChunkKind<H>);
+
+impl<H: Host> Chunk<H> {
+    /// It is for this block of numbers, which no engine of the device has.
+    pub fn set_block(&mut self, number: u32) {
+        match &mut self.0 {
+            ChunkKind::Contexts(chunk) => chunk.set_block(number),
+            ChunkKind::Keys(chunk) => chunk.set_block(number),
+            ChunkKind::Mws(chunk) => chunk.set_block(number),
+            ChunkKind::Cqs(chunk) => chunk.set_block(number),
+            ChunkKind::Qps(chunk) => chunk.set_block(number),
+            ChunkKind::Srqs(chunk) => chunk.set_block(number),
+            ChunkKind::Ahs(chunk) => chunk.set_block(number),
+            ChunkKind::Groups(chunk) => chunk.set_block(number),
+        }
+    }
+}
 
 impl<H: Host> fmt::Debug for Chunk<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -453,10 +453,10 @@ impl<H: Host> Engine<H> {
     /// Visits queue pairs of the device in steps, beginning with the index `from`: returns the number of the first
     /// that is there, and the index to go on with, or none if all have been seen.
     pub fn find_qp(&self, from: u32) -> (Option<u32>, Option<u32>) {
-        let end = from.saturating_add(STEP).min(self.qps.capacity());
+        let end = from.saturating_add(STEP).min(self.qps.end());
         let found = (from..end).find_map(|index| self.qps.number_at(index));
         let next = found.map_or(end, |qpn| (qpn & abi::DB_INDEX_MASK).wrapping_add(1));
-        (found, (next < self.qps.capacity()).then_some(next))
+        (found, (next < self.qps.end()).then_some(next))
     }
 
     /// Moves every queue pair of a context to error, but those in RESET, which have no work.
@@ -473,7 +473,7 @@ impl<H: Host> Engine<H> {
                 self.qps.put_back(qp);
             }
         }
-        (end < self.qps.capacity()).then_some(end)
+        (end < self.qps.end()).then_some(end)
     }
 
     /// Tells a context that its device is gone.

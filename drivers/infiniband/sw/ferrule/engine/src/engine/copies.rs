@@ -25,6 +25,7 @@ impl<H: Host> Engine<H> {
     #[inline]
     pub(super) fn begin_job(&mut self, host: &mut H) -> Option<u32> {
         let job = host.job_place()?.as_ref()?;
+        self.keys.uses.begin();
         self.for_each_use(job, Uses::begin);
         self.counters.common().copy_jobs.count(1);
         let [requester, _] = job.qps();
@@ -37,7 +38,7 @@ impl<H: Host> Engine<H> {
     /// Returns whether a command that was refused with [`Error::InUse`] may try again.
     pub fn carried(&mut self, host: &mut H, carried: Carried<Job<H>>) -> bool {
         let job = carried.0;
-        let mut is_awaited = false;
+        let mut is_awaited = self.keys.uses.end();
         self.for_each_use(&job, |uses| is_awaited |= uses.end());
         let [requester, peer] = job.qps();
         if let Some(mut qp) = self.qps.take_index(requester) {

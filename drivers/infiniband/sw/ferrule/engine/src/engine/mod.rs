@@ -2,10 +2,12 @@
 
 //! The engine: its parts. The control path and the run stand in files of their own.
 
+pub(crate) mod block;
 pub(crate) mod chunk;
 mod control;
 mod copies;
 mod counting;
+mod merge;
 pub(crate) mod run;
 
 use crate::{
@@ -46,6 +48,9 @@ pub struct Config {
 }
 
 /// One shard of an RDMA device: all that does the work, and all that it works on.
+///
+/// A device has one engine or several, which share its numbers in [blocks](block::Block). Objects that use each other, and
+/// queue pairs that have each other as peers on this device, are in one engine; two engines can be [merged](Engine::merge).
 ///
 /// The caller of a method owns the engine for the time of the call; the host decides how callers take turns. No method
 /// allocates, sleeps, or calls anything but the [`Host`].

@@ -15,10 +15,10 @@ use crate::{
         key::Keys,
         key_use::KeyUse,
         memory_window::{
+            window_index,
             Binding,
             Mw,
             MwType,
-            Mws,
             TAG, //
         },
     },
@@ -127,7 +127,7 @@ impl<H: Host> Keys<H> {
         qp: QpId,
         key: u32,
     ) -> Result<(), BindError> {
-        let is_mw = Mws::<H>::index(key).is_some();
+        let is_mw = window_index(key).is_some();
         let region = self.fast_mut(key);
         if !is_mw && !region.is_some_and(|mr| mr.init().access.allows_some(Access::REMOTE)) {
             return Err(BindError);
@@ -139,7 +139,7 @@ impl<H: Host> Keys<H> {
     ///
     /// `qp` is the queue pair that was asked to, by its program or by its peer.
     pub(crate) fn invalidate(&mut self, pd: u32, qp: QpId, key: u32) -> Result<(), BindError> {
-        if Mws::<H>::index(key).is_none() {
+        if window_index(key).is_none() {
             return self.invalidate_region(pd, key);
         }
         let mw = self.mws.of_mut(key).ok_or(BindError)?;

@@ -34,6 +34,7 @@ use crate::{
             Piece, //
         },
         memory_window::{
+            window_index,
             Mws,
             TAG, //
         },
@@ -173,6 +174,8 @@ pub(crate) struct Keys<H: Host> {
     is_paging: bool,
     /// The queue pair that asks for absent memory: it has its turn, or a packet or a timer is for it.
     pub(crate) asker: Asker,
+    /// The uses of any region by copy jobs.
+    pub(crate) uses: Uses,
     pub(crate) mws: Mws<H>,
 }
 
@@ -184,6 +187,7 @@ impl<H: Host> Keys<H> {
             table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
             is_paging: false,
             asker: Asker::default(),
+            uses: Uses::default(),
             mws: Mws::new(seed | 1),
         }
     }
@@ -300,6 +304,17 @@ impl<H: Host> Keys<H> {
         self.table.grow(chunk)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, Mr<H>, ()>) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all regions of `other`, and tells of each block.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
+        self.is_paging |= other.is_paging;
+    }
+
     /// Checks a remote use of a key, which may be a window's. All uses, local and remote, end in
     /// [`Keys::check_region`].
     ///
@@ -307,7 +322,7 @@ impl<H: Host> Keys<H> {
     /// following: key, protection domain, rights and bounds all must match).
     #[inline(always)]
     pub(crate) fn check(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        if Mws::<H>::index(want.key).is_some() {
+        if window_index(want.key).is_some() {
             self.check_window(*want)
         } else {
             self.check_region(want)
@@ -323,7 +338,7 @@ impl<H: Host> Keys<H> {
 
     /// The use `want`, but of all that its key opens: a FLUSH may ask for that. It is to be checked like any other.
     pub(crate) fn whole(&self, want: &KeyUse) -> Option<KeyUse> {
-        let (addr, length) = match Mws::<H>::index(want.key) {
+        let (addr, length) = match window_index(want.key) {
             Some(_) => {
                 let bound = self.mws.of(want.key)?.bound?;
                 (bound.start, bound.length)

@@ -84,6 +84,12 @@ impl Mw {
     }
 }
 
+/// The index of a window's key; none for a region's.
+#[inline(always)]
+pub(crate) fn window_index(key: u32) -> Option<u32> {
+    (key & MW_KEY != 0).then_some((key & !MW_KEY).wrapping_shr(8))
+}
+
 /// All windows by their keys.
 pub(crate) struct Mws<H: Host> {
     table: Table<H, Mw, ()>,
@@ -108,24 +114,18 @@ impl<H: Host> Mws<H> {
 
     /// Removes the window that has or had this key.
     pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
-        let index = Self::index(key).ok_or(Error::NotFound)?;
+        let index = window_index(key).ok_or(Error::NotFound)?;
         self.table.remove(index).ok_or(Error::NotFound)
-    }
-
-    /// The index of a window's key; none for a region's.
-    #[inline]
-    pub(crate) fn index(key: u32) -> Option<u32> {
-        (key & MW_KEY != 0).then_some((key & !MW_KEY).wrapping_shr(8))
     }
 
     /// The window that has or had this key.
     pub(crate) fn of(&self, key: u32) -> Option<&Mw> {
-        self.table.get(Self::index(key)?)
+        self.table.get(window_index(key)?)
     }
 
     /// As [`Mws::of`].
     pub(crate) fn of_mut(&mut self, key: u32) -> Option<&mut Mw> {
-        self.table.get_mut(Self::index(key)?)
+        self.table.get_mut(window_index(key)?)
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -134,6 +134,16 @@ impl<H: Host> Mws<H> {
 
     pub(crate) fn grow(&mut self, chunk: TableChunk<H, Mw, ()>) -> Option<TableChunk<H, Mw, ()>> {
         self.table.grow(chunk)
+    }
+
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, Mw, ()>) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all windows of `other`, and tells of each block.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
     }
 
     /// The use of the region that a use of a window's key stands for.

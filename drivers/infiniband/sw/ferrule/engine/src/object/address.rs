@@ -86,6 +86,16 @@ impl<H: Host> Ahs<H> {
         self.table.grow(chunk)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, Ah<H>, ()>) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all address handles of `other`, and tells of each block.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
+    }
+
     /// The path of a handle, if the queue pairs of the protection domain may use it.
     #[inline]
     pub(crate) fn path(&self, number: u32, pd: u32) -> Option<Path> {

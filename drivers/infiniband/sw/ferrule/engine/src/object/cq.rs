@@ -327,6 +327,25 @@ impl<H: Host> Cqs<H> {
         self.table.grow(chunk)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(
+        &mut self,
+        all: bool,
+        chunk: &mut TableChunk<H, Cq<H>, CqLink>,
+    ) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all queues of `other`, and tells of each block.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
+        self.touched.append(
+            &mut self.table,
+            core::mem::replace(&mut other.touched, List::EMPTY),
+        );
+        self.timers.take_over(&mut self.table, &mut other.timers);
+    }
+
     pub(crate) fn resize(&mut self, cqn: u32, resize: &mut CqResize<H>) -> Result<u32, Error> {
         let cq = self.table.get_mut(cqn).ok_or(Error::NotFound)?;
         cq.resize(resize)

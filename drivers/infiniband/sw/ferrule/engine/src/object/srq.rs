@@ -309,16 +309,39 @@ impl<H: Host> Srqs<H> {
         self.table.grow(chunk)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, Srq<H>, ()>) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all queues of `other`, and tells of each block.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
+    }
+
     /// Whether there is a basic queue of this number, which queue pairs may be made to take from.
     pub(crate) fn is_basic(&self, number: u32) -> bool {
         self.get(number).is_some_and(|srq| srq.init.xrc.is_none())
     }
 
-    /// Of the XRC queue of a number, if it is one of this XRC domain: its protection domain and its completion queue.
-    pub(crate) fn of_domain(&self, number: u32, domain: u32) -> Option<(u32, u32)> {
+    /// The parameters of the XRC queue of a number, if it is one of this XRC domain.
+    #[inline]
+    fn of_domain(&self, number: u32, domain: u32) -> Option<(&SrqInit<H>, XrcSrq)> {
         let init = &self.get(number)?.init;
         let xrc = init.xrc.filter(|xrc| xrc.domain == domain)?;
-        Some((init.pd, xrc.cq))
+        Some((init, xrc))
+    }
+
+    /// The protection domain of the XRC queue of a number, if it is one of this XRC domain.
+    #[cold]
+    pub(crate) fn pd_of_xrc(&self, number: u32, domain: u32) -> Option<u32> {
+        Some(self.of_domain(number, domain)?.0.pd)
+    }
+
+    /// The completion queue of the XRC queue of a number, if it is one of this XRC domain.
+    #[cold]
+    pub(crate) fn cq_of_xrc(&self, number: u32, domain: u32) -> Option<u32> {
+        Some(self.of_domain(number, domain)?.1.cq)
     }
 
     /// Counts a queue pair that takes from here.

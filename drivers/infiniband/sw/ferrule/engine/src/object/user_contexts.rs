@@ -125,6 +125,52 @@ impl<H: Host> UserContexts<H> {
         self.table.remove(id.0).ok_or(Error::NotFound)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(
+        &mut self,
+        all: bool,
+        chunk: &mut TableChunk<H, UserContext<H>, ContextLink>,
+    ) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all contexts of `other`, and tells of each block. Those that need not kick have to from here on, since this
+    /// engine may sleep; if one has rung, it is due.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        while other.sleep(u32::MAX) != Sleep::Asleep {}
+        self.table.take_over(&mut other.table, each);
+        self.timers.take_over(&mut self.table, &mut other.timers);
+        let next = core::mem::replace(&mut other.next, NONE);
+        if self.next == NONE {
+            self.next = next;
+        } else {
+            self.join(next);
+        }
+        self.watched = self
+            .watched
+            .wrapping_add(core::mem::take(&mut other.watched));
+        self.due = self.due.wrapping_add(core::mem::take(&mut other.due));
+    }
+
+    /// Puts another ring in front of the context that is next, so that all others come first.
+    fn join(&mut self, other: u32) {
+        let first = self.next;
+        let (Some(last), Some(others_last)) = (
+            self.table.get(first).map(|context| context.previous),
+            self.table.get(other).map(|context| context.previous),
+        ) else {
+            return;
+        };
+        for (before, after) in [(last, other), (others_last, first)] {
+            if let Some(context) = self.table.get_mut(before) {
+                context.next = after;
+            }
+            if let Some(context) = self.table.get_mut(after) {
+                context.previous = before;
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.table.len()
     }

@@ -87,10 +87,13 @@ impl<H: Host> QpCore<H> {
         self.resets = self.resets.wrapping_add(u32::from(state == State::Reset));
     }
 
-    /// The name by which it asks for memory that is absent.
+    /// The name by which it asks for memory that is absent. Generations alone are those of one engine, which may merge with
+    /// another one.
     #[inline]
     pub(crate) fn asker(&self) -> Asker {
-        Asker(u64::from(self.id.generation).wrapping_shl(32) | u64::from(self.resets))
+        let generation = u64::from(self.id.generation).wrapping_shl(32);
+        let index = u64::from(self.index()).wrapping_shl(16);
+        Asker(generation | index | u64::from(self.resets as u16))
     }
 
     /// Whether a send request with these flags has a completion even if it succeeds.
@@ -131,7 +134,7 @@ impl<H: Host> QpCore<H> {
     #[inline(always)]
     pub(crate) fn remote_pd(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
         if self.init.qp_type.is_target() {
-            srqs.of_domain(srq, self.init.pd).map(|(pd, _)| pd)
+            srqs.pd_of_xrc(srq, self.init.pd)
         } else {
             Some(self.init.pd)
         }
@@ -142,7 +145,7 @@ impl<H: Host> QpCore<H> {
     #[inline(always)]
     pub(crate) fn receive_cq(&self, srqs: &Srqs<H>, srq: u32) -> Option<u32> {
         if self.init.qp_type.is_target() {
-            srqs.of_domain(srq, self.init.pd).map(|(_, cq)| cq)
+            srqs.cq_of_xrc(srq, self.init.pd)
         } else {
             Some(self.init.recv_cq)
         }

@@ -164,6 +164,32 @@ impl<H: Host> Qps<H> {
         self.table.grow(chunk)
     }
 
+    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    pub(crate) fn give(
+        &mut self,
+        all: bool,
+        chunk: &mut TableChunk<H, Qp<H>, QpLink>,
+    ) -> Option<u32> {
+        self.table.give(all, chunk)
+    }
+
+    /// Takes over all queue pairs of `other`, and tells of each block. Those that want turns have them behind its own.
+    pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
+        self.table.take_over(&mut other.table, each);
+        let lists = self.active.iter_mut().zip(&mut other.active);
+        for (run_queue, (own, others)) in (0..=CONTEXT_RUN_QUEUES).zip(lists) {
+            own.append(&mut self.table, core::mem::replace(others, List::EMPTY));
+            if !own.is_empty() {
+                self.run_queues
+                    .push_back(&mut self.run_queue_links, run_queue);
+            }
+        }
+        other.run_queues = List::EMPTY;
+        other.run_queue_links = [Link::default(); RUN_QUEUES];
+        self.timers.take_over(&mut self.table, &mut other.timers);
+        self.generation = self.generation.max(other.generation);
+    }
+
     /// The queue pair of a number, which has 24 bits.
     #[inline]
     pub(crate) fn get(&self, qpn: u32) -> Option<&Qp<H>> {
@@ -281,8 +307,8 @@ impl<H: Host> Qps<H> {
     }
 
     /// All indices are below this.
-    pub(crate) fn capacity(&self) -> u32 {
-        self.table.capacity()
+    pub(crate) fn end(&self) -> u32 {
+        self.table.end()
     }
 
     /// Takes the queue pair of an index out of the table.

@@ -212,6 +212,7 @@ pub(crate) fn begin<H: Host>(
     // A shared receive queue of XRC may go while one of its requests is at hand.
     if sq.request.is_inline()
         || is_unreliable(core) && !may_share_job(sq)
+        || !cx.keys.uses.may_begin()
         || !core.uses.may_begin()
         || !peer.core.uses.may_begin()
         || peer.core.init.qp_type.is_target()

@@ -3,7 +3,7 @@
 //! The protocols between programs and the engine, in every interleaving and with every reordering
 //! that memory may show: doorbells and their acknowledgement, sleep and kick, the arming of
 //! completion queues, and receive requests posted in error. And the end of a copy job against the removal of what it uses;
-//! and kicks that leave work to each other.
+//! and kicks that leave work to each other, and that find their context while shards merge.
 //!
 //! The engine under test is the engine itself, on memory of loom's atomics. The programs' side is
 //! written here as the head of `ferrule-abi.h` tells it. Run with
@@ -19,6 +19,7 @@ mod kicks;
 #[path = "../local.rs"]
 mod local;
 mod memory;
+mod merges;
 mod scans;
 mod world;
 

@@ -10,7 +10,7 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use ferrule_engine::{
-    abi, Ah, Budget, Carried, Chunk, CompletionRing, Config, ContextId, Cq, CqEvent, CqInfo,
+    abi, Ah, Block, Budget, Carried, Chunk, CompletionRing, Config, ContextId, Cq, CqEvent, CqInfo,
     CqInit, CqResize, Doorbells, Engine, Error, Fault, Gid, Group, Host, Job, JobPlace, Moderation,
     Modify, Mr, MrChange, MrInit, Mtu, Mw, MwType, Outcome, Outgoing, PacketBytes, Qp, QpEvent,
     QpId, QpInfo, QpInit, Queue, Refused, Region, Reorder, RxPacket, SharedBytes, Sink, Sleep, Srq,
@@ -285,6 +285,8 @@ macro_rules! methods {
 
 methods! {
     add_chunk(chunk: Chunk<Opaque>) -> Option<Chunk<Opaque>>;
+    merge(other: &mut Engine<Opaque>, each: &mut dyn FnMut(Block)) -> Result<(), Error>;
+    give_block(chunk: &mut Chunk<Opaque>) -> Option<Block>;
     add_context(context: Box<UserContext<Opaque>>) -> Result<ContextId, Handed<UserContext<Opaque>>>;
     remove_context(id: ContextId) -> Result<Box<UserContext<Opaque>>, Error>;
     add_mr(mr: Box<Mr<Opaque>>) -> Result<u32, Handed<Mr<Opaque>>>;

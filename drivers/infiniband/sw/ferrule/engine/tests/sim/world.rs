@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use ferrule_engine::host::Queue;
 use ferrule_engine::{
-    Access, Ah, Budget, Capabilities, Config, CopyJob, Cq, CqInit, CqResize, Engine, Error, Memory,
-    Moderation, Mr, MrInit, Mtu, Mw, MwType, Outcome, Path, Qp, QpInit, QpType, QpUser, RingLayout,
-    Sleep, Srq, SrqInfo, SrqInit, SrqResize, UserContext, Vport, XrcSrq, NO_CQ,
+    Access, Ah, Block, Budget, Capabilities, Config, CopyJob, Cq, CqInit, CqResize, Engine, Error,
+    Memory, Moderation, Mr, MrInit, Mtu, Mw, MwType, NeedChunk, Outcome, Path, Qp, QpInit, QpType,
+    QpUser, RingLayout, Sleep, Srq, SrqInfo, SrqInit, SrqResize, TableKind, UserContext, Vport,
+    XrcSrq, NO_CQ,
 };
 
 use super::connect::route;
@@ -70,7 +71,23 @@ impl World {
     }
 
     pub fn with(config: Config) -> Self {
-        let mut engine = *Engine::<Sim>::new(config).unwrap();
+        Self::of_engine(*Engine::<Sim>::new(config).unwrap())
+    }
+
+    /// A world whose objects have numbers from this block on, and names from 1000 times that on.
+    pub fn of_blocks(first: u32) -> Self {
+        let mut engine = *Engine::<Sim>::new(Config::default()).unwrap();
+        for kind in TableKind::ALL {
+            let mut chunk = NeedChunk::from(kind).allocate().unwrap();
+            chunk.set_block(first);
+            assert!(engine.add_chunk(chunk).is_none());
+        }
+        let mut world = Self::of_engine(engine);
+        world.names = 1000 * first;
+        world
+    }
+
+    fn of_engine(mut engine: Engine<Sim>) -> Self {
         engine.wake();
         let doorbells = SimDoorbells::new();
         let id = add(
@@ -383,6 +400,14 @@ impl World {
             Engine::add_ah,
         )
         .unwrap()
+    }
+
+    /// Takes over the objects of another world, and returns their blocks.
+    pub fn merge(&mut self, other: &mut World) -> Result<Vec<Block>, Error> {
+        let mut blocks = Vec::new();
+        self.engine
+            .merge(&mut other.engine, |block| blocks.push(block))?;
+        Ok(blocks)
     }
 
     /// Runs until nothing is left to do at this moment.
