@@ -61,6 +61,8 @@ pub struct Change<'a, D: Driver> {
     pub access: Option<Access>,
     /// The protection domain.
     pub pd: Option<&'a Pd<D>>,
+    /// The protection domain so far.
+    pub pd_so_far: &'a Pd<D>,
 }
 
 /// A driver's verbs of memory regions. The value is dropped when the region goes.
@@ -380,6 +382,8 @@ pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
             // SAFETY: By the requirements of this function.
             unsafe { Pd::from_raw(pd) }
         }),
+        // SAFETY: By the requirements of this function. The region has a domain, which the core changes after the call.
+        pd_so_far: unsafe { Pd::from_raw((*raw).pd) },
     };
     // SAFETY: By the requirements of this function; regions come from `make`.
     let mr = unsafe { &*raw.cast::<Mr<D>>() };

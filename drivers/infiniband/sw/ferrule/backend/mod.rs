@@ -212,8 +212,9 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// The [`Backend::Destination`] of its device.
     type Destination: Destination;
 
-    /// Opens a user context with such doorbells.
-    fn add_context(&self, doorbells: Doorbells) -> Result<ContextId>;
+    /// Opens a user context with such doorbells. One `beside` another one is for a program that has imported that, and uses its
+    /// objects.
+    fn add_context(&self, doorbells: Doorbells, beside: Option<ContextId>) -> Result<ContextId>;
 
     /// Ends the work of a context's queue pairs with flush errors, then refuses more of it.
     fn quiesce_context(&self, id: ContextId);
@@ -239,8 +240,8 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
         Ok(monotonic_raw_ns())
     }
 
-    /// Takes a number for a protection domain.
-    fn add_pd(&self) -> Result<u32>;
+    /// Takes a number for a protection domain: for objects of a user context, or with none of a user in the kernel.
+    fn add_pd(&self, context: Option<ContextId>) -> Result<u32>;
 
     /// Gives the number of a protection domain back.
     fn remove_pd(&self, id: u32);
@@ -255,12 +256,12 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// remote one.
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32>;
 
-    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`].
+    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`] with this protection domain.
     ///
     /// # Errors
     ///
     /// Those of [`Umem::on_demand`].
-    fn page_on_demand(&self, _region: &UserRegion) -> Result<Umem> {
+    fn page_on_demand(&self, _pd: u32, _region: &UserRegion) -> Result<Umem> {
         Err(EOPNOTSUPP)
     }
 
@@ -330,10 +331,11 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// Takes a memory window back; afterwards it opens nothing.
     fn remove_mw(&self, key: u32);
 
-    /// Makes a completion queue of `depth` slots, a power of two. Its events go by `notifier`, on the completion vector
+    /// Makes a completion queue of `depth` slots, a power of two, of a user context, or with none of a user in the kernel. Its events go by `notifier`, on the completion vector
     /// `vector`.
     fn add_cq(
         &self,
+        context: Option<ContextId>,
         depth: u32,
         ring: CqRing,
         vector: u32,

@@ -113,7 +113,7 @@ fn ring(layout: &RingLayout) -> Ring {
 impl Commands for Arc<Function> {
     type Destination = Destination;
 
-    fn add_context(&self, doorbells: Doorbells) -> Result<ContextId> {
+    fn add_context(&self, doorbells: Doorbells, _beside: Option<ContextId>) -> Result<ContextId> {
         let reservation = Reservation::new()?;
         let (number, mapped) = self.open_context(&doorbells)?;
         let context = Context {
@@ -159,7 +159,7 @@ impl Commands for Arc<Function> {
         Ok(self.execute::<command::QueryDevice>(&())?.clock.get())
     }
 
-    fn add_pd(&self) -> Result<u32> {
+    fn add_pd(&self, _context: Option<ContextId>) -> Result<u32> {
         Ok(self.execute::<command::AddPd>(&())?.number.get())
     }
 
@@ -263,6 +263,7 @@ impl Commands for Arc<Function> {
 
     fn add_cq(
         &self,
+        _context: Option<ContextId>,
         depth: u32,
         ring: CqRing,
         vector: u32,

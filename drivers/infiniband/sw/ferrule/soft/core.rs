@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The engine of a device in its shard, and the notes of other callers for the owner of the shard and
+//! An engine of a device in its shard, and the notes of other callers for the owner of the shard and
 //! for the worker.
 
 use ferrule_engine::{
@@ -31,9 +31,13 @@ use super::{
     shard::Shard, //
 };
 
-/// The engine of a device, and the state that callers share without owning its shard.
+/// An engine of a device, and the state that callers share without owning its shard.
 #[pin_data]
 pub(crate) struct Core {
+    /// The number of the shard.
+    pub(super) index: usize,
+    /// How many user contexts are in it.
+    pub(super) contexts: Atomic<u32>,
     #[pin]
     pub(super) shard: Shard<State>,
     /// The worker sleeps here.
@@ -85,9 +89,11 @@ pub(super) struct State {
 }
 
 impl Core {
-    /// An engine without anything, asleep.
-    pub(super) fn new() -> impl PinInit<Self, Error> {
+    /// The engine of the shard of a number, without anything, asleep.
+    pub(super) fn new(index: usize) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            index,
+            contexts: Atomic::new(0),
             shard <- Shard::new(State {
                 engine: Engine::<Kernel>::new(Config {
                     random: random_u32(),
@@ -116,6 +122,17 @@ impl Core {
             lost: Atomic::new(0),
             lists: Atomic::new(0),
         })
+    }
+
+    /// Counts the user contexts. The caller owns the shard.
+    pub(super) fn count_contexts(&self, engine: &Engine<Kernel>) {
+        let contexts = engine.objects().user_contexts;
+        self.contexts.store(contexts, Relaxed);
+    }
+
+    /// Waits for the end of a copy job that a command waits for, after so many. Process context.
+    pub(super) fn wait_for_end(&self, seen: u32) {
+        self.copied.wait(|| self.awaited_ends.load(Relaxed) != seen);
     }
 
     /// Wakes the worker, unless somebody has done so already. Any context.

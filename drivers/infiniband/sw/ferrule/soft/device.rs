@@ -6,6 +6,7 @@ use ferrule_engine::{
     abi,
     steering::rule::Rule,
     Ah,
+    Block,
     Engine,
     Group,
     Modify,
@@ -29,10 +30,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use kernel_ext::{
-    boxed::boxed,
-    task::Kthread, //
-};
+use kernel_ext::boxed::boxed;
 use net_ext::NetDevice;
 use rdma::{
     device::{
@@ -60,13 +58,13 @@ use super::{
             Sender, //
         }, //
     },
-    policy,
     shared::{
         errno,
+        user_of,
         Shared, //
     },
     statistics,
-    worker, //
+    worker::Workers, //
 };
 use crate::backend::{
     numbers,
@@ -91,7 +89,16 @@ const RELIABLE: OnDemandOperations = MESSAGES
     .or(OnDemandOperations::FLUSH)
     .or(OnDemandOperations::ATOMIC_WRITE);
 
-/// A device's engine with the thread that helps it: the data of the `ib_device`.
+/// The workers of a device, which stop when this is dropped.
+struct StopWorkers(Arc<Workers>);
+
+impl Drop for StopWorkers {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// A device's engines with the threads that help them: the data of the `ib_device`.
 #[pin_data]
 pub(crate) struct Soft {
     shared: Shared,
@@ -101,8 +108,8 @@ pub(crate) struct Soft {
     frames: Arc<Frames>,
     /// Dropped before the worker: then nothing comes from the wire any more.
     wire: Membership,
-    /// Stopped when nothing is left for it to do.
-    _worker: Kthread,
+    /// Stopped when nothing is left for them to do.
+    _workers: StopWorkers,
     #[pin]
     directory: Directory,
 }
@@ -158,8 +165,8 @@ impl Soft {
     ///
     /// Those of [`Sender::new`].
     fn enable_sending(&self, qpn: u32, qp_type: QpType) -> Result {
-        let core = &self.shared.core;
-        let has_sender = policy::command(core, |engine, _| {
+        let (shards, block) = (&self.shared.shards, Block::of_qp(qpn));
+        let has_sender = shards.command(block, |engine, _| {
             engine.queue_mut(qpn).map(|queue| queue.has_sender())
         });
         if has_sender.map_err(errno)? {
@@ -169,21 +176,40 @@ impl Soft {
         let limit = self.limit.clone();
         let mut sender = Some(Sender::new(self.wire.ports(), limit, qpn, frames)?);
         // An account that another caller has set meanwhile is dropped without the shard.
-        policy::command(core, |engine, _| {
-            let queue = engine.queue_mut(qpn)?;
-            if let Some(new) = sender.take() {
-                sender = queue.set_sender(new);
-            }
-            Ok(())
-        })
-        .map_err(errno)
+        shards
+            .command(block, |engine, _| {
+                let queue = engine.queue_mut(qpn)?;
+                if let Some(new) = sender.take() {
+                    sender = queue.set_sender(new);
+                }
+                Ok(())
+            })
+            .map_err(errno)
+    }
+
+    /// A queue pair has been connected to one of this device. They are to be in one shard as soon as either of them may send to
+    /// the other one: over a reliable connection when both are connected to each other.
+    fn meet(&self, qpn: u32, qp_type: QpType, peer: u32) {
+        let shards = &self.shared.shards;
+        let (own_block, block) = (Block::of_qp(qpn), Block::of_qp(peer));
+        if shards.of(own_block).index == shards.of(block).index {
+            return;
+        }
+        // Whoever is connected last finds the other one so.
+        let info = shards.command(block, |engine, _| engine.query_qp(peer));
+        let is_peer = info.is_ok_and(|info| {
+            info.qp_type == qp_type && (qp_type == QpType::Uc || info.attr.dest_qpn == qpn)
+        });
+        if is_peer {
+            shards.join(own_block, block);
+        }
     }
 
     /// Puts a queue pair into a multicast group.
     fn enter_mcast(&self, qpn: u32, group: &Gid) -> Result {
         let memory = boxed(Group::new, GFP_KERNEL_ACCOUNT)?;
         // The memory is dropped here if the group is there already.
-        let _unused = self.shared.add_boxed(memory, |engine, memory| {
+        let _unused = self.shared.add_boxed(None, memory, |engine, memory| {
             engine.attach_mcast(qpn, &group.0, memory)
         })?;
         Ok(())
@@ -192,10 +218,11 @@ impl Soft {
     /// Takes a queue pair out of a multicast group.
     fn leave_mcast(&self, qpn: u32, group: &Gid) -> Result {
         // The memory of a group that was left by its last member is dropped without the shard.
-        let _group = policy::command(&self.shared.core, |engine, _| {
-            engine.detach_mcast(qpn, &group.0)
-        })
-        .map_err(errno)?;
+        let _group = self
+            .shared
+            .shards
+            .command_for(None, |engine, _| engine.detach_mcast(qpn, &group.0))
+            .map_err(errno)?;
         Ok(())
     }
 }
@@ -262,7 +289,8 @@ impl Backend for Soft {
 
     fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {
         let (path, route) = self.resolve(to, || self.route(to, 0, 0))?.into_parts();
-        self.shared.add(Ah::new(pd, path, route), Engine::add_ah)
+        self.shared
+            .add(user_of(pd), Ah::new(pd, path, route), Engine::add_ah)
     }
 
     fn destination(&self, to: &AddressVector<'_>) -> Result<Destination> {
@@ -299,10 +327,23 @@ impl Backend for Soft {
             self.enable_sending(qpn, qp_type)?;
         }
         // Afterwards `route` is the old one, dropped after the shard is left.
-        policy::patient_command(&self.shared.core, |engine, host| {
-            engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
-        })
-        .map_err(errno)
+        let shards = &self.shared.shards;
+        shards
+            .patient_command(Some(Block::of_qp(qpn)), |engine, host| {
+                engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
+            })
+            .map_err(errno)?;
+        if let (
+            Some(peer),
+            Some(Path {
+                kind: PathKind::Local(_),
+                ..
+            }),
+        ) = (change.dest_qpn, path)
+        {
+            self.meet(qpn, qp_type, peer);
+        }
+        Ok(())
     }
 
     fn attach_mcast(&self, qpn: u32, group: &Gid, netdev: &NetDevice) -> Result {
@@ -331,18 +372,17 @@ impl Linked for Soft {
     ///
     /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
     fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
-        let shared = Shared::new()?;
+        let shared = Shared::new(name)?;
         shared.set_port_mtu(mtu);
-        let wire = Membership::new(netdev, shared.core.clone())?;
-        let frames = Frames::new(netdev, shared.core.clone())?;
-        let worker = worker::spawn(name, shared.core.clone())?;
+        let wire = Membership::new(netdev, shared.shards.clone())?;
+        let frames = Frames::new(netdev, shared.shards.clone())?;
         let directory = Directory::new(name, shared.clone())?;
 
         Ok(try_pin_init!(Self {
             directory <- directory,
-            limit: Limit::new(shared.core.clone())?,
+            limit: Limit::new(shared.shards.clone())?,
             frames,
-            _worker: worker,
+            _workers: StopWorkers(shared.workers.clone()),
             wire,
             shared,
         }))

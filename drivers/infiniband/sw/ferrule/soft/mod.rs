@@ -5,6 +5,7 @@
 //! [`Soft`] is a device to the verbs ([`Backend`](crate::backend::Backend)), and [`shared`] has the handle to its engine.
 
 mod areas;
+mod commands;
 mod core;
 pub(crate) mod debugfs;
 mod destination;
@@ -14,6 +15,7 @@ mod kicks;
 mod memory;
 pub(crate) mod net;
 mod offers;
+mod owners;
 mod paging;
 mod pending;
 mod policy;
@@ -23,6 +25,7 @@ mod shard;
 #[cfg(CONFIG_PREEMPT_RT)]
 #[path = "shard_rt.rs"]
 mod shard;
+mod shards;
 mod shared;
 mod softirq;
 mod statistics;

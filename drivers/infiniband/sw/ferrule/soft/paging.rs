@@ -6,24 +6,38 @@
 //! same hands, so a page that the engine finds stays there until the owner leaves. The kernel takes a page away
 //! after that: it waits for the shard as a command does, for no longer than a slice of the engine's work.
 
+use ferrule_engine::Block;
 use kernel::sync::Arc;
-use kernel_ext::time::WithTimer;
 use rdma::paging::Exclusive;
 
-use super::core::Core;
+use super::shards::Shards;
 
-/// The shard of a device, as its on-demand memory knows it.
-pub(super) struct Paging(pub(super) Arc<WithTimer<Core>>);
+/// The shard of a user context, as its on-demand memory knows it.
+pub(super) struct Paging {
+    pub(super) shards: Arc<Shards>,
+    /// The block of the context; none of a user in the kernel.
+    pub(super) user: Option<Block>,
+}
 
-// SAFETY: The function is called once, by an owner of the shard, of which there is one at a time. The engine accesses memory
-// in the hands of an owner alone, and nobody else does (`Registered`).
+// SAFETY: The function is called once, by the owner of the shard that has the context, and so the region: both move to another
+// one in the hands of a caller that owns both shards. The engine accesses memory in the hands of an owner alone, and nobody
+// else does (`Registered`).
 unsafe impl Exclusive for Paging {
     fn exclusively(&self, f: &mut dyn FnMut()) {
-        let owner = self.0.shard.enter();
-        f();
-        // A caller whose call was missed relies on an owner to run the engine.
-        if owner.leave() {
-            self.0.wake_worker();
+        loop {
+            let core = self.shards.of_user(self.user);
+            let owner = core.shard.enter();
+            let is_here = self.shards.of_user(self.user).index == core.index;
+            if is_here {
+                f();
+            }
+            // A caller whose call was missed relies on an owner to run the engine.
+            if owner.leave() {
+                core.wake_worker();
+            }
+            if is_here {
+                break;
+            }
         }
     }
 }

@@ -26,17 +26,13 @@ use ferrule_engine::{
     ContextId,
     CopyJob,
     Engine,
-    Error as Refusal,
     Job,
     JobPlace,
     Outcome, //
 };
 use kernel::sync::atomic::Relaxed;
 use kernel_ext::{
-    task::{
-        need_resched,
-        QuiescentStates, //
-    },
+    task::need_resched,
     time::{
         monotonic_ns,
         monotonic_raw_ns,
@@ -77,10 +73,6 @@ const COMMAND: Budget = KICK;
 /// keep that caller and the worker from every processor for as long as they like, and it may be this work that they poll
 /// for. Most threads that a caller gives way to have ended by then.
 pub(super) const LEFT_DELAY: u64 = 100_000;
-
-/// How many slices the end of a context may take: a million flushes, about a second, and more than
-/// honest programs have outstanding.
-const FINISH_ROUNDS: u32 = 32768;
 
 /// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
 /// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
@@ -375,7 +367,7 @@ pub(super) fn serve(
     }
 }
 
-/// Serves a context that has rung a doorbell while no worker was awake. Process context.
+/// Serves a context of the shard that has rung a doorbell while no worker was awake. Process context.
 pub(super) fn kick(core: &WithTimer<Core>, first: ContextId) {
     core.kicks.begin();
     let served = serve(core, KICK, Some(first), Caller::Thread, None);
@@ -417,53 +409,26 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
     }
 }
 
-/// As [`command`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it again.
+/// Does queued work, up to a slice, and takes the doorbells of a context of the shard even if it has not kicked: one that ends
+/// may find its kicks refused. Process context.
 ///
-/// A job ends once its thread has had a processor for a while: that thread holds no lock, and waits for nothing but the
-/// shard.
-#[inline(never)]
-pub(super) fn patient_command<R>(
-    core: &WithTimer<Core>,
-    mut f: impl FnMut(&mut Engine<Kernel>, &mut Kernel) -> Result<R, Refusal>,
-) -> Result<R, Refusal> {
-    loop {
-        let mut seen = 0;
-        let result = command(core, |engine, host| {
-            seen = core.awaited_ends.load(Relaxed);
-            f(engine, host)
-        });
-        if !matches!(result, Err(Refusal::InUse)) {
-            return result;
-        }
-        // The end comes after the refusal, since both have owned the shard.
-        core.copied.wait(|| core.awaited_ends.load(Relaxed) != seen);
+/// Returns whether nothing is left of it. May wait for copy jobs before.
+pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) -> bool {
+    let mut owner = core.shard.enter();
+    owner.take_missed();
+    owner.engine.kicked(context);
+    let is_copying = owner.engine.claim_context(context).is_err();
+    let seen = core.awaited_ends.load(Relaxed);
+    // No job begins, as in a softirq: this caller waits for the last one to end.
+    let (outcome, missed, _) = turn(core, owner, Kernel::new(Caller::Softirq), SLICE, None);
+    if outcome.more || missed {
+        return false;
     }
-}
-
-/// Does all queued work, with a pause for others after each budget, and takes the doorbells of a
-/// context even if it has not kicked: one that ends may find its kicks refused. Process context.
-///
-/// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
-pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) {
-    let mut quiescent = QuiescentStates::begin();
-    for _ in 0..FINISH_ROUNDS {
-        let mut owner = core.shard.enter();
-        owner.take_missed();
-        owner.engine.kicked(context);
-        let is_copying = owner.engine.claim_context(context).is_err();
-        let seen = core.awaited_ends.load(Relaxed);
-        // No job begins, as in a softirq: this caller waits for the last one to end.
-        let (outcome, missed, _) = turn(core, owner, Kernel::new(Caller::Softirq), SLICE, None);
-        if !outcome.more && !missed {
-            if !is_copying {
-                return;
-            }
-            // Flushes wait for what others copy.
-            core.copied.wait(|| core.awaited_ends.load(Relaxed) != seen);
-        }
-        quiescent.pass();
+    if is_copying {
+        // Flushes wait for what others copy.
+        core.wait_for_end(seen);
     }
-    core.wake_worker();
+    !is_copying
 }
 
 /// Reads the engine's state, for reports. Process context.

@@ -2,6 +2,7 @@
 
 //! The report of a device in debugfs: objects, queue pairs and counters.
 
+use ferrule_engine::Objects;
 use kernel::{
     debugfs::Writer,
     fmt,
@@ -12,37 +13,69 @@ use kernel_ext::time::WithTimer;
 use super::{
     core::Core,
     policy::inspect,
+    shards::Shards,
     shared::Shared, //
 };
 
-/// Writes the file: counters and numbers of objects first, then a line for each queue pair.
+/// Writes the file: counters and numbers of objects first, then a line for each shard that has objects, and for each of its
+/// queue pairs.
 pub(super) struct Report(pub(super) Shared);
+
+/// The sum of a count of each shard.
+fn sum(shards: &Shards, count: impl Fn(&Core) -> u64) -> u64 {
+    let counts = shards.all().map(|core| count(core));
+    counts.fold(0, u64::wrapping_add)
+}
 
 impl Writer for Report {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let core = &self.0.core;
-        writeln!(f, "kicks {}", core.kicks.total())?;
-        writeln!(f, "worker_wakes {}", core.worker_wakes.load(Relaxed))?;
-        writeln!(f, "worker_requests {}", core.worker_requests.load(Relaxed))?;
-        writeln!(f, "lists {}", core.lists.load(Relaxed))?;
-        // The owner of the shard is not preempted, so it copies and leaves; the text is made after that.
+        let shards = &*self.0.shards;
+        let kicks = sum(shards, |core| core.kicks.total());
+        let wakes = sum(shards, |core| core.worker_wakes.load(Relaxed));
+        let requests = sum(shards, |core| core.worker_requests.load(Relaxed));
+        let lists = sum(shards, |core| core.lists.load(Relaxed));
+        writeln!(f, "kicks {kicks}")?;
+        writeln!(f, "worker_wakes {wakes}")?;
+        writeln!(f, "worker_requests {requests}")?;
+        writeln!(f, "lists {lists}")?;
+        // The owner of a shard is not preempted, so it copies and leaves; the text is made after that.
         let mut counters = Default::default();
-        inspect(core, |engine| engine.add_counters(&mut counters));
+        let mut objects = Objects::default();
+        for core in shards.all() {
+            inspect(core, |engine| {
+                engine.add_counters(&mut counters);
+                objects.add(&engine.objects());
+            });
+        }
         writeln!(f, "{counters:#?}")?;
-        let objects = inspect(core, |engine| engine.objects());
         writeln!(f, "{objects:#?}")?;
-
-        // The shard is entered for each step anew, so that a long list stops nobody.
-        let mut next = Some(0);
-        while let Some(from) = next {
-            let found;
-            (found, next) = inspect(core, |engine| engine.find_qp(from));
-            if let Some(qpn) = found {
-                queue_pair(core, qpn, f)?;
+        for core in shards.all() {
+            let objects = inspect(core, |engine| engine.objects());
+            if objects != Objects::default() {
+                writeln!(
+                    f,
+                    "shard {} user_contexts {} queue_pairs {}",
+                    core.index, objects.user_contexts, objects.queue_pairs
+                )?;
+                queue_pairs(core, f)?;
             }
         }
         Ok(())
     }
+}
+
+/// Writes the lines of the queue pairs of a shard.
+fn queue_pairs(core: &WithTimer<Core>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    // The shard is entered for each step anew, so that a long list stops nobody.
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let found;
+        (found, next) = inspect(core, |engine| engine.find_qp(from));
+        if let Some(qpn) = found {
+            queue_pair(core, qpn, f)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the line of a queue pair, if it is still there.

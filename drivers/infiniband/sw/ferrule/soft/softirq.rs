@@ -11,7 +11,10 @@
 //! Packets by other network devices are taken at once. The thread that is to have the processor is mostly the program that
 //! receives them, and waiting packets cost a program that polls more than they leave to it.
 
-use ferrule_engine::Budget;
+use ferrule_engine::{
+    Block,
+    Budget, //
+};
 use kernel::sync::atomic::Relaxed;
 use kernel_ext::time::{
     monotonic_ns,
@@ -30,7 +33,8 @@ use super::{
     policy::{
         serve,
         LEFT_DELAY, //
-    }, //
+    },
+    shards::Shards, //
 };
 
 /// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for the worker, and the
@@ -58,42 +62,54 @@ const TIMER_PAUSE: u64 = 8;
 ///
 /// The engine does not run here: the user may hold locks that its handlers of events take, the network those
 /// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
-pub(super) fn ring(core: &WithTimer<Core>, qpn: u32) {
-    if core.doorbells.add(qpn) {
-        core.arm_at(monotonic_ns());
+pub(super) fn ring(shards: &Shards, qpn: u32) {
+    let block = Block::of_qp(qpn);
+    loop {
+        let core = shards.of(block);
+        if core.doorbells.add(qpn) {
+            core.arm_at(monotonic_ns());
+        }
+        // The queue pair may have gone to another shard before the note was left.
+        if shards.of(block).index == core.index {
+            break;
+        }
     }
 }
 
-impl Device for WithTimer<Core> {
+impl Device for Shards {
     /// The packet waits in the inbox until the owner of the shard takes it, who is the caller as a rule.
+    ///
+    /// If the queue pair goes to another shard at this moment, the packet finds none, as if the network had lost it.
     fn receive(&self, packet: OwnedSkBuff, is_loopback: bool) {
         let Some(packet) = Received::new(packet) else {
-            self.not_rocev2.fetch_add(1, Relaxed);
+            self.main().not_rocev2.fetch_add(1, Relaxed);
             return;
         };
-        if !self.inbox.push(packet) {
-            self.inbox_full.fetch_add(1, Relaxed);
+        let core = self.of(packet.block());
+        if !core.inbox.push(packet) {
+            core.inbox_full.fetch_add(1, Relaxed);
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
         if !is_loopback {
-            if serve(self, BUDGET, None, Caller::PromptSoftirq, None).more {
-                self.wake_worker();
+            if serve(core, BUDGET, None, Caller::PromptSoftirq, None).more {
+                core.wake_worker();
             }
         } else if Caller::Softirq.gives_way() {
-            self.arm_at(monotonic_ns().saturating_add(DELAY));
-        } else if serve(self, LOOPBACK, None, Caller::Softirq, None).missed {
-            self.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
+            core.arm_at(monotonic_ns().saturating_add(DELAY));
+        } else if serve(core, LOOPBACK, None, Caller::Softirq, None).missed {
+            core.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
         }
     }
 
     fn receive_frame(&self, frame: OwnedSkBuff, qpn: u32, later: bool) {
-        if !self.frames.push(Received::frame(frame, qpn)) {
-            self.inbox_full.fetch_add(1, Relaxed);
+        let core = self.main();
+        if !core.frames.push(Received::frame(frame, qpn)) {
+            core.inbox_full.fetch_add(1, Relaxed);
         }
         if later {
-            self.arm_at(monotonic_ns());
-        } else if serve(self, BUDGET, None, Caller::PromptSoftirq, None).more {
-            self.wake_worker();
+            core.arm_at(monotonic_ns());
+        } else if serve(core, BUDGET, None, Caller::PromptSoftirq, None).more {
+            core.wake_worker();
         }
     }
 

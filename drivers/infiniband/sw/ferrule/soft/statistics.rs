@@ -21,8 +21,8 @@ use rdma::{
 };
 
 use super::{
-    core::Core,
     policy::inspect,
+    shards::Shards,
     shared::{
         counted_at,
         errno,
@@ -39,12 +39,18 @@ struct Unseen {
 }
 
 impl Unseen {
-    fn of(core: &Core) -> Self {
-        Unseen {
-            lost: core.lost.load(Relaxed),
-            inbox_full: core.inbox_full.load(Relaxed),
-            not_rocev2: core.not_rocev2.load(Relaxed),
+    fn of(shards: &Shards) -> Self {
+        let mut unseen = Unseen::default();
+        for core in shards.all() {
+            unseen.lost = unseen.lost.wrapping_add(core.lost.load(Relaxed));
+            unseen.inbox_full = unseen
+                .inbox_full
+                .wrapping_add(core.inbox_full.load(Relaxed));
+            unseen.not_rocev2 = unseen
+                .not_rocev2
+                .wrapping_add(core.not_rocev2.load(Relaxed));
         }
+        unseen
     }
 
     /// Packets that came and that the engine has not seen.
@@ -75,15 +81,17 @@ impl Shared {
     /// Tells the values of the counters, without those of sets. Process context.
     pub(crate) fn read_statistics(&self, values: &mut [u64]) {
         let mut engine = Default::default();
-        inspect(&self.core, |shard| shard.add_unbound_counters(&mut engine));
-        fill(&engine, &Unseen::of(&self.core), values);
+        for core in self.shards.all() {
+            inspect(core, |shard| shard.add_unbound_counters(&mut engine));
+        }
+        fill(&engine, &Unseen::of(&self.shards), values);
     }
 
     /// The same of a set. Process context.
     pub(super) fn read_statistics_of_set(&self, set: NonZeroU32, values: &mut [u64]) -> Result {
         let mut engine = Default::default();
         let set = counted_at(set).map_err(errno)?;
-        inspect(&self.core, |shard| {
+        inspect(self.shards.main(), |shard| {
             shard.add_counters_of_set(set, &mut engine)
         })
         .map_err(errno)?;
@@ -94,8 +102,13 @@ impl Shared {
     /// Makes a set of counters, and returns its number.
     pub(super) fn new_counter_set(&self) -> Result<NonZeroU32> {
         let set = boxed(|| CounterSet::new(Vport::default()), GFP_KERNEL)?;
-        let set = self.add_boxed(set, Engine::add_counter_set)?;
+        let set = self.add_boxed(None, set, Engine::add_counter_set)?;
         NonZeroU32::new(set.number()).ok_or(EINVAL)
+    }
+
+    /// Takes back a set of counters.
+    pub(super) fn remove_set(&self, set: NonZeroU32) {
+        self.removed(None, |engine| engine.remove_counter_set(counted_at(set)?));
     }
 }
 
@@ -145,8 +158,10 @@ impl Shared {
     /// Tells what the port has sent and received. Local traffic is both. Process context.
     pub(super) fn port_counters(&self) -> PortCounters {
         let mut engine = Default::default();
-        inspect(&self.core, |shard| shard.add_counters(&mut engine));
-        let unseen = Unseen::of(&self.core);
+        for core in self.shards.all() {
+            inspect(core, |shard| shard.add_counters(&mut engine));
+        }
+        let unseen = Unseen::of(&self.shards);
         let malformed = engine.malformed_short
             + engine.malformed_version
             + engine.malformed_opcode

@@ -15,14 +15,17 @@ use ferrule_engine::{
     Sleep, //
 };
 use kernel::{
+    new_mutex,
     prelude::*,
     processor::cpu_relax,
+    str::CString,
     sync::{
         atomic::{
             Full,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
 };
 use kernel_ext::{
@@ -72,9 +75,60 @@ const CROWDED_NS: u64 = 20_000_000;
 /// The turns without work after which the worker reads the clock.
 const SPIN_TURNS: u32 = 32;
 
-/// Starts the worker of the device `name`.
-pub(super) fn spawn(name: &CStr, core: Arc<WithTimer<Core>>) -> Result<Kthread> {
-    Kthread::spawn(name, move |thread: &Current| work(thread, &core))
+/// The workers of a device: one for each shard, from its first user on.
+#[pin_data]
+pub(crate) struct Workers {
+    name: CString,
+    #[pin]
+    threads: Mutex<KVec<Option<Kthread>>>,
+}
+
+impl Workers {
+    /// No worker yet of the device `name`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(name: &CStr) -> Result<Arc<Self>> {
+        let name = CString::try_from(name)?;
+        Arc::pin_init(
+            pin_init!(Workers {
+                name,
+                threads <- new_mutex!(KVec::new(), "Workers::threads"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Starts the worker of a shard, unless it runs. It has the name of the device, and, but for that of the shard 0, the
+    /// number of the shard behind it. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn start(&self, core: &Arc<WithTimer<Core>>) -> Result {
+        let mut threads = self.threads.lock();
+        while threads.len() <= core.index {
+            threads.push(None, GFP_KERNEL)?;
+        }
+        let Some(place @ None) = threads.get_mut(core.index) else {
+            return Ok(());
+        };
+        let core = core.clone();
+        let name = match core.index {
+            0 => CString::try_from_fmt(fmt!("{}", &*self.name))?,
+            index => CString::try_from_fmt(fmt!("{}/{}", &*self.name, index))?,
+        };
+        let body = move |thread: &Current| work(thread, &core);
+        *place = Some(Kthread::spawn(&name, body)?);
+        Ok(())
+    }
+
+    /// Stops all of them, when nothing is left for them to do.
+    pub(super) fn stop(&self) {
+        let threads = core::mem::replace(&mut *self.threads.lock(), KVec::new());
+        drop(threads);
+    }
 }
 
 /// The worker's thread.

@@ -71,16 +71,17 @@ pub(crate) struct Doorbells<B: Backend> {
 }
 
 impl<B: Backend> Doorbells<B> {
-    /// New ones; `map` makes an area mappable by the programs of the context.
+    /// New ones, of a program of its own or `beside` that of another context; `map` makes an area mappable by the programs of the context.
     fn new(
         dev: &Device<Ferrule<B>>,
+        beside: Option<ContextId>,
         map: impl Fn(Arc<SharedArea>, Protection) -> Result<Entry>,
     ) -> Result<Arc<Self>> {
         let commands = dev.commands();
         let areas = Areas::new()?;
         let doorbell = map(areas.doorbell.clone(), Protection::ReadWrite)?;
         let status = map(areas.status.clone(), Protection::ReadOnly)?;
-        let id = commands.add_context(areas)?;
+        let id = commands.add_context(areas, beside)?;
         let doorbells = Doorbells {
             commands,
             id,
@@ -128,6 +129,11 @@ pub(crate) struct Context<B: Backend> {
 }
 
 impl<B: Backend> Context<B> {
+    /// The engine's name for it.
+    pub(super) fn id(&self) -> ContextId {
+        self.own.id
+    }
+
     /// The doorbells of a number: 0 stands for those of the program that has opened the file.
     ///
     /// # Errors
@@ -180,7 +186,9 @@ impl<B: Backend> ucontext::Operations for Context<B> {
     const IMPORTABLE: bool = true;
 
     fn alloc(new: &ucontext::New<'_, Ferrule<B>>, udata: Udata<'_>) -> Result<Self> {
-        let own = Doorbells::new(new.device(), |area, protection| new.map(area, protection))?;
+        let own = Doorbells::new(new.device(), None, |area, protection| {
+            new.map(area, protection)
+        })?;
         let imported = new_mutex!(KVec::new(), "Context::imported");
         let imported = KBox::pin_init(imported, GFP_KERNEL_ACCOUNT)?;
         let dm = dm::Quota::new()?;
@@ -232,7 +240,8 @@ impl<B: Backend> Method for Import<B> {
     const ATTRS: &'static [&'static Attr] = &[&DOORBELLS];
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
-        let doorbells = Doorbells::new(ctx.device(), |area, protection| ctx.map(area, protection))?;
+        let map = |area, protection| ctx.map(area, protection);
+        let doorbells = Doorbells::new(ctx.device(), Some(ctx.id()), map)?;
         let import = ctx.add(&doorbells)?;
         attrs
             .write(&DOORBELLS, &doorbells.response(import))

@@ -105,7 +105,7 @@ impl<B: Backend> Cq<B> {
         let commands = new.device().commands();
         let depth = depth(attr.cqe)?;
         let (polling, ring) = Polling::new(depth, new.notifier())?;
-        let cqn = commands.add_cq(depth, ring, attr.comp_vector, new.notifier())?;
+        let cqn = commands.add_cq(None, depth, ring, attr.comp_vector, new.notifier())?;
         new.set_cqe(depth);
         Ok(Cq {
             commands,
@@ -154,6 +154,7 @@ impl<B: Backend> cq::Operations for Cq<B> {
         let commands = new.device().commands();
         let handle = new.notifier();
         let cqn = commands.add_cq(
+            Some(user.ucontext().id()),
             depth,
             CqRing {
                 slots,

@@ -68,9 +68,9 @@ impl<B: Backend> Mr<B> {
 }
 
 /// The pages of a region, which are pinned for what is wanted of them, or paged on demand.
-fn pages<B: Backend>(dev: &Device<Ferrule<B>>, region: &mr::UserRegion) -> Result<Umem> {
+fn pages<B: Backend>(dev: &Device<Ferrule<B>>, pd: u32, region: &mr::UserRegion) -> Result<Umem> {
     if region.access.contains(Access::ON_DEMAND) {
-        dev.commands().page_on_demand(region)
+        dev.commands().page_on_demand(pd, region)
     } else {
         Umem::pin(dev, region.start, region.length, region.access)
     }
@@ -108,7 +108,7 @@ impl<B: Backend> mr::Operations for Mr<B> {
             new.pd().id(),
             engine_access(region.access),
             first_byte(region.access, region.iova),
-            pages(new.device(), region)?,
+            pages(new.device(), new.pd().id(), region)?,
         )?;
         new.set_keys(key, key);
         Ok(Mr::new(commands, key))
@@ -199,7 +199,11 @@ impl<B: Backend> mr::Operations for Mr<B> {
             None => None,
         };
         let memory = match &region {
-            Some(region) => Some((first_byte(access, region.iova), pages(mr.device(), region)?)),
+            Some(region) => {
+                let pd = change.pd.unwrap_or(change.pd_so_far);
+                let pages = pages(mr.device(), pd.id(), region)?;
+                Some((first_byte(access, region.iova), pages))
+            }
             None => None,
         };
         mr.commands.rereg_mr(

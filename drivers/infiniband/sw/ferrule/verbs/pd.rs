@@ -40,10 +40,10 @@ impl<B: Backend> pd::Operations for Pd<B> {
 
     fn alloc(
         new: &pd::New<'_, Ferrule<B>>,
-        _user: Option<UserCall<'_, Ferrule<B>>>,
+        user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let commands = new.device().commands();
-        let id = commands.add_pd()?;
+        let id = commands.add_pd(user.map(|user| user.ucontext().id()))?;
         Ok(Pd { commands, id })
     }
 

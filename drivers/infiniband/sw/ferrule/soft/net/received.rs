@@ -12,6 +12,7 @@ use ferrule_engine::{
         icrc,
         MAX_HEADERS, //
     },
+    Block,
     RxPacket,
     Vport, //
 };
@@ -40,6 +41,11 @@ impl Received {
             (4, 28) | (6, 48)
         );
         simple.then_some(Received(skb))
+    }
+
+    /// The block of the queue pair that it is for.
+    pub(crate) fn block(&self) -> Block {
+        Block::of_packet(self.0.linear())
     }
 
     /// An Ethernet frame, from its header on, that is steered to a queue pair.

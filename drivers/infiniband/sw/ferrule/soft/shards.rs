@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The shards of a device, and which objects are in which one.
+//!
+//! A device has several engines, so that programs that have nothing to do with each other go on side by side. Objects that
+//! use each other are in one shard: all of a program, and programs that talk to each other by connections on this device.
+//! Whoever is alone so far has a shard for itself, if there is one. When two queue pairs are connected
+//! ([`Shards::join`]), their shards become one.
+//!
+//! The shard 0 is for all that may meet anybody: users in the kernel, and programs with datagrams, XRC, frames of the
+//! network device or sets of counters. It has the first block of each kind of numbers.
+
+use core::iter;
+
+use ferrule_engine::{
+    Block,
+    ContextId,
+    Engine,
+    Error as Refusal,
+    NeedChunk, //
+};
+use kernel::{
+    cpu::nr_cpu_ids,
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc,
+        Mutex, //
+    },
+};
+use kernel_ext::{
+    sync::smp_mb,
+    task::QuiescentStates,
+    time::WithTimer, //
+};
+
+use super::{
+    core::{
+        Core,
+        State, //
+    },
+    host::Kernel,
+    owners::{
+        Owners,
+        MOST, //
+    },
+    policy, //
+};
+
+/// Shards for programs, for each processor. More than one, since a program that begins has one for itself, until it is
+/// connected.
+const PER_PROCESSOR: usize = 4;
+
+/// How many slices the end of a context may take: a million flushes, about a second, and more than
+/// honest programs have outstanding.
+const FINISH_ROUNDS: u32 = 32768;
+
+/// The shards of a device.
+#[pin_data]
+pub(crate) struct Shards {
+    owners: Owners,
+    main: Arc<WithTimer<Core>>,
+    /// From 1 on.
+    others: KVec<Arc<WithTimer<Core>>>,
+    /// A caller that takes a block that nobody has holds this.
+    #[pin]
+    growth: Mutex<()>,
+}
+
+impl Shards {
+    /// Shards without objects. A machine with one processor has one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let others = match nr_cpu_ids() as usize {
+            1 => 0,
+            processors => (PER_PROCESSOR * processors).min(MOST),
+        };
+        let core = |index| Arc::pin_init(WithTimer::new(Core::new(index)), GFP_KERNEL);
+        let main = core(0)?;
+        let mut cores = KVec::with_capacity(others, GFP_KERNEL)?;
+        for index in 1..=others {
+            cores.push(core(index)?, GFP_KERNEL)?;
+        }
+        let owners = Owners::new()?;
+        Arc::pin_init(
+            pin_init!(Shards {
+                owners,
+                main,
+                others: cores,
+                growth <- new_mutex!((), "Shards::growth"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
+        Iterator::chain(iter::once(&self.main), &self.others)
+    }
+
+    /// The shard 0.
+    pub(super) fn main(&self) -> &Arc<WithTimer<Core>> {
+        &self.main
+    }
+
+    /// The shard that has a block, or is to have it: that of all that nobody has is the shard 0. It may have changed by the
+    /// time that the caller uses the answer.
+    #[inline]
+    pub(super) fn of(&self, block: Block) -> &WithTimer<Core> {
+        let index = self.owners.of(block).and_then(|index| index.checked_sub(1));
+        let other = index.and_then(|index| self.others.get(index));
+        other.unwrap_or(&self.main)
+    }
+
+    /// The shard of the objects of a user context, or of users in the kernel.
+    pub(super) fn of_user(&self, context: Option<Block>) -> &WithTimer<Core> {
+        context.map_or(&*self.main, |context| self.of(context))
+    }
+
+    /// The shard for a new user context: the one with the fewest.
+    pub(super) fn for_context(&self) -> &Arc<WithTimer<Core>> {
+        let others = self.others.iter();
+        let least = others.min_by_key(|core| core.contexts.load(Relaxed));
+        least.unwrap_or(&self.main)
+    }
+
+    /// Serves a context that has rung a doorbell while no worker was awake. Process context.
+    pub(super) fn kick(&self, context: ContextId) {
+        let block = Block::of_context(context);
+        loop {
+            let core = self.of(block);
+            policy::kick(core, context);
+            // The context may have gone to another shard before this one was entered, or before the note was left.
+            if self.of(block).index == core.index {
+                break;
+            }
+        }
+    }
+
+    /// Does all queued work of a context that ends, with a pause for others after each slice. Process context.
+    ///
+    /// A program that posts faster than its work is flushed is not waited for: the worker does the rest.
+    pub(super) fn finish(&self, context: ContextId) {
+        let block = Block::of_context(context);
+        let mut quiescent = QuiescentStates::begin();
+        for _ in 0..FINISH_ROUNDS {
+            let core = self.of(block);
+            if policy::finish(core, context) && self.of(block).index == core.index {
+                return;
+            }
+            quiescent.pass();
+        }
+        self.of(block).wake_worker();
+    }
+
+    /// Calls `f` as the owner of the shard that has a block, then does the work that is left. Process context.
+    pub(super) fn command<R>(
+        &self,
+        block: Block,
+        f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
+    ) -> R {
+        self.command_for(Some(block), f)
+    }
+
+    /// As [`Shards::command`], in the shard of a user context's objects, or of users in the kernel.
+    pub(super) fn command_for<R>(
+        &self,
+        context: Option<Block>,
+        f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
+    ) -> R {
+        let mut f = Some(f);
+        loop {
+            let core = self.of_user(context);
+            let result = policy::command(core, |engine, host| {
+                // It may have gone to another one before this was entered.
+                if self.of_user(context).index != core.index {
+                    return None;
+                }
+                f.take().map(|f| f(engine, host))
+            });
+            if let Some(result) = result {
+                break result;
+            }
+        }
+    }
+
+    /// As [`Shards::command_for`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it
+    /// again.
+    ///
+    /// A job ends once its thread has had a processor for a while: that thread holds no lock, and waits for nothing but the
+    /// shard.
+    #[inline(never)]
+    pub(super) fn patient_command<R>(
+        &self,
+        block: Option<Block>,
+        mut f: impl FnMut(&mut Engine<Kernel>, &mut Kernel) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        loop {
+            let core = self.of_user(block);
+            let mut seen = 0;
+            let result = policy::command(core, |engine, host| {
+                seen = core.awaited_ends.load(Relaxed);
+                (self.of_user(block).index == core.index).then(|| f(engine, host))
+            });
+            match result {
+                // The end comes after the refusal, since both have owned the shard.
+                Some(Err(Refusal::InUse)) => core.wait_for_end(seen),
+                Some(result) => break result,
+                None => (),
+            }
+        }
+    }
+
+    /// Gives a table of a shard the chunk that it needs: with a block that another engine has to spare, or with a new one.
+    /// Returns `false` if no number was left: then all objects, and all numbers that are free, are in the shard 0 from now on.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn grow(&self, core: &WithTimer<Core>, need: NeedChunk) -> Result<bool> {
+        let mut chunk = need.allocate::<Kernel>().ok_or(ENOMEM)?;
+        let mut others = self.all().filter(|other| other.index != core.index);
+        let is_given = others.any(|other| {
+            policy::command(other, |engine, _| {
+                let block = engine.give_block(&mut chunk);
+                if let Some(block) = block {
+                    self.owners.set(block, core.index);
+                }
+                block.is_some()
+            })
+        });
+        if !is_given {
+            let _growth = self.growth.lock();
+            match self.owners.take(need.kind(), core.index) {
+                Some(block) => chunk.set_block(block.number),
+                None => {
+                    for other in &self.others {
+                        self.merge(&self.main, other);
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+        // Somebody else may have been quicker; then the shard has a block to spare.
+        let _none = policy::command(core, |engine, _| engine.add_chunk(chunk));
+        Ok(true)
+    }
+
+    /// Sees to it that the objects of two blocks are in one shard. Process context.
+    pub(super) fn join(&self, one: Block, other: Block) {
+        loop {
+            let (one, other) = (self.of(one), self.of(other));
+            if one.index == other.index {
+                break;
+            }
+            let (into, from) = if one.index < other.index {
+                (one, other)
+            } else {
+                (other, one)
+            };
+            self.merge(into, from);
+        }
+    }
+
+    /// Sees to it that the objects of a block are in the shard 0, as those of users in the kernel are. Process context.
+    pub(super) fn join_main(&self, block: Option<Block>) {
+        while self.of_user(block).index != 0 {
+            self.merge(&self.main, self.of_user(block));
+        }
+    }
+
+    /// Counts the user contexts of the shard that has a block. The caller owns it.
+    pub(super) fn count_contexts(&self, block: Block, engine: &Engine<Kernel>) {
+        self.of(block).count_contexts(engine);
+    }
+
+    /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.
+    ///
+    /// A caller owns both for that. It waits for one of them only, since another caller that does the same may own the other
+    /// one; for which one, changes each time.
+    #[inline(never)]
+    fn merge(&self, into: &WithTimer<Core>, from: &WithTimer<Core>) {
+        if into.index == from.index {
+            return;
+        }
+        let mut quiescent = QuiescentStates::begin();
+        let (mut first, mut second) = (into, from);
+        loop {
+            let mut owner = first.shard.enter();
+            let seen = from.awaited_ends.load(Relaxed);
+            let merged = second.shard.try_enter(false, || ()).map(|mut other| {
+                if first.index == into.index {
+                    self.take_over(into, &mut owner, from, &mut other)
+                } else {
+                    self.take_over(into, &mut other, from, &mut owner)
+                }
+            });
+            let missed = owner.leave();
+            match merged {
+                None if missed => first.wake_worker(),
+                None => (),
+                Some(result) => {
+                    // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
+                    into.wake_worker();
+                    from.wake_worker();
+                    match result {
+                        Err(Refusal::InUse) => from.wait_for_end(seen),
+                        _ => break,
+                    }
+                }
+            }
+            quiescent.pass();
+            (first, second) = (second, first);
+        }
+    }
+
+    /// Moves all objects, and the notes about them. The caller owns both shards.
+    fn take_over(
+        &self,
+        into: &Core,
+        state: &mut State,
+        from: &Core,
+        other: &mut State,
+    ) -> Result<(), Refusal> {
+        let engine = &mut state.engine;
+        engine.merge(&mut other.engine, |block| {
+            self.owners.set(block, into.index)
+        })?;
+        // Whoever adds a note looks afterwards whether the block has moved. So either the note is seen here, or the move there.
+        smp_mb();
+        let mut looks = u32::MAX;
+        while !(from.kicked.is_empty() && other.kicked.is_done()) {
+            from.kicked.take(&mut other.kicked, &mut looks, |number| {
+                engine.kicked(ContextId::from_number(number))
+            });
+        }
+        while !(from.doorbells.is_empty() && other.doorbells.is_done()) {
+            from.doorbells
+                .take(&mut other.doorbells, &mut looks, |qpn| engine.ring_qp(qpn));
+        }
+        while let Some(packet) = from.inbox.pop() {
+            if !into.inbox.push(packet) {
+                into.inbox_full.fetch_add(1, Relaxed);
+            }
+        }
+        into.count_contexts(engine);
+        from.count_contexts(&other.engine);
+        Ok(())
+    }
+}
