@@ -220,10 +220,10 @@ static void sender_reset(void)
 }
 
 static const struct test_case cases[] = {
-	{ "region_deregistered", region_deregistered },
-	{ "region_changed", region_changed },
-	{ "receiver_destroyed", receiver_destroyed },
-	{ "sender_reset", sender_reset },
+	{ "region_deregistered", region_deregistered, 120 },
+	{ "region_changed", region_changed, 120 },
+	{ "receiver_destroyed", receiver_destroyed, 120 },
+	{ "sender_reset", sender_reset, 120 },
 	{ NULL, NULL },
 };
 
