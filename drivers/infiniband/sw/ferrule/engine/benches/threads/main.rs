@@ -30,7 +30,7 @@ use ferrule_engine::abi::{wr_flags::SIGNALED, wr_opcode::RDMA_WRITE, SendWqe, Sg
 use ferrule_engine::Status;
 use zerocopy::IntoBytes;
 
-use memory::DEPTH;
+use memory::{Apart, DEPTH};
 use shard::{Program, Shard};
 
 const ROUNDS: usize = 9;
@@ -85,14 +85,19 @@ fn stream(shard: &Shard, program: &Program, list: u32, stop: &AtomicBool, posted
 }
 
 /// The messages a second of so many threads together. With one shard, all are in that one; else each is in its own.
-fn round(shards: &[Shard], programs: &mut [(Program, u32)], list: u32, length: Duration) -> f64 {
+fn round(
+    shards: &[Shard],
+    programs: &mut [Apart<(Program, u32)>],
+    list: u32,
+    length: Duration,
+) -> f64 {
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(programs.len() + 1);
     thread::scope(|scope| {
         let threads: Vec<_> = programs
             .iter_mut()
             .zip(shards.iter().cycle())
-            .map(|((program, posted), shard)| {
+            .map(|(Apart((program, posted)), shard)| {
                 let (stop, barrier) = (&stop, &barrier);
                 scope.spawn(move || {
                     barrier.wait();
@@ -142,9 +147,9 @@ fn line(
     let shards: Vec<_> = (0..shards).map(|_| Shard::new()).collect();
     let mut programs: Vec<_> = (0..threads)
         .zip(shards.iter().cycle())
-        .map(|(_, shard)| (shard.program(2 * bytes), 0))
+        .map(|(_, shard)| Apart((shard.program(2 * bytes), 0)))
         .collect();
-    for (program, _) in &programs {
+    for Apart((program, _)) in &programs {
         fill(program, bytes, list);
     }
     let mut figures = vec![Vec::new(); programs.len()];

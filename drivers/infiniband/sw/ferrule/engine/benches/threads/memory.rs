@@ -3,7 +3,7 @@
 //! Memory that programs of several threads share with the engine: words that are atomic, since nothing else may be shared
 //! without unsafe code.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{fence, AtomicU32, AtomicU64};
 use std::sync::Arc;
@@ -19,6 +19,39 @@ pub(crate) const CTRL: u32 = 2 * DEPTH * SLOT;
 
 /// The bytes of the control words.
 const CTRL_BYTES: u32 = 128;
+
+/// A value that shares no cache line with others, nor the next one, which processors fetch along. In the driver it has a page,
+/// or memory that is aligned to its size.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// A box of such a value.
+pub(crate) struct ApartBox<T>(Box<Apart<T>>);
+
+impl<T> ApartBox<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Box::new(Apart(value)))
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0 .0
+    }
+}
+
+impl<T> Deref for ApartBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0 .0
+    }
+}
+
+impl<T> DerefMut for ApartBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0 .0
+    }
+}
 
 const WORD: usize = 4;
 
@@ -96,14 +129,16 @@ impl Region for SharedRegion {
 #[derive(Clone)]
 pub(crate) struct SharedQueue {
     slots: Arc<[AtomicU64]>,
-    ctrl: Arc<[AtomicU32]>,
+    ctrl: Arc<Apart<[AtomicU32; CTRL_BYTES as usize / WORD]>>,
 }
 
 impl SharedQueue {
     pub(crate) fn new() -> Self {
         Self {
             slots: (0..CTRL / 8).map(|_| AtomicU64::new(0)).collect(),
-            ctrl: words(CTRL_BYTES),
+            ctrl: Arc::new(Apart(
+                [const { AtomicU32::new(0) }; CTRL_BYTES as usize / WORD],
+            )),
         }
     }
 
@@ -117,11 +152,11 @@ impl SharedQueue {
 
     /// Stores the index behind the last request.
     pub(crate) fn publish(&self, producer: u32) {
-        self.ctrl[0].store(producer, Release);
+        self.ctrl.0[0].store(producer, Release);
     }
 
     fn ctrl(&self, offset: u32) -> &AtomicU32 {
-        &self.ctrl[(offset - CTRL) as usize / WORD]
+        &self.ctrl.0[(offset - CTRL) as usize / WORD]
     }
 }
 
@@ -153,7 +188,7 @@ impl Queue for SharedQueue {
 #[derive(Clone)]
 pub(crate) struct SharedRing {
     slots: Arc<[AtomicU32]>,
-    consumer: Arc<AtomicU32>,
+    consumer: Arc<Apart<AtomicU32>>,
 }
 
 const CQE_WORDS: usize = size_of::<abi::Cqe>() / WORD;
@@ -177,7 +212,7 @@ impl SharedRing {
         for (bytes, word) in cqe.chunks_exact_mut(WORD).zip(slot) {
             bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
         }
-        self.consumer.store(index + 1, Release);
+        self.consumer.0.store(index + 1, Release);
         let cqe: abi::Cqe = zerocopy::transmute!(cqe);
         Some(cqe.status)
     }
@@ -198,7 +233,7 @@ impl CompletionRing for SharedRing {
     }
 
     fn consumer(&self) -> u32 {
-        self.consumer.load(Acquire)
+        self.consumer.0.load(Acquire)
     }
 
     fn arm(&self) -> u32 {
@@ -217,12 +252,12 @@ struct Words {
 
 /// The doorbells of a context.
 #[derive(Clone, Default)]
-pub(crate) struct SharedDoorbells(Arc<Words>);
+pub(crate) struct SharedDoorbells(Arc<Apart<Words>>);
 
 impl SharedDoorbells {
     /// Rings, as the only thread of a program.
     pub(crate) fn ring(&self, doorbell: u32) {
-        let words = &*self.0;
+        let words = &self.0 .0;
         for (level, bit) in [(1, 1 << doorbell), (0, 1)] {
             let word = words.levels[level].load(Relaxed);
             if (word ^ words.acks[level].load(Relaxed)) & bit == 0 {
@@ -246,37 +281,37 @@ impl SharedDoorbells {
 
 impl Doorbells for SharedDoorbells {
     fn rung(&self) -> abi::Rung {
-        abi::Rung::from_word(self.0.rung.load(Acquire))
+        abi::Rung::from_word(self.0 .0.rung.load(Acquire))
     }
 
     fn top(&self, word: usize) -> u64 {
-        Self::load(&self.0.levels, 0, word)
+        Self::load(&self.0 .0.levels, 0, word)
     }
 
     fn leaf(&self, word: usize) -> u64 {
-        Self::load(&self.0.levels, 1, word)
+        Self::load(&self.0 .0.levels, 1, word)
     }
 
     fn set_taken(&self, _: u32) {}
 
     fn ack_top(&self, word: usize) -> u64 {
-        Self::load(&self.0.acks, 0, word)
+        Self::load(&self.0 .0.acks, 0, word)
     }
 
     fn ack_leaf(&self, word: usize) -> u64 {
-        Self::load(&self.0.acks, 1, word)
+        Self::load(&self.0 .0.acks, 1, word)
     }
 
     fn set_ack_top(&self, _: usize, value: u64) {
-        self.0.acks[0].store(value, Relaxed);
+        self.0 .0.acks[0].store(value, Relaxed);
     }
 
     fn set_ack_leaf(&self, _: usize, value: u64) {
-        self.0.acks[1].store(value, Relaxed);
+        self.0 .0.acks[1].store(value, Relaxed);
     }
 
     fn set_sleeping(&self, sleeping: bool) {
-        self.0.sleeping.store(u32::from(sleeping), Relaxed);
+        self.0 .0.sleeping.store(u32::from(sleeping), Relaxed);
     }
 
     fn set_dead(&self) {}

@@ -15,7 +15,9 @@ use ferrule_engine::{
 };
 
 use crate::local::{add, lead, NoBytes};
-use crate::memory::{SharedDoorbells, SharedQueue, SharedRegion, SharedRing, CTRL, DEPTH, SLOT};
+use crate::memory::{
+    ApartBox, SharedDoorbells, SharedQueue, SharedRegion, SharedRing, CTRL, DEPTH, SLOT,
+};
 
 /// The budget of an owner before it leaves the shard.
 const SLICE: Budget = Budget {
@@ -31,7 +33,7 @@ pub(crate) struct Native {
 }
 
 impl Host for Native {
-    type Box<T> = Box<T>;
+    type Box<T> = ApartBox<T>;
     type Region = SharedRegion;
     type Queue = SharedQueue;
     type CompletionRing = SharedRing;
@@ -43,12 +45,12 @@ impl Host for Native {
     type QpHandle = ();
     type SrqHandle = ();
 
-    fn boxed<T>(make: impl FnOnce() -> T) -> Option<Box<T>> {
-        Some(Box::new(make()))
+    fn boxed<T>(make: impl FnOnce() -> T) -> Option<ApartBox<T>> {
+        Some(ApartBox::new(make()))
     }
 
-    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<Box<[T; N]>> {
-        Some(Box::new(std::array::from_fn(make)))
+    fn boxed_array<T, const N: usize>(make: impl FnMut(usize) -> T) -> Option<ApartBox<[T; N]>> {
+        Some(ApartBox::new(std::array::from_fn(make)))
     }
 
     #[inline]
@@ -98,18 +100,19 @@ pub(crate) struct Program {
     pub(crate) key: u32,
 }
 
-/// The engine, which one thread owns at a time.
+/// The engine, which one thread owns at a time. Shards share no cache lines.
+#[repr(align(128))]
 pub(crate) struct Shard {
     /// Those who wait look at this word, as they do in the driver: to try a mutex writes to its cache line.
     is_owned: AtomicBool,
-    engine: Mutex<Engine<Native>>,
+    engine: Mutex<ApartBox<Engine<Native>>>,
     /// Kicks in progress.
     kicks: AtomicU32,
 }
 
 /// The owner of a shard, which leaves it when this is dropped.
 struct Owner<'a> {
-    engine: Option<MutexGuard<'a, Engine<Native>>>,
+    engine: Option<MutexGuard<'a, ApartBox<Engine<Native>>>>,
     is_owned: &'a AtomicBool,
 }
 
@@ -139,7 +142,7 @@ impl Shard {
         let engine = Engine::<Native>::new(Config::default());
         Self {
             is_owned: AtomicBool::new(false),
-            engine: Mutex::new(*engine.expect("memory")),
+            engine: Mutex::new(engine.expect("memory")),
             kicks: AtomicU32::new(0),
         }
     }
@@ -232,9 +235,13 @@ impl Shard {
             queue: queue.clone(),
             handle: (),
         });
-        let qpn = add(&mut engine, *qp.expect("a queue pair"), Engine::add_qp)
-            .expect("its number")
-            .number;
+        let qpn = add(
+            &mut engine,
+            qp.expect("a queue pair").into_inner(),
+            Engine::add_qp,
+        )
+        .expect("its number")
+        .number;
         for modify in lead(qpn) {
             engine
                 .modify_qp(&mut Native::default(), qpn, &modify, &mut None)
