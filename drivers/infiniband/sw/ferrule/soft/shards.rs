@@ -116,9 +116,9 @@ impl Shards {
         other.unwrap_or(&self.main)
     }
 
-    /// The shard of the objects of a user context, or of users in the kernel.
-    pub(super) fn of_user(&self, context: Option<Block>) -> &WithTimer<Core> {
-        context.map_or(&*self.main, |context| self.of(context))
+    /// The shard that has a block, such as that of a user context; with none that of users in the kernel.
+    pub(super) fn of_user(&self, block: Option<Block>) -> &WithTimer<Core> {
+        block.map_or(&*self.main, |block| self.of(block))
     }
 
     /// The shard for a new user context: the one with the fewest.
@@ -166,18 +166,18 @@ impl Shards {
         self.command_for(Some(block), f)
     }
 
-    /// As [`Shards::command`], in the shard of a user context's objects, or of users in the kernel.
+    /// As [`Shards::command`]; with no block in the shard of users in the kernel.
     pub(super) fn command_for<R>(
         &self,
-        context: Option<Block>,
+        block: Option<Block>,
         f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
     ) -> R {
         let mut f = Some(f);
         loop {
-            let core = self.of_user(context);
+            let core = self.of_user(block);
             let result = policy::command(core, |engine, host| {
                 // It may have gone to another one before this was entered.
-                if self.of_user(context).index != core.index {
+                if self.of_user(block).index != core.index {
                     return None;
                 }
                 f.take().map(|f| f(engine, host))

@@ -144,11 +144,12 @@ impl Shared {
         beside: Option<ContextId>,
     ) -> Result<ContextId> {
         if let Some(beside) = beside {
-            return self.add_boxed(
-                Some(Block::of_context(beside)),
-                context,
-                Engine::add_context,
-            );
+            let block = Block::of_context(beside);
+            return self.add_boxed(Some(block), context, |engine, context| {
+                let added = engine.add_context(context);
+                self.shards.count_contexts(block, engine);
+                added
+            });
         }
         let mut core = self.shards.for_context();
         self.workers.start(core)?;
