@@ -60,7 +60,7 @@ impl Owners {
         usize::try_from(owner).ok()?.checked_sub(1)
     }
 
-    /// The block is in this shard from now on. The caller owns that which had it; and this one, if there are objects in the block.
+    /// The block is in this shard from now on. The caller owns the shard that had it, and this one, too, if the block has objects.
     pub(super) fn set(&self, block: Block, shard: usize) {
         if let Some(place) = self.place(block) {
             place.store((shard + 1) as i8, Relaxed);

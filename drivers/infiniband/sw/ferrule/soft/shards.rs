@@ -107,8 +107,8 @@ impl Shards {
         &self.main
     }
 
-    /// The shard that has a block, or is to have it: that of all that nobody has is the shard 0. It may have changed by the
-    /// time that the caller uses the answer.
+    /// The shard of a block; of one that nobody has, the shard 0. The block may have moved by the time that the caller uses the
+    /// answer, unless the caller owns that shard.
     #[inline]
     pub(super) fn of(&self, block: Block) -> &WithTimer<Core> {
         let index = self.owners.of(block).and_then(|index| index.checked_sub(1));
@@ -200,17 +200,15 @@ impl Shards {
         mut f: impl FnMut(&mut Engine<Kernel>, &mut Kernel) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
         loop {
-            let core = self.of_user(block);
-            let mut seen = 0;
-            let result = policy::command(core, |engine, host| {
-                seen = core.awaited_ends.load(Relaxed);
-                (self.of_user(block).index == core.index).then(|| f(engine, host))
+            let (result, core, seen) = self.command_for(block, |engine, host| {
+                let core = self.of_user(block);
+                let seen = core.awaited_ends.load(Relaxed);
+                (f(engine, host), core, seen)
             });
             match result {
                 // The end comes after the refusal, since both have owned the shard.
-                Some(Err(Refusal::InUse)) => core.wait_for_end(seen),
-                Some(result) => break result,
-                None => (),
+                Err(Refusal::InUse) => core.wait_for_end(seen),
+                result => break result,
             }
         }
     }

@@ -71,7 +71,8 @@ pub(crate) struct Doorbells<B: Backend> {
 }
 
 impl<B: Backend> Doorbells<B> {
-    /// New ones, of a program of its own or `beside` that of another context; `map` makes an area mappable by the programs of the context.
+    /// New ones, of a program of its own or `beside` that of another context; `map` makes an area mappable by the programs of
+    /// the context.
     fn new(
         dev: &Device<Ferrule<B>>,
         beside: Option<ContextId>,

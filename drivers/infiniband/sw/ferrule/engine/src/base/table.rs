@@ -380,11 +380,8 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     ///
     /// Looks at some blocks, and the next call goes on behind them.
     pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, T, L>) -> Option<u32> {
-        let free = self
-            .blocks
-            .wrapping_mul(BLOCK)
-            .wrapping_sub(self.used)
-            .wrapping_sub(self.reserved);
+        // Reserved slots count as free, which are in the block 0 alone.
+        let free = self.blocks.wrapping_mul(BLOCK).wrapping_sub(self.used);
         if free < BLOCK || free == BLOCK && !all {
             return None;
         }

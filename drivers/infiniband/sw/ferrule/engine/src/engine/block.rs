@@ -2,6 +2,8 @@
 
 //! Blocks of numbers, which the engines of one device share among themselves.
 
+use zerocopy::FromBytes;
+
 use crate::{
     base::{
         abi,
@@ -23,8 +25,12 @@ use crate::{
             MAX_MCAST_GRP,
             MULTICAST_QPN, //
         },
-        srq::MAX_SRQ, //
+        srq::{
+            INDEX_MASK,
+            MAX_SRQ, //
+        },
     },
+    packet::Bth,
 };
 
 impl TableKind {
@@ -89,9 +95,9 @@ impl Block {
     /// groups, and to nobody, is the first one.
     #[inline]
     pub fn of_packet(headers: &[u8]) -> Self {
-        let qpn = match *headers {
-            [_, _, _, _, _, a, b, c, ..] => u32::from_be_bytes([0, a, b, c]),
-            _ => MULTICAST_QPN,
+        let qpn = match Bth::ref_from_prefix(headers) {
+            Ok((bth, _)) => bth.dest_qp.get(),
+            Err(_) => MULTICAST_QPN,
         };
         Self::of_qp(if qpn == MULTICAST_QPN { 0 } else { qpn })
     }
@@ -111,7 +117,7 @@ impl Block {
 
     /// The block of a shared receive queue.
     pub fn of_srq(number: u32) -> Self {
-        Self::of_index(TableKind::Srqs, number & (MAX_SRQ - 1))
+        Self::of_index(TableKind::Srqs, number & INDEX_MASK)
     }
 
     /// The block of an address handle.

@@ -46,7 +46,7 @@ use crate::{
 pub const MAX_SRQ: u32 = 1 << 16;
 
 /// The part of a shared receive queue's number that is its index. Above it stands how often the index was used.
-const INDEX_MASK: u32 = MAX_SRQ - 1;
+pub(crate) const INDEX_MASK: u32 = MAX_SRQ - 1;
 
 /// The parts that an XRC shared receive queue has beside those of a basic one (annex A14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

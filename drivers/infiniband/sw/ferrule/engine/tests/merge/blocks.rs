@@ -107,6 +107,17 @@ fn blocks_without_objects_are_given_away() {
     w.mw(1, MwType::Type1);
 }
 
+/// The first engine of a device has all reserved numbers, and others may give their last block away.
+#[test]
+fn an_engine_without_contexts_gives_its_last_block() {
+    for kind in TableKind::ALL {
+        let [mut w, mut other] = worlds();
+        assert!(other.engine.remove_context(other.context.id).is_ok());
+        let given = give(&mut other, &mut w, kind);
+        assert_eq!(given, (kind != TableKind::Groups).then_some(4), "{kind:?}");
+    }
+}
+
 /// Engines take blocks from each other in any order, and no two objects have one number.
 #[test]
 fn blocks_go_round() {
