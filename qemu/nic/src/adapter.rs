@@ -360,8 +360,9 @@ impl Adapter {
     pub fn disconnect(&mut self) {
         self.guest.statistics.connected.set(0);
         self.vectors.clear();
-        self.unmap_all();
+        // Queue pairs go before the memory: peers are to find that nobody answers, not that keys open nothing.
         self.forget();
+        self.unmap_all();
     }
 }
 

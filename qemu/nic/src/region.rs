@@ -7,7 +7,7 @@ use std::sync::atomic::{fence, Ordering};
 use std::sync::Arc;
 
 use ferrule_engine::host;
-use ferrule_engine::{Fault, Unshared};
+use ferrule_engine::{Asker, Fault, Presence, Unshared};
 
 use crate::fast::Fast;
 use crate::interface::mr_flag;
@@ -145,6 +145,21 @@ impl Region {
             into = rest;
         }
         Ok(())
+    }
+
+    /// Whether all of the bytes can be reached.
+    fn is_reached(&self, mut offset: u64, mut length: u64) -> bool {
+        while length != 0 {
+            let Ok((pinned, at, count)) = self.span(offset, length) else {
+                return false;
+            };
+            if pinned.place(at, count).is_none() {
+                return false;
+            }
+            offset = offset.saturating_add(count);
+            length = length.saturating_sub(count);
+        }
+        true
     }
 
     /// The word at `at`, to be written by an atomic operation.
@@ -326,6 +341,15 @@ impl host::Region for Region {
             mapping.store_word(at, value).map(|()| value)
         });
         stored.map(|_| ())
+    }
+
+    /// Memory that the guest has given back does not come again, so the side that it belongs to is to blame.
+    #[cold]
+    fn page_in(&self, offset: u64, length: u64, _write: bool, _asker: Asker) -> Presence {
+        match self.is_reached(offset, length) {
+            true => Presence::Present,
+            false => Presence::Gone,
+        }
     }
 
     fn renew(&mut self) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 //! Ends in the middle of work: memory that is given back, resets, clients that leave. Nothing is touched afterwards.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,50 @@ fn memory_that_is_given_back() {
     guest.named(opcode::DEREG_MR, key).unwrap();
 }
 
+/// A region in a range of its own, which the guest can give back.
+fn region_apart(guest: &mut Guest, p: &Program, file: &OwnedFd) -> u32 {
+    assert_eq!(guest.client.map(Some(file), 0, APART, PAGE, 3), None);
+    let mut region = guest.region(p.pd, &guest.memory.alloc(PAGE), ALL_RIGHTS);
+    region.memory = guest.memory.list_of(&[APART]);
+    guest.create(opcode::REG_MR, &region).unwrap()
+}
+
+/// Where that range begins.
+const APART: u64 = 1 << 40;
+
+#[test]
+fn the_side_whose_memory_is_gone_is_to_blame() {
+    const OPCODES: [u8; 4] = [
+        wr_opcode::RDMA_WRITE,
+        wr_opcode::RDMA_READ,
+        wr_opcode::ATOMIC_FETCH_AND_ADD,
+        wr_opcode::ATOMIC_CMP_AND_SWP,
+    ];
+    const REMOTE_ACCESS: u8 = 10;
+    const LOCAL_PROTECTION: u8 = 4;
+    let (_worker, [mut one, mut two]) = guests();
+    let (mut p, q) = (program(&mut one), program(&mut two));
+    let file = sealed("hotplug", PAGE).unwrap();
+    let unmap = unmap_body(0, APART, PAGE);
+    let own = region_apart(&mut one, &p, &file);
+    let far = region_apart(&mut two, &q, &file);
+    for guest in [&mut one, &mut two] {
+        assert_eq!(guest.client.call(DMA_UNMAP, &unmap, &[]).error, None);
+    }
+    for code in OPCODES {
+        for (local, remote, status) in [(p.key, far, REMOTE_ACCESS), (own, q.key, LOCAL_PROTECTION)]
+        {
+            let mut a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
+            let b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
+            one.connect(&a, b.number, two.gid).unwrap();
+            two.connect(&b, a.number, one.gid).unwrap();
+            let request = Wqe::new(1, code).local(0, 8, local).remote(0, remote);
+            one.send(&mut a, &request);
+            assert_eq!(p.cq.wait().status, status, "of operation {code}");
+        }
+    }
+}
+
 #[test]
 fn all_memory_is_given_back_with_queues_in_it() {
     let (_worker, [mut guest]) = guests();
@@ -178,6 +223,42 @@ fn clients_that_leave_in_the_middle_of_work() {
             .unwrap();
         stays.send(&mut b, &write.remote(0, q.key));
         assert_eq!(q.cq.wait().status, 5, "flushed");
+        stays.named(opcode::DESTROY_QP, b.number).unwrap();
+    }
+}
+
+#[test]
+fn a_client_that_leaves_does_not_answer_any_more() {
+    const FLUSHED: u8 = 5;
+    const RETRIES_EXCEEDED: u8 = 12;
+    let device = Device::new(2).unwrap();
+    let _worker = Worker::new(&device).unwrap();
+    let mut adapter = Adapter::new(&device, 1, "leaving", [0; 6]).unwrap();
+    let mut stays = Guest::new(&device, 0);
+    let mut q = program(&mut stays);
+    for round in 0..20 {
+        let mut guest = Guest::with(adapter, 1);
+        let p = program(&mut guest);
+        let mut b = stays.qp(qp_type::RC, &q.context, q.pd, &q.cq);
+        let a = guest.qp(qp_type::RC, &p.context, p.pd, &p.cq);
+        guest.connect(&a, b.number, stays.gid).unwrap();
+        stays.connect(&b, a.number, guest.gid).unwrap();
+        // Many objects, so that it takes a while until all of them are gone.
+        let _others: Vec<_> = (0..8).map(|_| pair(&mut guest, &p)).collect();
+        let codes = [wr_opcode::RDMA_WRITE, wr_opcode::RDMA_READ];
+        for code in codes.into_iter().cycle().take(DEPTH as usize) {
+            let request = Wqe::new(round, code).local(0, 512 << 10, q.key);
+            b.post(&request.remote(0, p.key));
+        }
+        stays.ring(&b);
+        adapter = guest.client.leave().0;
+        let statuses: Vec<_> = (0..DEPTH).map(|_| q.cq.wait().status).collect();
+        let mut statuses = statuses.into_iter().skip_while(|status| *status == 0);
+        assert_eq!(
+            statuses.next().unwrap_or(RETRIES_EXCEEDED),
+            RETRIES_EXCEEDED
+        );
+        assert!(statuses.all(|status| status == FLUSHED));
         stays.named(opcode::DESTROY_QP, b.number).unwrap();
     }
 }
