@@ -14,6 +14,7 @@
 
 enum {
 	CONTEXTS = 6,
+	BEGINNERS = 16,
 	LARGE = 256 << 10,
 	DEPTH = 8,
 };
@@ -340,59 +341,68 @@ static struct ibv_ah *to_itself(struct device *d)
 }
 
 struct joining {
-	struct program *p;
+	struct program *p, *peer;
 	pthread_barrier_t *barrier;
-	struct peer peer;
 };
 
-static void *join(void *arg)
+static void *begin_and_join(void *arg)
 {
 	struct joining *j = arg;
+	struct peer peer;
 
 	pthread_barrier_wait(j->barrier);
-	end_connect(&j->p->far, &j->peer);
+	program_open(j->p, IBV_QPT_RC);
+	pthread_barrier_wait(j->barrier);
+	peer = end_address(&j->peer->far, NULL);
+	end_connect(&j->p->far, &peer);
 	return NULL;
 }
 
-/* All are connected at one moment, each end by a thread of its own. */
+/*
+ * All begin at one moment, and are connected in pairs at another one, each end
+ * by a thread of its own. No pair comes together with another one by that.
+ */
 static void joined_at_once(void)
 {
 	unsigned long rounds = opt.rounds ? opt.rounds : 10;
 
 	for (unsigned long round = 0; round < rounds; round++) {
-		struct program p[CONTEXTS];
-		struct joining joining[CONTEXTS];
-		pthread_t threads[CONTEXTS];
+		struct program p[BEGINNERS];
+		struct joining joining[BEGINNERS];
+		pthread_t threads[BEGINNERS];
 		pthread_barrier_t barrier;
 
-		pthread_barrier_init(&barrier, NULL, CONTEXTS);
-		for (int i = 0; i < CONTEXTS; i++)
-			program_open(&p[i], IBV_QPT_RC);
-		for (int i = 0; i < CONTEXTS; i++)
+		pthread_barrier_init(&barrier, NULL, BEGINNERS);
+		for (int i = 0; i < BEGINNERS; i++) {
 			joining[i] = (struct joining) {
 				.p = &p[i],
+				.peer = &p[i ^ 1],
 				.barrier = &barrier,
-				.peer = end_address(&p[i ^ 1].far, NULL),
 			};
-		for (int i = 0; i < CONTEXTS; i++)
-			REQUIRE_ERRNO(pthread_create(&threads[i], NULL, join,
+			REQUIRE_ERRNO(pthread_create(&threads[i], NULL,
+						     begin_and_join,
 						     &joining[i]), 0);
-		for (int i = 0; i < CONTEXTS; i++)
+		}
+		for (int i = 0; i < BEGINNERS; i++)
 			REQUIRE_ERRNO(pthread_join(threads[i], NULL), 0);
-		for (int i = 0; i < CONTEXTS; i += 2) {
-			REQUIRE_EQ(shard_of(p[i].far.qp),
-				   shard_of(p[i + 1].far.qp));
+		for (int i = 0; i < BEGINNERS; i += 2) {
+			int shard = shard_of(p[i].far.qp);
+
+			REQUIRE_EQ(shard_of(p[i + 1].far.qp), shard);
+			for (int j = 0; j < i; j++)
+				REQUIRE_EQ(shard_of(p[j].far.qp) != shard,
+					   has_shards());
 			exchange(&p[i], &p[i + 1], round);
 		}
-		for (int i = 0; i < CONTEXTS; i++)
+		for (int i = 0; i < BEGINNERS; i++)
 			program_close(&p[i]);
 		pthread_barrier_destroy(&barrier);
 	}
 }
 
 /*
- * One of each kind of object in more programs than there are shards. So each
- * table of each engine has grown once: hostile.py begins with that.
+ * One of each kind of object in many programs, each with a shard of its own.
+ * So each table of each engine has grown once: hostile.py begins with that.
  */
 static void one_of_each_in_all(void)
 {

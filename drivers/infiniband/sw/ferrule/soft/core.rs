@@ -10,16 +10,20 @@ use ferrule_engine::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Relaxed, //
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
     },
 };
 use kernel_ext::{
     new_waitqueue,
     random::random_u32,
-    sync::WaitQueue, //
+    sync::WaitQueue,
+    time::WithTimer, //
 };
 
 use super::{
@@ -37,7 +41,9 @@ pub(crate) struct Core {
     /// The number of the shard.
     pub(super) index: usize,
     /// How many user contexts are in it.
-    pub(super) contexts: Atomic<u32>,
+    contexts: Atomic<u32>,
+    /// How many are about to be added.
+    pub(super) expected: Atomic<u32>,
     #[pin]
     pub(super) shard: Shard<State>,
     /// The worker sleeps here.
@@ -90,10 +96,11 @@ pub(super) struct State {
 
 impl Core {
     /// The engine of the shard of a number, without anything, asleep.
-    pub(super) fn new(index: usize) -> impl PinInit<Self, Error> {
+    fn new(index: usize) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             index,
             contexts: Atomic::new(0),
+            expected: Atomic::new(0),
             shard <- Shard::new(State {
                 engine: Engine::<Kernel>::new(Config {
                     random: random_u32(),
@@ -122,6 +129,25 @@ impl Core {
             lost: Atomic::new(0),
             lists: Atomic::new(0),
         })
+    }
+
+    /// The shard of a number, without anything.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn in_arc(index: usize) -> Result<Arc<WithTimer<Self>>> {
+        Arc::pin_init(WithTimer::new(Core::new(index)), GFP_KERNEL)
+    }
+
+    /// How many user contexts are in the shard, or about to be.
+    pub(super) fn all_contexts(&self) -> u32 {
+        self.contexts.load(Relaxed) + self.expected.load(Relaxed)
+    }
+
+    /// Whether it is a shard for programs, and has none.
+    pub(super) fn is_idle(&self) -> bool {
+        self.index != 0 && self.all_contexts() == 0
     }
 
     /// Counts the user contexts. The caller owns the shard.

@@ -24,10 +24,8 @@ pub(super) struct Owners {
     kinds: [KVec<Atomic<i8>>; TableKind::ALL.len()],
 }
 
-/// The most shards beside the shard 0.
-pub(super) const MOST: usize = 32;
-
-const _: () = assert!(MOST < i8::MAX as usize);
+/// The most shards beside the shard 0: as many as an entry can tell apart.
+pub(super) const MOST: usize = i8::MAX as usize - 1;
 
 impl Owners {
     /// Nobody has a block.

@@ -4,16 +4,20 @@
 //!
 //! A device has several engines, so that programs that have nothing to do with each other go on side by side. Objects that
 //! use each other are in one shard: all of a program, and programs that talk to each other by connections on this device.
-//! Whoever is alone so far has a shard for itself, if there is one. When two queue pairs are connected
-//! ([`Shards::join`]), their shards become one.
+//! A program begins with a shard of its own, if there is one. When two queue pairs are connected ([`Shards::join`]), their
+//! shards become one.
 //!
 //! The shard 0 is for all that may meet anybody: users in the kernel, and programs with datagrams, XRC, frames of the
 //! network device or sets of counters. It has the first block of each kind of numbers.
 
-use core::iter;
+use core::{
+    iter,
+    ops::Deref, //
+};
 
 use ferrule_engine::{
     Block,
+    Chunk,
     ContextId,
     Engine,
     Error as Refusal,
@@ -26,7 +30,8 @@ use kernel::{
     sync::{
         atomic::Relaxed,
         Arc,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
 };
 use kernel_ext::{
@@ -48,10 +53,6 @@ use super::{
     policy, //
 };
 
-/// Shards for programs, for each processor. More than one, since a program that begins has one for itself, until it is
-/// connected.
-const PER_PROCESSOR: usize = 4;
-
 /// How many slices the end of a context may take: a million flushes, about a second, and more than
 /// honest programs have outstanding.
 const FINISH_ROUNDS: u32 = 32768;
@@ -61,45 +62,63 @@ const FINISH_ROUNDS: u32 = 32768;
 pub(crate) struct Shards {
     owners: Owners,
     main: Arc<WithTimer<Core>>,
-    /// From 1 on.
-    others: KVec<Arc<WithTimer<Core>>>,
-    /// A caller that takes a block that nobody has holds this.
+    /// From 1 on. Each is made when a program begins and all that there are have programs.
+    others: KVec<SetOnce<Arc<WithTimer<Core>>>>,
+    /// A caller that chooses the shard of a program, or takes a block that nobody has, holds this.
     #[pin]
-    growth: Mutex<()>,
+    claims: Mutex<()>,
+}
+
+/// A shard that is to have one more user context: counted there as long as this lives.
+pub(super) struct Place<'a>(&'a Arc<WithTimer<Core>>);
+
+impl Deref for Place<'_> {
+    type Target = Arc<WithTimer<Core>>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.expected.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Shards {
-    /// Shards without objects. A machine with one processor has one.
+    /// The shard 0, and space for others. On a machine with one processor nothing goes on side by side, so it has no other.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn new() -> Result<Arc<Self>> {
-        let others = match nr_cpu_ids() as usize {
-            1 => 0,
-            processors => (PER_PROCESSOR * processors).min(MOST),
-        };
-        let core = |index| Arc::pin_init(WithTimer::new(Core::new(index)), GFP_KERNEL);
-        let main = core(0)?;
-        let mut cores = KVec::with_capacity(others, GFP_KERNEL)?;
-        for index in 1..=others {
-            cores.push(core(index)?, GFP_KERNEL)?;
+        let most = if nr_cpu_ids() == 1 { 0 } else { MOST };
+        let mut others = KVec::with_capacity(most, GFP_KERNEL)?;
+        for _ in 0..most {
+            others.push(SetOnce::new(), GFP_KERNEL)?;
         }
         let owners = Owners::new()?;
+        let main = Core::in_arc(0)?;
         Arc::pin_init(
             pin_init!(Shards {
                 owners,
                 main,
-                others: cores,
-                growth <- new_mutex!((), "Shards::growth"),
+                others,
+                claims <- new_mutex!((), "Shards::claims"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// All of them.
+    /// Those that there are beside the shard 0.
+    fn others(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
+        self.others.iter().filter_map(SetOnce::as_ref)
+    }
+
+    /// All that there are.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
-        Iterator::chain(iter::once(&self.main), &self.others)
+        Iterator::chain(iter::once(&self.main), self.others())
     }
 
     /// The shard 0.
@@ -112,7 +131,7 @@ impl Shards {
     #[inline]
     pub(super) fn of(&self, block: Block) -> &WithTimer<Core> {
         let index = self.owners.of(block).and_then(|index| index.checked_sub(1));
-        let other = index.and_then(|index| self.others.get(index));
+        let other = index.and_then(|index| self.others.get(index)?.as_ref());
         other.unwrap_or(&self.main)
     }
 
@@ -121,11 +140,27 @@ impl Shards {
         block.map_or(&*self.main, |block| self.of(block))
     }
 
-    /// The shard for a new user context: the one with the fewest.
-    pub(super) fn for_context(&self) -> &Arc<WithTimer<Core>> {
-        let others = self.others.iter();
-        let least = others.min_by_key(|core| core.contexts.load(Relaxed));
-        least.unwrap_or(&self.main)
+    /// The shard for a new user context: one without, and if all have some, the one with the fewest. Process context.
+    ///
+    /// Two that begin at the same time are not to have the same one, since programs that have shared a shard once stay
+    /// together, and so do those to whom they are connected.
+    pub(super) fn for_context(&self) -> Place<'_> {
+        let _claims = self.claims.lock();
+        let least = self.others().min_by_key(|core| core.all_contexts());
+        let core = match least {
+            Some(core) if core.is_idle() => core,
+            least => self.add().or(least).unwrap_or(&self.main),
+        };
+        core.expected.fetch_add(1, Relaxed);
+        Place(core)
+    }
+
+    /// Makes one more shard, unless there are as many as there may be, or there is no memory. The caller holds `claims`.
+    fn add(&self) -> Option<&Arc<WithTimer<Core>>> {
+        let made = self.others().count();
+        let place = self.others.get(made)?;
+        place.populate(Core::in_arc(made + 1).ok()?);
+        place.as_ref()
     }
 
     /// Serves a context that has rung a doorbell while no worker was awake. Process context.
@@ -213,39 +248,53 @@ impl Shards {
         }
     }
 
-    /// Gives a table of a shard the chunk that it needs: with a block that another engine has to spare, or with a new one.
-    /// Returns `false` if no number was left: then all objects, and all numbers that are free, are in the shard 0 from now on.
+    /// Gives a table of a shard the chunk that it needs. Its numbers are of a block that a shard without programs has; else of one
+    /// that nobody has; else of one that another shard has to spare. Returns `false` if no number was left: then all objects, and
+    /// all numbers that are free, are in the shard 0 from now on.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn grow(&self, core: &WithTimer<Core>, need: NeedChunk) -> Result<bool> {
         let mut chunk = need.allocate::<Kernel>().ok_or(ENOMEM)?;
-        let mut others = self.all().filter(|other| other.index != core.index);
-        let is_given = others.any(|other| {
-            policy::command(other, |engine, _| {
-                let block = engine.give_block(&mut chunk);
-                if let Some(block) = block {
-                    self.owners.set(block, core.index);
+        if !self.spare(core, &mut chunk, Core::is_idle) {
+            if let Some(block) = self.new_block(core, need) {
+                chunk.set_block(block.number);
+            } else if !self.spare(core, &mut chunk, |_| true) {
+                for other in self.others() {
+                    self.merge(&self.main, other);
                 }
-                block.is_some()
-            })
-        });
-        if !is_given {
-            let _growth = self.growth.lock();
-            match self.owners.take(need.kind(), core.index) {
-                Some(block) => chunk.set_block(block.number),
-                None => {
-                    for other in &self.others {
-                        self.merge(&self.main, other);
-                    }
-                    return Ok(false);
-                }
+                return Ok(false);
             }
         }
         // Somebody else may have been quicker; then the shard has a block to spare.
         let _none = policy::command(core, |engine, _| engine.add_chunk(chunk));
         Ok(true)
+    }
+
+    /// A block that nobody has, for a shard.
+    fn new_block(&self, core: &Core, need: NeedChunk) -> Option<Block> {
+        let _claims = self.claims.lock();
+        self.owners.take(need.kind(), core.index)
+    }
+
+    /// Takes a block that one of the shards in question has to spare, for a chunk of another shard. Returns whether there is one.
+    fn spare(
+        &self,
+        core: &Core,
+        chunk: &mut Chunk<Kernel>,
+        in_question: impl Fn(&Core) -> bool,
+    ) -> bool {
+        let others = self.all().filter(|other| other.index != core.index);
+        others.filter(|other| in_question(other)).any(|other| {
+            policy::command(other, |engine, _| {
+                let block = engine.give_block(chunk);
+                if let Some(block) = block {
+                    self.owners.set(block, core.index);
+                }
+                block.is_some()
+            })
+        })
     }
 
     /// Sees to it that the objects of two blocks are in one shard. Process context.

@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Opens a user context: in the shard of another one, or in the one with the fewest.
+    /// Opens a user context: in the shard of another one, or in one of its own, if there is one.
     pub(super) fn new_context(
         &self,
         mut context: KBox<UserContext<Kernel>>,
@@ -151,7 +151,8 @@ impl Shared {
                 added
             });
         }
-        let mut core = self.shards.for_context();
+        let place = self.shards.for_context();
+        let mut core = &*place;
         self.workers.start(core)?;
         loop {
             let added = policy::command(core, |engine, _| {
@@ -173,11 +174,11 @@ impl Shared {
         }
     }
 
-    /// Tells the engines how many bytes a datagram may have.
+    /// Tells how many bytes a datagram may have. All datagrams are in the shard 0.
     pub(super) fn set_port_mtu(&self, mtu: Mtu) {
-        for core in self.shards.all() {
-            policy::command(core, |engine, _| engine.set_port_mtu(Vport::default(), mtu));
-        }
+        policy::command(self.shards.main(), |engine, _| {
+            engine.set_port_mtu(Vport::default(), mtu)
+        });
     }
 
     /// Takes an object from the engine and drops it after the shard is left. Waits for the copy jobs that use it.
