@@ -59,6 +59,18 @@ pub fn pair_with(guest: &mut Guest, program: &Program, change: impl Fn(&mut Crea
     (a, b)
 }
 
+/// Two queue pairs that are connected with each other, one of each guest.
+pub fn pair_between(
+    (one, p): (&mut Guest, &Program),
+    (two, q): (&mut Guest, &Program),
+) -> (Qp, Qp) {
+    let a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
+    let b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
+    one.connect(&a, b.number, two.gid).unwrap();
+    two.connect(&b, a.number, one.gid).unwrap();
+    (a, b)
+}
+
 /// Bytes that differ.
 pub fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
@@ -145,10 +157,7 @@ fn messages_in_one_guest() {
 fn messages_between_two_guests() {
     let (_worker, [mut one, mut two]) = guests();
     let (mut p, mut q) = (program(&mut one), program(&mut two));
-    let mut a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-    let mut b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-    one.connect(&a, b.number, two.gid).unwrap();
-    two.connect(&b, a.number, one.gid).unwrap();
+    let (mut a, mut b) = pair_between((&mut one, &p), (&mut two, &q));
     let bytes = pattern(70_000, 3);
     p.area.write(1, &bytes);
     b.receive(1, 3, 80_000, q.key);

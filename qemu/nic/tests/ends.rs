@@ -14,7 +14,7 @@ use ferrule_nic::mapping::{sealed, Mapping};
 use ferrule_nic::worker::Worker;
 
 use crate::client::{unmap_body, DMA_UNMAP, RESET};
-use crate::data::{pair, pattern, program, Program};
+use crate::data::{pair, pair_between, pattern, program, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 
@@ -131,10 +131,7 @@ fn the_side_whose_memory_is_gone_is_to_blame() {
     for code in OPCODES {
         for (local, remote, status) in [(p.key, far, REMOTE_ACCESS), (own, q.key, LOCAL_PROTECTION)]
         {
-            let mut a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-            let b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-            one.connect(&a, b.number, two.gid).unwrap();
-            two.connect(&b, a.number, one.gid).unwrap();
+            let (mut a, _b) = pair_between((&mut one, &p), (&mut two, &q));
             let request = Wqe::new(1, code).local(0, 8, local).remote(0, remote);
             one.send(&mut a, &request);
             assert_eq!(p.cq.wait().status, status, "of operation {code}");
@@ -203,10 +200,7 @@ fn clients_that_leave_in_the_middle_of_work() {
         let mut guest = Guest::with(adapter, 1);
         let p = program(&mut guest);
         // One of its queue pairs is connected with that of a guest who stays.
-        let mut a = guest.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-        let b = stays.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-        guest.connect(&a, b.number, stays.gid).unwrap();
-        stays.connect(&b, a.number, guest.gid).unwrap();
+        let (mut a, mut b) = pair_between((&mut guest, &p), (&mut stays, &q));
         let write = Wqe::new(1, wr_opcode::RDMA_WRITE).local(0, 256 << 10, p.key);
         (0..DEPTH).for_each(|_| a.post(&write.remote(0, q.key)));
         guest.ring(&a);
@@ -216,7 +210,6 @@ fn clients_that_leave_in_the_middle_of_work() {
         is_still(&bytes);
         is_still(&stays.memory.bytes);
         // The guest that stays finds that the peer does not answer.
-        let mut b = b;
         let write = Wqe::new(7, wr_opcode::RDMA_WRITE).local(0, 8, q.key);
         stays
             .modify(b.number, 1, |m| m.attributes.state = 6.into())
@@ -239,10 +232,7 @@ fn a_client_that_leaves_does_not_answer_any_more() {
     for round in 0..20 {
         let mut guest = Guest::with(adapter, 1);
         let p = program(&mut guest);
-        let mut b = stays.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-        let a = guest.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-        guest.connect(&a, b.number, stays.gid).unwrap();
-        stays.connect(&b, a.number, guest.gid).unwrap();
+        let (mut b, _a) = pair_between((&mut stays, &q), (&mut guest, &p));
         // Many objects, so that it takes a while until all of them are gone.
         let _others: Vec<_> = (0..8).map(|_| pair(&mut guest, &p)).collect();
         let codes = [wr_opcode::RDMA_WRITE, wr_opcode::RDMA_READ];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::interface::*;
 
-use crate::data::{pair, program, Program};
+use crate::data::{pair, pair_between, program, Program};
 use crate::driver::queues::*;
 use crate::driver::*;
 
@@ -74,10 +74,7 @@ fn a_vector_is_raised_while_its_guest_does_nothing() {
     let mut events = two.event_queue(2, 64).unwrap();
     let (p, mut q) = (program(&mut one), program(&mut two));
     q.cq = two.cq(512, 2);
-    let mut a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-    let mut b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-    one.connect(&a, b.number, two.gid).unwrap();
-    two.connect(&b, a.number, one.gid).unwrap();
+    let (mut a, mut b) = pair_between((&mut one, &p), (&mut two, &q));
     b.receive(1, 0, 8, q.key);
     q.cq.arm(1);
     one.send(&mut a, &Wqe::new(2, wr_opcode::SEND).local(1, 8, p.key));

@@ -10,7 +10,7 @@ use ferrule_nic::show::{parse, Values};
 use ferrule_nic::worker::Worker;
 
 use crate::client::RESET;
-use crate::data::program;
+use crate::data::{pair_between, program};
 use crate::driver::queues::*;
 use crate::driver::*;
 use crate::running::{guest, Running};
@@ -26,10 +26,7 @@ fn each_guest_has_its_own_counters() {
     let _worker = Worker::new(&device).unwrap();
     let (mut one, mut two) = (Guest::new(&device, 0), Guest::new(&device, 1));
     let (mut p, mut q) = (program(&mut one), program(&mut two));
-    let mut a = one.qp(qp_type::RC, &p.context, p.pd, &p.cq);
-    let mut b = two.qp(qp_type::RC, &q.context, q.pd, &q.cq);
-    one.connect(&a, b.number, two.gid).unwrap();
-    two.connect(&b, a.number, one.gid).unwrap();
+    let (mut a, mut b) = pair_between((&mut one, &p), (&mut two, &q));
     for round in 0..3 {
         b.receive(round, 0, 100, q.key);
         let send = Wqe::new(round, wr_opcode::SEND).local(1, 100, p.key);

@@ -257,25 +257,28 @@ impl Shards {
     /// `ENOMEM`.
     pub(super) fn grow(&self, core: &WithTimer<Core>, need: NeedChunk) -> Result<bool> {
         let mut chunk = need.allocate::<Kernel>().ok_or(ENOMEM)?;
-        if !self.spare(core, &mut chunk, Core::is_idle) {
-            if let Some(block) = self.new_block(core, need) {
-                chunk.set_block(block.number);
-            } else if !self.spare(core, &mut chunk, |_| true) {
-                for other in self.others() {
-                    self.merge(&self.main, other);
-                }
-                return Ok(false);
+        let is_found = self.spare(core, &mut chunk, Core::is_idle)
+            || self.new_block(core, need, &mut chunk)
+            || self.spare(core, &mut chunk, |_| true);
+        if !is_found {
+            for other in self.others() {
+                self.merge(&self.main, other);
             }
+            return Ok(false);
         }
         // Somebody else may have been quicker; then the shard has a block to spare.
         let _none = policy::command(core, |engine, _| engine.add_chunk(chunk));
         Ok(true)
     }
 
-    /// A block that nobody has, for a shard.
-    fn new_block(&self, core: &Core, need: NeedChunk) -> Option<Block> {
+    /// Takes a block that nobody has, for a chunk of a shard. Returns whether there is one.
+    fn new_block(&self, core: &Core, need: NeedChunk, chunk: &mut Chunk<Kernel>) -> bool {
         let _claims = self.claims.lock();
-        self.owners.take(need.kind(), core.index)
+        let block = self.owners.take(need.kind(), core.index);
+        if let Some(block) = block {
+            chunk.set_block(block.number);
+        }
+        block.is_some()
     }
 
     /// Takes a block that one of the shards in question has to spare, for a chunk of another shard. Returns whether there is one.

@@ -380,7 +380,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     ///
     /// Looks at some blocks, and the next call goes on behind them.
     pub(crate) fn give(&mut self, all: bool, chunk: &mut TableChunk<H, T, L>) -> Option<u32> {
-        // Reserved slots count as free, which are in the block 0 alone.
+        // Reserved slots, all of them in the block 0, count as free.
         let free = self.blocks.wrapping_mul(BLOCK).wrapping_sub(self.used);
         if free < BLOCK || free == BLOCK && !all {
             return None;
