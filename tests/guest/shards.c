@@ -5,7 +5,7 @@
  * driver. Contexts are connected beside streams, beside commands and beside
  * each other, and nothing is lost by that.
  */
-#include "common.h"
+#include "shards/shards.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -19,8 +19,7 @@ enum {
 	DEPTH = 8,
 };
 
-/* The shard of a queue pair; -1 if the device has no such queue pair. */
-static int shard_of(const struct ibv_qp *qp)
+int shard_of(const struct ibv_qp *qp)
 {
 	char path[128], line[256];
 	unsigned int number;
@@ -48,21 +47,7 @@ static bool has_shards(void)
 	return sysconf(_SC_NPROCESSORS_CONF) > 1;
 }
 
-/* A program: its device, and two ends of its own that are connected. */
-struct program {
-	struct device d;
-	struct end a, b;
-	struct region mine, theirs;
-	struct peer to;
-	/* An end for a peer in another program. */
-	struct end far;
-	struct region mail;
-	pthread_t thread;
-	_Atomic bool stop;
-	_Atomic long done;
-};
-
-static void program_open(struct program *p, enum ibv_qp_type far_type)
+void program_open(struct program *p, enum ibv_qp_type far_type)
 {
 	const struct end_config config = { .type = IBV_QPT_RC };
 	const struct end_config far = { .type = far_type };
@@ -78,7 +63,7 @@ static void program_open(struct program *p, enum ibv_qp_type far_type)
 	region_make(&p->mail, &p->d, 4096, 0, ACCESS_ALL);
 }
 
-static void program_close(struct program *p)
+void program_close(struct program *p)
 {
 	end_free(&p->far);
 	end_free(&p->a);
@@ -89,8 +74,7 @@ static void program_close(struct program *p)
 	device_close(&p->d);
 }
 
-/* Sends from one program to the other one and back, and compares. */
-static void exchange(struct program *one, struct program *other, uint64_t seed)
+void exchange(struct program *one, struct program *other, uint64_t seed)
 {
 	struct program *from[2] = { one, other }, *to[2] = { other, one };
 
@@ -324,8 +308,7 @@ static void joined_beside_commands(void)
 	join_beside(commands);
 }
 
-/* An address handle that leads to the device itself; NULL and errno. */
-static struct ibv_ah *to_itself(struct device *d)
+struct ibv_ah *to_itself(struct device *d)
 {
 	struct ibv_ah_attr attr = {
 		.is_global = 1,
@@ -400,78 +383,6 @@ static void joined_at_once(void)
 	}
 }
 
-/*
- * One of each kind of object in many programs, each with a shard of its own.
- * So each table of each engine has grown once: hostile.py begins with that.
- */
-static void one_of_each_in_all(void)
-{
-	const struct end_config config = { .type = IBV_QPT_RC };
-	struct ibv_srq_init_attr srq_attr = {
-		.attr = { .max_wr = 1, .max_sge = 1 },
-	};
-	struct {
-		struct device d;
-		struct end e;
-		struct region r;
-		struct ibv_mw *mw;
-		struct ibv_srq *srq;
-		struct ibv_ah *ah;
-	} p[32];
-
-	for (unsigned int i = 0; i < ARRAY_SIZE(p); i++) {
-		device_open(&p[i].d);
-		end_make(&p[i].e, &p[i].d, &config);
-		region_make(&p[i].r, &p[i].d, 4096, 0, ACCESS_ALL);
-		p[i].mw = ibv_alloc_mw(p[i].d.pd, IBV_MW_TYPE_1);
-		REQUIRE(p[i].mw);
-		p[i].srq = ibv_create_srq(p[i].d.pd, &srq_attr);
-		REQUIRE(p[i].srq);
-		p[i].ah = to_itself(&p[i].d);
-		REQUIRE(p[i].ah);
-	}
-	for (unsigned int i = 0; i < ARRAY_SIZE(p); i++) {
-		REQUIRE_ERRNO(ibv_destroy_ah(p[i].ah), 0);
-		REQUIRE_ERRNO(ibv_destroy_srq(p[i].srq), 0);
-		REQUIRE_ERRNO(ibv_dealloc_mw(p[i].mw), 0);
-		region_free(&p[i].r);
-		end_free(&p[i].e);
-		device_close(&p[i].d);
-	}
-}
-
-/* One program may have all numbers, though others have had some. */
-static void numbers_are_for_everybody(void)
-{
-	struct program p[2];
-	struct ibv_ah **ahs;
-	int max, count = 0;
-
-	for (int i = 0; i < 2; i++)
-		program_open(&p[i], IBV_QPT_RC);
-	max = p[0].d.attr.max_ah;
-	ahs = calloc(max + 1, sizeof(*ahs));
-	REQUIRE(ahs);
-	/* The other one has a block of them. */
-	ahs[count] = to_itself(&p[1].d);
-	REQUIRE(ahs[count++]);
-	while (count <= max && (ahs[count] = to_itself(&p[0].d)))
-		count++;
-	test_note("%d address handles of %d", count, max);
-	REQUIRE_EQ(count, max);
-	REQUIRE_EQ(errno, ENOMEM);
-	/* To that end all have come together, and work as before. */
-	REQUIRE_EQ(shard_of(p[0].a.qp), 0);
-	REQUIRE_EQ(shard_of(p[1].a.qp), 0);
-	ends_connect(&p[0].far, &p[1].far);
-	exchange(&p[0], &p[1], 1);
-	while (count)
-		REQUIRE_ERRNO(ibv_destroy_ah(ahs[--count]), 0);
-	free(ahs);
-	for (int i = 0; i < 2; i++)
-		program_close(&p[i]);
-}
-
 static const struct test_case cases[] = {
 	{ "strangers_are_apart", strangers_are_apart },
 	{ "peers_are_together", peers_are_together },
@@ -483,6 +394,7 @@ static const struct test_case cases[] = {
 	{ "joined_at_once", joined_at_once, 120 },
 	{ "one_of_each_in_all", one_of_each_in_all },
 	{ "numbers_are_for_everybody", numbers_are_for_everybody, 120 },
+	{ "numbers_are_used_again", numbers_are_used_again, 120 },
 	{ },
 };
 

@@ -6,7 +6,8 @@
 use ferrule_engine::{
     BitmapScan,
     Config,
-    Engine, //
+    Engine,
+    TableKind, //
 };
 use kernel::{
     prelude::*,
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     contexts: Atomic<u32>,
     /// How many are about to be added.
     pub(super) expected: Atomic<u32>,
+    /// Of which kinds of numbers the engine may have a block to spare: a bit for each. Only the owner of the shard writes it.
+    spare: Atomic<u32>,
     #[pin]
     pub(super) shard: Shard<State>,
     /// The worker sleeps here.
@@ -101,6 +104,7 @@ impl Core {
             index,
             contexts: Atomic::new(0),
             expected: Atomic::new(0),
+            spare: Atomic::new(0),
             shard <- Shard::new(State {
                 engine: Engine::<Kernel>::new(Config {
                     random: random_u32(),
@@ -145,6 +149,23 @@ impl Core {
         self.contexts.load(Relaxed) + self.expected.load(Relaxed)
     }
 
+    /// Whether the engine may have a block of a kind to spare. If not, no object of the kind has gone since it was asked.
+    pub(super) fn may_spare(&self, kind: TableKind) -> bool {
+        self.spare.load(Relaxed) & bit(kind) != 0
+    }
+
+    /// The engine was asked for a block of a kind, or an object of it has gone. The caller owns the shard.
+    pub(super) fn set_spare(&self, kind: TableKind, spare: bool) {
+        let others = self.spare.load(Relaxed) & !bit(kind);
+        let of_kind = if spare { bit(kind) } else { 0 };
+        self.spare.store(others | of_kind, Relaxed);
+    }
+
+    /// The engine may have blocks of all kinds to spare. The caller owns the shard.
+    pub(super) fn set_all_spare(&self) {
+        self.spare.store(u32::MAX, Relaxed);
+    }
+
     /// Whether it is a shard for programs, and has none.
     pub(super) fn is_idle(&self) -> bool {
         self.index != 0 && self.all_contexts() == 0
@@ -154,6 +175,10 @@ impl Core {
     pub(super) fn count_contexts(&self, engine: &Engine<Kernel>) {
         let contexts = engine.objects().user_contexts;
         self.contexts.store(contexts, Relaxed);
+        if contexts == 0 {
+            // Now its last blocks, too.
+            self.set_all_spare();
+        }
     }
 
     /// Waits for the end of a copy job that a command waits for, after so many. Process context.
@@ -168,4 +193,9 @@ impl Core {
             self.worker.wake_up();
         }
     }
+}
+
+/// The bit of a kind of numbers in [`Core::spare`].
+fn bit(kind: TableKind) -> u32 {
+    1 << kind as u32
 }

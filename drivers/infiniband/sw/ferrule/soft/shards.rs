@@ -21,7 +21,8 @@ use ferrule_engine::{
     ContextId,
     Engine,
     Error as Refusal,
-    NeedChunk, //
+    NeedChunk,
+    TableKind, //
 };
 use kernel::{
     cpu::nr_cpu_ids,
@@ -248,18 +249,22 @@ impl Shards {
         }
     }
 
-    /// Gives a table of a shard the chunk that it needs. Its numbers are of a block that a shard without programs has; else of one
-    /// that nobody has; else of one that another shard has to spare. Returns `false` if no number was left: then all objects, and
-    /// all numbers that are free, are in the shard 0 from now on.
+    /// Gives a table of a shard the chunk that it needs. Its numbers are of a block that another shard has to spare; else of one
+    /// that nobody has. Returns `false` if no number was left: then all objects, and all numbers that are free, are in the
+    /// shard 0 from now on.
+    ///
+    /// A new block is memory that the device keeps. So a program that begins when another one has ended is to take over the
+    /// blocks of that, wherever they are. A shard is not entered in vain as a rule, since that means to do its work.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn grow(&self, core: &WithTimer<Core>, need: NeedChunk) -> Result<bool> {
         let mut chunk = need.allocate::<Kernel>().ok_or(ENOMEM)?;
-        let is_found = self.spare(core, &mut chunk, Core::is_idle)
-            || self.new_block(core, need, &mut chunk)
-            || self.spare(core, &mut chunk, |_| true);
+        let kind = need.kind();
+        let is_found = self.spare(core, kind, &mut chunk, |other| other.may_spare(kind))
+            || self.new_block(core, kind, &mut chunk)
+            || self.spare(core, kind, &mut chunk, |_| true);
         if !is_found {
             for other in self.others() {
                 self.merge(&self.main, other);
@@ -272,9 +277,9 @@ impl Shards {
     }
 
     /// Takes a block that nobody has, for a chunk of a shard. Returns whether there is one.
-    fn new_block(&self, core: &Core, need: NeedChunk, chunk: &mut Chunk<Kernel>) -> bool {
+    fn new_block(&self, core: &Core, kind: TableKind, chunk: &mut Chunk<Kernel>) -> bool {
         let _claims = self.claims.lock();
-        let block = self.owners.take(need.kind(), core.index);
+        let block = self.owners.take(kind, core.index);
         if let Some(block) = block {
             chunk.set_block(block.number);
         }
@@ -285,6 +290,7 @@ impl Shards {
     fn spare(
         &self,
         core: &Core,
+        kind: TableKind,
         chunk: &mut Chunk<Kernel>,
         in_question: impl Fn(&Core) -> bool,
     ) -> bool {
@@ -292,6 +298,7 @@ impl Shards {
         others.filter(|other| in_question(other)).any(|other| {
             policy::command(other, |engine, _| {
                 let block = engine.give_block(chunk);
+                other.set_spare(kind, block.is_some());
                 if let Some(block) = block {
                     self.owners.set(block, core.index);
                 }
@@ -326,6 +333,11 @@ impl Shards {
     /// Counts the user contexts of the shard that has a block. The caller owns it.
     pub(super) fn count_contexts(&self, block: Block, engine: &Engine<Kernel>) {
         self.of(block).count_contexts(engine);
+    }
+
+    /// An object of a block has gone. The caller owns the shard.
+    pub(super) fn note_removal(&self, block: Block) {
+        self.of(block).set_spare(block.kind, true);
     }
 
     /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.
@@ -397,6 +409,7 @@ impl Shards {
                 into.inbox_full.fetch_add(1, Relaxed);
             }
         }
+        into.set_all_spare();
         into.count_contexts(engine);
         from.count_contexts(&other.engine);
         Ok(())

@@ -190,9 +190,13 @@ impl Shared {
         block: Option<Block>,
         remove: impl Fn(&mut Engine<Kernel>) -> Result<KBox<T>, Refusal>,
     ) {
-        let removed = self
-            .shards
-            .patient_command(block, |engine, _| remove(engine));
+        let removed = self.shards.patient_command(block, |engine, _| {
+            let object = remove(engine)?;
+            if let Some(block) = block {
+                self.shards.note_removal(block);
+            }
+            Ok(object)
+        });
         if let Err(refusal) = removed {
             pr_warn_once!("an object could not be destroyed: {:?}\n", refusal);
         }
