@@ -83,7 +83,7 @@ pub(super) const SLICE: Budget = Budget {
     bytes: 64 << 10,
 };
 
-/// Runs the engine as the shard's owner, ends the burst, sees to the timer, and leaves.
+/// Runs the engine as the shard's owner for a slice of a budget, ends the burst, sees to the timer, and leaves.
 ///
 /// Returns what the engine did, whether a call was missed meanwhile, and the copy job that it has led to.
 #[inline]
@@ -96,8 +96,9 @@ fn turn(
 ) -> (Outcome, bool, JobPlace<Kernel>) {
     let may_wait = host.may_wait();
     host.contended = first.is_some() && core.kicks.has_others();
-    let taken = take_in(core, &mut owner, &mut host, budget);
-    let left = budget.less(taken);
+    let slice = budget.min(SLICE);
+    let taken = take_in(core, &mut owner, &mut host, slice);
+    let left = slice.less(taken);
     let mut outcome = match first {
         // Missed calls are served, too.
         Some(context) if !owner.has_missed() => owner.engine.run_for(&mut host, left, context),
@@ -105,8 +106,9 @@ fn turn(
     };
     let job = host.take_job();
     sent(core, host);
+    // Each turn counts as a request, so that programs which kick without end cannot keep a caller for ever.
     outcome.used = Budget {
-        requests: outcome.used.requests + taken.requests,
+        requests: outcome.used.requests + taken.requests + 1,
         bytes: outcome.used.bytes + taken.bytes,
     };
     outcome.more |= has_arrivals(core) || has_notes(&owner);
@@ -118,8 +120,10 @@ fn turn(
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
         wait = Some(deadline.saturating_sub(monotonic_raw_ns()));
     }
-    // A softirq does not come back for what it leaves, and another caller may lose the processor before it does.
-    if need_resched() || outcome.more && !may_wait {
+    // A softirq does not come back for what it leaves at the end of its budget, and another caller may lose the processor
+    // before it does.
+    let is_last = budget.less(outcome.used).is_spent();
+    if need_resched() || outcome.more && is_last && !may_wait {
         wait = Some(wait.map_or(LEFT_DELAY, |wait| wait.min(LEFT_DELAY)));
     }
     // Those to whom a kick leaves work may lose the processor as well.
@@ -284,8 +288,9 @@ pub(super) struct Served {
     /// Work is left that the caller has come for. A kick has come for its program's work alone. The last kick in progress
     /// hears of other work ([`Kicks::end`](super::kicks::Kicks::end)).
     pub(super) more: bool,
-    /// Some of that is a call that was missed after the last turn, so the timer may not be set for it.
-    pub(super) missed: bool,
+    /// The timer is set for that, if the caller was a softirq: the last turn knew that it was the last, and no call was missed
+    /// after it.
+    pub(super) is_timed: bool,
     /// So many bytes were copied.
     bytes: u64,
 }
@@ -307,7 +312,7 @@ pub(super) fn serve(
 ) -> Served {
     let mut served = Served {
         more: false,
-        missed: false,
+        is_timed: true,
         bytes: 0,
     };
     let mut first = context;
@@ -332,13 +337,11 @@ pub(super) fn serve(
         };
         let is_anothers = !came_back && owner.engine.has_work();
         came_back = true;
-        let (outcome, missed, begun) = turn(core, owner, host, left.min(SLICE), first);
+        let (outcome, missed, begun) = turn(core, owner, host, left, first);
         job = begun;
-        // Each turn counts as a request, so that programs which kick without end cannot keep this
-        // caller for ever.
         let used = Budget {
-            requests: outcome.used.requests + 1,
             bytes: outcome.used.bytes + job.as_ref().map_or(0, |job| job.bytes()),
+            ..outcome.used
         };
         served.bytes += used.bytes;
         if job.is_none() && !outcome.more && !missed {
@@ -360,7 +363,7 @@ pub(super) fn serve(
             if missed {
                 core.kicks.note_left(true);
             }
-            served.missed = missed;
+            served.is_timed = !missed && left.is_spent();
             served.more = context.is_none() || first.is_some();
             return served;
         }

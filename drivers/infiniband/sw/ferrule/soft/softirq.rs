@@ -58,6 +58,15 @@ const DELAY: u64 = 20_000;
 /// most, in which nobody could be scheduled.
 const TIMER_PAUSE: u64 = 8;
 
+/// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything is.
+fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> bool {
+    let served = serve(core, budget, None, caller, None);
+    if served.more && !served.is_timed {
+        core.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
+    }
+    served.more
+}
+
 /// A queue pair of a kernel user has new requests, or one that waits for space may send again. Any context.
 ///
 /// The engine does not run here: the user may hold locks that its handlers of events take, the network those
@@ -91,13 +100,14 @@ impl Device for Shards {
         }
         // Entering comes after the packet was added, so an owner of the shard meanwhile finds it.
         if !is_loopback {
-            if serve(core, BUDGET, None, Caller::PromptSoftirq, None).more {
+            if serve_in_softirq(core, BUDGET, Caller::PromptSoftirq) {
                 core.wake_worker();
             }
         } else if Caller::Softirq.gives_way() {
             core.arm_at(monotonic_ns().saturating_add(DELAY));
-        } else if serve(core, LOOPBACK, None, Caller::Softirq, None).missed {
-            core.arm_at(monotonic_ns().saturating_add(LEFT_DELAY));
+        } else {
+            // The timer comes for the rest. To wake a thread takes longer than a packet.
+            let _more = serve_in_softirq(core, LOOPBACK, Caller::Softirq);
         }
     }
 
@@ -108,7 +118,7 @@ impl Device for Shards {
         }
         if later {
             core.arm_at(monotonic_ns());
-        } else if serve(core, BUDGET, None, Caller::PromptSoftirq, None).more {
+        } else if serve_in_softirq(core, BUDGET, Caller::PromptSoftirq) {
             core.wake_worker();
         }
     }
@@ -125,7 +135,7 @@ impl TimerCallback for Core {
             return core.arm_at(monotonic_ns().saturating_add(DELAY));
         }
         let begin = monotonic_ns();
-        let more = serve(core, BUDGET, None, Caller::Softirq, None).more;
+        let more = serve_in_softirq(core, BUDGET, Caller::Softirq);
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
         core.timer_rests_until
