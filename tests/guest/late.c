@@ -25,7 +25,7 @@
 
 enum {
 	/* So much later than without the device, in 99 of 100 times. */
-	MOST_NS = 30000,
+	MOST_NS = 25000,
 	CONTEXTS = 1000,
 	/* How often each of them posts. */
 	POST_US = 20000,

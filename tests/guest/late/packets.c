@@ -19,7 +19,7 @@ enum {
 	 * So much later than beside TCP, which sends fewer and larger packets:
 	 * a burst of four by the loopback device, and one that is being made.
 	 */
-	MOST_NS = 30000,
+	MOST_NS = 25000,
 };
 
 struct packets {

@@ -370,7 +370,7 @@ fn idle_turns_are_counted() {
     let before = turns(&w);
     assert!(w.engine.run(&mut w.host, LOOKS_ALONE, None).more);
     let outcome = w.engine.run(&mut w.host, budget, None);
-    assert_eq!((turns(&w) - before, outcome.more), (10, true));
+    assert_eq!((turns(&w) - before, outcome.more), (5, true));
     w.run();
 
     // All receivers are not ready, and all timers are due at once.

@@ -25,6 +25,12 @@ impl Budget {
     /// long as a request.
     pub const LOOKS: u32 = 4;
 
+    /// The way to a context counts for so many looks, beside those at its doorbells.
+    pub(crate) const CONTEXT: u32 = 1;
+
+    /// A turn counts for so many requests at least: one with a single request takes as long as one with two, or with none.
+    pub(crate) const LEAST: u32 = 2;
+
     /// The budget that is spent.
     pub(crate) const SPENT: Budget = Budget {
         requests: 0,

@@ -143,7 +143,8 @@ impl<H: Host> Engine<H> {
             };
             let most = looks.min(CONTEXT_LOOKS);
             let scanned = self.scan_context(host, context, most);
-            looks = looks.wrapping_sub(most.wrapping_sub(scanned.left));
+            let used = most.wrapping_sub(scanned.left);
+            looks = looks.saturating_sub(used.wrapping_add(Budget::CONTEXT));
             left = if scanned.more {
                 // The end of the looks came too soon for this one: the next run goes on with it.
                 if most < usual {
@@ -297,9 +298,9 @@ impl<H: Host> Engine<H> {
     ///
     /// Takes the doorbells of `first`, which has kicked, of others that have, and of the contexts that need not; lets
     /// timers fire; then gives queue pairs their turns, by turns of their contexts beginning with `first`, each for a
-    /// bounded part of the budget, until none wants one or the budget is spent. A turn, and a timer, count as a request
-    /// even if they find nothing to do, since a program can have as many of them as it likes; and so do some looks for
-    /// doorbells. Half of the budget may go for these: the rest of them stay rung, so that a program that rings without
+    /// bounded part of the budget, until none wants one or the budget is spent. A turn counts as two requests, and a timer
+    /// as one, even if they find nothing to do, since a program can have as many of them as it likes; and so do some looks
+    /// for doorbells. Half of the budget may go for these: the rest of them stay rung, so that a program that rings without
     /// end does not keep others from their turns.
     ///
     /// Ends at once when a turn has left a copy job in the host's place ([`Host::job_place`]). The caller takes it along,
@@ -353,7 +354,7 @@ impl<H: Host> Engine<H> {
             };
             let used = self.turn(host, qp, left.min(Budget::TURN));
             left = left.less(Budget {
-                requests: used.requests.max(1),
+                requests: used.requests.max(Budget::LEAST),
                 ..used
             });
             begun = self.begin_job(host);

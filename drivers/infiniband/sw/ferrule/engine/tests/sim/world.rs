@@ -443,7 +443,10 @@ impl World {
     /// Runs until so many bytes have moved, of requests that have more.
     #[track_caller]
     pub fn run_part(&mut self, bytes: u64) {
-        let budget = Budget { requests: 8, bytes };
+        let budget = Budget {
+            requests: 10,
+            bytes,
+        };
         assert!(self.engine.run(&mut self.host, budget, None).more);
     }
 
