@@ -28,7 +28,7 @@ impl Budget {
     /// The way to a context counts for so many looks, beside those at its doorbells.
     pub(crate) const CONTEXT: u32 = 1;
 
-    /// A turn counts for so many requests at least: one with a single request takes as long as one with two, or with none.
+    /// A turn counts for so many requests at least, since to begin and to end it takes about as long as a request.
     pub(crate) const LEAST: u32 = 2;
 
     /// The budget that is spent.
