@@ -2,6 +2,7 @@
 /* The numbers of objects, which the shards share among themselves. */
 #include "shards.h"
 
+#include <rdma/ferrule-abi.h>
 #include <stdlib.h>
 
 enum { PROGRAMS = 100 };
@@ -97,7 +98,7 @@ static unsigned int mark(bool *blocks, size_t n, uint32_t number)
 void numbers_are_used_again(void)
 {
 	unsigned int qp_blocks[2], key_blocks[2];
-	bool qps[1024] = {}, keys[4096] = {};
+	bool qps[FERRULE_MAX_QP / 64] = {}, keys[4096] = {};
 	struct program stays, p;
 
 	program_open(&stays, IBV_QPT_RC);
@@ -109,7 +110,8 @@ void numbers_are_used_again(void)
 		if (i % 2)
 			ends_connect(&p.far, &stays.far);
 		qp_blocks[half] = mark(qps, ARRAY_SIZE(qps),
-				       p.far.qp->qp_num & 0xffff);
+				       p.far.qp->qp_num &
+				       FERRULE_DB_INDEX_MASK);
 		key_blocks[half] = mark(keys, ARRAY_SIZE(keys),
 					p.mail.mr->rkey >> 8);
 		program_close(&p);

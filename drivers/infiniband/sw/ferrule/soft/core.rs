@@ -171,12 +171,11 @@ impl Core {
         self.index != 0 && self.all_contexts() == 0
     }
 
-    /// Counts the user contexts. The caller owns the shard.
+    /// Counts the user contexts. An engine without any has its last blocks to spare, too. The caller owns the shard.
     pub(super) fn count_contexts(&self, engine: &Engine<Kernel>) {
         let contexts = engine.objects().user_contexts;
         self.contexts.store(contexts, Relaxed);
         if contexts == 0 {
-            // Now its last blocks, too.
             self.set_all_spare();
         }
     }
