@@ -7,6 +7,7 @@ The host reads the same objects, to know what will be measured.
 import concurrent.futures
 import contextlib
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -171,6 +172,24 @@ class Pairs(Perftest):
 @dataclass(frozen=True, kw_only=True)
 class PairsRate(Pairs, Rate):
     """The same, in thousands of messages a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelUsers(Way):
+    """The sum of so many kernel users at once (tests/kernel_user): threads that keep 16 RDMA WRITEs outstanding and sleep
+    until one has ended. In MiB/s."""
+
+    size: int               # bytes
+    users: int
+    SECONDS = 2
+
+    def run(self, driver: str) -> Iterator[Figure]:
+        must("/run/lab/load", "/ferrule/module/ferrule_user.ko", f"device={driver}0", f"streams={self.users}",
+             f"bytes={self.size}", f"ms={self.SECONDS * 1000}", seconds=30)
+        must("rmmod", "ferrule_user")
+        told = re.findall(r"ferrule_user: (\d+) messages", must("dmesg"))
+        check(bool(told), "the kernel user tells no number of messages")
+        yield self.figure(int(told[-1]) * self.size / self.SECONDS / (1 << 20))
 
 
 @dataclass(frozen=True, kw_only=True)
