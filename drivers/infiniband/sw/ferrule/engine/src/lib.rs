@@ -172,6 +172,10 @@ pub use crate::{
             MAX_MCAST_GRP,
             MAX_MCAST_QP_ATTACH, //
         },
+        protection_domain::{
+            Pd,
+            MAX_PD, //
+        },
         qp_init::{
             QpInit,
             QpUser,

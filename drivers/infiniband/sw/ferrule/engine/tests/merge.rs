@@ -29,6 +29,7 @@ fn all_objects_go_over_with_their_numbers() {
     let [ours, theirs] = [&mut w, &mut other].map(|w| {
         let (a, b) = w.pair();
         let mr = w.mr(64);
+        w.pd();
         w.mw(1, MwType::Type1);
         w.srq(1, 4, 1);
         w.ah(1, path(PathKind::Remote));
@@ -39,6 +40,7 @@ fn all_objects_go_over_with_their_numbers() {
     assert_eq!(other.engine.objects(), Objects::default());
     let after = w.engine.objects();
     assert_eq!(after.user_contexts, 2 * before.user_contexts);
+    assert_eq!(after.protection_domains, 2 * before.protection_domains);
     assert_eq!(after.regions, 2 * before.regions);
     assert_eq!(after.windows, 2 * before.windows);
     assert_eq!(after.completion_queues, 2 * before.completion_queues);
@@ -54,9 +56,9 @@ fn all_objects_go_over_with_their_numbers() {
     let all: Vec<_> = kinds.map(|kind| Block { kind, number }).collect();
     assert_eq!(moved, all);
     // Numbers tell their blocks.
-    assert_eq!(Block::of_qp(theirs.0.qp.id.number), all[4]);
-    assert_eq!(Block::of_cq(theirs.0.cq.cqn), all[3]);
-    assert_eq!(Block::of_key(theirs.2.key), all[1]);
+    assert_eq!(Block::of_qp(theirs.0.qp.id.number), all[5]);
+    assert_eq!(Block::of_cq(theirs.0.cq.cqn), all[4]);
+    assert_eq!(Block::of_key(theirs.2.key), all[2]);
     assert_eq!(Block::of_context(other.context.id), all[0]);
     assert_eq!(Block::of_qp(ours.0.qp.id.number).number, 0);
 

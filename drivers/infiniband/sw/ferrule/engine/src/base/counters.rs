@@ -365,6 +365,8 @@ impl<H: Host> PortCounters<H> {
 pub struct Objects {
     /// User contexts.
     pub user_contexts: u32,
+    /// Protection domains, if the host takes their numbers from the engine.
+    pub protection_domains: u32,
     /// Memory regions.
     pub regions: u32,
     /// Memory windows.
@@ -386,6 +388,7 @@ impl Objects {
     pub fn add(&mut self, other: &Self) {
         let Self {
             user_contexts,
+            protection_domains,
             regions,
             windows,
             completion_queues,
@@ -396,6 +399,7 @@ impl Objects {
         } = self;
         for (sum, count) in [
             (user_contexts, other.user_contexts),
+            (protection_domains, other.protection_domains),
             (regions, other.regions),
             (windows, other.windows),
             (completion_queues, other.completion_queues),

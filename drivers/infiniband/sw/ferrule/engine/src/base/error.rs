@@ -48,6 +48,8 @@ impl Error {
 pub enum TableKind {
     /// User contexts.
     Contexts,
+    /// Protection domains.
+    Pds,
     /// Memory regions.
     Keys,
     /// Memory windows.

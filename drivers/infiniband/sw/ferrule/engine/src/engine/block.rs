@@ -25,6 +25,7 @@ use crate::{
             MAX_MCAST_GRP,
             MULTICAST_QPN, //
         },
+        protection_domain::MAX_PD,
         srq::{
             INDEX_MASK,
             MAX_SRQ, //
@@ -35,8 +36,9 @@ use crate::{
 
 impl TableKind {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Contexts,
+        Self::Pds,
         Self::Keys,
         Self::Mws,
         Self::Cqs,
@@ -50,6 +52,7 @@ impl TableKind {
     pub const fn blocks(self) -> u32 {
         let limit = match self {
             Self::Contexts => ContextId::LIMIT,
+            Self::Pds => MAX_PD,
             Self::Keys => MAX_MR,
             Self::Mws => MAX_MW,
             Self::Cqs => MAX_CQ,
@@ -83,6 +86,12 @@ impl Block {
     #[inline]
     pub fn of_context(id: ContextId) -> Self {
         Self::of_index(TableKind::Contexts, id.0)
+    }
+
+    /// The block of a protection domain.
+    #[inline]
+    pub fn of_pd(pd: u32) -> Self {
+        Self::of_index(TableKind::Pds, pd)
     }
 
     /// The block of a queue pair's number.

@@ -24,6 +24,7 @@ use crate::{
             CqLink, //
         },
         multicast::Group,
+        protection_domain::Pd,
         srq::Srq,
         user_context::{
             ContextLink,
@@ -51,6 +52,7 @@ impl NeedChunk {
     pub fn allocate<H: Host>(self) -> Option<Chunk<H>> {
         Some(Chunk(match self.0 {
             TableKind::Contexts => ChunkKind::Contexts(TableChunk::new()?),
+            TableKind::Pds => ChunkKind::Pds(TableChunk::new()?),
             TableKind::Keys => ChunkKind::Keys(TableChunk::new()?),
             TableKind::Mws => ChunkKind::Mws(TableChunk::new()?),
             TableKind::Cqs => ChunkKind::Cqs(TableChunk::new()?),
@@ -75,6 +77,7 @@ impl<H: Host> Chunk<H> {
     pub fn set_block(&mut self, number: u32) {
         match &mut self.0 {
             ChunkKind::Contexts(chunk) => chunk.set_block(number),
+            ChunkKind::Pds(chunk) => chunk.set_block(number),
             ChunkKind::Keys(chunk) => chunk.set_block(number),
             ChunkKind::Mws(chunk) => chunk.set_block(number),
             ChunkKind::Cqs(chunk) => chunk.set_block(number),
@@ -95,6 +98,7 @@ impl<H: Host> fmt::Debug for Chunk<H> {
 /// A chunk of each kind of table.
 pub(crate) enum ChunkKind<H: Host> {
     Contexts(TableChunk<H, UserContext<H>, ContextLink>),
+    Pds(TableChunk<H, Pd, ()>),
     Keys(TableChunk<H, Mr<H>, ()>),
     Mws(TableChunk<H, Mw, ()>),
     Cqs(TableChunk<H, Cq<H>, CqLink>),

@@ -6,11 +6,9 @@ use crate::{
     base::{
         abi,
         attr::{
-            Gid,
             Modify,
             Mtu,
             QpInfo,
-            QpType,
             State, //
         },
         error::{
@@ -40,10 +38,7 @@ use crate::{
             CqResize,
             Moderation, //
         },
-        multicast::{
-            Attached,
-            Group, //
-        },
+        protection_domain::Pd,
         qp_init::NO_CQ,
         srq::{
             Srq,
@@ -80,6 +75,24 @@ impl<H: Host> Engine<H> {
     /// [`Error::Busy`] while queues belong to it, [`Error::NotFound`].
     pub fn remove_context(&mut self, id: ContextId) -> Result<H::Box<UserContext<H>>, Error> {
         self.contexts.remove(id)
+    }
+
+    /// Adds a protection domain and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedChunk`], [`Error::Full`].
+    pub fn add_pd(&mut self, pd: H::Box<Pd>) -> Result<u32, Refused<H::Box<Pd>>> {
+        self.pds.add(pd)
+    }
+
+    /// Removes a protection domain. The host sees to it that nothing names it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`].
+    pub fn remove_pd(&mut self, number: u32) -> Result<H::Box<Pd>, Error> {
+        self.pds.remove(number)
     }
 
     /// Adds a memory region and returns its key, both local and remote.
@@ -401,53 +414,6 @@ impl<H: Host> Engine<H> {
     /// [`Error::NotFound`].
     pub fn remove_ah(&mut self, number: u32) -> Result<H::Box<Ah<H>>, Error> {
         self.port.ahs.remove(number)
-    }
-
-    /// Attaches a datagram queue pair to a multicast group: it gets all datagrams to the
-    /// group, also its own. `memory` is for a group that has no members yet; it comes back otherwise.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the address is not a group's, the queue pair has another transport
-    /// service, or is attached already; [`Error::NotFound`] if there is none;
-    /// [`Error::NeedChunk`]; [`Error::Full`] with as many groups, or queue pairs of this one, as
-    /// there can be.
-    pub fn attach_mcast(
-        &mut self,
-        qpn: u32,
-        gid: &Gid,
-        memory: H::Box<Group>,
-    ) -> Attached<H::Box<Group>> {
-        let error = match self.qps.get(qpn) {
-            Some(qp) if qp.core.init.qp_type == QpType::Ud => None,
-            Some(_) => Some(Error::Invalid),
-            None => Some(Error::NotFound),
-        };
-        if let Some(error) = error {
-            return Err(Refused {
-                error,
-                object: memory,
-            });
-        }
-        let left = self.port.groups.attach(gid, qpn, memory)?;
-        if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.core.groups = qp.core.groups.wrapping_add(1);
-        }
-        Ok(left)
-    }
-
-    /// Detaches a queue pair from a multicast group, and returns the group's memory if it was the
-    /// last.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotFound`] if it is not attached.
-    pub fn detach_mcast(&mut self, qpn: u32, gid: &Gid) -> Result<Option<H::Box<Group>>, Error> {
-        let left = self.port.groups.detach(gid, qpn)?;
-        if let Some(qp) = self.qps.get_mut(qpn) {
-            qp.core.groups = qp.core.groups.wrapping_sub(1);
-        }
-        Ok(left)
     }
 
     /// Visits queue pairs of the device in steps, beginning with the index `from`: returns the number of the first

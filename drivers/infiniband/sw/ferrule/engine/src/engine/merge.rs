@@ -27,13 +27,14 @@ fn of_kind(each: &mut impl FnMut(Block), kind: TableKind) -> impl FnMut(u32) + '
 
 impl<H: Host> Engine<H> {
     /// Puts a block of numbers without objects into a chunk that is for another engine of the device, and returns it; `None`
-    /// if it finds none, or has no other free numbers of the kind. An engine without user contexts needs none.
+    /// if it finds none, or has no other free numbers of the kind. An engine that is not in use needs none.
     ///
     /// Multicast groups stay in one engine.
     pub fn give_block(&mut self, chunk: &mut Chunk<H>) -> Option<Block> {
-        let all = self.contexts.len() == 0;
+        let all = self.parents() == 0;
         let (kind, number) = match &mut chunk.0 {
             ChunkKind::Contexts(chunk) => (TableKind::Contexts, self.contexts.give(all, chunk)),
+            ChunkKind::Pds(chunk) => (TableKind::Pds, self.pds.give(all, chunk)),
             ChunkKind::Keys(chunk) => (TableKind::Keys, self.keys.give(all, chunk)),
             ChunkKind::Mws(chunk) => (TableKind::Mws, self.keys.mws.give(all, chunk)),
             ChunkKind::Cqs(chunk) => (TableKind::Cqs, self.cqs.give(all, chunk)),
@@ -62,6 +63,8 @@ impl<H: Host> Engine<H> {
         other.keys.uses.claim()?;
         self.contexts
             .take_over(&mut other.contexts, of_kind(&mut each, TableKind::Contexts));
+        self.pds
+            .take_over(&mut other.pds, of_kind(&mut each, TableKind::Pds));
         self.keys
             .take_over(&mut other.keys, of_kind(&mut each, TableKind::Keys));
         self.keys

@@ -2,6 +2,7 @@
 
 //! The engine: its parts. The control path and the run stand in files of their own.
 
+mod attach;
 pub(crate) mod block;
 pub(crate) mod chunk;
 mod control;
@@ -28,6 +29,7 @@ use crate::{
     object::{
         cq::Cqs,
         port::Port,
+        protection_domain::Pds,
         srq::Srqs,
         user_contexts::UserContexts, //
     },
@@ -66,6 +68,7 @@ pub struct Engine<H: Host> {
     qps: Qps<H>,
     counters: PortCounters<H>,
     retries_for_ever: bool,
+    pds: Pds<H>,
 }
 
 impl<H: Host> Engine<H> {
@@ -85,6 +88,7 @@ impl<H: Host> Engine<H> {
             qps: Qps::new(config.vports),
             counters,
             retries_for_ever: config.retries_for_ever,
+            pds: Pds::new(),
         })
     }
 
@@ -94,6 +98,7 @@ impl<H: Host> Engine<H> {
     pub fn add_chunk(&mut self, chunk: Chunk<H>) -> Option<Chunk<H>> {
         let left = match chunk.0 {
             ChunkKind::Contexts(chunk) => ChunkKind::Contexts(self.contexts.grow(chunk)?),
+            ChunkKind::Pds(chunk) => ChunkKind::Pds(self.pds.grow(chunk)?),
             ChunkKind::Keys(chunk) => ChunkKind::Keys(self.keys.grow(chunk)?),
             ChunkKind::Mws(chunk) => ChunkKind::Mws(self.keys.mws.grow(chunk)?),
             ChunkKind::Cqs(chunk) => ChunkKind::Cqs(self.cqs.grow(chunk)?),
@@ -109,6 +114,7 @@ impl<H: Host> Engine<H> {
     pub fn objects(&self) -> Objects {
         Objects {
             user_contexts: self.contexts.len(),
+            protection_domains: self.pds.len(),
             regions: self.keys.len(),
             windows: self.keys.mws.len(),
             completion_queues: self.cqs.len(),
@@ -117,6 +123,13 @@ impl<H: Host> Engine<H> {
             address_handles: self.port.ahs.len(),
             groups: self.port.groups.len(),
         }
+    }
+
+    /// How many objects there are that need no other one to be there. With none of them, the engine is not in use.
+    pub fn parents(&self) -> u32 {
+        [self.contexts.len(), self.pds.len(), self.cqs.len()]
+            .into_iter()
+            .fold(0, u32::wrapping_add)
     }
 
     /// The buffer of a queue pair, for the host's own data there. Its size stays as it is.

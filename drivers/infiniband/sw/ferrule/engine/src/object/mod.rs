@@ -9,6 +9,7 @@ pub(crate) mod doorbell;
 pub(crate) mod multicast;
 pub(crate) mod opcodes;
 pub(crate) mod port;
+pub(crate) mod protection_domain;
 pub(crate) mod qp_init;
 pub(crate) mod request;
 pub(crate) mod srq;

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use ferrule_engine::host::Queue;
 use ferrule_engine::{
     Access, Ah, Block, Budget, Capabilities, Config, CopyJob, Cq, CqInit, CqResize, Engine, Error,
-    Memory, Moderation, Mr, MrInit, Mtu, Mw, MwType, NeedChunk, Outcome, Path, Qp, QpInit, QpType,
-    QpUser, RingLayout, Sleep, Srq, SrqInfo, SrqInit, SrqResize, TableKind, UserContext, Vport,
-    XrcSrq, NO_CQ,
+    Memory, Moderation, Mr, MrInit, Mtu, Mw, MwType, NeedChunk, Outcome, Path, Pd, Qp, QpInit,
+    QpType, QpUser, RingLayout, Sleep, Srq, SrqInfo, SrqInit, SrqResize, TableKind, UserContext,
+    Vport, XrcSrq, NO_CQ,
 };
 
 use super::connect::route;
@@ -218,6 +218,10 @@ impl World {
     }
 
     /// A window that is not bound, and its key.
+    pub fn pd(&mut self) -> u32 {
+        add(&mut self.engine, Pd::default(), Engine::add_pd).unwrap()
+    }
+
     pub fn mw(&mut self, pd: u32, mw_type: MwType) -> u32 {
         add(&mut self.engine, Mw::new(pd, mw_type), Engine::add_mw).unwrap()
     }
