@@ -256,12 +256,13 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
     /// remote one.
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32>;
 
-    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`] with this protection domain.
+    /// Memory of the calling process that is paged on demand, for [`Commands::add_mr`] with a protection domain of this
+    /// context.
     ///
     /// # Errors
     ///
     /// Those of [`Umem::on_demand`].
-    fn page_on_demand(&self, _pd: u32, _region: &UserRegion) -> Result<Umem> {
+    fn page_on_demand(&self, _context: ContextId, _region: &UserRegion) -> Result<Umem> {
         Err(EOPNOTSUPP)
     }
 

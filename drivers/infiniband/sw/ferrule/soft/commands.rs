@@ -22,13 +22,15 @@ use ferrule_engine::{
     MrInit,
     Mw,
     MwType,
+    Pd,
     Qp,
     QpInfo,
     QpType,
     QpUser,
     Srq,
     SrqInfo,
-    Vport, //
+    Vport,
+    NO_CQ, //
 };
 use kernel::{
     prelude::*,
@@ -58,10 +60,7 @@ use super::{
         counted_at,
         errno,
         memory,
-        named_pd,
-        user_of,
-        Shared,
-        PD_NUMBER, //
+        Shared, //
     },
     softirq, //
 };
@@ -109,11 +108,7 @@ impl Commands for Shared {
 
     fn remove_context(&self, id: ContextId) {
         let block = Block::of_context(id);
-        self.removed(Some(block), |engine| {
-            let removed = engine.remove_context(id);
-            self.shards.count_contexts(block, engine);
-            removed
-        });
+        self.removed(Some(block), |engine| engine.remove_context(id));
     }
 
     fn kick(&self, id: ContextId) -> Result {
@@ -122,11 +117,11 @@ impl Commands for Shared {
     }
 
     fn add_pd(&self, context: Option<ContextId>) -> Result<u32> {
-        Ok(named_pd(self.pds.take()?, context.map(Block::of_context)))
+        self.add_parent(context, Pd::default(), Engine::add_pd)
     }
 
     fn remove_pd(&self, id: u32) {
-        self.pds.give_back(id & PD_NUMBER);
+        self.removed(Some(Block::of_pd(id)), |engine| engine.remove_pd(id));
     }
 
     fn xrcds(&self) -> &Numbers {
@@ -145,13 +140,13 @@ impl Commands for Shared {
             access,
             memory: memory(iova, Registered::of_program(pages)?),
         };
-        self.add(user_of(pd), Mr::new(init), Engine::add_mr)
+        self.add(Block::of_pd(pd), Mr::new(init), Engine::add_mr)
     }
 
-    fn page_on_demand(&self, pd: u32, region: &UserRegion) -> Result<Umem> {
+    fn page_on_demand(&self, context: ContextId, region: &UserRegion) -> Result<Umem> {
         let paging = Paging {
             shards: self.shards.clone(),
-            user: user_of(pd),
+            context,
         };
         let paging = Arc::new(paging, GFP_KERNEL_ACCOUNT)?;
         Umem::on_demand(region.start, region.length, region.access, paging)
@@ -202,7 +197,7 @@ impl Commands for Shared {
                 region: unsafe { Registered::of_user(memory) },
             },
         };
-        self.add(user_of(pd), Mr::new(init), Engine::add_mr)
+        self.add(Block::of_pd(pd), Mr::new(init), Engine::add_mr)
     }
 
     fn add_fast_mr(&self, pd: u32, memory: rdma::Memory, _max_pages: u32) -> Result<u32> {
@@ -218,7 +213,7 @@ impl Commands for Shared {
                 region: unsafe { Registered::of_user(memory) },
             },
         };
-        self.add(user_of(pd), Mr::fast(init), Engine::add_mr)
+        self.add(Block::of_pd(pd), Mr::fast(init), Engine::add_mr)
     }
 
     /// The engine takes what is mapped as it is: a device of `rdma link` has no parent.
@@ -269,7 +264,7 @@ impl Commands for Shared {
     }
 
     fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32> {
-        self.add(user_of(pd), Mw::new(pd, kind), Engine::add_mw)
+        self.add(Block::of_pd(pd), Mw::new(pd, kind), Engine::add_mw)
     }
 
     fn remove_mw(&self, key: u32) {
@@ -290,7 +285,7 @@ impl Commands for Shared {
             handle: notifier,
         })
         .map_err(errno)?;
-        self.add(context.map(Block::of_context), cq, Engine::add_cq)
+        self.add_parent(context, cq, Engine::add_cq)
     }
 
     fn resize_cq(&self, cqn: u32, depth: u32, ring: CqRing) -> Result<u32> {
@@ -321,9 +316,10 @@ impl Commands for Shared {
     }
 
     fn add_srq(&self, init: SrqInit) -> Result<u32> {
-        let user = user_of(init.pd);
-        if init.xrc.is_some() {
-            self.shards.join_main(user);
+        let pd = Block::of_pd(init.pd);
+        if let Some(xrc) = &init.xrc {
+            self.shards.join_main(pd);
+            self.shards.join(pd, Block::of_cq(xrc.cq));
         }
         let srq = Srq::<Kernel>::new(ferrule_engine::SrqInit {
             pd: init.pd,
@@ -335,7 +331,7 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        self.add(user, srq, Engine::add_srq)
+        self.add(pd, srq, Engine::add_srq)
     }
 
     fn set_srq_limit(&self, number: u32, limit: u32) -> Result {
@@ -374,12 +370,22 @@ impl Commands for Shared {
     }
 
     fn add_qp(&self, init: QpInit<Destination>) -> Result<NewQp> {
-        let user = init.context.map(Block::of_context);
-        match init.qp_type {
+        let pd = match init.qp_type {
             // Its peer comes later.
-            QpType::Rc | QpType::Uc => (),
-            QpType::Ud | QpType::RawPacket | QpType::XrcIni | QpType::XrcTgt => {
-                self.shards.join_main(user);
+            QpType::Rc | QpType::Uc => Some(Block::of_pd(init.pd)),
+            QpType::Ud | QpType::RawPacket | QpType::XrcIni => {
+                let pd = Block::of_pd(init.pd);
+                self.shards.join_main(pd);
+                Some(pd)
+            }
+            // It has an XRC domain instead, all of whose objects are in the shard 0.
+            QpType::XrcTgt => None,
+        };
+        let cqs = [init.send_cq, init.recv_cq].into_iter();
+        let cqs = cqs.filter(|cq| *cq != NO_CQ).map(Block::of_cq);
+        for used in Iterator::chain(cqs, init.srq.map(Block::of_srq)) {
+            if let Some(pd) = pd {
+                self.shards.join(pd, used);
             }
         }
         let QpRings {
@@ -409,7 +415,7 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        let id = self.add_boxed(user, qp, Engine::add_qp)?;
+        let id = self.add_boxed(pd, qp, Engine::add_qp)?;
         Ok(NewQp {
             id,
             doorbell: id.number,
@@ -434,7 +440,7 @@ impl Commands for Shared {
         let set = set.map(counted_at).transpose().map_err(errno)?;
         let block = Block::of_qp(qpn);
         if set.is_some() {
-            self.shards.join_main(Some(block));
+            self.shards.join_main(block);
         }
         self.shards
             .command(block, |engine, _| engine.bind_counters(qpn, set))

@@ -41,8 +41,8 @@ use super::{
 pub(crate) struct Core {
     /// The number of the shard.
     pub(super) index: usize,
-    /// How many user contexts are in it.
-    contexts: Atomic<u32>,
+    /// How many user contexts, protection domains and completion queues are in it. All other objects need one of these.
+    parents: Atomic<u32>,
     /// How many are about to be added.
     pub(super) expected: Atomic<u32>,
     /// Of which kinds of numbers the engine may have a block to spare: a bit for each. Only the owner of the shard writes it.
@@ -102,7 +102,7 @@ impl Core {
     fn new(index: usize) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             index,
-            contexts: Atomic::new(0),
+            parents: Atomic::new(0),
             expected: Atomic::new(0),
             spare: Atomic::new(0),
             shard <- Shard::new(State {
@@ -144,9 +144,9 @@ impl Core {
         Arc::pin_init(WithTimer::new(Core::new(index)), GFP_KERNEL)
     }
 
-    /// How many user contexts are in the shard, or about to be.
-    pub(super) fn all_contexts(&self) -> u32 {
-        self.contexts.load(Relaxed) + self.expected.load(Relaxed)
+    /// How many user contexts, protection domains and completion queues are in the shard, or about to be.
+    pub(super) fn all_parents(&self) -> u32 {
+        self.parents.load(Relaxed) + self.expected.load(Relaxed)
     }
 
     /// Whether the engine may have a block of a kind to spare. If not, no object of the kind has gone since it was asked.
@@ -166,16 +166,16 @@ impl Core {
         self.spare.store(u32::MAX, Relaxed);
     }
 
-    /// Whether it is a shard for programs, and has none.
+    /// Whether it is a shard for users that may have one of their own, and has none.
     pub(super) fn is_idle(&self) -> bool {
-        self.index != 0 && self.all_contexts() == 0
+        self.index != 0 && self.all_parents() == 0
     }
 
-    /// Counts the user contexts. An engine without any has its last blocks to spare, too. The caller owns the shard.
-    pub(super) fn count_contexts(&self, engine: &Engine<Kernel>) {
-        let contexts = engine.objects().user_contexts;
-        self.contexts.store(contexts, Relaxed);
-        if contexts == 0 {
+    /// Counts the objects that others need. An engine without any has its last blocks to spare, too. The caller owns the shard.
+    pub(super) fn count_parents(&self, engine: &Engine<Kernel>) {
+        let parents = engine.parents();
+        self.parents.store(parents, Relaxed);
+        if parents == 0 {
             self.set_all_spare();
         }
     }

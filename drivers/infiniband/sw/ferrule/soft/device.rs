@@ -22,6 +22,7 @@ use ferrule_engine::{
     MAX_MCAST_QP_ATTACH,
     MAX_MR,
     MAX_MW,
+    MAX_PD,
     MAX_RD_ATOMIC,
     MAX_SRQ, //
 };
@@ -60,14 +61,12 @@ use super::{
     },
     shared::{
         errno,
-        user_of,
         Shared, //
     },
     statistics,
     worker::Workers, //
 };
 use crate::backend::{
-    numbers,
     object::{
         AddressVector,
         Limits, //
@@ -258,7 +257,7 @@ impl Backend for Soft {
             max_qp: abi::MAX_QP - 2,
             max_cq: MAX_CQ,
             max_srq: MAX_SRQ,
-            max_pd: numbers::LIMIT,
+            max_pd: MAX_PD,
             // No key and no handle has the index 0.
             max_mr: MAX_MR - 1,
             max_mw: MAX_MW,
@@ -290,7 +289,7 @@ impl Backend for Soft {
     fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {
         let (path, route) = self.resolve(to, || self.route(to, 0, 0))?.into_parts();
         self.shared
-            .add(user_of(pd), Ah::new(pd, path, route), Engine::add_ah)
+            .add(Block::of_pd(pd), Ah::new(pd, path, route), Engine::add_ah)
     }
 
     fn destination(&self, to: &AddressVector<'_>) -> Result<Destination> {

@@ -6,7 +6,10 @@
 //! same hands, so a page that the engine finds stays there until the owner leaves. The kernel takes a page away
 //! after that: it waits for the shard as a command does, for no longer than a slice of the engine's work.
 
-use ferrule_engine::Block;
+use ferrule_engine::{
+    Block,
+    ContextId, //
+};
 use kernel::sync::Arc;
 use rdma::paging::Exclusive;
 
@@ -15,8 +18,7 @@ use super::shards::Shards;
 /// The shard of a user context, as its on-demand memory knows it.
 pub(super) struct Paging {
     pub(super) shards: Arc<Shards>,
-    /// The block of the context; none of a user in the kernel.
-    pub(super) user: Option<Block>,
+    pub(super) context: ContextId,
 }
 
 // SAFETY: The function is called once, by the owner of the shard that has the context, and so the region: both move to another
@@ -24,10 +26,11 @@ pub(super) struct Paging {
 // else does (`Registered`).
 unsafe impl Exclusive for Paging {
     fn exclusively(&self, f: &mut dyn FnMut()) {
+        let block = Block::of_context(self.context);
         loop {
-            let core = self.shards.of_user(self.user);
+            let core = self.shards.of(block);
             let owner = core.shard.enter();
-            let is_here = self.shards.of_user(self.user).index == core.index;
+            let is_here = self.shards.of(block).index == core.index;
             if is_here {
                 f();
             }

@@ -2,13 +2,13 @@
 
 //! The shards of a device, and which objects are in which one.
 //!
-//! A device has several engines, so that programs that have nothing to do with each other go on side by side. Objects that
-//! use each other are in one shard: all of a program, and programs that talk to each other by connections on this device.
-//! A program begins with a shard of its own, if there is one. When two queue pairs are connected ([`Shards::join`]), their
-//! shards become one.
+//! A device has several engines, so that users that have nothing to do with each other go on side by side. Objects that
+//! use each other are in one shard: all of a program, those of a kernel user that a queue pair names, and users that talk
+//! to each other by connections on this device. A user begins with a shard of its own, if there is one. When a queue pair
+//! names objects of two shards, or two are connected ([`Shards::join`]), the shards become one.
 //!
-//! The shard 0 is for all that may meet anybody: users in the kernel, and programs with datagrams, XRC, frames of the
-//! network device or sets of counters. It has the first block of each kind of numbers.
+//! The shard 0 is for all that may meet anybody: users with datagrams, XRC, frames of the network device or sets of counters.
+//! It has the first block of each kind of numbers.
 
 use core::{
     iter,
@@ -63,14 +63,14 @@ const FINISH_ROUNDS: u32 = 32768;
 pub(crate) struct Shards {
     owners: Owners,
     main: Arc<WithTimer<Core>>,
-    /// From 1 on. Each is made when a program begins and all that there are have programs.
+    /// From 1 on. Each is made when a user begins and all that there are have users.
     others: KVec<SetOnce<Arc<WithTimer<Core>>>>,
-    /// A caller that chooses the shard of a program, or takes a block that nobody has, holds this.
+    /// A caller that chooses the shard of a user, or takes a block that nobody has, holds this.
     #[pin]
     claims: Mutex<()>,
 }
 
-/// A shard that is to have one more user context: counted there as long as this lives.
+/// A shard that is to have one more user: counted there as long as this lives.
 pub(super) struct Place<'a>(&'a Arc<WithTimer<Core>>);
 
 impl Deref for Place<'_> {
@@ -136,22 +136,40 @@ impl Shards {
         other.unwrap_or(&self.main)
     }
 
-    /// The shard that has a block, such as that of a user context; with none that of users in the kernel.
-    pub(super) fn of_user(&self, block: Option<Block>) -> &WithTimer<Core> {
+    /// The shard that has a block; with none the shard 0.
+    pub(super) fn of_block(&self, block: Option<Block>) -> &WithTimer<Core> {
         block.map_or(&*self.main, |block| self.of(block))
     }
 
-    /// The shard for a new user context: one without, and if all have some, the one with the fewest. Process context.
+    /// The shard for a new user context: one without users, and if all have some, the one with the fewest objects
+    /// that others need. Process context.
     ///
-    /// Two that begin at the same time are not to have the same one, since programs that have shared a shard once stay
-    /// together, and so do those to whom they are connected.
+    /// Two that begin at the same time are not to have the same one, since users that have shared a shard once stay together,
+    /// and so do those to whom they are connected.
     pub(super) fn for_context(&self) -> Place<'_> {
         let _claims = self.claims.lock();
-        let least = self.others().min_by_key(|core| core.all_contexts());
-        let core = match least {
-            Some(core) if core.is_idle() => core,
-            least => self.add().or(least).unwrap_or(&self.main),
-        };
+        let least = || self.others().min_by_key(|core| core.all_parents());
+        self.place(self.idle().or_else(least))
+    }
+
+    /// The shard for a new protection domain or completion queue of a user in the kernel: one without users, and if all have
+    /// some, the shard 0. Process context.
+    ///
+    /// A queue pair brings several of these together. If they began in the shards of others, all would come together soon.
+    pub(super) fn for_kernel_user(&self) -> Place<'_> {
+        let _claims = self.claims.lock();
+        self.place(self.idle())
+    }
+
+    /// A shard without users, which may be a new one, or none. The caller holds `claims`.
+    fn idle(&self) -> Option<&Arc<WithTimer<Core>>> {
+        let idle = self.others().find(|core| core.is_idle());
+        idle.or_else(|| self.add())
+    }
+
+    /// Counts a user that is about to begin there, or with none in the shard 0.
+    fn place<'a>(&'a self, core: Option<&'a Arc<WithTimer<Core>>>) -> Place<'a> {
+        let core = core.unwrap_or(&self.main);
         core.expected.fetch_add(1, Relaxed);
         Place(core)
     }
@@ -202,7 +220,7 @@ impl Shards {
         self.command_for(Some(block), f)
     }
 
-    /// As [`Shards::command`]; with no block in the shard of users in the kernel.
+    /// As [`Shards::command`]; with no block in the shard 0.
     pub(super) fn command_for<R>(
         &self,
         block: Option<Block>,
@@ -210,10 +228,10 @@ impl Shards {
     ) -> R {
         let mut f = Some(f);
         loop {
-            let core = self.of_user(block);
+            let core = self.of_block(block);
             let result = policy::command(core, |engine, host| {
                 // It may have gone to another one before this was entered.
-                if self.of_user(block).index != core.index {
+                if self.of_block(block).index != core.index {
                     return None;
                 }
                 f.take().map(|f| f(engine, host))
@@ -237,7 +255,7 @@ impl Shards {
     ) -> Result<R, Refusal> {
         loop {
             let (result, core, seen) = self.command_for(block, |engine, host| {
-                let core = self.of_user(block);
+                let core = self.of_block(block);
                 let seen = core.awaited_ends.load(Relaxed);
                 (f(engine, host), core, seen)
             });
@@ -323,21 +341,23 @@ impl Shards {
         }
     }
 
-    /// Sees to it that the objects of a block are in the shard 0, as those of users in the kernel are. Process context.
-    pub(super) fn join_main(&self, block: Option<Block>) {
-        while self.of_user(block).index != 0 {
-            self.merge(&self.main, self.of_user(block));
+    /// Sees to it that the objects of a block are in the shard 0. Process context.
+    pub(super) fn join_main(&self, block: Block) {
+        while self.of(block).index != 0 {
+            self.merge(&self.main, self.of(block));
         }
     }
 
-    /// Counts the user contexts of the shard that has a block. The caller owns it.
-    pub(super) fn count_contexts(&self, block: Block, engine: &Engine<Kernel>) {
-        self.of(block).count_contexts(engine);
+    /// Counts the objects that others need, in the shard that has a block, or with none the shard 0. The caller owns it.
+    pub(super) fn count_parents(&self, block: Option<Block>, engine: &Engine<Kernel>) {
+        self.of_block(block).count_parents(engine);
     }
 
     /// An object of a block has gone. The caller owns the shard.
-    pub(super) fn note_removal(&self, block: Block) {
-        self.of(block).set_spare(block.kind, true);
+    pub(super) fn note_removal(&self, block: Block, engine: &Engine<Kernel>) {
+        let core = self.of(block);
+        core.set_spare(block.kind, true);
+        core.count_parents(engine);
     }
 
     /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.
@@ -410,8 +430,8 @@ impl Shards {
             }
         }
         into.set_all_spare();
-        into.count_contexts(engine);
-        from.count_contexts(&other.engine);
+        into.count_parents(engine);
+        from.count_parents(&other.engine);
         Ok(())
     }
 }

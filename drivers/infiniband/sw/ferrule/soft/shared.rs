@@ -2,7 +2,10 @@
 
 //! The handle by which objects use the engines of a device.
 
-use core::num::NonZeroU32;
+use core::{
+    cell::Cell,
+    num::NonZeroU32, //
+};
 
 use ferrule_engine::{
     Block,
@@ -12,8 +15,8 @@ use ferrule_engine::{
     Error as Refusal,
     Memory,
     Mtu,
+    NeedChunk,
     Refused,
-    TableKind,
     UserContext,
     Vport, //
 };
@@ -28,21 +31,19 @@ use super::{
     host::Kernel,
     memory::Registered,
     policy,
-    shards::Shards,
+    shards::{
+        Place,
+        Shards, //
+    },
     worker::Workers, //
 };
-use crate::backend::numbers::{
-    self,
-    Numbers, //
-};
+use crate::backend::numbers::Numbers;
 
 /// A handle to the engines of a device, which live as long as there is one.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(super) shards: Arc<Shards>,
     pub(super) workers: Arc<Workers>,
-    /// The numbers of protection domains.
-    pub(super) pds: Numbers,
     /// The numbers of XRC domains.
     pub(super) xrcds: Numbers,
 }
@@ -66,29 +67,32 @@ pub(super) fn memory(iova: u64, region: Registered) -> Memory<Kernel> {
     }
 }
 
-/// The bits of a protection domain's name that are its number. Those above tell whose it is.
-pub(super) const PD_NUMBER: u32 = numbers::LIMIT - 1;
-
-/// The name of the protection domain of a number, for a user context in this block, or for a user in the kernel.
-pub(super) fn named_pd(number: u32, user: Option<Block>) -> u32 {
-    number | user.map_or(0, |context| context.number + 1) * numbers::LIMIT
-}
-
-/// The user of a protection domain: the block of the user context, or none for a user in the kernel.
-pub(super) fn user_of(pd: u32) -> Option<Block> {
-    let number = (pd / numbers::LIMIT).checked_sub(1)?;
-    Some(Block {
-        kind: TableKind::Contexts,
-        number,
-    })
+/// Hands an object over with `add`, and has `grow` see to the space that its table asks for, until it is taken.
+fn until_added<T, I>(
+    mut object: KBox<T>,
+    add: impl Fn(KBox<T>) -> Result<I, Refused<KBox<T>>>,
+    grow: impl Fn(NeedChunk) -> Result,
+) -> Result<I> {
+    loop {
+        let refused = match add(object) {
+            Ok(added) => return Ok(added),
+            Err(refused) => refused,
+        };
+        let Refusal::NeedChunk(need) = refused.error else {
+            return Err(errno(refused.error));
+        };
+        object = refused.object;
+        grow(need)?;
+    }
 }
 
 impl Shared {
-    /// Engines without anything, and the worker of the first one.
+    /// Engines without anything, and the worker of the first one. Not inlined, for the stack of its caller.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
+    #[inline(never)]
     pub(super) fn new(name: &CStr) -> Result<Self> {
         let shards = Shards::new()?;
         let workers = Workers::new(name)?;
@@ -96,81 +100,102 @@ impl Shared {
         Ok(Shared {
             shards,
             workers,
-            pds: Numbers::new()?,
             xrcds: Numbers::new()?,
         })
     }
 
-    /// Hands an object to the engine that has those of a user context, or of users in the kernel, with `add`, and the
-    /// engine's table the space that it asks for.
+    /// Hands an object to the engine that has a block, such as that of its protection domain, with `add`, and the engine's
+    /// table the space that it asks for.
     ///
     /// The space is allocated while the shard is left, since that may sleep for long.
     pub(super) fn add<T, I>(
         &self,
-        user: Option<Block>,
+        block: Block,
         object: T,
         add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
     ) -> Result<I> {
-        self.add_boxed(user, KBox::new(object, GFP_KERNEL_ACCOUNT)?, add)
+        self.add_boxed(Some(block), KBox::new(object, GFP_KERNEL_ACCOUNT)?, add)
     }
 
-    /// As [`Shared::add`], for an object that has its place already.
+    /// As [`Shared::add`], for an object that has its place already; with no block to the shard 0.
     pub(super) fn add_boxed<T, I>(
         &self,
-        user: Option<Block>,
-        mut object: KBox<T>,
+        block: Option<Block>,
+        object: KBox<T>,
         add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
     ) -> Result<I> {
-        loop {
-            let added = self
-                .shards
-                .command_for(user, |engine, _| add(engine, object));
-            let refused = match added {
-                Ok(id) => return Ok(id),
-                Err(refused) => refused,
-            };
-            let Refusal::NeedChunk(need) = refused.error else {
-                return Err(errno(refused.error));
-            };
-            object = refused.object;
-            self.shards.grow(self.shards.of_user(user), need)?;
+        until_added(
+            object,
+            |object| {
+                self.shards.command_for(block, |engine, _| {
+                    let added = add(engine, object);
+                    self.shards.count_parents(block, engine);
+                    added
+                })
+            },
+            |need| {
+                let core = self.shards.of_block(block);
+                self.shards.grow(core, need).map(|_| ())
+            },
+        )
+    }
+
+    /// Adds an object to the shard of a user context. One of a user in the kernel has a shard of its own, if there is one: the
+    /// first queue pair that uses it brings it together with the other objects of that user.
+    pub(super) fn add_parent<T, I>(
+        &self,
+        context: Option<ContextId>,
+        object: T,
+        add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
+    ) -> Result<I> {
+        match context {
+            Some(context) => self.add(Block::of_context(context), object, add),
+            None => {
+                let object = KBox::new(object, GFP_KERNEL_ACCOUNT)?;
+                self.add_at(self.shards.for_kernel_user(), object, add)
+            }
         }
+    }
+
+    /// Adds the first object of a user, to a shard that has been chosen for it.
+    fn add_at<T, I>(
+        &self,
+        place: Place<'_>,
+        object: KBox<T>,
+        add: impl Fn(&mut Engine<Kernel>, KBox<T>) -> Result<I, Refused<KBox<T>>>,
+    ) -> Result<I> {
+        self.workers.start(&place)?;
+        let core = Cell::new(&*place);
+        until_added(
+            object,
+            |object| {
+                policy::command(core.get(), |engine, _| {
+                    let added = add(engine, object);
+                    core.get().count_parents(engine);
+                    added
+                })
+            },
+            |need| {
+                if !self.shards.grow(core.get(), need)? {
+                    core.set(self.shards.main());
+                }
+                Ok(())
+            },
+        )
     }
 
     /// Opens a user context: in the shard of another one, or in one of its own, if there is one.
     pub(super) fn new_context(
         &self,
-        mut context: KBox<UserContext<Kernel>>,
+        context: KBox<UserContext<Kernel>>,
         beside: Option<ContextId>,
     ) -> Result<ContextId> {
-        if let Some(beside) = beside {
-            let block = Block::of_context(beside);
-            return self.add_boxed(Some(block), context, |engine, context| {
-                let added = engine.add_context(context);
-                self.shards.count_contexts(block, engine);
-                added
-            });
-        }
-        let place = self.shards.for_context();
-        let mut core = &*place;
-        self.workers.start(core)?;
-        loop {
-            let added = policy::command(core, |engine, _| {
-                let added = engine.add_context(context);
-                core.count_contexts(engine);
-                added
-            });
-            let refused = match added {
-                Ok(id) => return Ok(id),
-                Err(refused) => refused,
-            };
-            let Refusal::NeedChunk(need) = refused.error else {
-                return Err(errno(refused.error));
-            };
-            context = refused.object;
-            if !self.shards.grow(core, need)? {
-                core = self.shards.main();
+        match beside {
+            Some(beside) => {
+                let block = Some(Block::of_context(beside));
+                self.add_boxed(block, context, Engine::add_context)
             }
+            None => self.add_at(self.shards.for_context(), context, Engine::add_context),
         }
     }
 
@@ -193,7 +218,7 @@ impl Shared {
         let removed = self.shards.patient_command(block, |engine, _| {
             let object = remove(engine)?;
             if let Some(block) = block {
-                self.shards.note_removal(block);
+                self.shards.note_removal(block, engine);
             }
             Ok(object)
         });

@@ -21,7 +21,10 @@ use crate::{
         Backend,
         Commands, //
     },
-    verbs::Ferrule, //
+    verbs::{
+        pd::Pd,
+        Ferrule, //
+    },
 };
 
 /// The rights that any region may be registered with.
@@ -68,9 +71,14 @@ impl<B: Backend> Mr<B> {
 }
 
 /// The pages of a region, which are pinned for what is wanted of them, or paged on demand.
-fn pages<B: Backend>(dev: &Device<Ferrule<B>>, pd: u32, region: &mr::UserRegion) -> Result<Umem> {
+fn pages<B: Backend>(
+    dev: &Device<Ferrule<B>>,
+    pd: &Pd<B>,
+    region: &mr::UserRegion,
+) -> Result<Umem> {
     if region.access.contains(Access::ON_DEMAND) {
-        dev.commands().page_on_demand(pd, region)
+        let context = pd.context().ok_or(EOPNOTSUPP)?;
+        dev.commands().page_on_demand(context, region)
     } else {
         Umem::pin(dev, region.start, region.length, region.access)
     }
@@ -108,7 +116,7 @@ impl<B: Backend> mr::Operations for Mr<B> {
             new.pd().id(),
             engine_access(region.access),
             first_byte(region.access, region.iova),
-            pages(new.device(), new.pd().id(), region)?,
+            pages(new.device(), new.pd(), region)?,
         )?;
         new.set_keys(key, key);
         Ok(Mr::new(commands, key))
@@ -201,7 +209,7 @@ impl<B: Backend> mr::Operations for Mr<B> {
         let memory = match &region {
             Some(region) => {
                 let pd = change.pd.unwrap_or(change.pd_so_far);
-                let pages = pages(mr.device(), pd.id(), region)?;
+                let pages = pages(mr.device(), pd, region)?;
                 Some((first_byte(access, region.iova), pages))
             }
             None => None,

@@ -2,6 +2,7 @@
 
 //! Protection domains: a number that keys and queue pairs have in common.
 
+use ferrule_engine::ContextId;
 use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
@@ -25,12 +26,19 @@ use crate::{
 pub(crate) struct Pd<B: Backend> {
     commands: B::Commands,
     id: u32,
+    /// The context that it is of; none of a kernel user.
+    context: Option<ContextId>,
 }
 
 impl<B: Backend> Pd<B> {
     /// The number by which the engine tells protection domains apart.
     pub(super) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// The context that it is of; none of a kernel user.
+    pub(super) fn context(&self) -> Option<ContextId> {
+        self.context
     }
 }
 
@@ -43,8 +51,13 @@ impl<B: Backend> pd::Operations for Pd<B> {
         user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let commands = new.device().commands();
-        let id = commands.add_pd(user.map(|user| user.ucontext().id()))?;
-        Ok(Pd { commands, id })
+        let context = user.map(|user| user.ucontext().id());
+        let id = commands.add_pd(context)?;
+        Ok(Pd {
+            commands,
+            id,
+            context,
+        })
     }
 
     fn prefetch(pd: &rdma::Pd<Ferrule<B>>, advice: Advice<'_>) -> Result {

@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: GPL-2.0
+"""Kernel users that have nothing to do with each other have engines of their own.
+
+usage: kernel_shards.py DEVICE
+"""
+
+import os
+import re
+import sys
+import threading
+import time
+
+from guestlib import Skip, Tap, check, must, read, wait_for
+
+MODULE = "ferrule_user"
+
+
+def streams(device, **parameters):
+    """Loads the kernel user, which writes, and unloads it."""
+    told = [f"{name}={value}" for name, value in parameters.items()]
+    must("/run/lab/load", f"/ferrule/module/{MODULE}.ko", f"device={device}", *told, seconds=120)
+    must("rmmod", MODULE)
+
+
+def queue_pairs(device):
+    """How many connected queue pairs there are in each shard that has any."""
+    found = {}
+    for line in read(f"/sys/kernel/debug/ferrule/{device}/engine").splitlines():
+        if begin := re.match(r"shard (\d+)", line):
+            shard = int(begin[1])
+        elif re.match(r"qp \S+ Rc ", line):
+            found[shard] = found.get(shard, 0) + 1
+    return found
+
+
+def each_has_its_own(device):
+    if os.cpu_count() == 1:
+        raise Skip("with one processor there is one shard")
+    users = threading.Thread(target=streams, args=[device], kwargs={"streams": 3, "bytes": 4096, "ms": 3000})
+    users.start()
+    wait_for(lambda: len(queue_pairs(device)) >= 3, "three shards with queue pairs")
+    # Those that have come last are connected now.
+    time.sleep(0.5)
+    found = queue_pairs(device)
+    users.join()
+    check(sorted(found.values()) == [2, 2, 2] and 0 not in found, f"queue pairs by shards: {found}")
+
+
+def shards_are_used_again(device):
+    """Users that come and go make no more shards than there are users at a time, each with two before its first queue pair."""
+    def workers():
+        return len(re.findall(rf"^{device}/\d+$", must("ps", "-e", "-o", "comm="), re.M))
+
+    # Programs that ran before have left theirs.
+    most = max(workers(), 2 * 4 + 2)
+    for _ in range(3):
+        streams(device, streams=4, scenes=20, bytes=4096, ms=2)
+        check(workers() <= most, f"{workers()} workers, {most} at most")
+    check(queue_pairs(device) == {}, f"left: {queue_pairs(device)}")
+
+
+def main(device):
+    tap = Tap()
+    for case in (each_has_its_own, shards_are_used_again):
+        tap.case(case.__name__, case, device)
+    tap.end()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
