@@ -9,6 +9,7 @@
 #include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
+#include <linux/irq_poll.h>
 #include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/random.h>

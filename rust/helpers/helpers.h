@@ -8,6 +8,7 @@
 
 #include <linux/device.h>
 #include <linux/hrtimer.h>
+#include <linux/irq_poll.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
@@ -35,6 +36,7 @@ void ferrule_helper_preempt_enable(void);
 void ferrule_helper_cond_resched(void);
 void ferrule_helper_copy_current_cpus(struct cpumask *to);
 unsigned long ferrule_helper_jiffies_now(void);
+bool ferrule_helper_irq_poll_now(struct irq_poll *iop);
 struct task_struct *ferrule_helper_kthread_create(int (*fn)(void *data), void *data,
 						  const char *name);
 

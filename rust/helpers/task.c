@@ -3,7 +3,9 @@
  * Tasks and threads, for the crate kernel_ext.
  */
 
+#include <linux/bottom_half.h>
 #include <linux/cpumask.h>
+#include <linux/irqflags.h>
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/rcupdate.h>
@@ -49,6 +51,25 @@ void ferrule_helper_copy_current_cpus(struct cpumask *to)
 unsigned long ferrule_helper_jiffies_now(void)
 {
 	return jiffies;
+}
+
+/*
+ * A softirq that is raised in process context waits for the next interrupt,
+ * unless softirqs are disabled: then it runs as soon as they are enabled again.
+ * They must not be enabled while interrupts are off.
+ *
+ * On PREEMPT_RT softirqs of one processor preempt each other, and the list of
+ * lib/irq_poll.c is not made for that (as of Linux 7.3): two of them take the
+ * same entry.
+ */
+bool ferrule_helper_irq_poll_now(struct irq_poll *iop)
+{
+	if (IS_ENABLED(CONFIG_PREEMPT_RT) || irqs_disabled())
+		return false;
+	local_bh_disable();
+	irq_poll_sched(iop);
+	local_bh_enable();
+	return true;
 }
 
 /* The name is taken as it is, not as a format. */

@@ -1,18 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Clocks in nanoseconds, and a timer that is armed again and again.
+//! Clocks in nanoseconds, and calls in softirq context: by a timer that is armed again and again, or at once.
 //!
-//! C headers: `include/linux/ktime.h`, `include/linux/hrtimer.h`.
+//! C headers: `include/linux/ktime.h`, `include/linux/hrtimer.h`, `include/linux/irq_poll.h`.
 
-use core::ops::Deref;
+use core::{
+    ffi::c_int,
+    ops::Deref, //
+};
 
 use kernel::{
     container_of,
     prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
     types::Opaque, //
 };
 
-use crate::bindings;
+use crate::{
+    bindings,
+    sync::smp_mb, //
+};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`. Any context.
 #[inline]
@@ -28,16 +43,20 @@ pub fn monotonic_raw_ns() -> u64 {
     unsafe { bindings::ktime_get_raw() as u64 }
 }
 
-/// The function of a timer.
+/// The functions of a [`WithTimer`].
 ///
 /// The value is `'static`: nothing but its drop cancels the timer, and safe code may forget a value,
-/// so that the function runs when all that was borrowed has gone.
+/// so that the functions run when all that was borrowed has gone.
 pub trait TimerCallback: Send + Sync + Sized + 'static {
     /// The time has come. Softirq context. May arm the timer again.
     fn expired(this: &WithTimer<Self>);
+
+    /// [`WithTimer::call`] has asked for this. Softirq context. May arm the timer.
+    fn called(_this: &WithTimer<Self>) {}
 }
 
-/// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time.
+/// A value with a one-shot timer of nanosecond resolution, which may be armed again at any time, and which can be called in
+/// softirq context at once.
 ///
 /// It stands beside [`kernel::time::hrtimer`], which does not serve a timer of which many hands, the
 /// timer's own function among them, say when it is to fire (as of Linux 7.3):
@@ -74,24 +93,28 @@ pub trait TimerCallback: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `timer` is initialised, with `Self::run` as its function, and it is not queued or running once
-/// `value` begins to be dropped.
+/// `timer` is initialised, with `Self::run` as its function, and so is `poll` with `Self::poll`. Neither is queued or running
+/// once `value` begins to be dropped.
 #[pin_data(PinnedDrop)]
 pub struct WithTimer<T: TimerCallback> {
     #[pin]
     timer: Opaque<bindings::hrtimer>,
     #[pin]
+    poll: Opaque<bindings::irq_poll>,
+    /// How many processors are in [`TimerCallback::called`], or about to be.
+    calls: Atomic<u32>,
+    #[pin]
     value: T,
 }
 
-// SAFETY: A timer may be cancelled by any thread, and `T` is `Send`.
+// SAFETY: A timer may be cancelled by any thread, polling disabled, and `T` is `Send`.
 unsafe impl<T: TimerCallback> Send for WithTimer<T> {}
 
-// SAFETY: Timers are started and cancelled under their own lock, and `T` is `Sync`.
+// SAFETY: Timers are started and cancelled under their own lock, polling is asked for by atomic bits, and `T` is `Sync`.
 unsafe impl<T: TimerCallback> Sync for WithTimer<T> {}
 
 impl<T: TimerCallback> WithTimer<T> {
-    /// Puts a timer, not armed, beside `value`.
+    /// Puts a timer, not armed, beside `value`. No call is asked for.
     pub fn new<E>(value: impl PinInit<T, E>) -> impl PinInit<Self, E>
     where
         E: From<core::convert::Infallible>,
@@ -110,6 +133,12 @@ impl<T: TimerCallback> WithTimer<T> {
                     )
                 }
             }),
+            // INVARIANT: It is set up with `poll`, and comes after `value`, too.
+            poll <- Opaque::ffi_init(|slot: *mut bindings::irq_poll| {
+                // SAFETY: `slot` is valid for writes, and stays where it is, for it is pinned.
+                unsafe { bindings::irq_poll_init(slot, 1, Some(Self::poll)) }
+            }),
+            calls: Atomic::new(0),
         }? E)
     }
 
@@ -127,6 +156,38 @@ impl<T: TimerCallback> WithTimer<T> {
         //
         // SAFETY: 0 is `HRTIMER_NORESTART` in both.
         unsafe { core::mem::zeroed() }
+    }
+
+    /// # Safety
+    ///
+    /// To be called by the softirq of `irq_poll` only, with the `poll` of a `Self`.
+    unsafe extern "C" fn poll(poll: *mut bindings::irq_poll, _weight: c_int) -> c_int {
+        let opaque: *mut Opaque<bindings::irq_poll> = poll.cast();
+        // SAFETY: By the requirements of this function, `poll` is that of a `Self`. It is pinned, so its memory is not used
+        // for anything else before its drop, which waits until polling is complete, and then until no call is counted;
+        // and its value borrows nothing that could go before.
+        let this = unsafe { &*container_of!(opaque, Self, poll) };
+        this.calls.fetch_add(1, Full);
+        // A caller that asks from here on has one more call, on another processor even before this one has ended.
+        //
+        // SAFETY: It is initialised by the type invariants, and this is its turn.
+        unsafe { bindings::irq_poll_complete(poll) };
+        // A caller that has asked before has written before what this call is to see.
+        smp_mb();
+        T::called(this);
+        // This is the last use of `this`.
+        this.calls.fetch_sub(1, Full);
+        0
+    }
+
+    /// Has [`TimerCallback::called`] run in softirq context on this processor: before this returns if softirqs may run here,
+    /// and else as soon as they may. One call is for all that have asked before it begins. Any context.
+    ///
+    /// Returns whether it will run. It will not if interrupts are off, and on PREEMPT_RT.
+    #[must_use]
+    pub fn call(&self) -> bool {
+        // SAFETY: It is initialised by the type invariants.
+        unsafe { bindings::irq_poll_now(self.poll.get()) }
     }
 
     /// Arms the timer, or moves it, to the time `ns` of [`monotonic_ns`]. Any context.
@@ -153,6 +214,12 @@ impl<T: TimerCallback> WithTimer<T> {
 #[pinned_drop]
 impl<T: TimerCallback> PinnedDrop for WithTimer<T> {
     fn drop(self: Pin<&mut Self>) {
+        // SAFETY: It is initialised by the type invariants.
+        unsafe { bindings::irq_poll_disable(self.poll.get()) };
+        // A call that has begun may arm the timer.
+        while self.calls.load(Acquire) != 0 {
+            fsleep(Delta::from_micros(10));
+        }
         self.cancel();
     }
 }

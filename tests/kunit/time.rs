@@ -31,9 +31,10 @@ mod tests {
     /// Longer than anything here takes, however busy the host is.
     const PATIENCE: u64 = 10_000 * MS;
 
-    /// Tells how often and when last its time has come, and arms itself anew a few times.
+    /// Tells how often and when last its time has come, and arms itself anew a few times. Tells how often it was called.
     struct Alarm {
         fired: Atomic<u32>,
+        called: Atomic<u32>,
         at: Atomic<u64>,
         again: Atomic<u32>,
     }
@@ -48,12 +49,22 @@ mod tests {
             }
             this.fired.fetch_add(1, Full);
         }
+
+        fn called(this: &WithTimer<Self>) {
+            let again = this.again.load(Acquire);
+            if again > 0 {
+                this.again.store(again - 1, Release);
+                assert!(this.call());
+            }
+            this.called.fetch_add(1, Full);
+        }
     }
 
     fn alarm(again: u32) -> Result<Arc<WithTimer<Alarm>>> {
         Arc::pin_init(
             WithTimer::new(Alarm {
                 fired: Atomic::new(0),
+                called: Atomic::new(0),
                 at: Atomic::new(0),
                 again: Atomic::new(again),
             }),
@@ -149,6 +160,29 @@ mod tests {
         alarm.arm_at(u64::MAX);
         sleep_until(monotonic_ns() + 5 * MS);
         assert_eq!(alarm.fired.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_has_been_when_it_returns() -> Result {
+        let alarm = alarm(0)?;
+        for calls in 1..=100 {
+            assert!(alarm.call());
+            assert_eq!(alarm.called.load(Acquire), calls);
+        }
+        assert_eq!(alarm.fired.load(Acquire), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn one_that_is_called_may_ask_for_the_next() -> Result {
+        let alarm = alarm(3)?;
+        assert!(alarm.call());
+        let end = monotonic_ns() + PATIENCE;
+        while alarm.called.load(Acquire) < 4 && monotonic_ns() < end {
+            cond_resched();
+        }
+        assert_eq!(alarm.called.load(Acquire), 4);
         Ok(())
     }
 

@@ -2,20 +2,24 @@
 
 //! The callers that run the engine, when they run it, and for how long.
 //!
-//! Five kinds of callers move the engine, each within a [`Budget`]:
+//! Six kinds of callers move the engine, each within a [`Budget`]:
 //!
 //! | caller                     | context | when                                               |
 //! |----------------------------|---------|----------------------------------------------------|
 //! | a program that rings       | process | [`kick`]: no worker is awake; its own queues first |
 //! | a command (create, modify) | process | [`command`]: its answer comes first, work after it |
+//! | a kernel user that posts   | softirq | softirqs may run there ([`softirq`])               |
 //! | the timer                  | softirq | a deadline of the engine has come, or a kernel     |
-//! |                            |         | user has posted ([`softirq`](super::softirq))      |
+//! |                            |         | user has posted with interrupts off, or on         |
+//! |                            |         | PREEMPT_RT                                         |
 //! | a packet                   | softirq | the network has delivered it                       |
 //! | the worker                 | thread  | work was left, or a stream of it comes             |
 //!
 //! Work is done where it arises, by the caller who asked for it: on a machine whose processors are
 //! all polling, a thread that has to be scheduled first costs milliseconds, while a system call
 //! costs less than a microsecond. The [`worker`](super::worker) takes what exceeds a budget.
+//!
+//! [`softirq`]: super::softirq
 
 use ferrule_engine::{
     host::{
@@ -132,7 +136,7 @@ fn turn(
     }
     if let Some(wait) = wait {
         fire_in(core, wait);
-        // `ring` sets the timer to now, and this call may have set it back to later. The timer's own
+        // `ring` may set the timer to now, and this call may have set it back to later. The timer's own
         // lock orders the two: a queue pair that was added before the timer was last set is seen
         // here. The same holds for packets and frames that are to be taken later.
         outcome.more |= !core.doorbells.is_empty() || has_arrivals(core);

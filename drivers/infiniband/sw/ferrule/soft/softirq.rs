@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The callers in softirq context: packets that have come, and the timer.
+//! The callers in softirq context: packets that have come, kernel users that have posted, and the timer.
 //!
 //! A softirq is not preempted, whatever thread waits for the processor. So these callers do little, and leave the rest to the
 //! worker. While a thread is to have the processor they do nothing, and leave it to the timer, whose softirq is another one.
@@ -67,16 +67,25 @@ fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> b
     served.more
 }
 
-/// A queue pair of a kernel user has new requests, or one that waits for space may send again. Any context.
+/// A queue pair of a kernel user has new requests. Any context.
 ///
-/// The engine does not run here: the user may hold locks that its handlers of events take, the network those
-/// that sending takes, and interrupts may be off. The timer runs it at once, in softirq context.
+/// The engine runs in a softirq, at once where softirqs may run. The user may hold locks that its handlers of events take,
+/// with softirqs disabled then. If interrupts are off, or on PREEMPT_RT, the timer runs it.
 pub(super) fn ring(shards: &Shards, qpn: u32) {
+    note(shards, qpn, |core| {
+        if !core.call() {
+            core.arm_at(monotonic_ns());
+        }
+    });
+}
+
+/// Notes that a queue pair has something to send. If nobody has noted that before, `see_to` sees to it that the engine runs.
+fn note(shards: &Shards, qpn: u32, see_to: impl Fn(&WithTimer<Core>)) {
     let block = Block::of_qp(qpn);
     loop {
         let core = shards.of(block);
         if core.doorbells.add(qpn) {
-            core.arm_at(monotonic_ns());
+            see_to(core);
         }
         // The queue pair may have gone to another shard before the note was left.
         if shards.of(block).index == core.index {
@@ -124,11 +133,19 @@ impl Device for Shards {
     }
 
     fn write_space(&self, qpn: u32) {
-        ring(self, qpn);
+        note(self, qpn, |core| core.arm_at(monotonic_ns()));
     }
 }
 
 impl TimerCallback for Core {
+    fn called(core: &WithTimer<Self>) {
+        if Caller::Softirq.gives_way() {
+            core.arm_at(monotonic_ns().saturating_add(DELAY));
+        } else if serve_in_softirq(core, BUDGET, Caller::Softirq) {
+            core.wake_worker();
+        }
+    }
+
     fn expired(core: &WithTimer<Self>) {
         core.timer_due.store(u64::MAX, Relaxed);
         if Caller::Softirq.gives_way() {
