@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """ferrule against rdma_rxe with both ends in one guest, for `make bench`."""
 
+from nvme_ways import NvmeReads
 from scenario import KIB, LIMITS, MIB, Measure, Scenario
 from ways import CpuTime, IdleQueues, Limits, Perftest, QueueMemory, Rate, SystemCalls, Way
 
@@ -14,6 +15,8 @@ MEASURES = {
     "send_bw": Measure("SEND bandwidth", "MiB/s", "bytes", False),
     "write_rate": Measure("WRITE rate, 8 B", "k/s", "", False),
     "write_rate_list": Measure("WRITE rate, 8 B, lists of 16", "k/s", "", False),
+    "nvme_4k": Measure("NVMe over RDMA, reads of 4 KiB one by one", "k/s", "", False),
+    "nvme_1m": Measure("NVMe over RDMA, reads of 1 MiB one by one", "MiB/s", "", False),
     "calls_send_lat": Measure("system calls, SEND latency 10 B", "/message"),
     "calls_write_lat": Measure("system calls, WRITE latency 8 B", "/message"),
     "calls_read_lat": Measure("system calls, READ latency 8 B", "/message"),
@@ -54,7 +57,7 @@ SCENARIO = Scenario(
     lab=("--smp", "2", "--mem", "2048"),
     measures=MEASURES,
     drawn=("send_lat", "write_lat", "read_lat", "atomic_lat", "write_bw", "read_bw", "send_bw", "write_rate",
-           "write_rate_list", "cpu_send_lat", "cpu_write_bw", "cpu_write_rate", "idle_time", "qp_memory"),
+           "write_rate_list", "nvme_4k", "nvme_1m", "cpu_send_lat", "cpu_write_bw", "cpu_write_rate", "idle_time", "qp_memory"),
     ways=(
         Limits(),
         Perftest(measure="send_lat", program="ib_send_lat", size=10, count=4000),
@@ -66,6 +69,8 @@ SCENARIO = Scenario(
         *_bandwidth("write_bw", "ib_write_bw"),
         *_bandwidth("read_bw", "ib_read_bw"),
         *_bandwidth("send_bw", "ib_send_bw"),
+        NvmeReads(measure="nvme_4k", size=4 * KIB, count=2000),
+        NvmeReads(measure="nvme_1m", size=MIB, count=64, in_bytes=True),
         SystemCalls(measure="calls_send_lat", program="ib_send_lat", size=10, count=500),
         SystemCalls(measure="calls_write_lat", program="ib_write_lat", size=8, count=500),
         SystemCalls(measure="calls_read_lat", program="ib_read_lat", size=8, count=500),

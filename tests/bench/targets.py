@@ -178,6 +178,8 @@ ONE_GUEST = (
     TimesLimit("read_bw", MIB, limit="tmpfs_1MiB", factor=0.6),
     TimesRxe("write_rate", factor=8),
     TimesRxe("write_rate_list", factor=20),
+    TimesRxe("nvme_4k", factor=2),
+    TimesRxe("nvme_1m", factor=2),
     AtMost("calls_write_bw", most=0.01, below=True),
     AtMost("calls_read_bw", most=0.01, below=True),
     AtMost("calls_write_rate", most=0.01, below=True),
