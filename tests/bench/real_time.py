@@ -9,10 +9,12 @@ MEASURES = {
     "late_requests": Measure("later in 99 of 100 times, beside 1,000 requests in lists", "us"),
     "late_packets": Measure("later than beside TCP, by packets of RDMA WRITEs to the same device", "us", "bytes"),
     "late_contexts": Measure("later in 99 of 100 times, beside 1,000 contexts awake", "us"),
+    "late_kernel_users": Measure("later in 99 of 100 times, beside RDMA WRITEs of two kernel users", "us", "bytes"),
 }
 
 DOORBELLS = (1, 512, 8000, 60000)
 PACKETS = (8, 4096, 65536)
+KERNEL_USERS = (8, 4096, 65536)
 
 SCENARIO = Scenario(
     about="how late a SCHED_FIFO thread is, in a guest of one processor whose clock counts instructions",
@@ -24,4 +26,5 @@ SCENARIO = Scenario(
         Lateness(measure="late_requests", case="requests_1000"),
         *(Lateness(measure="late_packets", case=f"packets_{size}", x=size) for size in PACKETS),
         Lateness(measure="late_contexts", case="contexts_1000"),
+        *(Lateness(measure="late_kernel_users", case=f"kernel_users_{size}", x=size) for size in KERNEL_USERS),
     ))

@@ -225,6 +225,7 @@ REAL_TIME = (
     AtMost("late_requests", most=30),
     *(AtMost("late_packets", size, most=150) for size in real_time.PACKETS),
     AtMost("late_contexts", most=30),
+    *(AtMost("late_kernel_users", size, most=30) for size in real_time.KERNEL_USERS),
 )
 
 NIC_ONE_GUEST = (

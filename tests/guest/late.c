@@ -3,7 +3,8 @@
  * How late does a thread with real-time priority get its processor beside
  * programs that ring as many doorbells as they can, or that keep as many
  * contexts awake as they can? The engine is not preempted, so this is how much
- * it does at a time. The same beside packets (late/packets.c). And how late is
+ * it does at a time. The same beside packets (late/packets.c) and kernel users
+ * (late/kernel_users.c). And how late is
  * its request, if a thread of a priority between keeps the processor from a
  * program that was in the engine?
  *
@@ -47,7 +48,7 @@ struct bells {
 	uint64_t top[FERRULE_DB_TOP_WORDS];
 };
 
-static void system_calls(void *arg)
+void system_calls(void *arg)
 {
 	(void)arg;
 	getppid();
@@ -356,6 +357,9 @@ int main(int argc, char **argv)
 		{ "packets_8", packets_8, 120 },
 		{ "packets_4096", packets_4096, 120 },
 		{ "packets_65536", packets_65536, 120 },
+		{ "kernel_users_8", kernel_users_8, 120 },
+		{ "kernel_users_4096", kernel_users_4096, 120 },
+		{ "kernel_users_65536", kernel_users_65536, 120 },
 		{ "priorities", priorities, 120 },
 		{ "packets_priorities", packets_priorities, 120 },
 		{ }

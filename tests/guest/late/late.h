@@ -24,6 +24,11 @@ void be_real_time(int priority);
  */
 void judge(void (*calm)(void *), void (*step)(void *), void *arg, uint64_t most_ns);
 
+/* late.c */
+
+/* As many system calls as the loads make, without the device. */
+void system_calls(void *arg);
+
 /* lists.c */
 
 /* A list of WRITEs of an entry to a place in the same region. The last is signalled. */
@@ -39,5 +44,11 @@ void set_wire_only(bool value);
 void packets_8(void);
 void packets_4096(void);
 void packets_65536(void);
+
+/* kernel_users.c */
+
+void kernel_users_8(void);
+void kernel_users_4096(void);
+void kernel_users_65536(void);
 
 #endif /* TESTS_LATE_H */
