@@ -51,7 +51,8 @@ pub trait TimerCallback: Send + Sync + Sized + 'static {
     /// The time has come. Softirq context. May arm the timer again.
     fn expired(this: &WithTimer<Self>);
 
-    /// [`WithTimer::call`] has asked for this. Softirq context. May arm the timer.
+    /// [`WithTimer::call`] has asked for this. Softirq context, on several processors at once if it is asked for again
+    /// meanwhile. May arm the timer.
     fn called(_this: &WithTimer<Self>) {}
 }
 

@@ -180,4 +180,3 @@ int scene_make(struct scene *s)
 	ret = ret ?: memory_make(s, &s->mine, 1);
 	return ret ?: memory_make(s, &s->theirs, 2);
 }
-

@@ -13,7 +13,7 @@ use kernel::{
 };
 
 /// Numbers below this are given out.
-pub(crate) const LIMIT: u32 = 65536;
+const LIMIT: u32 = 65536;
 
 /// A pool of numbers, which clones share.
 #[derive(Clone)]

@@ -69,8 +69,8 @@ fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> b
 
 /// A queue pair of a kernel user has new requests. Any context.
 ///
-/// The engine runs in a softirq, at once where softirqs may run. The user may hold locks that its handlers of events take,
-/// with softirqs disabled then. If interrupts are off, or on PREEMPT_RT, the timer runs it.
+/// The engine runs in a softirq: before this returns where softirqs may run. The user disables them before it takes a lock
+/// that its handlers of events take. If interrupts are off, or on PREEMPT_RT, the timer runs the engine.
 pub(super) fn ring(shards: &Shards, qpn: u32) {
     note(shards, qpn, |core| {
         if !core.call() {
@@ -132,6 +132,7 @@ impl Device for Shards {
         }
     }
 
+    /// The timer runs the engine: the network tells this in any context, and under locks that sending takes.
     fn write_space(&self, qpn: u32) {
         note(self, qpn, |core| core.arm_at(monotonic_ns()));
     }

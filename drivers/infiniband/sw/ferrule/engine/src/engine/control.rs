@@ -83,7 +83,7 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NeedChunk`], [`Error::Full`].
     pub fn add_pd(&mut self, pd: H::Box<Pd>) -> Result<u32, Refused<H::Box<Pd>>> {
-        self.pds.add(pd)
+        self.pds.insert(pd, |_, _, _| ())
     }
 
     /// Removes a protection domain. The host sees to it that nothing names it.
@@ -92,7 +92,7 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NotFound`].
     pub fn remove_pd(&mut self, number: u32) -> Result<H::Box<Pd>, Error> {
-        self.pds.remove(number)
+        self.pds.remove(number).ok_or(Error::NotFound)
     }
 
     /// Adds a memory region and returns its key, both local and remote.

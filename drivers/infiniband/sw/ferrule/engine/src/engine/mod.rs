@@ -17,7 +17,10 @@ use crate::{
             Objects,
             PortCounters, //
         },
-        error::Error,
+        error::{
+            Error,
+            TableKind, //
+        },
         host::Host, //
     },
     congestion,
@@ -29,7 +32,10 @@ use crate::{
     object::{
         cq::Cqs,
         port::Port,
-        protection_domain::Pds,
+        protection_domain::{
+            PdTable,
+            MAX_PD, //
+        },
         srq::Srqs,
         user_contexts::UserContexts, //
     },
@@ -68,7 +74,7 @@ pub struct Engine<H: Host> {
     qps: Qps<H>,
     counters: PortCounters<H>,
     retries_for_ever: bool,
-    pds: Pds<H>,
+    pds: PdTable<H>,
 }
 
 impl<H: Host> Engine<H> {
@@ -88,7 +94,7 @@ impl<H: Host> Engine<H> {
             qps: Qps::new(config.vports),
             counters,
             retries_for_ever: config.retries_for_ever,
-            pds: Pds::new(),
+            pds: PdTable::new(TableKind::Pds, 0, MAX_PD, 0),
         })
     }
 
