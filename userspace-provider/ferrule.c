@@ -4,6 +4,7 @@
 #include <config.h>
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <infiniband/cmd_ioctl.h>
@@ -171,6 +172,14 @@ static int import_context(struct ferrule_context *ctx, int cmd_fd)
 	return err;
 }
 
+/* Says whether threads that poll in vain yield: unless the user forbids it. */
+static bool may_yield(void)
+{
+	const char *value = getenv("FERRULE_YIELD_CQ_POLL");
+
+	return !value || strcmp(value, "0");
+}
+
 static struct verbs_context *
 new_context(struct ibv_device *device, int cmd_fd,
 	    int (*fill)(struct ferrule_context *ctx, int cmd_fd))
@@ -191,6 +200,7 @@ new_context(struct ibv_device *device, int cmd_fd,
 		return NULL;
 	}
 
+	ctx->yields = may_yield();
 	ferrule_qp_table_init(&ctx->qps);
 	verbs_set_ops(&ctx->verbs, &context_ops);
 

@@ -20,6 +20,7 @@ struct ferrule_context {
 	struct verbs_context verbs;
 	struct ferrule_doorbell db;
 	struct ferrule_qp_table qps;
+	bool yields;	/* a thread that polls in vain, its processor */
 	/* Of the device's clock, against CLOCK_MONOTONIC_RAW; nanoseconds. */
 	atomic_ullong clock_ahead;
 	atomic_ullong clock_compared;	/* when; 0: never */
@@ -65,6 +66,8 @@ struct ferrule_cq {
 	 * the engine knows the lower half.
 	 */
 	uint64_t consumer;
+	/* Polls in a row that have found nothing; under lock. */
+	unsigned int empty_polls;
 	/* The number that the next arming carries. */
 	atomic_uint arm_sn;
 	/* The device is gone, and polling ends the work that it has left. */

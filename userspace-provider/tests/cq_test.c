@@ -365,3 +365,54 @@ void test_unflushed(void)
 	CHECK(!poll(other, 8, wc));
 	CHECK(post_id(qp, 3) == EIO);
 }
+
+static int start_poll(struct ibv_cq *cq)
+{
+	struct ibv_poll_cq_attr attr = {};
+
+	return ibv_start_poll((struct ibv_cq_ex *)cq, &attr);
+}
+
+/* A program that polls in vain gives its processor to others now and then. */
+void test_yield(void)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 8,
+		.wc_flags = IBV_WC_STANDARD_FLAGS,
+	};
+	struct ibv_cq *cq = ibv_cq_ex_to_cq(
+		fake.ops->create_cq_ex(fake.context, &attr));
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 4);
+	unsigned int i, empty = 0;
+	struct ibv_wc wc;
+
+	for (; !fake.yields; empty++)
+		CHECK(empty < 10000 && !poll(cq, 1, &wc));
+	CHECK(empty > 100);
+	/* Again after as many, by either interface. */
+	for (i = 0; i < empty; i++)
+		CHECK(fake.yields == 1 &&
+		      (i % 2 ? start_poll(cq) == ENOENT : !poll(cq, 1, &wc)));
+	CHECK(fake.yields == 2);
+
+	/* Not while completions come in between. */
+	for (i = 1; i < 4 * empty; i++) {
+		if (i % (empty - 1)) {
+			CHECK(!poll(cq, 1, &wc));
+			continue;
+		}
+		fake_complete_send(fake_qp(qp), i, 1);
+		CHECK(poll(cq, 1, &wc) == 1);
+	}
+	CHECK(fake.yields == 2);
+
+	/* Nor if the user forbids it. */
+	fake_close();
+	setenv("FERRULE_YIELD_CQ_POLL", "0", 1);
+	fake_open();
+	unsetenv("FERRULE_YIELD_CQ_POLL");
+	cq = new_cq(8);
+	for (i = 0; i < 4 * empty; i++)
+		CHECK(!poll(cq, 1, &wc));
+	CHECK(!fake.yields);
+}

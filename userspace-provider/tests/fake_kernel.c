@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -474,4 +475,11 @@ int ioctl(int fd, unsigned long request, ...)
 	if (fake.on_kick)
 		fake.on_kick();
 	return 0;
+}
+
+/* Likewise. */
+int sched_yield(void)
+{
+	__atomic_add_fetch(&fake.yields, 1, __ATOMIC_RELAXED);
+	return syscall(SYS_sched_yield);
 }

@@ -77,6 +77,7 @@ struct fake_kernel {
 	uint32_t next_qp_num;	/* that the next queue pair gets */
 	uint32_t next_gen;
 	unsigned int kicks;
+	unsigned int yields;
 	void (*on_kick)(void);
 	uint64_t clock_ahead;	/* of this machine's raw clock */
 	unsigned int clock_queries;

@@ -27,6 +27,7 @@ int main(void)
 		{ "arm", test_arm },
 		{ "lost_event", test_lost_event },
 		{ "unflushed", test_unflushed },
+		{ "yield", test_yield },
 		{ "wr_api", test_wr_api },
 		{ "placement", test_placement },
 		{ "xrc", test_xrc },

@@ -82,6 +82,7 @@ void test_clock(void);
 void test_arm(void);
 void test_lost_event(void);
 void test_unflushed(void);
+void test_yield(void);
 
 /* pd_test.c */
 void test_domains(void);
