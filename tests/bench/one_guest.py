@@ -3,10 +3,11 @@
 
 from nvme_ways import NvmeReads
 from scenario import KIB, LIMITS, MIB, Measure, Scenario
-from ways import CpuTime, IdleQueues, Limits, Perftest, QueueMemory, Rate, SystemCalls, Way
+from ways import CpuTime, IdleQueues, Limits, OneProcessor, Perftest, QueueMemory, Rate, SystemCalls, Way
 
 MEASURES = {
     "send_lat": Measure("SEND latency, 10 B", "us"),
+    "send_lat_one": Measure("SEND latency, 10 B, both ends on one processor", "us"),
     "write_lat": Measure("WRITE latency, 8 B", "us"),
     "read_lat": Measure("READ latency, 8 B", "us"),
     "atomic_lat": Measure("fetch-and-add latency", "us"),
@@ -56,11 +57,12 @@ SCENARIO = Scenario(
     about="both ends in one guest",
     lab=("--smp", "2", "--mem", "2048"),
     measures=MEASURES,
-    drawn=("send_lat", "write_lat", "read_lat", "atomic_lat", "write_bw", "read_bw", "send_bw", "write_rate",
+    drawn=("send_lat", "send_lat_one", "write_lat", "read_lat", "atomic_lat", "write_bw", "read_bw", "send_bw", "write_rate",
            "write_rate_list", "nvme_4k", "nvme_1m", "cpu_send_lat", "cpu_write_bw", "cpu_write_rate", "idle_time", "qp_memory"),
     ways=(
         Limits(),
         Perftest(measure="send_lat", program="ib_send_lat", size=10, count=4000),
+        OneProcessor(measure="send_lat_one", program="ib_send_lat", size=10, count=500),
         Perftest(measure="write_lat", program="ib_write_lat", size=8, count=4000),
         Perftest(measure="read_lat", program="ib_read_lat", size=8, count=8000),
         Perftest(measure="atomic_lat", program="ib_atomic_lat", size=8, count=8000),
