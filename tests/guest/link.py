@@ -140,12 +140,12 @@ def sysfs():
 
 
 def speed():
-    """The rate is that of the network device. One that does not know its own counts as 10 Gb/s, and the log says nothing
+    """The rate is that of the network device. One that does not know its own counts as 100 Gb/s, and the log says nothing
     of it. (rdma_rxe takes the slowest rate for those.)"""
     def rate():
         return read(f"{CLASS}/ltdev0/ports/1/rate")
 
-    unknown = "2.5 Gb/sec (1X SDR)" if TYPE == "rxe" else "10 Gb/sec (1X FDR10)"
+    unknown = "2.5 Gb/sec (1X SDR)" if TYPE == "rxe" else "100 Gb/sec (4X EDR)"
     netdev_add("lt0", "10.79.0.1")
     link_add("ltdev0", "lt0")
     before = kernel_log()

@@ -134,11 +134,11 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
 ///
 /// The RTNL must not be held.
 fn speed<D: Driver>(dev: &Device<D>, netdev: Option<&NetDevice>) -> Result<(u16, u8)> {
-    // 10 Gb/s, as `ib_get_eth_speed` codes them: that is the speed of Linux's virtual network devices, veth and
-    // tun, which are as fast as a processor copies, too. For a device that does not know its speed, the function
-    // takes the slowest there is, which programs that choose by speed avoid, and may say so in the log.
-    let mut speed = bindings::ib_port_speed_IB_SPEED_FDR10 as u16;
-    let mut width = bindings::ib_port_width_IB_WIDTH_1X as u8;
+    // 100 Gb/s, as `ib_get_eth_speed` codes them: about as fast as a processor copies, and an adapter's. Programs choose
+    // by it whether to have the device copy, or to do so themselves. For a device that does not know its speed, the
+    // function takes the slowest there is, which such programs avoid, and may say so in the log.
+    let mut speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
+    let mut width = bindings::ib_port_width_IB_WIDTH_4X as u8;
     // SAFETY: Both devices are valid.
     unsafe {
         if netdev.is_some_and(|netdev| bindings::netdev_knows_speed(netdev.as_raw())) {
