@@ -20,6 +20,7 @@
 #ifndef FERRULE_LOCK_H
 #define FERRULE_LOCK_H
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -40,12 +41,18 @@ static inline void ferrule_lock(struct ferrule_lock *lock)
 	if (lock->single_threaded)
 		return;
 
-	/* While another thread has it, its cache line stays shared. */
+	/*
+	 * While another thread has it, its cache line stays shared. The holder
+	 * keeps it for some hundred instructions. If it takes longer, its
+	 * processor may have been taken from it, perhaps by this thread.
+	 */
 	while (atomic_exchange_explicit(&lock->locked, true,
 					memory_order_acquire))
-		while (atomic_load_explicit(&lock->locked,
-					    memory_order_relaxed))
-			;
+		for (unsigned int looks = 1;
+		     atomic_load_explicit(&lock->locked, memory_order_relaxed);
+		     looks++)
+			if (!(looks % 256))
+				sched_yield();
 }
 
 static inline void ferrule_unlock(struct ferrule_lock *lock)
