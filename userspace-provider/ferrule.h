@@ -20,7 +20,7 @@ struct ferrule_context {
 	struct verbs_context verbs;
 	struct ferrule_doorbell db;
 	struct ferrule_qp_table qps;
-	bool yields;	/* a thread that polls in vain, its processor */
+	bool yields;	/* threads that poll in vain call sched_yield() */
 	/* Of the device's clock, against CLOCK_MONOTONIC_RAW; nanoseconds. */
 	atomic_ullong clock_ahead;
 	atomic_ullong clock_compared;	/* when; 0: never */

@@ -264,7 +264,7 @@ static uint8_t service_level(const struct ferrule_cqe *cqe)
 }
 
 /*
- * Ends a poll that has found nothing: the program waits. Lets the lock go.
+ * Ends a poll that has found nothing, and lets the lock go. The program waits.
  *
  * The program's peer, another program whose turn it is, or the engine's worker
  * may want this processor. Without a yield they would wait for the end of the
@@ -275,10 +275,8 @@ static void end_empty_poll(struct ferrule_cq *cq)
 {
 	const unsigned int polls_before_yield = 256;
 	struct ibv_context *context = cq->verbs.cq.context;
-	bool yield = ++cq->empty_polls == polls_before_yield;
+	bool yield = !(++cq->empty_polls % polls_before_yield);
 
-	if (yield)
-		cq->empty_polls = 0;
 	ferrule_unlock(&cq->lock);
 
 	kick_deferred(context);

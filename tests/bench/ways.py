@@ -154,7 +154,7 @@ class Rate(Perftest):
 
 @dataclass(frozen=True, kw_only=True)
 class OneProcessor(Perftest):
-    """The same, with both ends on one processor."""
+    """A latency of perftest's in us, with both ends on one processor."""
 
     def command(self, count: int) -> list:
         return ["taskset", "-c", 0, *super().command(count)]

@@ -4,7 +4,7 @@
 
 usage: one_processor.py DEVICE
 
-The provider has a thread that polls in vain yield. Where the user forbids it, each message waits until the scheduler takes
+A thread that polls in vain yields. Where the user forbids it, each message waits until the scheduler takes
 the processor from the one that polls.
 """
 
@@ -13,7 +13,7 @@ import sys
 
 from guestlib import Tap, check, gid_index, note, rounds, server_and_client
 
-# So many times faster than without yielding; 30 times and more are usual.
+# So many times faster than without yielding; ten times and more are usual.
 FASTER = 4
 
 

@@ -134,9 +134,9 @@ pub(crate) unsafe extern "C" fn query_device<D: Driver>(
 ///
 /// The RTNL must not be held.
 fn speed<D: Driver>(dev: &Device<D>, netdev: Option<&NetDevice>) -> Result<(u16, u8)> {
-    // 100 Gb/s, as `ib_get_eth_speed` codes them: about as fast as a processor copies, and an adapter's. Programs choose
-    // by it whether to have the device copy, or to do so themselves. For a device that does not know its speed, the
-    // function takes the slowest there is, which such programs avoid, and may say so in the log.
+    // 100 Gb/s, as `ib_get_eth_speed` codes them: an adapter's speed, and about that at which a processor copies. By the
+    // speed programs choose whether they copy themselves. For a network device that does not know its own, the function
+    // takes the slowest there is, which such programs avoid, and may say so in the log.
     let mut speed = bindings::ib_port_speed_IB_SPEED_EDR as u16;
     let mut width = bindings::ib_port_width_IB_WIDTH_4X as u8;
     // SAFETY: Both devices are valid.
