@@ -119,7 +119,7 @@ unsigned int ferrule_helper_netdev_headroom(const struct net_device *dev);
 int ferrule_helper_frame_xmit(struct sk_buff *skb, struct net_device *dev, struct sock *charged);
 
 /* gso.c */
-bool ferrule_helper_dst_cuts_lists(const struct dst_entry *dst, bool ipv6);
+bool ferrule_helper_dst_takes_lists(const struct dst_entry *dst, bool ipv6);
 
 /* socket.c */
 int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 port);

@@ -21,7 +21,7 @@ IPV6_FLOWINFO_SEND, IPV6_FLOWLABEL_MGR, IPV6_FLOWINFO = 33, 32, 11
 UDP_NO_CHECK6_RX = 102
 FACTS = struct.Struct(">11I6s2x8I")
 NAMES = ("interface vlan traffic_class hop_limit flow_label checksum length linear crc mtu resolved mac "
-         "up unregistered added removed unanswered last_error routes cuts_lists").split()
+         "up unregistered added removed unanswered last_error routes takes_lists").split()
 
 
 def ip(name, *words):

@@ -8,10 +8,7 @@ usage: headers.py TYPE
 Between two namespaces of one guest, "left" and "right", joined by veth; a veth hands on what it is given, headers and tags.
 """
 
-import contextlib
-import ctypes
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,9 +18,8 @@ import pyverbs.enums as e
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 
 import node
-import wire
 from ends import SERVICES, Capture, gid_index, transfer, two_ends
-from guestlib import SLOW, Failure, Skip, Tap, check, inside, must, read, run, wait_for
+from guestlib import SLOW, Failure, Tap, check, must, read, wait_for
 from wire import NETNS, namespaces, set_mtu
 
 TYPE = sys.argv[1]
@@ -112,105 +108,6 @@ def cut_messages(nodes):
         check([packet.length - 16 for packet in packets] == [4096, 4096, 10000 - 2 * 4096], f"{packets}")
         same = {(packet.traffic_class, packet.hop_limit, packet.source_port) for packet in packets}
         check(same == {(traffic_class("RC", 0x20), HOPS[0], source_port(0x54321))}, f"{same}")
-
-
-def probes(device):
-    return json.loads(must("rdma", "-j", "statistic", "show", "link", f"{device}/1"))[0]["probes"]
-
-
-def long_message(nodes, version):
-    """The packets of a message of ten from the left to the right, and how many lists they left in. Where the answer comes
-    late, a probe sends one of them again: then another message is sent."""
-    for _ in range(5):
-        before = probes(nodes[0].device)
-        found = one_message(nodes, version)
-        if probes(nodes[0].device) == before:
-            break
-    return found
-
-
-def one_message(nodes, version):
-    with two_ends("RC", *both(nodes, version)) as (one, other), Capture("right", "veth0") as capture:
-        one.connect(other, mtu=e.IBV_MTU_4096, traffic_class=0x20, flow_label=0x54321)
-        other.connect(one, mtu=e.IBV_MTU_4096)
-        before = wire.lists(nodes[0].device)
-        transfer(one, other, 40000)
-        return capture.packets(ADDRESSES[version][0]), wire.lists(nodes[0].device) - before
-
-
-@contextlib.contextmanager
-def cut_lists(one):
-    """A veth hands lists on whole, as virtual devices do. Here it has them cut, as others do."""
-    one.must("ethtool", "-K", "veth0", "tx-gso-list", "off")
-    try:
-        yield
-    finally:
-        one.must("ethtool", "-K", "veth0", "tx-gso-list", "on")
-
-
-@contextlib.contextmanager
-def on_egress(one, *words):
-    """Packets that leave by the device meet with this queueing discipline."""
-    one.must("tc", "qdisc", "add", "dev", "veth0", *words)
-    try:
-        yield
-    finally:
-        one.must("tc", "qdisc", "delete", "dev", "veth0", words[0])
-
-
-@contextlib.contextmanager
-def mangling():
-    """The left side's packets pass iptables' table "mangle". It is there when somebody has asked for it."""
-    with inside(NETNS[0]), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as asker:
-        # IPT_SO_GET_INFO with a struct ipt_getinfo, which begins with the name.
-        info = ctypes.create_string_buffer(b"mangle", 84)
-        status = ctypes.CDLL(None).getsockopt(asker.fileno(), socket.IPPROTO_IP, 64, info, ctypes.byref(ctypes.c_int(84)))
-        check(status == 0, "there is no table mangle")
-    try:
-        yield
-    finally:
-        must("modprobe", "-r", "iptable_mangle")
-
-
-def lists(nodes, version):
-    """The packets of a message leave as a list; on the way they are the same as without, each by itself. They leave one by
-    one if the switch says so, by a device that would hand on the list, and where a queueing discipline waits for them."""
-    left = nodes[0]
-    switch = f"/sys/kernel/debug/ferrule/{left.device}/gso"
-    alone, count = long_message(nodes, version)
-    check(count == 0, f"{count} lists to a veth")
-    check([packet.length - 16 for packet in alone] == [4096] * 9 + [40000 - 9 * 4096], f"{alone}")
-    with cut_lists(left):
-        packets, count = long_message(nodes, version)
-        check(count > 0, "no list has left")
-        check(packets == alone, f"other packets than without lists: {packets}")
-        try:
-            must("sh", "-c", f"echo 0 > {switch}")
-            check(long_message(nodes, version) == (alone, 0), "the switch is off")
-        finally:
-            must("sh", "-c", f"echo 1 > {switch}")
-        left.must("modprobe", "sch_netem")
-        with on_egress(left, "root", "netem", "limit", 1000):
-            check(long_message(nodes, version) == (alone, 0), "netem has met with a list")
-        check(long_message(nodes, version)[1] > 0, "no list without netem")
-
-
-def lists_and_filters(nodes):
-    """A filter that changes a list changes its first packet, so no list goes where a filter may change it."""
-    modules = ("sch_ingress", "cls_matchall", "act_pedit", "act_csum", "iptable_mangle")
-    if any(run("modprobe", module)[0] for module in modules):
-        raise Skip("this kernel has no modules that change packets")
-    left = nodes[0]
-    with cut_lists(left):
-        with on_egress(left, "clsact"):
-            left.must("tc", "filter", "add", "dev", "veth0", "egress", "protocol", "ip", "matchall", "action", "pedit", "ex",
-                      "munge", "ip", "dsfield", "set", "0x48", "pipe", "action", "csum", "ip4h")
-            packets, count = long_message(nodes, 4)
-            check(len(packets) == 10 and {packet.traffic_class for packet in packets} == {0x48}, f"{packets}")
-            check(count == 0, f"{count} lists to a filter of tc")
-        with mangling():
-            check(long_message(nodes, 4)[1] == 0, "lists to filters of IP")
-        check(long_message(nodes, 4)[1] > 0, "no list without filters")
 
 
 def vlan(nodes):
@@ -450,9 +347,6 @@ def main():
                 case(f"address vectors: {service} over IPv{version}", vectors, nodes, service, version)
             case(f"defaults over IPv{version}", defaults, nodes, version)
         case("cut messages", cut_messages, nodes)
-        for version in ADDRESSES:
-            case(f"lists over IPv{version}", lists, nodes, version)
-        case("lists and filters", lists_and_filters, nodes)
         case("VLAN", vlan, nodes)
         case("bond", bond, nodes)
         case("the MTU shrinks", mtu_shrinks, nodes)

@@ -170,7 +170,7 @@ def lists():
             for family in FAMILIES:
                 head = 28 if family == socket.AF_INET else 48
                 with Asker(family) as asker:
-                    check(asker.facts()["cuts_lists"] == cut, f"cuts_lists is not {cut}")
+                    check(asker.facts()["takes_lists"] == cut, f"takes_lists is not {cut}")
                     for count, size, last, wanted in LISTS:
                         frames_of_module(tap)
                         question = b"g" + struct.pack(">BH", count, last) + random.randbytes(size - 4)
@@ -197,6 +197,8 @@ def lists():
     finally:
         cuts_lists(False)
         tap.close()
+    with Asker(socket.AF_INET) as asker:
+        check(asker.facts()["takes_lists"], "no list may go to a veth that nobody captures")
 
 
 def route_kept():

@@ -254,7 +254,7 @@ impl Echo {
     }
 
     /// The answer: `u32 interface, vlan, traffic_class, hop_limit, flow_label, checksum, length, linear, crc, mtu,
-    /// resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered, last_error, routes, cuts_lists`.
+    /// resolved; u8 mac[8]; u32 up, unregistered, added, removed, unanswered, last_error, routes, takes_lists`.
     ///
     /// No VLAN is 0xffffffff; `resolved` is 0 or an error.
     fn tell(packet: &mut Packet<'_>, route: &Route) -> Result<KVec<u8>> {
@@ -315,7 +315,7 @@ impl Echo {
         }
         add(LAST_ERROR.load(Relaxed).to_be_bytes())?;
         add(ROUTES.load(Relaxed).to_be_bytes())?;
-        add(u32::from(route.cuts_lists()).to_be_bytes())?;
+        add(u32::from(route.takes_lists()).to_be_bytes())?;
         Ok(facts)
     }
 }

@@ -184,15 +184,15 @@ impl Route {
     }
 
     /// Whether a [`PacketList`](crate::skb::PacketList) may go this way: it is cut before the driver of
-    /// the device has it, and nothing is set up before that which may want to see, drop or change each
-    /// packet by itself: no filter, no queueing discipline but the one that devices begin with, no
-    /// tunnel. Any context.
+    /// the device has it, or by the receiving socket behind a veth, and nothing is set up before that
+    /// which may want to see, drop or change each packet by itself: no filter, no queueing discipline
+    /// but the one that devices begin with, no capture of the veth, no tunnel. Any context.
     ///
     /// One that goes another way is delivered, too, but a filter that changes its headers changes those of the first
     /// packet alone.
-    pub fn cuts_lists(&self) -> bool {
+    pub fn takes_lists(&self) -> bool {
         // SAFETY: By the type invariants.
-        unsafe { bindings::dst_cuts_lists(self.dst.as_ptr(), self.ipv6) }
+        unsafe { bindings::dst_takes_lists(self.dst.as_ptr(), self.ipv6) }
     }
 
     /// Whether both are the same, by which packets with the same headers take the same way. Any context.

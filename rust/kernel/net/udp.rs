@@ -127,7 +127,7 @@ impl Port {
     }
 
     /// Sends several packets as one, as [`send`](Self::send) does one. Any context. See
-    /// [`Route::cuts_lists`] for where that does no harm.
+    /// [`Route::takes_lists`] for where that does no harm.
     ///
     /// # Errors
     ///

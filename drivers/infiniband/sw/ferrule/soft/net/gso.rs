@@ -6,7 +6,7 @@
 //! the filters and the queueing discipline once, and the device's driver gets them in one go, with
 //! one doorbell for all of them. Each has its own headers and its own invariant CRC, so nothing has
 //! to be written when the list is cut. This is what Linux does with packets that GRO has put
-//! together. [`Route::cuts_lists`] tells on which routes no filter and no capture sees a
+//! together. [`Route::takes_lists`] tells on which routes no filter and no capture sees a
 //! difference.
 //!
 //! A list waits only as long as packets of its kind follow at once: whatever does not fit into it lets it
@@ -86,7 +86,7 @@ impl Pending {
             _ => packet,
         };
         self.flush();
-        if !route.cuts_lists() {
+        if !route.takes_lists() {
             return Err(packet);
         }
         self.list = Some(List {
