@@ -73,6 +73,32 @@ fn told(packet: &SentPacket) -> (u8, u32, Option<u32>) {
     (bth.opcode, number, packet.aeth().map(|aeth| aeth.msn.get()))
 }
 
+/// The queue pair that takes a long message has turns for its answers only.
+#[test]
+fn a_packet_that_is_not_answered_takes_no_turn() {
+    let mut scene = Scene::new();
+    let sge = scene.memory[0].sge(0, 8 * PACKET);
+    let write = Wr::write(1, &[sge], scene.memory[1].remote(0));
+    scene.ends[0].qp.put_send(&write);
+    scene.ends[0].qp.ring();
+    let packets = scene.link.sent(0);
+    assert_eq!(packets.len(), 8);
+    let turns = |scene: &Scene| scene.link.worlds[1].engine.counters().turns;
+    scene.link.sent(1);
+    let before = turns(&scene);
+    let answers = scene.link.answers(1, &packets[..7]);
+    let asked = packets[..7]
+        .iter()
+        .filter(|packet| packet.transport[8] & Bth::ACK_REQ != 0)
+        .count();
+    assert_eq!(
+        (answers.len(), turns(&scene) - before),
+        (asked, asked as u64)
+    );
+    assert_eq!(scene.link.answers(1, &packets[7..]).len(), 1);
+    assert_eq!(turns(&scene) - before, asked as u64 + 1);
+}
+
 /// Answers leave in the order of the requests, and each tells how many messages had been carried out when its own was.
 /// An answer with data acknowledges the requests before it, which get no acknowledgement of their own.
 #[test]

@@ -214,7 +214,10 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
                 }
             }
             set_timer(qps, &qp);
-            qps.activate(qp.core.index());
+            // Most packets of a long message lead to nothing that is to be sent.
+            if !info.kind.is_request() || qp.wire.has_responses() || qp.core.state == State::Err {
+                qps.activate(qp.core.index());
+            }
         }
         (Service::Uc, QpType::Uc) if is_of_peer => {
             uc::receive(qps, cx, &mut qp, packet, rx.packet);

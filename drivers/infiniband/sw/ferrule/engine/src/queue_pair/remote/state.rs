@@ -107,6 +107,18 @@ impl<H: Host> Wire<H> {
         })
     }
 
+    /// Whether the responder has something to send: a response, an acknowledgement, or a notification of congestion.
+    pub(crate) fn has_responses(&self) -> bool {
+        let ResponderState {
+            pending_ack,
+            resources,
+            ..
+        } = &self.responder;
+        pending_ack.is_some()
+            || self.notification.is_due()
+            || resources.iter().any(Resource::is_due)
+    }
+
     /// Forgets all, as in RESET.
     pub(crate) fn reset(&mut self) {
         self.stop(0);
