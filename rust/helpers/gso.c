@@ -77,7 +77,7 @@ static bool are_filtered_out(const struct net_device *dev, bool ipv6)
 
 /*
  * Whether a filter or the like may read or change each packet on its way in, or
- * takes it elsewhere, as a bridge does.
+ * another device takes it, as a bridge does.
  */
 static bool are_filtered_in(struct net_device *dev, bool ipv6)
 {
@@ -120,8 +120,9 @@ static bool are_forwarded(const struct net_device *dev, bool ipv6)
 }
 
 /*
- * Whether a list that a device takes whole ends at a socket at once, which gets
- * it cut: the device is a veth, and nobody looks at packets at either end.
+ * Whether a device that takes lists whole hands them straight to the receiver's
+ * namespace, where UDP cuts them for the socket. Only a veth does, and only if
+ * nothing at either end sees packets before that.
  */
 static bool are_cut_by_peer(struct net_device *dev, bool ipv6)
 {
@@ -147,8 +148,8 @@ static bool are_cut_by_peer(struct net_device *dev, bool ipv6)
  * The device has to be one that has lists cut before its driver, and captures,
  * get them. Those that take them whole are virtual ones, from which the list may
  * go on to anywhere: through the filters of another namespace, or into a tunnel.
- * Of these only a veth will do, and only where its peer is such that nobody can
- * tell.
+ * Of these only a veth will do, and only if lists are cut behind its peer before
+ * anything sees them.
  */
 bool ferrule_helper_dst_takes_lists(const struct dst_entry *dst, bool ipv6)
 {

@@ -17,11 +17,12 @@ from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 import node
-from guestlib import ROCE_PORT, SLOW, check, inside, wait_for
+from guestlib import ROCE_PORT, SLOW, Failure, check, inside, wait_for
 
 SERVICES = {"RC": e.IBV_QPT_RC, "UC": e.IBV_QPT_UC, "UD": e.IBV_QPT_UD}
 QKEY = 0x11111111
@@ -29,6 +30,14 @@ QKEY = 0x11111111
 GRH = 40
 LENGTH = 64 * 1024
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+
+
+def judged(function, *arguments):
+    """A case in which an error of pyverbs is a failure."""
+    try:
+        function(*arguments)
+    except PyverbsError as error:
+        raise Failure(str(error)) from error
 
 
 # ---- Queue pairs ----

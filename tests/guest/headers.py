@@ -15,11 +15,11 @@ import tempfile
 import time
 
 import pyverbs.enums as e
-from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
 import node
-from ends import SERVICES, Capture, gid_index, transfer, two_ends
-from guestlib import SLOW, Failure, Tap, check, must, read, wait_for
+from ends import SERVICES, Capture, gid_index, judged, transfer, two_ends
+from guestlib import SLOW, Tap, check, must, read, wait_for
 from wire import NETNS, namespaces, set_mtu
 
 TYPE = sys.argv[1]
@@ -326,12 +326,6 @@ def events(nodes):
 
 def main():
     tap = Tap()
-
-    def judged(function, *arguments):
-        try:
-            function(*arguments)
-        except PyverbsError as error:
-            raise Failure(str(error)) from error
 
     def case(name, function, *arguments):
         tap.case(name, judged, function, *arguments)

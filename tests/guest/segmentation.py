@@ -15,7 +15,7 @@ import socket
 import pyverbs.enums as e
 
 import wire
-from ends import Capture, transfer, two_ends
+from ends import Capture, judged, transfer, two_ends
 from guestlib import Skip, Tap, check, inside, must, run
 from headers import ADDRESSES, TYPE, both
 from wire import namespaces, set_mtu
@@ -133,8 +133,8 @@ def macvlan(one):
 
 
 def lists_through_veth(nodes, version):
-    """A veth hands on the list whole, and the receiver's socket gets it cut. So a list leaves only if nobody is at the other
-    end who looks at packets, or sends them elsewhere."""
+    """A veth hands on the list whole, and UDP cuts it for the receiver's socket. So a list leaves only if nothing at either
+    end captures packets, and the other end neither filters nor forwards them."""
     right = nodes[1]
     check(lists_of_message(nodes, version) > 0, "no list to a veth")
     for name, looks in (("a router", lambda: forwarding(right)), ("a device with a macvlan", lambda: macvlan(right)),
@@ -175,9 +175,9 @@ def main():
     with namespaces(TYPE) as (nodes, netdevs):
         set_mtu(nodes, netdevs, 9000)
         for version in ADDRESSES:
-            tap.case(f"lists over IPv{version}", lists, nodes, version)
-            tap.case(f"lists through a veth over IPv{version}", lists_through_veth, nodes, version)
-        tap.case("lists and filters", lists_and_filters, nodes)
+            tap.case(f"lists over IPv{version}", judged, lists, nodes, version)
+            tap.case(f"lists through a veth over IPv{version}", judged, lists_through_veth, nodes, version)
+        tap.case("lists and filters", judged, lists_and_filters, nodes)
     tap.end()
 
 

@@ -215,7 +215,7 @@ pub(crate) fn receive<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, rx: &RxPack
             }
             set_timer(qps, &qp);
             // Most packets of a long message lead to nothing that is to be sent.
-            if !info.kind.is_request() || qp.wire.has_responses() || qp.core.state == State::Err {
+            if !info.kind.is_request() || qp.wire.has_responses() {
                 qps.activate(qp.core.index());
             }
         }
