@@ -15,6 +15,8 @@ from guestlib import Tap, check, gid_index, note, rounds, server_and_client
 
 # So many times faster than without yielding; ten times and more are usual.
 FASTER = 4
+# A pause of the whole machine spoils an average of few messages.
+ATTEMPTS = 3
 
 
 def latency(text):
@@ -35,10 +37,13 @@ def compare(device, program, *options):
         words = ("env", *environment, *command, "-n", rounds(count))
         return latency(server_and_client(words, words)[1])
 
-    yielding = measure(1000)
-    spinning = measure(200, "FERRULE_YIELD_CQ_POLL=0")
-    note(f"{program} {' '.join(options)}: {yielding:.1f} us a message, without yielding {spinning:.1f} us")
-    check(yielding * FASTER <= spinning, f"{yielding} us a message, and without yielding {spinning} us")
+    for _ in range(ATTEMPTS):
+        yielding = measure(1000)
+        spinning = measure(200, "FERRULE_YIELD_CQ_POLL=0")
+        note(f"{program} {' '.join(options)}: {yielding:.1f} us a message, without yielding {spinning:.1f} us")
+        if yielding * FASTER <= spinning:
+            return
+    check(False, f"{yielding} us a message, and without yielding {spinning} us, in {ATTEMPTS} attempts")
 
 
 def main():
