@@ -67,12 +67,12 @@ def main():
     gid = gid_index(device)
     tap = Tap()
     tap.case("ibv_devinfo", devinfo, device)
-    for size, count in ((1, 500), (64, 1000), (4096, 1000), (65536, 200), (1 << 20, 20)):
+    for size, count in some(((1, 500), (65536, 200), (64, 1000), (4096, 1000), (1 << 20, 20)), 2):
         tap.case(f"ibv_rc_pingpong, {size} bytes", pingpong, "ibv_rc_pingpong", device, gid, size, count, "-c")
         tap.case(f"ibv_rc_pingpong with events, {size} bytes", pingpong, "ibv_rc_pingpong", device, gid, size, count,
                  "-c", "-e")
     tap.case("ibv_rc_pingpong, receive depth 1", pingpong, "ibv_rc_pingpong", device, gid, 256, 500, "-c", "-r", 1)
-    for size, count in ((64, 1000), (4096, 1000), (65536, 200)):
+    for size, count in some(((4096, 1000), (64, 1000), (65536, 200)), 1):
         tap.case(f"ibv_srq_pingpong, {size} bytes", pingpong, "ibv_srq_pingpong", device, gid, size, count)
     tap.case("ibv_srq_pingpong with events", pingpong, "ibv_srq_pingpong", device, gid, 1024, 500, "-e")
     for program, size, count in (("ib_send_lat", 2, 500), ("ib_write_lat", 2, 500), ("ib_send_lat", 4096, 500),
@@ -95,10 +95,10 @@ def main():
     tap.case("ib_send_bw, a shared receive queue", perftest, device, gid, "ib_send_bw", 16384, 300, "-q", 4,
              "--use-srq")
     tap.case("ib_send_lat, a shared receive queue", perftest, device, gid, "ib_send_lat", 64, 500, "--use-srq")
-    for size, count in ((1, 500), (64, 1000), (1024, 1000)):
+    for size, count in some(((1024, 1000), (1, 500), (64, 1000)), 1):
         tap.case(f"ibv_ud_pingpong, {size} bytes", pingpong, "ibv_ud_pingpong", device, gid, size, count)
     tap.case("ibv_ud_pingpong with events", pingpong, "ibv_ud_pingpong", device, gid, 256, 500, "-e")
-    for size, count in ((64, 1000), (4096, 1000), (65536, 200)):
+    for size, count in some(((65536, 200), (64, 1000), (4096, 1000)), 1):
         tap.case(f"ibv_uc_pingpong, {size} bytes", pingpong, "ibv_uc_pingpong", device, gid, size, count)
     tap.case("ibv_uc_pingpong with events", pingpong, "ibv_uc_pingpong", device, gid, 1024, 500, "-e")
     for service, size in (("UD", 1024), ("UC", 4096)):

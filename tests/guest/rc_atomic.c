@@ -86,25 +86,33 @@ static void fetch_and_add(void)
 	pair_close(&p);
 }
 
-/* Adds by two connections and by a thread; none may be lost. */
-enum { ADDS = 20000 };
+enum { BATCH = 32 };
+
+/* Of either side, in whole batches. */
+static unsigned int adds(void)
+{
+	return test_rounds(20000) / BATCH * BATCH;
+}
 
 static void *add_by_cpu(void *word)
 {
-	for (unsigned int i = 0; i < ADDS; i++)
+	const unsigned int total = adds();
+
+	for (unsigned int i = 0; i < total; i++)
 		__atomic_fetch_add((uint64_t *)word, 1, __ATOMIC_RELAXED);
 	return NULL;
 }
 
+/* Adds by two connections and by a thread; none may be lost. */
 static void against_processors(void)
 {
-	enum { BATCH = 32 };
+	const unsigned int total = adds();
 	struct pair p;
 	pthread_t thread;
 
 	make(&p, &atomic_end, QP_ACCESS);
 	REQUIRE(!pthread_create(&thread, NULL, add_by_cpu, word(&p)));
-	for (unsigned int done = 0; done < ADDS; done += BATCH) {
+	for (unsigned int done = 0; done < total; done += BATCH) {
 		uint64_t last = 0;
 
 		for (unsigned int i = 0; i < BATCH; i++)
@@ -122,7 +130,7 @@ static void against_processors(void)
 		}
 	}
 	REQUIRE(!pthread_join(thread, NULL));
-	REQUIRE(word(&p)[0] == ((uint64_t)ADDS << 32 | ADDS));
+	REQUIRE(word(&p)[0] == ((uint64_t)total << 32 | total));
 	pair_close(&p);
 }
 
@@ -130,8 +138,9 @@ static void against_processors(void)
 static void *swap_by_cpu(void *word)
 {
 	uint64_t *count = calloc(1, sizeof(*count));
+	const unsigned int total = adds();
 
-	for (uint64_t i = 0; i < ADDS; i++) {
+	for (unsigned int i = 0; i < total; i++) {
 		uint64_t none = 0;
 
 		if (__atomic_compare_exchange_n((uint64_t *)word, &none, 1,
@@ -154,7 +163,7 @@ static void lock_with_processor(void)
 
 	make(&p, &atomic_end, QP_ACCESS);
 	REQUIRE(!pthread_create(&thread, NULL, swap_by_cpu, word(&p)));
-	for (unsigned int i = 0; i < 2000; i++) {
+	for (unsigned int i = 0; i < test_rounds(2000); i++) {
 		post(&p, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
 		     sge_of(&p.mine, 0, 8), 0, 0, 2);
 		EXPECT_OK(p.a.scq, i);

@@ -265,6 +265,7 @@ struct sender {
 /* Each list begins together with that of the other thread. */
 static void *post_lists(void *arg)
 {
+	const int lists = test_rounds(LISTS);
 	const struct sender *s = arg;
 	cpu_set_t cpus;
 
@@ -272,7 +273,7 @@ static void *post_lists(void *arg)
 	CPU_SET(s->cpu, &cpus);
 	/* Where there is but one processor, both have that. */
 	sched_setaffinity(0, sizeof(cpus), &cpus);
-	for (int i = 0; i < LISTS; i++) {
+	for (int i = 0; i < lists; i++) {
 		for (int j = 0; j < LIST; j++)
 			recv_region(&s->pair->b, 0, &s->pair->theirs, 0, LONG);
 		atomic_fetch_add(s->begun, 1);

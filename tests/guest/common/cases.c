@@ -94,6 +94,22 @@ void test_skip(const char *fmt, ...)
 	__builtin_unreachable();
 }
 
+static bool is_long(void)
+{
+	return getenv("TEST_LONG");
+}
+
+void skip_if_slow(const char *reason)
+{
+	if (opt.slow > 1 && !is_long())
+		test_skip("%s", reason);
+}
+
+unsigned int test_rounds(unsigned int count)
+{
+	return is_long() ? count : (count + opt.slow - 1) / opt.slow;
+}
+
 pid_t fork_process(void (*run)(void *), void *arg)
 {
 	pid_t pid = fork();
@@ -160,7 +176,7 @@ void become_nobody(rlim_t memlock)
 static bool run_case(const struct test_case *c, unsigned int number)
 {
 	/* In a long run the rounds are many times as many. */
-	unsigned int factor = opt.slow * (getenv("TEST_LONG") ? 10 : 1);
+	unsigned int factor = opt.slow * (is_long() ? 10 : 1);
 	unsigned int seconds = (c->seconds ?: 30) * factor;
 	uint64_t begin = now_us();
 	int status;
