@@ -44,6 +44,9 @@ bool ferrule_helper_dma_buf_may_write(const struct dma_buf *buf);
 #define PAGING_WRITE 2
 #define PAGING_WRITABLE 1
 
+bool ferrule_helper_cq_queue_start(void);
+void ferrule_helper_cq_queue_stop(void);
+struct workqueue_struct *ferrule_helper_cq_queue(void);
 bool ferrule_helper_paging_queue_start(void);
 void ferrule_helper_paging_queue_stop(void);
 struct workqueue_struct *ferrule_helper_paging_queue(void);

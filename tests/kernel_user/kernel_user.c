@@ -10,7 +10,9 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/delay.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 
 #include "scene.h"
 
@@ -140,6 +142,55 @@ static bool refused_read_does_not(struct scene *s)
 	       EXPECT(!read_into(s, &s->mine, 0)) && EXPECT(arrived(s));
 }
 
+/* Posts so many requests without a look at what becomes of them. */
+static bool post_many(struct scene *s, int count)
+{
+	struct ib_send_wr wr = {
+		.opcode = IB_WR_RDMA_WRITE, .send_flags = IB_SEND_SIGNALED,
+	};
+
+	for (int i = 0; i < count; i++)
+		if (!EXPECT(!ib_post_send(s->qp[0], &wr, NULL)))
+			return false;
+	return true;
+}
+
+/* One request, and its event. Then all completions that there are. */
+static bool told_of_one(struct scene *s)
+{
+	struct ib_wc wc[4];
+
+	reinit_completion(&s->event);
+	return EXPECT(ib_req_notify_cq(s->cq, IB_CQ_NEXT_COMP) == 0) &&
+	       post_many(s, 1) &&
+	       EXPECT(wait_for_completion_timeout(&s->event, 20 * HZ)) &&
+	       EXPECT(ib_poll_cq(s->cq, 4, wc) == 1);
+}
+
+/*
+ * A user that finds several completions at once is told by a work item from
+ * then on, on whatever processor is free, until it has kept up for a while.
+ */
+static bool behind_is_told_by_work(struct scene *s)
+{
+	int by_work = 0;
+	struct ib_wc wc[4];
+
+	if (!told_of_one(s) || !EXPECT(!s->told_by_work) || !post_many(s, 4))
+		return false;
+	/* On PREEMPT_RT they are carried out after they were posted. */
+	msleep(100);
+	if (!EXPECT(ib_poll_cq(s->cq, 4, wc) == 4))
+		return false;
+	for (int i = 0; i < 40; i++) {
+		if (!told_of_one(s))
+			return false;
+		by_work += s->told_by_work;
+	}
+	return EXPECT(!s->told_by_work) &&
+	       EXPECT(by_work > 0 || dev_is_pci(s->dev->dev.parent));
+}
+
 /* Their objects come and go beside the work of the others. */
 static bool users_side_by_side(struct scene *s)
 {
@@ -155,6 +206,7 @@ static const struct {
 	{ "read_invalidates_another", read_invalidates_another },
 	{ "key_of_before", key_of_before },
 	{ "refused_read_does_not", refused_read_does_not },
+	{ "behind_is_told_by_work", behind_is_told_by_work },
 	{ "users_side_by_side", users_side_by_side },
 };
 

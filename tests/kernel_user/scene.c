@@ -146,6 +146,7 @@ static void completed(struct ib_cq *cq, void *scene)
 {
 	struct scene *s = scene;
 
+	s->told_by_work = in_task() && current->flags & PF_WQ_WORKER;
 	complete(&s->event);
 }
 

@@ -29,6 +29,8 @@ struct scene {
 	size_t bytes;
 	/* An event of the completion queue. */
 	struct completion event;
+	/* Whether a work item has told of it. */
+	bool told_by_work;
 	u64 wr_id;
 };
 

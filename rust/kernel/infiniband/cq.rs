@@ -9,7 +9,8 @@ use kernel::{
         from_result,
         VTABLE_DEFAULT_ERROR, //
     },
-    new_mutex,
+    new_mutex, //
+    new_work,
     prelude::*,
     sync::{
         atomic::{
@@ -19,8 +20,15 @@ use kernel::{
         Arc,
         Mutex, //
     },
+    workqueue::{
+        self,
+        impl_has_work,
+        Work,
+        WorkItem, //
+    },
 };
 use kernel_ext::error::code::EOPNOTSUPP;
+use net_ext::Batch;
 
 use crate::{
     bindings,
@@ -180,6 +188,10 @@ pub struct Notifier {
     cq: Gated<bindings::ib_cq>,
     /// How often the owner was told of completions.
     told: Atomic<u32>,
+    /// How many of the next events go by the work item.
+    behind: Atomic<u32>,
+    #[pin]
+    work: Work<Notifier>,
     /// Held while the queue is resized: the core lets several calls through at a time.
     #[pin]
     resizing: Mutex<()>,
@@ -195,6 +207,8 @@ impl Notifier {
                 // SAFETY: By the requirements of this function.
                 cq <- unsafe { Gated::new(cq) },
                 told: Atomic::new(0),
+                behind: Atomic::new(0),
+                work <- new_work!("rdma::cq::Notifier::work"),
                 resizing <- new_mutex!((), "rdma::cq::Notifier::resizing"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -206,6 +220,37 @@ impl Notifier {
     pub fn complete(&self) {
         // This comes before the owner's handler: if that arms the queue, it is armed anew.
         self.told.fetch_add(1, Relaxed);
+        self.call_handler();
+    }
+
+    /// As [`complete`](Self::complete). But if the owner [`fell_behind`](Self::fell_behind), a work item tells it soon, on
+    /// whatever processor the scheduler takes. Any context.
+    pub fn complete_or_queue(self: &Arc<Self>) {
+        let behind = self.behind.load(Relaxed);
+        if behind == 0 {
+            return self.complete();
+        }
+        // Whoever polls may write it meanwhile. Then there is an event more or less by the work item.
+        self.behind.store(behind - 1, Relaxed);
+        self.told.fetch_add(1, Relaxed);
+        self.cq.pass(|_| {
+            // SAFETY: It was there when the owner fell behind, and it stays as long as there are devices.
+            let queue = unsafe { workqueue::Queue::from_raw(bindings::cq_queue()) };
+            // If it is queued already, it has yet to call the handler.
+            let _ = queue.enqueue(self.clone());
+        });
+    }
+
+    /// The owner found so many completions at once that `events` of the next events go by the work item. Any context.
+    pub fn fell_behind(&self, events: u32) {
+        // SAFETY: The function has no preconditions.
+        if !unsafe { bindings::cq_queue() }.is_null() {
+            self.behind.store(events, Relaxed);
+        }
+    }
+
+    /// Calls the owner's handler, unless the queue has gone.
+    fn call_handler(&self) {
         self.cq.pass(|cq| {
             // SAFETY: The queue is valid inside of the gate; its handler does not change.
             unsafe {
@@ -238,6 +283,53 @@ impl Notifier {
                 }
             }
         });
+    }
+}
+
+/// The queue of the work items that tell owners of completions, for all completion queues of the module. Without it all are
+/// told at once.
+///
+/// Dropping it waits for those that are under way.
+pub struct Queue(());
+
+impl Queue {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// It is started once, before any device of the module, and dropped after all of them.
+    pub unsafe fn start() -> Result<Self> {
+        // SAFETY: By the requirements of this function nobody else starts it.
+        if unsafe { bindings::cq_queue_start() } {
+            Ok(Queue(()))
+        } else {
+            Err(ENOMEM)
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: It was started, and nobody enqueues any more, for all completion queues belong to devices.
+        unsafe { bindings::cq_queue_stop() };
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Notifier { self.work }
+}
+
+impl WorkItem for Notifier {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // Owners that poll in a softirq raise it, which then runs when this ends.
+        let _batch = Batch::new();
+        this.call_handler();
     }
 }
 

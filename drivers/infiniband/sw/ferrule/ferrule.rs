@@ -30,6 +30,8 @@ struct Module {
     /// Dropped after the devices, which use it, and before the rest: it waits for faults under way, and such a fault may
     /// keep the last reference to a device.
     _paging: rdma::paging::Queue,
+    /// Dropped after the devices, whose completion queues use it.
+    _events: rdma::cq::Queue,
     /// Dropped after the devices, whose ports belong to it.
     _ports: soft::net::ports::Service,
     /// Dropped after the devices, whose directories are in it.
@@ -45,6 +47,8 @@ impl kernel::InPlaceModule for Module {
             // SAFETY: `init` runs once in a module's life, so there is no other queue. Fields are dropped in the
             // order in which they stand, so it outlives the devices of the two registrations below.
             _paging: unsafe { rdma::paging::Queue::start()? },
+            // SAFETY: `init` runs once, before there are devices, and the field stands behind those that have them.
+            _events: unsafe { rdma::cq::Queue::start()? },
             _registration <- rdma::Registration::new(),
             _functions <- kernel_ext::pci::Registration::new(module),
         })

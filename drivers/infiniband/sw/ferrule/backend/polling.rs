@@ -52,6 +52,13 @@ const CQE_PHASE: usize = core::mem::offset_of!(abi::Cqe, phase);
 const CONSUMER: usize = core::mem::offset_of!(abi::CqCtrl, consumer);
 const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
+/// A user that finds so many completions when it polls has fallen behind. It runs on the processor where the engine raises its
+/// events, as a rule the poster's, and had to wait for that.
+const BEHIND: u32 = 3;
+
+/// So many of its next events go by the work item. Then it is told at once again, and the next poll shows whether it keeps up.
+const EVENTS: u32 = 16;
+
 /// A queue pair of which the sends, the receives or both complete to a queue.
 struct Completes<D: Destination> {
     generation: u32,
@@ -149,7 +156,11 @@ impl<D: Destination> Polling<D> {
                 // is the user's: only `posting` writes there.
                 unsafe { completions.push(&posting.notifier, &completion(&cqe)) };
             }
-            if consumer.index != before {
+            let taken = consumer.index.wrapping_sub(before);
+            if taken >= BEHIND {
+                self.notifier.fell_behind(EVENTS);
+            }
+            if taken != 0 {
                 self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
             }
             if is_gone && !completions.is_full() {

@@ -315,7 +315,7 @@ impl Host for Kernel {
     }
 
     fn completion_event(&mut self, cq: &Arc<cq::Notifier>) {
-        cq.complete();
+        cq.complete_or_queue();
     }
 
     fn cq_event(&mut self, cq: &Arc<cq::Notifier>, event: CqEvent) {
