@@ -9,34 +9,8 @@
 #include <linux/mmu_notifier.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <linux/workqueue.h>
 
 #include "rdma.h"
-
-/*
- * The queue of page faults. Each may wait for a disk or a server, so they wait
- * apart from each other, and from the rest of the kernel's work.
- */
-static struct workqueue_struct *paging_queue;
-
-bool ferrule_helper_paging_queue_start(void)
-{
-	paging_queue = alloc_workqueue("ferrule_paging", WQ_UNBOUND, 0);
-	return paging_queue;
-}
-
-/* Waits for the faults that are under way. */
-void ferrule_helper_paging_queue_stop(void)
-{
-	destroy_workqueue(paging_queue);
-	paging_queue = NULL;
-}
-
-/* NULL in a module that has not started it. */
-struct workqueue_struct *ferrule_helper_paging_queue(void)
-{
-	return paging_queue;
-}
 
 /* Has the pages of a range brought in, if there are @flags, and tells them. */
 static int paging_walk(struct mmu_interval_notifier *notifier, unsigned long seq,

@@ -44,12 +44,14 @@ bool ferrule_helper_dma_buf_may_write(const struct dma_buf *buf);
 #define PAGING_WRITE 2
 #define PAGING_WRITABLE 1
 
-bool ferrule_helper_cq_queue_start(void);
-void ferrule_helper_cq_queue_stop(void);
-struct workqueue_struct *ferrule_helper_cq_queue(void);
-bool ferrule_helper_paging_queue_start(void);
-void ferrule_helper_paging_queue_stop(void);
-struct workqueue_struct *ferrule_helper_paging_queue(void);
+/* The work queues of a module, in the order in which they are stopped. */
+#define WORKQUEUE_PAGING 0
+#define WORKQUEUE_CQ 1
+#define WORKQUEUES 2
+
+bool ferrule_helper_workqueues_start(void);
+void ferrule_helper_workqueues_stop(void);
+struct workqueue_struct *ferrule_helper_workqueue(unsigned int which);
 int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned long start,
 				unsigned long end, unsigned long from, unsigned long to,
 				unsigned int purpose, unsigned long *pages, unsigned long *seq);

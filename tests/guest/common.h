@@ -55,8 +55,8 @@ void test_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
 void test_skip(const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 1, 2)));
-/* A short run leaves the case out where the guest is slow; the reason follows. */
-void skip_if_slow(const char *reason);
+/* Skips the case in short runs if the guest is slow. */
+void test_skip_if_slow(const char *reason);
 /* So many rounds; in short runs as many times fewer as the guest is slower. */
 unsigned int test_rounds(unsigned int count);
 /* A line of explanation in the output. */

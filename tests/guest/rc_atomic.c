@@ -157,13 +157,14 @@ static void *swap_by_cpu(void *word)
 /* A lock that a processor and a peer take in turn is never held by both. */
 static void lock_with_processor(void)
 {
+	const unsigned int total = test_rounds(2000);
 	uint64_t *by_cpu, by_peer = 0;
 	struct pair p;
 	pthread_t thread;
 
 	make(&p, &atomic_end, QP_ACCESS);
 	REQUIRE(!pthread_create(&thread, NULL, swap_by_cpu, word(&p)));
-	for (unsigned int i = 0; i < test_rounds(2000); i++) {
+	for (unsigned int i = 0; i < total; i++) {
 		post(&p, i, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED,
 		     sge_of(&p.mine, 0, 8), 0, 0, 2);
 		EXPECT_OK(p.a.scq, i);

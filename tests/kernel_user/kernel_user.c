@@ -2,7 +2,8 @@
 /*
  * A kernel user of an RDMA device, for requests that no other kernel user of
  * the lab makes: READ with invalidate, as users of iWARP have it for the memory
- * of their READs. And several kernel users at a time.
+ * of their READs. Several kernel users at a time, and the events of one that has
+ * fallen behind.
  *
  * It runs its cases when it is loaded, writes a line of TAP for each to the
  * log, and is not loaded if one has failed. With the parameter streams it tells
@@ -187,6 +188,7 @@ static bool behind_is_told_by_work(struct scene *s)
 			return false;
 		by_work += s->told_by_work;
 	}
+	/* A PCI function has interrupts, each on a processor of its own. */
 	return EXPECT(!s->told_by_work) &&
 	       EXPECT(by_work > 0 || dev_is_pci(s->dev->dev.parent));
 }

@@ -21,7 +21,6 @@ use kernel::{
         Mutex, //
     },
     workqueue::{
-        self,
         impl_has_work,
         Work,
         WorkItem, //
@@ -45,6 +44,7 @@ use crate::{
         self,
         Completions, //
     },
+    workqueues,
     Device,
     Driver,
     UserCall, //
@@ -223,28 +223,29 @@ impl Notifier {
         self.call_handler();
     }
 
-    /// As [`complete`](Self::complete). But if the owner [`fell_behind`](Self::fell_behind), a work item tells it soon, on
-    /// whatever processor the scheduler takes. Any context.
+    /// As [`complete`](Self::complete). But if the owner [`fell_behind`](Self::fell_behind), a work item tells it soon, on the
+    /// processor that the scheduler takes. Without [`Workqueues`](crate::Workqueues) it is always told at once. Any context.
     pub fn complete_or_queue(self: &Arc<Self>) {
         let behind = self.behind.load(Relaxed);
         if behind == 0 {
             return self.complete();
         }
-        // Whoever polls may write it meanwhile. Then there is an event more or less by the work item.
+        // A poll may set it meanwhile. Then one event more or less goes by the work item.
         self.behind.store(behind - 1, Relaxed);
         self.told.fetch_add(1, Relaxed);
         self.cq.pass(|_| {
-            // SAFETY: It was there when the owner fell behind, and it stays as long as there are devices.
-            let queue = unsafe { workqueue::Queue::from_raw(bindings::cq_queue()) };
-            // If it is queued already, it has yet to call the handler.
-            let _ = queue.enqueue(self.clone());
+            // SAFETY: The completion queue has not gone, and belongs to a device.
+            if let Some(queue) = unsafe { workqueues::completions() } {
+                // If it is queued already, it has yet to call the handler.
+                let _ = queue.enqueue(self.clone());
+            }
         });
     }
 
-    /// The owner found so many completions at once that `events` of the next events go by the work item. Any context.
+    /// The owner found many completions at once: the next `events` events go by the work item. Any context.
     pub fn fell_behind(&self, events: u32) {
-        // SAFETY: The function has no preconditions.
-        if !unsafe { bindings::cq_queue() }.is_null() {
+        // SAFETY: It is not used here.
+        if unsafe { workqueues::completions() }.is_some() {
             self.behind.store(events, Relaxed);
         }
     }
@@ -286,39 +287,6 @@ impl Notifier {
     }
 }
 
-/// The queue of the work items that tell owners of completions, for all completion queues of the module. Without it all are
-/// told at once.
-///
-/// Dropping it waits for those that are under way.
-pub struct Queue(());
-
-impl Queue {
-    /// Starts it.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    ///
-    /// # Safety
-    ///
-    /// It is started once, before any device of the module, and dropped after all of them.
-    pub unsafe fn start() -> Result<Self> {
-        // SAFETY: By the requirements of this function nobody else starts it.
-        if unsafe { bindings::cq_queue_start() } {
-            Ok(Queue(()))
-        } else {
-            Err(ENOMEM)
-        }
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        // SAFETY: It was started, and nobody enqueues any more, for all completion queues belong to devices.
-        unsafe { bindings::cq_queue_stop() };
-    }
-}
-
 impl_has_work! {
     impl HasWork<Self> for Notifier { self.work }
 }
@@ -327,7 +295,7 @@ impl WorkItem for Notifier {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // Owners that poll in a softirq raise it, which then runs when this ends.
+        // The handler of an owner that polls in a softirq raises that one. It runs when the batch ends.
         let _batch = Batch::new();
         this.call_handler();
     }

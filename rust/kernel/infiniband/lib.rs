@@ -64,6 +64,7 @@ pub mod umem;
 mod unregistered;
 mod user_call;
 pub mod wc;
+mod workqueues;
 pub mod wr;
 pub mod xrcd;
 
@@ -106,4 +107,5 @@ pub use ucontext::Ucontext;
 pub use udata::Udata;
 pub use unregistered::UnregisteredDevice;
 pub use user_call::UserCall;
+pub use workqueues::Workqueues;
 pub use xrcd::Xrcd;

@@ -33,7 +33,6 @@ use kernel::{
     sync::Arc,
     types::Opaque,
     workqueue::{
-        self,
         impl_has_work,
         Work,
         WorkItem, //
@@ -58,6 +57,7 @@ use crate::{
         Spare,
         CHUNK, //
     },
+    workqueues, //
 };
 
 /// The end of the addresses of programs, none of which is in the upper half.
@@ -75,38 +75,6 @@ const TRIES: u32 = 64;
 pub unsafe trait Exclusive: Send + Sync {
     /// Calls `f`. Process context; must not sleep, nor wait for memory, since memory may wait for this.
     fn exclusively(&self, f: &mut dyn FnMut());
-}
-
-/// The queue by which pages are brought in, for all on-demand memory of the module.
-///
-/// Dropping it waits for the faults that are under way.
-pub struct Queue(());
-
-impl Queue {
-    /// Starts it.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    ///
-    /// # Safety
-    ///
-    /// It is started once, and dropped after all devices of the module.
-    pub unsafe fn start() -> Result<Self> {
-        // SAFETY: By the requirements of this function nobody else starts it.
-        if unsafe { bindings::paging_queue_start() } {
-            Ok(Queue(()))
-        } else {
-            Err(ENOMEM)
-        }
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        // SAFETY: It was started, and nobody enqueues any more, for all memory belongs to devices.
-        unsafe { bindings::paging_queue_stop() };
-    }
 }
 
 /// Whether bytes are in memory.
@@ -171,10 +139,10 @@ impl OnDemand {
     /// # Errors
     ///
     /// `EINVAL` for no bytes, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
-    /// addresses; `EOPNOTSUPP` without a [`Queue`]; `ENOMEM`.
+    /// addresses; `EOPNOTSUPP` without [`Workqueues`](crate::Workqueues); `ENOMEM`.
     pub(crate) fn new(start: u64, len: u64, exclusive: Arc<dyn Exclusive>) -> Result<Arc<Self>> {
-        // SAFETY: The function has no preconditions.
-        if unsafe { bindings::paging_queue() }.is_null() {
+        // SAFETY: It is not used here.
+        if unsafe { workqueues::paging() }.is_none() {
             return Err(EOPNOTSUPP);
         }
         let mm = current!().mm().ok_or(EINVAL)?.as_raw();
@@ -317,10 +285,11 @@ impl OnDemand {
 
     /// Lets the work item run.
     fn enqueue(self: &Arc<Self>) {
-        // SAFETY: There was a queue when this was made, and it stays as long as there is memory.
-        let queue = unsafe { workqueue::Queue::from_raw(bindings::paging_queue()) };
-        // If it is queued already, it has yet to look at the requests.
-        let _ = queue.enqueue(self.clone());
+        // SAFETY: This memory belongs to a device.
+        if let Some(queue) = unsafe { workqueues::paging() } {
+            // If it is queued already, it has yet to look at the requests.
+            let _ = queue.enqueue(self.clone());
+        }
     }
 
     /// Brings `len` bytes at `offset` in before they are used: now, or some time later. Process context.

@@ -78,7 +78,7 @@ impl Umem {
     /// # Errors
     ///
     /// `EINVAL` for a length of 0, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
-    /// addresses; `EOPNOTSUPP` if the module has no [`Queue`](crate::paging::Queue); `ENOMEM`.
+    /// addresses; `EOPNOTSUPP` if the module has no [`Workqueues`](crate::Workqueues); `ENOMEM`.
     pub fn on_demand(
         start: u64,
         length: u64,

@@ -99,7 +99,7 @@ static bool is_long(void)
 	return getenv("TEST_LONG");
 }
 
-void skip_if_slow(const char *reason)
+void test_skip_if_slow(const char *reason)
 {
 	if (opt.slow > 1 && !is_long())
 		test_skip("%s", reason);

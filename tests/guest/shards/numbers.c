@@ -54,7 +54,7 @@ void numbers_are_for_everybody(void)
 	struct ibv_ah **ahs;
 	int max, count = 0;
 
-	skip_if_slow("65535 objects, which the stock kernel makes");
+	test_skip_if_slow("65535 objects, which the stock kernel makes");
 	for (int i = 0; i < 2; i++)
 		program_open(&p[i], IBV_QPT_RC);
 	max = p[0].d.attr.max_ah;

@@ -27,11 +27,9 @@ struct Module {
     _functions: kernel_ext::pci::Registration<nic::Probed>,
     #[pin]
     _registration: rdma::Registration<verbs::Ferrule<soft::Soft>>,
-    /// Dropped after the devices, which use it, and before the rest: it waits for faults under way, and such a fault may
+    /// Dropped after the devices, which use them, and before the rest: this waits for faults under way, and such a fault may
     /// keep the last reference to a device.
-    _paging: rdma::paging::Queue,
-    /// Dropped after the devices, whose completion queues use it.
-    _events: rdma::cq::Queue,
+    _workqueues: rdma::Workqueues,
     /// Dropped after the devices, whose ports belong to it.
     _ports: soft::net::ports::Service,
     /// Dropped after the devices, whose directories are in it.
@@ -44,11 +42,9 @@ impl kernel::InPlaceModule for Module {
             // SAFETY: The kernel calls `init` once, when it loads the module, so the directory is made once.
             _debugfs: unsafe { soft::debugfs::Root::new() },
             _ports: soft::net::ports::Service::start()?,
-            // SAFETY: `init` runs once in a module's life, so there is no other queue. Fields are dropped in the
-            // order in which they stand, so it outlives the devices of the two registrations below.
-            _paging: unsafe { rdma::paging::Queue::start()? },
-            // SAFETY: `init` runs once, before there are devices, and the field stands behind those that have them.
-            _events: unsafe { rdma::cq::Queue::start()? },
+            // SAFETY: `init` runs once in a module's life, so the queues are started once. Fields are dropped in the
+            // order in which they stand, so they outlive the devices of the two registrations below.
+            _workqueues: unsafe { rdma::Workqueues::start()? },
             _registration <- rdma::Registration::new(),
             _functions <- kernel_ext::pci::Registration::new(module),
         })
