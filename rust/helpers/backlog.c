@@ -33,3 +33,12 @@ bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end)
 	return false;
 #endif
 }
+
+/* Softirqs are off, so the processor stays the same. The first queue is for packets that come while the second is received. */
+u32 ferrule_helper_backlog_len(void)
+{
+	const struct softnet_data *sd = raw_cpu_ptr(&softnet_data);
+
+	return skb_queue_len_lockless(&sd->input_pkt_queue) +
+	       skb_queue_len_lockless(&sd->process_queue);
+}

@@ -99,6 +99,7 @@ void ferrule_helper_local_bh_enable(void);
 /* backlog.c */
 u32 ferrule_helper_backlog_end(unsigned int *cpu);
 bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end);
+u32 ferrule_helper_backlog_len(void);
 
 /* frame.c */
 void ferrule_helper_frames_watch(struct packet_type *type, struct net_device *dev,

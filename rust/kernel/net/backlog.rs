@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The order of packets that several processors send.
+//! The packets that a processor has yet to receive from virtual devices: how many they are, and the order of those that
+//! several processors send.
 //!
 //! The loopback device and veth hand a packet to the processor that sends it. There it waits in a queue, the backlog, until
 //! that processor receives it in softirq context. Packets of the same flow that another processor sends meanwhile may
@@ -15,6 +16,13 @@ use kernel::sync::atomic::{
 };
 
 use crate::bindings;
+
+/// How many packets wait in this processor's backlog. In a [`Batch`](crate::Batch).
+#[inline]
+pub fn backlog_len() -> u32 {
+    // SAFETY: The function has no preconditions: it only reads two counters of this processor's.
+    unsafe { bindings::backlog_len() }
+}
 
 /// Packets that stay in order, whichever processor sends them. One processor sends at a time.
 ///

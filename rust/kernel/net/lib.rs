@@ -10,7 +10,7 @@
 //! | packets | [`skb`], and the headers of IP and UDP in [`ip`] |
 //! | receiving: a UDP port in a namespace | [`udp`] |
 //! | Ethernet frames as they are | [`frame`] |
-//! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`], [`Flow`] |
+//! | sending: a route, then a packet by it | [`route`], [`udp::Port::send`], [`Batch`], [`Flow`], [`backlog_len`] |
 //!
 //! A driver receives in softirq context and may send from there, too. Each method says in which
 //! contexts it may be called; "any context" excludes hard interrupts and code with interrupts
@@ -35,7 +35,10 @@ pub mod udp;
 
 pub(crate) use bindings_ext as bindings;
 
-pub use backlog::Flow;
+pub use backlog::{
+    backlog_len,
+    Flow, //
+};
 pub use batch::Batch;
 pub use device::{
     eui64_from_mac,
