@@ -30,6 +30,8 @@ void ferrule_helper_dma_unmap_shared_page(struct device *dev, u64 address);
 void *ferrule_helper_sg_virt(struct scatterlist *sg, unsigned int *len);
 int ferrule_helper_request_own_irq(unsigned int irq, const char *name, void *cookie);
 bool ferrule_helper_single_task_running(void);
+bool ferrule_helper_real_time_is_interrupted(void);
+bool ferrule_helper_preemptible_is_interrupted(void);
 bool ferrule_helper_need_resched(void);
 void ferrule_helper_preempt_disable(void);
 void ferrule_helper_preempt_enable(void);

@@ -10,6 +10,7 @@
 #include <linux/kthread.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/rt.h>
 #include <linux/sched/stat.h>
 
 #include "helpers.h"
@@ -22,6 +23,22 @@ bool ferrule_helper_single_task_running(void)
 bool ferrule_helper_need_resched(void)
 {
 	return need_resched();
+}
+
+/* On PREEMPT_RT softirqs are threads, which those of real-time priority preempt. */
+bool ferrule_helper_real_time_is_interrupted(void)
+{
+	return !IS_ENABLED(CONFIG_PREEMPT_RT) && rt_or_dl_task(current);
+}
+
+/*
+ * A softirq that a thread has raised itself runs where the thread enables softirqs
+ * again, and finds preemption disabled (__local_bh_enable_ip()). A softirq at the
+ * end of an interrupt finds it as it was.
+ */
+bool ferrule_helper_preemptible_is_interrupted(void)
+{
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !(preempt_count() & PREEMPT_MASK);
 }
 
 void ferrule_helper_preempt_disable(void)

@@ -42,6 +42,24 @@ pub fn need_resched() -> bool {
     unsafe { bindings::need_resched() }
 }
 
+/// Whether this softirq keeps a thread of real-time priority, or with a deadline, from its processor. That thread may have
+/// raised it.
+///
+/// Never on PREEMPT_RT, where such a thread preempts softirqs.
+#[inline]
+pub fn real_time_is_interrupted() -> bool {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::real_time_is_interrupted() }
+}
+
+/// Whether this softirq has interrupted code that may be preempted. A thread that has raised the softirq itself may not. To be
+/// asked without locks, and with preemption as the softirq has found it.
+#[inline]
+pub fn preemptible_is_interrupted() -> bool {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::preemptible_is_interrupted() }
+}
+
 /// Lets others run, if the scheduler wants that and does not preempt by itself. May sleep.
 #[inline]
 pub fn cond_resched() {

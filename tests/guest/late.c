@@ -3,10 +3,10 @@
  * How late does a thread with real-time priority get its processor beside
  * programs that ring as many doorbells as they can, or that keep as many
  * contexts awake as they can? The engine is not preempted, so this is how much
- * it does at a time. The same beside packets (late/packets.c) and kernel users
- * (late/kernel_users.c). And how late is
- * its request, if a thread of a priority between keeps the processor from a
- * program that was in the engine?
+ * it does at a time. For how long is it interrupted once it has it? The same
+ * beside packets (late/packets.c) and kernel users (late/kernel_users.c). And
+ * how late is its request, if a thread of a priority between keeps the
+ * processor from a program that was in the engine?
  *
  * For a guest of one processor whose clock counts instructions: elsewhere the
  * machine below adds delays of its own. tests/bench takes the figures from the

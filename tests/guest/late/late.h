@@ -20,7 +20,8 @@ void be_real_time(int priority);
 /*
  * Fails if a thread of real-time priority gets its processor later beside
  * 'step' than beside 'calm', each again and again, by more than so many
- * nanoseconds, in 99 of 100 times.
+ * nanoseconds, in 99 of 100 times; or if others have its processor for much
+ * longer then, while it works.
  */
 void judge(void (*calm)(void *), void (*step)(void *), void *arg, uint64_t most_ns);
 

@@ -13,6 +13,12 @@ enum {
 	MEASURE_US = 1000000,
 	/* Between two looks at the clock, and as much again by chance. */
 	PERIOD_NS = 400000,
+	/* How long it works each time. */
+	WORK_NS = 50000,
+	/* Between two looks at the clock: about a microsecond. */
+	STEPS = 200,
+	/* So much longer may it be interrupted meanwhile, in 99 of 100 times. */
+	INTERRUPTED_NS = 20000,
 	MAX_SAMPLES = 1 << 13,
 };
 
@@ -20,7 +26,8 @@ struct watch {
 	pthread_t thread;
 	volatile bool stop;
 	unsigned int count;
-	uint64_t late[MAX_SAMPLES];
+	/* How late it gets its processor, and how long others have it while it works. */
+	uint64_t late[MAX_SAMPLES], interrupted[MAX_SAMPLES];
 };
 
 uint64_t now_ns(void)
@@ -38,6 +45,20 @@ void be_real_time(int priority)
 	REQUIRE_EQ(sched_setscheduler(0, SCHED_FIFO, &param), 0);
 }
 
+/* The longest time between two looks at the clock, which take the emulator a while. */
+static uint64_t work(uint64_t now)
+{
+	uint64_t end = now + WORK_NS, last, longest = 0;
+
+	for (; now < end; longest = now - last > longest ? now - last : longest) {
+		last = now;
+		for (volatile int i = 0; i < STEPS; i++)
+			;
+		now = now_ns();
+	}
+	return longest;
+}
+
 static void *watch_main(void *arg)
 {
 	struct watch *w = arg;
@@ -52,7 +73,9 @@ static void *watch_main(void *arg)
 
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 		now = now_ns();
-		w->late[w->count++] = now - at;
+		w->late[w->count] = now - at;
+		w->interrupted[w->count++] = work(now);
+		now = now_ns();
 	}
 	return NULL;
 }
@@ -64,8 +87,13 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* By how much it is late in 99 of 100 times beside 'step', again and again. */
-static uint64_t lateness(const char *what, void (*step)(void *), void *arg)
+/* The thread's delays in 99 of 100 times, in nanoseconds. */
+struct delays {
+	uint64_t late, interrupted;
+};
+
+/* The thread's delays beside 'step', again and again. */
+static struct delays delays(const char *what, void (*step)(void *), void *arg)
 {
 	static struct watch w;
 	uint64_t end;
@@ -78,19 +106,25 @@ static uint64_t lateness(const char *what, void (*step)(void *), void *arg)
 	REQUIRE_EQ(pthread_join(w.thread, NULL), 0);
 	REQUIRE(w.count > 1000);
 	qsort(w.late, w.count, sizeof(w.late[0]), compare);
+	qsort(w.interrupted, w.count, sizeof(w.interrupted[0]), compare);
 	test_note("%s: late by %.1f us in half of %u times, %.1f in 99 of 100, %.1f at most",
 		  what, w.late[w.count / 2] / 1e3, w.count,
 		  w.late[w.count * 99 / 100] / 1e3, w.late[w.count - 1] / 1e3);
-	return w.late[w.count * 99 / 100];
+	test_note("%s: interrupted for %.1f us in half, %.1f in 9 of 10, %.1f in 99 of 100, %.1f at most",
+		  what, w.interrupted[w.count / 2] / 1e3, w.interrupted[w.count * 9 / 10] / 1e3,
+		  w.interrupted[w.count * 99 / 100] / 1e3, w.interrupted[w.count - 1] / 1e3);
+	return (struct delays){ w.late[w.count * 99 / 100], w.interrupted[w.count * 99 / 100] };
 }
 
 void judge(void (*calm)(void *), void (*step)(void *), void *arg, uint64_t most_ns)
 {
-	uint64_t before, beside;
+	struct delays before, beside;
 
-	before = lateness("without the device", calm, arg);
-	beside = lateness("beside the device", step, arg);
-	test_note("later by %.1f us", ((double)beside - before) / 1e3);
-	if (beside > before + most_ns)
+	before = delays("without the device", calm, arg);
+	beside = delays("beside the device", step, arg);
+	test_note("later by %.1f us", ((double)beside.late - before.late) / 1e3);
+	if (beside.late > before.late + most_ns)
 		FAIL("later by more than %d us", (int)(most_ns / 1000));
+	if (beside.interrupted > before.interrupted + INTERRUPTED_NS)
+		FAIL("interrupted for %d us more", INTERRUPTED_NS / 1000);
 }

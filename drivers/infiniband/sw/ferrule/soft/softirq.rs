@@ -4,6 +4,7 @@
 //!
 //! A softirq is not preempted, whatever thread waits for the processor. So these callers do little, and leave the rest to the
 //! worker. While a thread is to have the processor they do nothing, and leave it to the timer, whose softirq is another one.
+//! The same holds where a softirq has interrupted a thread of real-time priority, for which no other thread is to have it.
 //!
 //! By the loopback device, answers to packets come back within the same softirq, again and again. So a packet's caller does
 //! less there.
@@ -16,10 +17,16 @@ use ferrule_engine::{
     Budget, //
 };
 use kernel::sync::atomic::Relaxed;
-use kernel_ext::time::{
-    monotonic_ns,
-    TimerCallback,
-    WithTimer, //
+use kernel_ext::{
+    task::{
+        preemptible_is_interrupted,
+        real_time_is_interrupted, //
+    },
+    time::{
+        monotonic_ns,
+        TimerCallback,
+        WithTimer, //
+    }, //
 };
 use net_ext::skb::OwnedSkBuff;
 
@@ -57,6 +64,25 @@ const DELAY: u64 = 20_000;
 /// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
 /// most, in which nobody could be scheduled.
 const TIMER_PAUSE: u64 = 8;
+
+/// Whether a softirq has to end, and leave its work to the timer. Packets that a thread of real-time priority has sent itself
+/// may come back at once.
+fn gives_way() -> bool {
+    Caller::Softirq.gives_way() || preemptible_is_interrupted() && real_time_is_interrupted()
+}
+
+/// When the timer that fires now is to fire again instead of running the engine, since it has interrupted a thread of
+/// real-time priority: [`LEFT_DELAY`] after it found one first. Most such threads have ended by then.
+///
+/// It may be such a thread's own requests that kernel users have posted with interrupts off, so those do not wait.
+fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
+    let since = core.real_time_since.load(Relaxed).min(now);
+    let until = since.saturating_add(LEFT_DELAY);
+    let waits = real_time_is_interrupted() && core.doorbells.is_empty() && now < until;
+    core.real_time_since
+        .store(if waits { since } else { u64::MAX }, Relaxed);
+    waits.then_some(until)
+}
 
 /// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything is.
 fn serve_in_softirq(core: &WithTimer<Core>, budget: Budget, caller: Caller) -> bool {
@@ -112,7 +138,7 @@ impl Device for Shards {
             if serve_in_softirq(core, BUDGET, Caller::PromptSoftirq) {
                 core.wake_worker();
             }
-        } else if Caller::Softirq.gives_way() {
+        } else if gives_way() {
             core.arm_at(monotonic_ns().saturating_add(DELAY));
         } else {
             // The timer comes for the rest. To wake a thread takes longer than a packet.
@@ -140,7 +166,7 @@ impl Device for Shards {
 
 impl TimerCallback for Core {
     fn called(core: &WithTimer<Self>) {
-        if Caller::Softirq.gives_way() {
+        if gives_way() {
             core.arm_at(monotonic_ns().saturating_add(DELAY));
         } else if serve_in_softirq(core, BUDGET, Caller::Softirq) {
             core.wake_worker();
@@ -153,6 +179,9 @@ impl TimerCallback for Core {
             return core.arm_at(monotonic_ns().saturating_add(DELAY));
         }
         let begin = monotonic_ns();
+        if let Some(at) = wait_for_real_time(core, begin) {
+            return core.arm_at(at);
+        }
         let more = serve_in_softirq(core, BUDGET, Caller::Softirq);
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
