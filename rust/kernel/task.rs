@@ -52,8 +52,8 @@ pub fn real_time_is_interrupted() -> bool {
     unsafe { bindings::real_time_is_interrupted() }
 }
 
-/// Whether this softirq has interrupted code that may be preempted. A thread that has raised the softirq itself may not. To be
-/// asked without locks, and with preemption as the softirq has found it.
+/// Whether this softirq has interrupted code that may be preempted. If not, the current thread may have raised the softirq
+/// itself. To be asked without locks, and with preemption as the softirq has found it.
 #[inline]
 pub fn preemptible_is_interrupted() -> bool {
     // SAFETY: The function has no preconditions.

@@ -13,11 +13,11 @@ enum {
 	MEASURE_US = 1000000,
 	/* Between two looks at the clock, and as much again by chance. */
 	PERIOD_NS = 400000,
-	/* How long it works each time. */
+	/* How long the thread works each time. */
 	WORK_NS = 50000,
 	/* Between two looks at the clock: about a microsecond. */
 	STEPS = 200,
-	/* So much longer may it be interrupted meanwhile, in 99 of 100 times. */
+	/* So much longer than without the device may others interrupt it then, in 99 of 100 times. */
 	INTERRUPTED_NS = 20000,
 	MAX_SAMPLES = 1 << 13,
 };
@@ -26,7 +26,7 @@ struct watch {
 	pthread_t thread;
 	volatile bool stop;
 	unsigned int count;
-	/* How late it gets its processor, and how long others have it while it works. */
+	/* How late the thread gets its processor, and how long others have it while the thread works. */
 	uint64_t late[MAX_SAMPLES], interrupted[MAX_SAMPLES];
 };
 
@@ -50,11 +50,13 @@ static uint64_t work(uint64_t now)
 {
 	uint64_t end = now + WORK_NS, last, longest = 0;
 
-	for (; now < end; longest = now - last > longest ? now - last : longest) {
+	while (now < end) {
 		last = now;
 		for (volatile int i = 0; i < STEPS; i++)
 			;
 		now = now_ns();
+		if (now - last > longest)
+			longest = now - last;
 	}
 	return longest;
 }
@@ -93,9 +95,10 @@ struct delays {
 };
 
 /* The thread's delays beside 'step', again and again. */
-static struct delays delays(const char *what, void (*step)(void *), void *arg)
+static struct delays measure(const char *what, void (*step)(void *), void *arg)
 {
 	static struct watch w;
+	struct delays most;
 	uint64_t end;
 
 	memset(&w, 0, sizeof(w));
@@ -107,24 +110,26 @@ static struct delays delays(const char *what, void (*step)(void *), void *arg)
 	REQUIRE(w.count > 1000);
 	qsort(w.late, w.count, sizeof(w.late[0]), compare);
 	qsort(w.interrupted, w.count, sizeof(w.interrupted[0]), compare);
+	most.late = w.late[w.count * 99 / 100];
+	most.interrupted = w.interrupted[w.count * 99 / 100];
 	test_note("%s: late by %.1f us in half of %u times, %.1f in 99 of 100, %.1f at most",
 		  what, w.late[w.count / 2] / 1e3, w.count,
-		  w.late[w.count * 99 / 100] / 1e3, w.late[w.count - 1] / 1e3);
+		  most.late / 1e3, w.late[w.count - 1] / 1e3);
 	test_note("%s: interrupted for %.1f us in half, %.1f in 9 of 10, %.1f in 99 of 100, %.1f at most",
 		  what, w.interrupted[w.count / 2] / 1e3, w.interrupted[w.count * 9 / 10] / 1e3,
-		  w.interrupted[w.count * 99 / 100] / 1e3, w.interrupted[w.count - 1] / 1e3);
-	return (struct delays){ w.late[w.count * 99 / 100], w.interrupted[w.count * 99 / 100] };
+		  most.interrupted / 1e3, w.interrupted[w.count - 1] / 1e3);
+	return most;
 }
 
 void judge(void (*calm)(void *), void (*step)(void *), void *arg, uint64_t most_ns)
 {
 	struct delays before, beside;
 
-	before = delays("without the device", calm, arg);
-	beside = delays("beside the device", step, arg);
+	before = measure("without the device", calm, arg);
+	beside = measure("beside the device", step, arg);
 	test_note("later by %.1f us", ((double)beside.late - before.late) / 1e3);
 	if (beside.late > before.late + most_ns)
 		FAIL("later by more than %d us", (int)(most_ns / 1000));
 	if (beside.interrupted > before.interrupted + INTERRUPTED_NS)
-		FAIL("interrupted for %d us more", INTERRUPTED_NS / 1000);
+		FAIL("interrupted for more than %d us longer", INTERRUPTED_NS / 1000);
 }

@@ -65,9 +65,9 @@ const DELAY: u64 = 20_000;
 /// most, in which nobody could be scheduled.
 const TIMER_PAUSE: u64 = 8;
 
-/// Whether a softirq has to end, and leave its work to the timer. Packets that a thread of real-time priority has sent itself
-/// may come back at once.
-fn gives_way() -> bool {
+/// Whether a softirq leaves its work to the timer. If a thread of real-time priority has sent packets itself, they may come back
+/// at once.
+fn leaves_to_timer() -> bool {
     Caller::Softirq.gives_way() || preemptible_is_interrupted() && real_time_is_interrupted()
 }
 
@@ -138,7 +138,7 @@ impl Device for Shards {
             if serve_in_softirq(core, BUDGET, Caller::PromptSoftirq) {
                 core.wake_worker();
             }
-        } else if gives_way() {
+        } else if leaves_to_timer() {
             core.arm_at(monotonic_ns().saturating_add(DELAY));
         } else {
             // The timer comes for the rest. To wake a thread takes longer than a packet.
@@ -166,7 +166,7 @@ impl Device for Shards {
 
 impl TimerCallback for Core {
     fn called(core: &WithTimer<Self>) {
-        if gives_way() {
+        if leaves_to_timer() {
             core.arm_at(monotonic_ns().saturating_add(DELAY));
         } else if serve_in_softirq(core, BUDGET, Caller::Softirq) {
             core.wake_worker();
