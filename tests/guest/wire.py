@@ -107,7 +107,7 @@ SOME = (("ibv_rc_pingpong", 5000, 100, ("-c", "-e")), ("ib_send_lat", 2, 100, ()
         ("ib_send_lat", 10000, 100, ("-c", "UC")), ("ibv_ud_pingpong", 1000, 100, ("-e",)))
 
 # Extended reliable connections, which rdma_rxe has not.
-XRC = (("ibv_xsrq_pingpong", 5000, 200, ()), ("ib_send_lat", 10000, 100, ("-c", "XRC")),
+XRC = (("ibv_xsrq_pingpong", 5000, 200, ("-e",)), ("ib_send_lat", 10000, 100, ("-c", "XRC")),
        ("ib_send_bw", 65536, 100, ("-c", "XRC")), ("ib_write_bw", 65536, 100, ("-c", "XRC")),
        ("ib_read_bw", 16384, 100, ("-c", "XRC")), ("ib_atomic_bw", 8, 200, ("-A", "FETCH_AND_ADD", "-c", "XRC")))
 
