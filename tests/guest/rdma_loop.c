@@ -183,7 +183,7 @@ static void links(void)
 	REQUIRE(run_command("rdma link add " DEVICE " type loop netdev lo 2>/dev/null"));
 	REQUIRE(run_command("rdma link add other type loop netdev nosuch 2>/dev/null"));
 	remove_device();
-	for (int i = 0; i < 8; i++) {
+	for (unsigned int i = 0; i < test_rounds(8); i++) {
 		make_device();
 		remove_device();
 	}
