@@ -12,6 +12,9 @@
 /* An odd number: there is one in the middle. */
 #define ROUNDS 15
 
+/* A busy host makes rates say little, so one of several has to do. */
+#define ATTEMPTS 4
+
 /* The best of several times, in microseconds; the memory is all there. */
 static uint64_t registration_us(struct device *d, void *addr, size_t len,
 				int access)
@@ -90,15 +93,12 @@ static double compare_rates(struct scene *s, struct ibv_mr *pinned[2],
 	return paged_rate / pinned_rate;
 }
 
-/*
- * Copy jobs copy 8 KiB and more, but no memory that is paged. The rates of a
- * guest whose host is busy say little, so one of several attempts has to do.
- */
+/* Copy jobs copy 8 KiB and more, but no memory that is paged. */
 static void require_rates(struct scene *s, struct ibv_mr *pinned[2], size_t len)
 {
 	double wanted = len < 8192 ? 0.85 : 0.75;
 
-	for (int attempt = 0; attempt < 4; attempt++)
+	for (int attempt = 0; attempt < ATTEMPTS; attempt++)
 		if (compare_rates(s, pinned, len) >= wanted || opt.slow > 1)
 			return;
 	FAIL("no attempt has %.2f of the pinned rate", wanted);

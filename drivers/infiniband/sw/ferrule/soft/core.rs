@@ -60,9 +60,8 @@ pub(crate) struct Core {
     pub(super) timer_due: Atomic<u64>,
     /// When the timer may fire again, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
     pub(super) timer_rests_until: Atomic<u64>,
-    /// Since when the timer gives way to a thread of real-time priority, by the same clock; `u64::MAX`: it does not. For the
-    /// timer alone.
-    pub(super) real_time_since: Atomic<u64>,
+    /// Until when the timer waits for a thread of real-time priority, by the same clock; 0: it does not. For the timer alone.
+    pub(super) timer_waits_until: Atomic<u64>,
     pub(super) kicks: Kicks,
     /// Counters of the report.
     pub(super) worker_wakes: Atomic<u64>,
@@ -122,7 +121,7 @@ impl Core {
             offers: Offers::new(),
             timer_due: Atomic::new(u64::MAX),
             timer_rests_until: Atomic::new(0),
-            real_time_since: Atomic::new(u64::MAX),
+            timer_waits_until: Atomic::new(0),
             kicks: Kicks::new(),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),

@@ -76,14 +76,16 @@ fn leaves_to_timer() -> bool {
 ///
 /// It may be such a thread's own requests that kernel users have posted with interrupts off, so those do not wait.
 fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
-    // An owner of the shard may have set the timer anew before this one fired: then the wait noted ended long ago.
-    let noted = core.real_time_since.load(Relaxed);
-    let is_same = (noted..noted.saturating_add(2 * LEFT_DELAY)).contains(&now);
-    let since = if is_same { noted } else { now };
-    let until = since.saturating_add(LEFT_DELAY);
+    let noted = core.timer_waits_until.load(Relaxed);
+    // A note that is older is of another wait: an owner of the shard set the timer anew before that one was over.
+    let until = if now < noted.saturating_add(LEFT_DELAY) {
+        noted
+    } else {
+        now.saturating_add(LEFT_DELAY)
+    };
     let waits = real_time_is_interrupted() && core.doorbells.is_empty() && now < until;
-    core.real_time_since
-        .store(if waits { since } else { u64::MAX }, Relaxed);
+    core.timer_waits_until
+        .store(if waits { until } else { 0 }, Relaxed);
     waits.then_some(until)
 }
 
