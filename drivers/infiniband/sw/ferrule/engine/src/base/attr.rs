@@ -305,7 +305,7 @@ pub struct Modify {
     pub path: Option<Path>,
     /// `IB_QP_PATH_MTU`.
     pub path_mtu: Option<Mtu>,
-    /// `IB_QP_TIMEOUT`: 4.096 us × 2^timeout; 0 is for ever; at most 31.
+    /// `IB_QP_TIMEOUT`: 4.096 us × 2^timeout; 0 is for ever; at most 31. A retry takes up to four times as long.
     pub timeout: Option<u8>,
     /// `IB_QP_RETRY_CNT`: at most 7, which is seven retries, but see `Config::retries_for_ever`.
     pub retry_cnt: Option<u8>,
@@ -396,11 +396,6 @@ impl Attributes {
     #[inline(always)]
     pub(crate) fn responds_to(&self, need: Access) -> bool {
         self.access.allows(need) && self.max_dest_rd_atomic != 0
-    }
-
-    /// The local ACK timeout in nanoseconds; `None` waits for ever (C9-141).
-    pub(crate) fn ack_timeout(&self) -> Option<u64> {
-        (self.timeout != 0).then(|| 4096u64.wrapping_shl(u32::from(self.timeout)))
     }
 }
 

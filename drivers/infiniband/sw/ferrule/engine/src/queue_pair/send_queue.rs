@@ -35,6 +35,9 @@ use crate::{
 /// The control word in which the program stores the producer index.
 const PRODUCER: u32 = offset_of!(abi::QpCtrl, sq_producer) as u32;
 
+/// The local ACK timeout is doubled no more often than so.
+const MAX_BACKOFF: u32 = 2;
+
 /// The event that the requester waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -131,6 +134,17 @@ impl SendQueue {
     /// Has all its retries again, as the attributes have them.
     pub(crate) fn refill_retries(&mut self, attr: &Attributes) {
         (self.retries, self.rnr_retries) = (attr.retry_cnt, attr.rnr_retry);
+    }
+
+    /// The local ACK timeout in nanoseconds; `None` waits for ever (C9-141).
+    ///
+    /// The first and the second retry in a row double it (RFC 6298, 5.5), so that a peer whose processors are taken
+    /// away for a second is not lost. Four times the timeout is as long as a requester may take to see that it is
+    /// over (9.7.6.1.3).
+    pub(crate) fn ack_timeout(&self, attr: &Attributes) -> Option<u64> {
+        let retries = u32::from(attr.retry_cnt.saturating_sub(self.retries));
+        let timeout = 4096u64.wrapping_shl(u32::from(attr.timeout));
+        (attr.timeout != 0).then(|| timeout.wrapping_shl(retries.min(MAX_BACKOFF)))
     }
 
     /// Gives back all retries that are for losses.

@@ -66,7 +66,7 @@ pub(crate) fn not_acknowledged<H: Host>(
         Response::None => {
             cx.counters.unanswered.count(1);
             qp.sq.wait = Wait::Acknowledgement;
-            if let Some(timeout) = qp.core.attr.ack_timeout() {
+            if let Some(timeout) = qp.sq.ack_timeout(&qp.core.attr) {
                 qps.set_timer(qp.core.index(), cx.now().saturating_add(timeout));
             }
         }

@@ -172,7 +172,7 @@ fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
     wire.requester.ack_deadline = None;
     wire.requester.retransmit.on_ack(psn);
     if psn != wire.requester.snd_nxt {
-        wire.start_ack_timer(core, now);
+        wire.start_ack_timer(core, sq, now);
     }
     wire.completer.gap = Gap::default();
     // The packets that were to be sent again may have arrived after all.
@@ -254,7 +254,7 @@ fn retransmit<H: Host>(
     trace_retry(cx.host, qp, reason);
     let Qp { core, sq, wire, .. } = qp;
     wire.retransmit(core, sq.consumer(), hole_end);
-    wire.start_ack_timer(core, cx.now());
+    wire.start_ack_timer(core, sq, cx.now());
 }
 
 /// Places the data of a read.

@@ -291,7 +291,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         }
     }
     if wire.requester.ack_deadline.is_none() {
-        wire.start_ack_timer(core, cx.now());
+        wire.start_ack_timer(core, sq, cx.now());
     }
     if is_selective {
         wire.requester.end_retransmit(Some(psn));

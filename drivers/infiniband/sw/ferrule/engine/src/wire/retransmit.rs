@@ -36,6 +36,7 @@ use crate::{
                 Wire, //
             },
         },
+        send_queue::SendQueue, //
     },
 };
 
@@ -128,8 +129,8 @@ impl<H: Host> Wire<H> {
     }
 
     /// Starts the local ACK timeout and the probe's; with a timeout of 0 neither runs (C9-141).
-    pub(super) fn start_ack_timer(&mut self, core: &QpCore<H>, now: u64) {
-        let timeout = core.attr.ack_timeout();
+    pub(super) fn start_ack_timer(&mut self, core: &QpCore<H>, sq: &SendQueue, now: u64) {
+        let timeout = sq.ack_timeout(&core.attr);
         self.requester.ack_deadline = timeout.map(|timeout| now.saturating_add(timeout));
         // Behind a part of a read nothing is sent, so nothing else shows that it was lost.
         let window = self.requester.congestion.window();

@@ -43,7 +43,7 @@ fn silence_is_met_with_retries_of_the_timer() {
         a.post_send(&Wr::send(1, &[mr.sge(8, 8)]).with_flags(0));
         a.post_send(&Wr::send(2, &[mr.sge(8, 8)]).with_flags(0));
         w.settle(1_000_000 * MS);
-        assert_eq!(w.host.now, (u64::from(retries) + 1) * (4096 << timeout));
+        assert_eq!(w.host.now, silence(retries, timeout));
         ca.expect(1, Status::RetryExceeded);
         ca.expect(2, Status::Flushed);
         w.state(&a, State::Err);

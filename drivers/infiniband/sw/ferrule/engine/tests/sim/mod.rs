@@ -54,6 +54,12 @@ pub fn cases(cases: u32) -> ProptestConfig {
 pub const US: u64 = 1000;
 pub const MS: u64 = 1000 * US;
 
+/// Nanoseconds until a silent peer is lost: the first two of so many `retries` double the time.
+pub fn silence(retries: u8, timeout: u8) -> u64 {
+    let tries = 0..=u32::from(retries);
+    tries.map(|retry| (4096 << timeout) << retry.min(2)).sum()
+}
+
 /// More than any test needs.
 pub const PLENTY: Budget = Budget {
     requests: 1 << 20,

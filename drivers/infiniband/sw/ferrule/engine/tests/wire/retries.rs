@@ -7,10 +7,10 @@ use ferrule_engine::{State, Status};
 
 use super::pair;
 use crate::sim::network::{Faults, Link};
-use crate::sim::{Wr, MS};
+use crate::sim::{silence, Wr, MS};
 
 /// A connection over which nothing arrives fails after as many retries as the count says, each after
-/// the timeout (C9-139, C9-140). So does 7, but where the engine was told that it stands for no limit.
+/// the timeout (C9-139, C9-140), which the first two double. So does 7, but where the engine was told that it stands for no limit.
 #[test]
 fn retries_are_as_many_as_the_count_says() {
     for (count, for_ever) in (0..8).map(|n| (n, false)).chain((0..7).map(|n| (n, true))) {
@@ -50,9 +50,36 @@ fn retries_of(kind: u8, count: u8, for_ever: bool) {
     cq.expect(1, Status::RetryExceeded);
     cq.expect(2, Status::Flushed);
     cq.expect_none();
-    assert_eq!(link.now, (u64::from(count) + 1) * (4096 << 10));
+    assert_eq!(link.now, silence(count, 10));
     assert_eq!(link.worlds[0].engine.counters().retries, count.into());
     link.worlds[0].state(&qp, State::Err);
+}
+
+/// A peer that stands still for a second and a half, as guests do whose host is busy, is reached again.
+#[test]
+fn a_peer_that_stands_still_is_not_lost() {
+    let all_lost = Faults {
+        lost: 1000,
+        ..Faults::default()
+    };
+    let mut link = Link::new(1, all_lost, false);
+    let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |modify| {
+        if modify.retry_cnt.is_some() {
+            modify.retry_cnt = Some(7);
+            modify.timeout = Some(14);
+        }
+    });
+    peer.post_recv(9, &[peer_mr.sge(0, 4096)]);
+    qp.post_send(&Wr::send(1, &[mr.sge(0, 3000)]));
+    while link.now < 1500 * MS {
+        assert!(link.step());
+    }
+    cq.expect_none();
+    link.network.faults.lost = 0;
+    link.settle();
+    cq.expect(1, Status::Success);
+    peer_cq.expect(9, Status::Success);
+    assert_eq!(link.worlds[0].engine.counters().retries, 7);
 }
 
 /// 7 is seven retries, and without limit where the engine was told so.
