@@ -66,7 +66,7 @@ FILES
 """
 
 DEVICES = ("ferrule", "rxe", "none")
-KERNELS = ("stock", "debug", "rt", "rt-debug")
+KERNELS = ("stock", "debug", "rt", "rt-debug", "kcsan")
 SYSTEM_KERNELS = ("stock", "cloud")
 
 
@@ -161,8 +161,8 @@ def _guest_options(sub: argparse.ArgumentParser, timeout: float | None) -> None:
     sub.add_argument("--wire-only", action="store_true",
                      help="with --backend nic: queue pairs send packets where ferrule-nic could copy")
     sub.add_argument("--kernel", choices=(*KERNELS, *SYSTEM_KERNELS[1:]), default="stock",
-                     help="Debian's kernel, or the debug kernel; rt and rt-debug have PREEMPT_RT; with --system, Debian's for clouds "
-                          "(default: stock)")
+                     help="Debian's kernel, or the debug kernel; rt and rt-debug have PREEMPT_RT, kcsan has KCSAN; with --system, "
+                          "Debian's for clouds (default: stock)")
     sub.add_argument("--arch", choices=ALL, default=AMD64.name,
                      help=f"the guest's architecture; another than this machine's is emulated (default: {AMD64.name})")
     sub.add_argument("--nodes", type=int, choices=(1, 2), default=1, help="how many guests, on one Ethernet (default: 1)")
@@ -245,7 +245,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         if options.junit is not None and not options.junit.absolute().parent.is_dir():
             raise UsageError(f"--junit: {options.junit.parent} is not a directory")
         if options.mem is None:
-            options.mem = 2048 if options.kernel in ("debug", "rt-debug") else 1024
+            options.mem = 2048 if options.kernel in debug.FRAGMENTS else 1024
     if options.command == "build" and ALL[options.arch].crossed:
         if (options.kernel, options.clippy) != ("stock", False) or {"nic", "provider-test"} & set(options.what):
             raise UsageError(f"--arch {options.arch} is for module, provider, tests and Debian's stock kernel, without --clippy")
@@ -301,8 +301,9 @@ def _stop(number: int, _frame: object) -> None:
 def the_kernel(name: str, arch: Arch = AMD64) -> kernel.Kernel:
     if arch.crossed:
         return kernel.stock(arch)
-    others = {"previous": kernel.previous, "cloud": kernel.cloud, "rt": kernel.rt, "debug": debug.the_kernel,
-              "rt-debug": debug.rt_kernel}
+    if name in debug.FRAGMENTS:
+        return debug.the_kernel(name)
+    others = {"previous": kernel.previous, "cloud": kernel.cloud, "rt": kernel.rt}
     return others.get(name, kernel.stock)()
 
 

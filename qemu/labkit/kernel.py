@@ -131,6 +131,11 @@ class Kernel:
         """Words for kbuild besides M=."""
         return compiler_words((self.kdir / ".config").read_text(), self.arch)
 
+    @property
+    def rust_flags(self) -> list[str]:
+        """Flags for the Rust code of modules besides the kernel's own."""
+        return []
+
 
 def compiler_of(config: str) -> str:
     """The compiler that a configuration was made for, e.g. gcc-14."""

@@ -12,6 +12,7 @@ KINDS = {
             r"|unchecked MSR access error|BUG: unable to handle |BUG: kernel NULL pointer dereference|kernel BUG at "
             r"|sysrq: Trigger a crash|Internal error: |SError Interrupt on CPU|Insufficient stack space to handle exception",
     "KASAN": r"(BUG: )?KASAN: ",
+    "KCSAN": r"BUG: KCSAN: ",
     "soft lockup": r"(watchdog: )?BUG: soft lockup|watchdog: CPU\d+: Watchdog detected hard LOCKUP",
     "workqueue lockup": r"BUG: workqueue lockup",
     "BUG": r"BUG: |BUG \S+ \(",
@@ -34,6 +35,9 @@ _STAMP = re.compile(r"\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? ?")
 _CUT_HERE = re.compile(r"-+\[ cut here \]-+")
 _END = re.compile(r"---\[ end |={20}=*$")
 
+# A function of one of the checkout's modules, as reports name it.
+_OURS = re.compile(r"\[(ferrule|ferrule_\w+|rdma_loop|net_echo)\]")
+
 # A report is printed in one go: lines so many seconds later are something else.
 PAUSE = 0.5
 MAX_LINES = 120
@@ -54,7 +58,7 @@ def kind_of(text: str) -> str | None:
 
 
 def scan(log: str) -> list[Report]:
-    """The reports in a console's log, in order.
+    """The reports in a console's log, in order, without the data races of accesses that only Linux's own functions make.
 
     Lines that could begin a report of their own belong to the one that is being printed, until that ends: by its
     end mark, by the beginning of another, by a pause, or by its length.
@@ -85,7 +89,7 @@ def scan(log: str) -> list[Report]:
         else:
             lead = []
         last = time
-    return reports
+    return [report for report in reports if report.kind != "KCSAN" or _OURS.search(report.title)]
 
 
 def show(report: Report) -> str:

@@ -108,8 +108,9 @@ def for_kernel(target: kernel.Kernel, name: str) -> Path:
 def make_words(target: kernel.Kernel) -> list:
     """kbuild's command for the checkout's modules, in the build tree."""
     # A module that panics tells where, and that is a place in the source rather than on this machine.
-    anywhere = f"KRUSTFLAGS=--remap-path-prefix={tree.CHECKOUT}/="
-    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", anywhere, *target.make_words]
+    flags = [f"--remap-path-prefix={tree.CHECKOUT}/=", *target.rust_flags]
+    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", f"KRUSTFLAGS={' '.join(flags)}",
+            *target.make_words]
 
 
 def snapshot(files: list[Path], work: Path) -> None:

@@ -49,6 +49,7 @@ TELLING = {
         "BUG: KASAN: slab-use-after-free in ferrule_poll+0x12/0x40 [ferrule]",
         "KASAN: null-ptr-deref in range [0x0000000000000000-0x0000000000000007]",
     ],
+    "KCSAN": ["BUG: KCSAN: data-race in ferrule_poll [ferrule] / ferrule_kick [ferrule]"],
     "soft lockup": ["watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [ib_send_bw:211]"],
     "workqueue lockup": ["BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 31s!"],
     "BUG": [
@@ -116,6 +117,25 @@ KASAN = """\
 [   20.310000] ferrule0: link deleted
 """
 
+# The first is among Linux's own functions, of which an interrupt came upon one of ours.
+KCSAN = """\
+[   30.000000] ==================================================================
+[   30.000100] BUG: KCSAN: data-race in tick_nohz_stop_tick / tick_nohz_next_event
+[   30.000200]
+[   30.000300] write to 0xffffffff82a3c008 of 4 bytes by task 0 on cpu 1:
+[   30.000400]  tick_nohz_stop_tick+0x12/0x40
+[   30.000450]  ferrule_poll+0x12/0x40 [ferrule]
+[   30.000500] Reported by Kernel Concurrency Sanitizer on:
+[   30.000600] CPU: 1 UID: 0 PID: 0 Comm: swapper/1 Tainted: G           O
+[   30.000700] ==================================================================
+[   30.100000] ==================================================================
+[   30.100100] BUG: KCSAN: data-race in ferrule_link [ferrule] / ferrule_unlink [ferrule]
+[   30.100200]
+[   30.100300] read to 0xffff888004a3c008 of 8 bytes by task 153 on cpu 0:
+[   30.100500]  ferrule_link+0x12/0x40 [ferrule]
+[   30.100600] ==================================================================
+"""
+
 
 class Kinds(unittest.TestCase):
     def test_every_kind_is_told_by_each_of_its_lines(self):
@@ -149,6 +169,10 @@ class Reports(unittest.TestCase):
         (report,) = kernlog.scan(KASAN)
         self.assertIn("Freed by task 99", report.lines[-2])
         self.assertNotIn("link deleted", "\n".join(report.lines))
+
+    def test_data_races_of_linux_alone_are_left_out(self):
+        (report,) = kernlog.scan(KCSAN)
+        self.assertIn("ferrule_link", report.title)
 
     def test_a_pause_ends_a_report(self):
         (report,) = kernlog.scan("[    1.000000] WARNING: x\n[    1.100000] y\n[    3.000000] z\n")
