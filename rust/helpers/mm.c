@@ -19,9 +19,9 @@ void *ferrule_helper_vmalloc_account(unsigned long size)
 /*
  * Copies bytes that others may write meanwhile. Rust's own copies must not race
  * with a write, and its compiler may assume that a loaded value stays the same.
- * A program may have two requests write to one place, which gets a mixture.
  */
 void ferrule_helper_copy_racing(void *to, const void *from, size_t len)
 {
+	/* A program may have two requests write to one place: it gets a mixture. */
 	data_race(memmove(to, from, len));
 }
