@@ -66,7 +66,7 @@ FILES
 """
 
 DEVICES = ("ferrule", "rxe", "none")
-KERNELS = ("stock", "debug", "rt", "rt-debug", "kcsan")
+KERNELS = ("stock", "rt", *debug.FRAGMENTS)
 SYSTEM_KERNELS = ("stock", "cloud")
 
 

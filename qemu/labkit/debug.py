@@ -11,6 +11,7 @@ from .ui import Step
 
 # The settings of each, those of debug.config first.
 FRAGMENTS = {"debug": ["debug.config"], "rt-debug": ["debug.config", "rt.config"], "kcsan": ["debug.config", "kcsan.config"]}
+
 # Linux 7.3 has KCSAN watch C alone. This is what scripts/Makefile.kcsan has for it, in rustc's words; -Zsanitizer=thread is
 # not for the kernel's target.
 KCSAN_FLAGS = ["-Cpasses=tsan", *("-Cllvm-args=" + word for word in (
@@ -84,7 +85,7 @@ class DebugKernel(kernel.Kernel):
 
     @property
     def rust_flags(self) -> list[str]:
-        return KCSAN_FLAGS if self.name == "kcsan" else []
+        return KCSAN_FLAGS if settings(self.fragment).get("CONFIG_KCSAN") == "y" else []
 
 
 def _slim(obj: Path) -> None:

@@ -36,7 +36,7 @@ _CUT_HERE = re.compile(r"-+\[ cut here \]-+")
 _END = re.compile(r"---\[ end |={20}=*$")
 
 # A function of one of the checkout's modules, as reports name it.
-_OURS = re.compile(r"\[(ferrule|ferrule_\w+|rdma_loop|net_echo)\]")
+_OURS = re.compile(r"\[(ferrule(_\w+)?|rdma_loop|net_echo)\]")
 
 # A report is printed in one go: lines so many seconds later are something else.
 PAUSE = 0.5

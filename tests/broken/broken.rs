@@ -2,9 +2,9 @@
 
 //! `ferrule_broken`: does what must not be done, to see that the debug kernel reports it.
 //!
-//! Each fault is one that a driver written with these crates could have. `watch`, `races` and `barriers` of `tests/suites/` load
-//! the module once for each, and know the report that has to come. Not to be loaded anywhere
-//! else: the faults are real.
+//! Each fault is one that a driver written with these crates could have. `watch`, `races` and `barriers` of
+//! `tests/suites/` load the module once for each, and know the report that has to come. Not to be loaded
+//! anywhere else: the faults are real.
 
 use core::{
     cell::UnsafeCell,
@@ -35,6 +35,7 @@ use kernel_ext::{
     },
 };
 
+/// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// Takes a lock twice: two locks of one class, since one lock alone would stop the machine.
@@ -130,7 +131,7 @@ struct Message {
     is_full: Atomic<u32>,
 }
 
-// SAFETY: `value` belongs to whoever finds it his turn. It would be right if the turn were handed over in order.
+// SAFETY: `value` belongs to the thread whose turn it is. That would do if each turn were handed over in order.
 unsafe impl Sync for Message {}
 
 impl Message {
@@ -139,10 +140,12 @@ impl Message {
     #[inline(always)]
     fn change(&self, turn: u32) -> bool {
         let is_turn = self.is_full.load(Acquire) == turn;
-        for _ in 0..if is_turn { 1000 } else { 0 } {
-            let value = black_box(self.value.get());
-            // SAFETY: There is none where the other thread has handed over without a barrier, which is the point.
-            unsafe { *value += 1 };
+        if is_turn {
+            for _ in 0..1000 {
+                let value = black_box(self.value.get());
+                // SAFETY: There is none where the other thread has handed over without a barrier, which is the point.
+                unsafe { *value += 1 };
+            }
         }
         is_turn
     }
@@ -167,7 +170,7 @@ fn publish_without_barrier() -> Result {
             }
         }
     })?;
-    // Whatever is a barrier would put the value in its place, such as to read the clock.
+    // A barrier, such as a read of the clock, would put the value in its place.
     for _ in 0..TURNS {
         while !message.change(0) {}
         message.is_full.store(1, Relaxed);

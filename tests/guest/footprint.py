@@ -122,8 +122,8 @@ def compare(before, after):
     check(not grown, "; ".join(grown))
 
 
-# The first and the last line of what does not count: the end of a process whose control group has no memory left, and a
-# data race, of which the lab knows whose it is.
+# Reports that do not count, each by its first and its last line: of a process that was ended since its control group had
+# no memory left, and of a data race, of which the lab knows whose it is.
 RULE = "=" * 20
 LEFT_OUT = {"invoked oom-killer": "out of memory: Killed process", "BUG: KCSAN: ": RULE}
 

@@ -220,10 +220,15 @@ static uint64_t expect_retry_exceeded(struct pair *p)
 static void require_retries(uint64_t (*take)(void *), void *of,
 			    unsigned int retries)
 {
-	/* 4.096 us * 2^12, for one try and each retry. */
-	uint64_t least = (retries + 1) * 16777;
+	/*
+	 * 4.096 us * 2^12, for one try and each retry. The first and the second
+	 * retry double it.
+	 */
+	uint64_t timeout = 16777;
+	uint64_t least = (retries ? 4 * retries - 1 : 1) * timeout;
 
-	require_time("retries", take, of, least, 4 * least + 100000);
+	require_time("retries", take, of, least,
+		     4 * (retries + 1) * timeout + 100000);
 }
 
 static uint64_t take_absent(void *of)

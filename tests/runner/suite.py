@@ -107,12 +107,13 @@ class Suite:
 
     def is_for(self, kernel: str) -> bool:
         """Whether it runs in guests with this kernel. On another architecture only soft does, and between two those with two
-        nodes. KCSAN's waits would be all that a clock by instructions shows."""
+        nodes."""
         if kernel in CROSSED and (self.backend != "soft" or "--peer-arch" in CROSSED[kernel] and "--nodes" not in self.lab):
             return False
+        # A clock by instructions would show how long KCSAN waits, and little else.
         if kernel == "kcsan" and "icount" in self.lab:
             return False
-        return bool({kernel, LIKE[kernel]} & set(self.kernels))
+        return kernel in self.kernels or LIKE[kernel] in self.kernels
 
     def why_only_long(self, kernel: str) -> str:
         """Why it runs on a kernel in long runs alone, if so. A run between two architectures has no others."""
