@@ -25,7 +25,7 @@
 //! test is another.
 //!
 //! A window below one packet means more than one round trip for each. That takes a timer; all else is clocked by
-//! acknowledgements, which are asked for four times a window.
+//! acknowledgements, which are asked for two to four times a window.
 //!
 //! The arithmetic saturates: with times and counts that no network has, the result is a limit.
 
@@ -55,6 +55,10 @@ const INITIAL_CWND: u32 = 32 * PACKET;
 
 /// A window below that is small: many connections share the path, or it is short.
 const SMALL_CWND: u32 = 16 * PACKET;
+
+/// So many packets are enough for one acknowledgement. It costs both ends much, and so does the burst that it lets go, however
+/// short that is.
+const ACK_INTERVAL: u32 = 16;
 
 /// Shorter gaps between packets take no timer, and none is longer than the other, whatever a peer makes of the
 /// round trip. In nanoseconds, as all times here.
@@ -139,6 +143,19 @@ impl Congestion {
     #[inline]
     pub(super) fn window(&self) -> u32 {
         (self.cwnd / PACKET).max(1)
+    }
+
+    /// So many packets are sent before one asks for an acknowledgement: a quarter of the window, or up to half of it if that
+    /// is few. But where the window is small or others fill the queue, half would be a burst of which much is lost.
+    #[inline]
+    pub(super) fn ack_interval(&self) -> u32 {
+        let window = self.window();
+        let half = if self.cwnd < SMALL_CWND || self.mode == Mode::Compete {
+            0
+        } else {
+            window / 2
+        };
+        half.min(ACK_INTERVAL).max(window / 4)
     }
 
     /// Whether the next packet may be sent now, or else at `paced_until`.

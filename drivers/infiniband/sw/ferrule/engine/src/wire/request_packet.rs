@@ -214,7 +214,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     // - it fills the window, and no packet in flight asks; else each packet behind a full window would ask;
     // - it goes beyond the credits, or takes the last one: the acknowledgement brings more;
     // - it is a selective retransmission, whose acknowledgement tells of further losses;
-    // - a quarter of the window, or of the requests in flight, has gone without a packet that asks.
+    // - the acknowledgement interval, or a quarter of the requests in flight, has gone without a packet that asks.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
     let is_last = position.ends() && !sq.is_followed(core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
@@ -228,7 +228,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
         || exceeds_credits
         || takes_last_credit
         || is_selective
-        || wire.requester.since_ack_request >= wire.requester.congestion.window() / 4
+        || wire.requester.since_ack_request >= wire.requester.congestion.ack_interval()
         || (position.ends() && wire.requester.outstanding(sq.consumer()) % (REQUESTS / 4) == 0)
     {
         base.acknowledge = Bth::ACK_REQ;
