@@ -56,8 +56,8 @@ const INITIAL_CWND: u32 = 32 * PACKET;
 /// A window below that is small: many connections share the path, or it is short.
 const SMALL_CWND: u32 = 16 * PACKET;
 
-/// So many packets are enough for one acknowledgement. It costs both ends much, and so does the burst that it lets go, however
-/// short that is.
+/// The packets between two that ask for an acknowledgement, where the window allows. An acknowledgement, and the burst that it
+/// lets go, cost both ends much, however short the burst is.
 const ACK_INTERVAL: u32 = 16;
 
 /// Shorter gaps between packets take no timer, and none is longer than the other, whatever a peer makes of the
@@ -145,17 +145,17 @@ impl Congestion {
         (self.cwnd / PACKET).max(1)
     }
 
-    /// So many packets are sent before one asks for an acknowledgement: a quarter of the window, or up to half of it if that
-    /// is few. But where the window is small or others fill the queue, half would be a burst of which much is lost.
+    /// How many packets are sent until one asks for an acknowledgement: a quarter of the window. If a quarter is less than
+    /// [`ACK_INTERVAL`], that many, up to half of the window. Where the window is small or another flow fills the queue, half
+    /// would be a burst of which much is lost, so a quarter remains.
     #[inline]
     pub(super) fn ack_interval(&self) -> u32 {
         let window = self.window();
-        let half = if self.cwnd < SMALL_CWND || self.mode == Mode::Compete {
-            0
-        } else {
-            window / 2
-        };
-        half.min(ACK_INTERVAL).max(window / 4)
+        let quarter = window / 4;
+        if self.cwnd < SMALL_CWND || self.mode == Mode::Compete {
+            return quarter;
+        }
+        quarter.max(ACK_INTERVAL.min(window / 2))
     }
 
     /// Whether the next packet may be sent now, or else at `paced_until`.

@@ -104,6 +104,24 @@ fn without_delay_the_window_grows() {
 }
 
 #[test]
+fn a_medium_window_has_fewer_acknowledgements_than_four() {
+    for (packets, interval, beside_another) in [
+        (128, 32, 32),
+        (64, 16, 16),
+        (63, 16, 15),
+        (32, 16, 8),
+        (16, 8, 4),
+        (15, 3, 3),
+        (1, 0, 0),
+    ] {
+        let mut flow = Flow::new(packets);
+        assert_eq!(flow.one.ack_interval(), interval, "{packets}");
+        flow.one.mode = Mode::Compete;
+        assert_eq!(flow.one.ack_interval(), beside_another, "{packets}");
+    }
+}
+
+#[test]
 fn a_window_that_is_not_used_does_not_grow() {
     let mut flow = Flow::new(20);
     for _ in 0..100 {
