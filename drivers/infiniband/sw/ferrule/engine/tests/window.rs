@@ -159,10 +159,10 @@ fn window_of_type_2_opens_to_its_queue_pair() {
     let at_eight = theirs.bytes(8, 16);
     assert_ne!(at_eight[8..], [0; 8]);
     // The queue pair is gone, and nobody gets in any more.
-    let (qp, generation) = (b.qp.id.number, b.qp.id.generation);
-    drop(w.engine.remove_qp(qp).unwrap());
+    let id = b.qp.id;
+    drop(w.engine.remove_qp(id.number).unwrap());
     let (_g, h) = w.pair();
-    assert_ne!(h.qp.id.generation, generation);
+    assert_ne!(h.qp.id, id);
     assert!(!opens(&mut w, &h, (8, key ^ 1)));
 }
 
@@ -415,6 +415,36 @@ fn windows_and_regions_go_in_any_order() {
     // Unknown keys never were any.
     assert!(w.engine.remove_mw(u32::MAX).is_err());
     assert!(w.engine.query_mr(u32::MAX).is_err());
+}
+
+/// A region's key returns after 256 regions of its index, and a window that was bound to the first one knows nothing of
+/// that one.
+#[test]
+fn a_key_that_returns_names_another_region() {
+    let mut w = World::new();
+    let (_a, b) = w.pair();
+    let mr = bindable(&mut w, 64);
+    let mw = w.mw(1, MwType::Type1);
+    let key = next(mw);
+    good(&mut w, &b, Wr::bind(1, mw, key, mr.remote(0), 64));
+    assert!(opens(&mut w, &b, (mr.iova, key)));
+    w.engine.remove_mr(mr.key).unwrap();
+    let again = loop {
+        let again = bindable(&mut w, 64);
+        if again.key == mr.key {
+            break again;
+        }
+        w.engine.remove_mr(again.key).unwrap();
+    };
+    let has_windows = |w: &World| w.engine.query_mr(again.key).unwrap().has_windows();
+    assert!(!opens(&mut w, &b, (again.iova, key)));
+    // Bound to it now, the window was not counted twice, and it is not when it goes elsewhere.
+    good(&mut w, &b, Wr::bind(2, key, next(key), again.remote(0), 64));
+    assert!(opens(&mut w, &b, (again.iova, next(key))));
+    assert!(has_windows(&w));
+    w.engine.remove_mw(key).unwrap();
+    assert!(!has_windows(&w));
+    w.engine.remove_mr(again.key).unwrap();
 }
 
 #[test]

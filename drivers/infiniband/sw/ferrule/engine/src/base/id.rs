@@ -22,11 +22,11 @@ impl ContextId {
 }
 
 /// The name of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpId {
     /// The number, which is unique in the engine: the index in the low 16 bits, above them how often the index was used.
     pub number: u32,
-    /// Tells the queue pairs of one number apart: `qp_gen` of a completion.
+    /// Tells the queue pairs of one number apart, in all engines of the device: `qp_gen` of a completion.
     pub generation: u32,
 }
 

@@ -21,6 +21,13 @@ impl Default for Link {
     }
 }
 
+impl Link {
+    /// Whether it is in a list.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed
+    }
+}
+
 /// Where the links of a list are found.
 pub(crate) trait Links {
     /// The link of `index`, if there is such an index.

@@ -10,8 +10,9 @@
 //! them, and all blocks of a table may go to that of another engine.
 //!
 //! Free slots stand in a queue, first in, first out, so that a number which became free is used
-//! again as late as possible. Each slot counts its uses in a generation, which numbers made from
-//! the index carry in bits of their own.
+//! again as late as possible. Each slot counts its uses in a generation, of which numbers made from
+//! the index carry the lower 8 bits. Index and generation together name an object for all time, in
+//! all engines of the device, since the count goes along with the block.
 //!
 //! Beside the object a slot has space for what belongs to the number rather than to the object: the
 //! links of queues and the timers. These stay in reach while the object itself has been taken out
@@ -33,10 +34,23 @@ const FANOUT: usize = 64;
 /// How many numbers a block has.
 pub(crate) const BLOCK: u32 = FANOUT as u32;
 
+/// What a slot has beside the object.
+pub(crate) trait SlotLink: Default {
+    /// Whether the number stands in a list of the table's engine. It may do so without an object.
+    fn is_listed(&self) -> bool;
+}
+
+impl SlotLink for () {
+    fn is_listed(&self) -> bool {
+        false
+    }
+}
+
 /// Space for one object, `B` being its box, and for what belongs to its number.
 pub(crate) struct Slot<B, L> {
     object: Option<B>,
-    generation: u8,
+    /// How many objects the number has had, from a first value on.
+    generation: u64,
     /// Those behind and before it in the free queue.
     next_free: u32,
     previous_free: u32,
@@ -62,7 +76,7 @@ pub(crate) struct TableChunk<H: Host, T, L> {
     unused: Option<LeafBox<H, T, L>>,
 }
 
-impl<H: Host, T, L: Default> TableChunk<H, T, L> {
+impl<H: Host, T, L: SlotLink> TableChunk<H, T, L> {
     /// Allocates it, with [`Host::boxed_array`], so this may sleep.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
@@ -117,7 +131,7 @@ pub(crate) const fn tops(limit: u32) -> usize {
         .next_power_of_two()
 }
 
-impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
+impl<H: Host, T, L: SlotLink, const TOPS: usize> Table<H, T, L, TOPS> {
     /// Makes an empty table for the indices from `reserved` up to, but not including, `limit`.
     ///
     /// Generations begin at values that depend on `seed`, all at 0 if it is 0.
@@ -204,7 +218,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
     pub(crate) fn insert(
         &mut self,
         mut object: H::Box<T>,
-        prepare: impl FnOnce(&mut T, u32, u8),
+        prepare: impl FnOnce(&mut T, u32, u64),
     ) -> Result<u32, Refused<H::Box<T>>> {
         let index = self.free_head;
         let Some(slot) = self.slot_mut(index) else {
@@ -225,7 +239,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         &mut self,
         index: u32,
         mut object: H::Box<T>,
-        prepare: impl FnOnce(&mut T, u32, u8),
+        prepare: impl FnOnce(&mut T, u32, u64),
     ) -> Result<u32, Refused<H::Box<T>>> {
         let error = match self.slot(index) {
             Some(_) => Error::Busy,
@@ -261,10 +275,11 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         Some(object)
     }
 
-    /// This generation of `index` is the one that is in use: the next object gets the one after it.
-    pub(crate) fn set_generation(&mut self, index: u32, generation: u8) {
+    /// The user of `index` has used up generations, to the one with these lower bits: the next object gets the one after it.
+    pub(crate) fn use_up_generations(&mut self, index: u32, last: u8) {
         if let Some(slot) = self.slot_mut(index) {
-            slot.generation = generation;
+            let more = last.wrapping_sub(slot.generation as u8);
+            slot.generation = slot.generation.wrapping_add(u64::from(more));
         }
     }
 
@@ -315,7 +330,7 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         // Numbers of a leaf that another table had go on where they were.
         if unused.is_none() {
             for (slot, index) in leaf.iter_mut().zip(first..after) {
-                slot.generation = initial_generation(self.seed, index);
+                slot.generation = initial_generation(self.seed, index).into();
             }
         }
         let (top, in_middle, _) = Self::position(first)?;
@@ -409,14 +424,15 @@ impl<H: Host, T, L: Default, const TOPS: usize> Table<H, T, L, TOPS> {
         Some(block)
     }
 
-    /// Whether the table has a block, and no object there.
+    /// Whether the table has a block, with no object there, and no number that stands in a list.
     fn is_free(&self, block: u32) -> bool {
         let Some((top, in_middle, _)) = Self::position(block.wrapping_mul(BLOCK)) else {
             return false;
         };
         let middle = self.top.get(top).and_then(Option::as_ref);
         let leaf = middle.and_then(|middle| middle.get(in_middle)?.as_ref());
-        leaf.is_some_and(|leaf| leaf.iter().all(|slot| slot.object.is_none()))
+        let is_free = |slot: &Slot<H::Box<T>, L>| slot.object.is_none() && !slot.link.is_listed();
+        leaf.is_some_and(|leaf| leaf.iter().all(is_free))
     }
 
     /// How many objects there are.

@@ -48,7 +48,7 @@ impl<H: Host> Keys<H> {
     pub(crate) fn remove_mw(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
         let mw = self.mws.remove(key)?;
         if let Some(bound) = mw.bound {
-            self.count_window(bound.region, false);
+            self.count_window(&bound, false);
         }
         Ok(mw)
     }
@@ -100,6 +100,7 @@ impl<H: Host> Keys<H> {
             .map_err(|_| BindError)?;
             Some(Binding {
                 region: bind.region,
+                generation: self.generation(bind.region).ok_or(BindError)?,
                 addr: bind.addr,
                 start: if zero_based { 0 } else { bind.addr },
                 length: bind.length,
@@ -108,10 +109,10 @@ impl<H: Host> Keys<H> {
             })
         };
         if let Some(before) = before {
-            self.count_window(before.region, false);
+            self.count_window(&before, false);
         }
         if let Some(bound) = bound {
-            self.count_window(bound.region, true);
+            self.count_window(&bound, true);
         }
         let mw = self.mws.of_mut(bind.window).ok_or(BindError)?;
         mw.key = key;
@@ -150,7 +151,7 @@ impl<H: Host> Keys<H> {
             Some(bound) if bound.qp != qp => Err(BindError),
             Some(bound) => {
                 mw.bound = None;
-                self.count_window(bound.region, false);
+                self.count_window(&bound, false);
                 Ok(())
             }
             None => Ok(()),

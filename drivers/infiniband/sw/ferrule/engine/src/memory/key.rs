@@ -35,6 +35,7 @@ use crate::{
         },
         memory_window::{
             window_index,
+            Binding,
             Mws,
             TAG, //
         },
@@ -86,6 +87,8 @@ pub struct MrChange<H: Host> {
 pub struct Mr<H: Host> {
     /// The key by which it is known.
     key: u32,
+    /// With the index in the key, this names the region for all time: a key returns after 256 regions of an index.
+    generation: u64,
     /// The key that opens it, or none: small numbers are no keys.
     open: u32,
     /// It is for fast registration: requests register and invalidate it.
@@ -102,6 +105,7 @@ impl<H: Host> Mr<H> {
     pub fn new(init: MrInit<H>) -> Self {
         Self {
             key: 0,
+            generation: 0,
             open: 0,
             fast: false,
             mws: 0,
@@ -202,8 +206,9 @@ impl<H: Host> Keys<H> {
         self.is_paging |= mr.init.access.allows(Access::ON_DEMAND);
         let mut key = 0;
         self.table.insert(mr, |mr, index, generation| {
-            key = index.wrapping_shl(8) | u32::from(generation);
+            key = index.wrapping_shl(8) | u32::from(generation as u8);
             mr.key = key;
+            mr.generation = generation;
             mr.open = if mr.fast { 0 } else { key };
         })?;
         Ok(key)
@@ -219,7 +224,7 @@ impl<H: Host> Keys<H> {
             _ => return Err(Error::NotFound),
         };
         // The user of a region for fast registration has used up generations as well.
-        self.table.set_generation(index, last as u8);
+        self.table.use_up_generations(index, last as u8);
         self.table.remove(index).ok_or(Error::NotFound)
     }
 
@@ -276,10 +281,15 @@ impl<H: Host> Keys<H> {
         (mr.fast && mr.is_named(key)).then_some(mr)
     }
 
+    /// The generation of the region that a key names.
+    pub(crate) fn generation(&self, key: u32) -> Option<u64> {
+        Some(self.table.get(key.wrapping_shr(8))?.generation)
+    }
+
     /// A memory window was bound to a region, or is not any more.
-    pub(crate) fn count_window(&mut self, key: u32, bound: bool) {
-        match self.table.get_mut(key.wrapping_shr(8)) {
-            Some(mr) if mr.key == key => {
+    pub(crate) fn count_window(&mut self, binding: &Binding, bound: bool) {
+        match self.table.get_mut(binding.region.wrapping_shr(8)) {
+            Some(mr) if mr.generation == binding.generation => {
                 let step = if bound { 1 } else { u32::MAX };
                 mr.mws = mr.mws.wrapping_add(step);
             }
@@ -333,7 +343,11 @@ impl<H: Host> Keys<H> {
     /// region's key needs no function and no memory.
     #[inline(never)]
     fn check_window(&self, want: KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        self.check_region(&self.mws.translate(&want)?)
+        let (want, generation) = self.mws.translate(&want)?;
+        if self.generation(want.key) != Some(generation) {
+            return Err(KeyError::Stale);
+        }
+        self.check_region(&want)
     }
 
     /// The use `want`, but of all that its key opens: a FLUSH may ask for that. It is to be checked like any other.

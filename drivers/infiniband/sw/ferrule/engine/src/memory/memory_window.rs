@@ -7,8 +7,8 @@
 //! bits name the window for all its life; the lower 8 are the owner's to choose with each bind, so
 //! that the key before opens nothing any more.
 //!
-//! A window refers to its region by key. When the region goes, the window opens nothing, however
-//! it went.
+//! A window refers to its region by key and generation. When the region goes, the window opens
+//! nothing, however it went, nor does a later region of that key know of it.
 
 use crate::{
     base::{
@@ -54,6 +54,8 @@ pub enum MwType {
 pub(crate) struct Binding {
     /// The key of the region.
     pub(crate) region: u32,
+    /// Tells it from later regions of that key.
+    pub(crate) generation: u64,
     /// The first byte, as the region's addresses have it.
     pub(crate) addr: u64,
     /// The address by which peers name the first byte.
@@ -106,7 +108,7 @@ impl<H: Host> Mws<H> {
     pub(crate) fn add(&mut self, mw: H::Box<Mw>) -> Result<u32, Refused<H::Box<Mw>>> {
         let mut key = 0;
         self.table.insert(mw, |mw, index, generation| {
-            key = MW_KEY | index.wrapping_shl(8) | u32::from(generation);
+            key = MW_KEY | index.wrapping_shl(8) | u32::from(generation as u8);
             mw.key = key;
         })?;
         Ok(key)
@@ -146,18 +148,19 @@ impl<H: Host> Mws<H> {
         self.table.take_over(&mut other.table, each);
     }
 
-    /// The use of the region that a use of a window's key stands for.
-    pub(crate) fn translate(&self, want: &KeyUse) -> Result<KeyUse, KeyError> {
+    /// The use of the region that a use of a window's key stands for, and the region's generation.
+    pub(crate) fn translate(&self, want: &KeyUse) -> Result<(KeyUse, u64), KeyError> {
         let mw = self.of(want.key).filter(|mw| mw.key == want.key);
         let mw = mw.ok_or(KeyError::Stale)?;
         let bound = mw.bound.as_ref().ok_or(KeyError::Stale)?;
-        // A window opens to peers only (C10-70), each type to others.
+        // A window opens to peers only (C10-70): to those of its protection domain, and one of type 2 to that of a single
+        // queue pair. A name of a queue pair that is gone may come back in another domain.
         let qp = want.peer_of.ok_or(KeyError::Right)?;
         let admitted = match mw.mw_type {
-            MwType::Type1 => want.pd == mw.pd,
+            MwType::Type1 => true,
             MwType::Type2 => qp == bound.qp,
         };
-        if !admitted {
+        if want.pd != mw.pd || !admitted {
             return Err(KeyError::Domain);
         }
         if !bound.access.allows(want.need) {
@@ -165,15 +168,17 @@ impl<H: Host> Mws<H> {
         }
         let offset = want.addr.checked_sub(bound.start).ok_or(KeyError::Range)?;
         match offset.checked_add(want.length) {
-            Some(end) if end <= bound.length => Ok(KeyUse {
-                pd: mw.pd,
-                key: bound.region,
-                // The bind judged the rights that a window gives; those that the region gives peers
-                // do not matter.
-                need: Access::NONE,
-                addr: bound.addr.wrapping_add(offset),
-                ..*want
-            }),
+            Some(end) if end <= bound.length => {
+                let on_region = KeyUse {
+                    key: bound.region,
+                    // The bind judged the rights that a window gives; those that the region gives peers
+                    // do not matter.
+                    need: Access::NONE,
+                    addr: bound.addr.wrapping_add(offset),
+                    ..*want
+                };
+                Ok((on_region, bound.generation))
+            }
             _ => Err(KeyError::Range),
         }
     }

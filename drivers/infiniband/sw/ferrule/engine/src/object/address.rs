@@ -61,7 +61,7 @@ impl<H: Host> Ahs<H> {
     pub(crate) fn add(&mut self, ah: H::Box<Ah<H>>) -> Result<u32, Refused<H::Box<Ah<H>>>> {
         let mut number = 0;
         self.table.insert(ah, |ah, index, generation| {
-            number = index.wrapping_shl(8) | u32::from(generation);
+            number = index.wrapping_shl(8) | u32::from(generation as u8);
             ah.number = number;
         })?;
         Ok(number)

@@ -27,6 +27,7 @@ use crate::base::{
     },
     table::{
         tops,
+        SlotLink,
         Table,
         TableChunk, //
     },
@@ -270,6 +271,12 @@ pub(crate) struct CqLink {
     touched: Link,
     /// When the event that waits for more completions is raised.
     timer: TimerSlot,
+}
+
+impl SlotLink for CqLink {
+    fn is_listed(&self) -> bool {
+        self.touched.is_listed()
+    }
 }
 
 impl<H: Host> Links for Table<H, Cq<H>, CqLink, { tops(MAX_CQ) }> {

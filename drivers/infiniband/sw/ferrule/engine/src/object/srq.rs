@@ -270,7 +270,7 @@ impl<H: Host> Srqs<H> {
     pub(crate) fn add(&mut self, srq: H::Box<Srq<H>>) -> Result<u32, Refused<H::Box<Srq<H>>>> {
         let mut number = 0;
         self.table.insert(srq, |srq, index, generation| {
-            number = index | u32::from(generation).wrapping_shl(16);
+            number = index | u32::from(generation as u8).wrapping_shl(16);
             srq.number = number;
         })?;
         Ok(number)

@@ -14,6 +14,7 @@ use crate::{
         list::NONE,
         table::{
             tops,
+            SlotLink,
             Table, //
         },
         timer::TimerSlot,
@@ -139,6 +140,13 @@ impl<H: Host> UserContext<H> {
 pub(crate) struct ContextLink {
     /// When the deferral of its kicks ends.
     pub(super) timer: TimerSlot,
+}
+
+/// The ring of contexts goes through objects: one that is removed leaves it.
+impl SlotLink for ContextLink {
+    fn is_listed(&self) -> bool {
+        false
+    }
 }
 
 pub(super) type ContextTable<H> = Table<H, UserContext<H>, ContextLink, { tops(ContextId::LIMIT) }>;

@@ -20,6 +20,7 @@ use crate::{
         },
         id::QpId,
         list::Link,
+        table::SlotLink,
         timer::TimerSlot,
         uses::Uses, //
     },
@@ -59,6 +60,12 @@ pub(crate) struct QpLink {
     /// The run queue that the turns belong to.
     pub(crate) run_queue: u32,
     pub(crate) timer: TimerSlot,
+}
+
+impl SlotLink for QpLink {
+    fn is_listed(&self) -> bool {
+        self.active.is_listed()
+    }
 }
 
 impl<H: Host> Qp<H> {
@@ -108,10 +115,7 @@ impl<H: Host> Qp<H> {
     fn in_reset(init: QpInit<H>, wire: H::Box<Wire<H>>, job: JobPlace<H>) -> Self {
         Self {
             core: QpCore {
-                id: QpId {
-                    number: 0,
-                    generation: 0,
-                },
+                id: QpId::default(),
                 state: State::Reset,
                 attr: Attributes::RESET,
                 counted_at: init.vport.into(),

@@ -87,8 +87,7 @@ impl<H: Host> QpCore<H> {
         self.resets = self.resets.wrapping_add(u32::from(state == State::Reset));
     }
 
-    /// The name by which it asks for memory that is absent. Generations alone are those of one engine, which may merge with
-    /// another one.
+    /// The name by which it asks for memory that is absent. A generation alone is one of a number.
     #[inline]
     pub(crate) fn asker(&self) -> Asker {
         let generation = u64::from(self.id.generation).wrapping_shl(32);

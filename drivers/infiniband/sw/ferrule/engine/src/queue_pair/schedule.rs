@@ -93,8 +93,6 @@ pub(crate) struct Qps<H: Host> {
     run_queues: List,
     run_queue_links: [Link; RUN_QUEUES],
     timers: Timers,
-    /// The generation of the queue pair added last.
-    generation: u32,
     /// How many virtual ports there are.
     vports: u8,
 }
@@ -111,7 +109,6 @@ impl<H: Host> Qps<H> {
             run_queues: List::EMPTY,
             run_queue_links: [Link::default(); RUN_QUEUES],
             timers: Timers::new(),
-            generation: 0,
             vports,
         }
     }
@@ -126,12 +123,13 @@ impl<H: Host> Qps<H> {
             });
         }
         let gsi = qp.core.init.gsi.then(|| vport.number(GSI));
-        let mut id = QpId {
-            number: 0,
-            generation: self.generation.wrapping_add(1),
-        };
-        let name = |qp: &mut Qp<H>, index, generation: u8| {
-            id.number = gsi.unwrap_or(index | u32::from(generation).wrapping_shl(16));
+        let mut id = QpId::default();
+        let name = |qp: &mut Qp<H>, index, generation: u64| {
+            let number = index | u32::from(generation as u8).wrapping_shl(16);
+            id = QpId {
+                number: gsi.unwrap_or(number),
+                generation: generation as u32,
+            };
             qp.core.id = id;
         };
         if let Some(number) = gsi {
@@ -140,7 +138,6 @@ impl<H: Host> Qps<H> {
         } else {
             self.table.insert(qp, name)?;
         }
-        self.generation = id.generation;
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
             link.run_queue = run_queue(context);
         }
@@ -164,7 +161,8 @@ impl<H: Host> Qps<H> {
         self.table.grow(chunk)
     }
 
-    /// Gives a block without objects to the table of another engine ([`Table::give`]).
+    /// Gives a block without objects to the table of another engine ([`Table::give`]). The number of a queue pair that was
+    /// destroyed while it waited for a turn stays, with its block, until that turn comes.
     pub(crate) fn give(
         &mut self,
         all: bool,
@@ -187,7 +185,6 @@ impl<H: Host> Qps<H> {
         other.run_queues = List::EMPTY;
         other.run_queue_links = [Link::default(); RUN_QUEUES];
         self.timers.take_over(&mut self.table, &mut other.timers);
-        self.generation = self.generation.max(other.generation);
     }
 
     /// The queue pair of a number, which has 24 bits.

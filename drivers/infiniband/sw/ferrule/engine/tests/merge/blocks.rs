@@ -2,9 +2,9 @@
 
 //! Blocks of numbers, which engines of one device share.
 
-use ferrule_engine::{Ah, Block, Error, Mw, MwType, NeedChunk, PathKind, TableKind};
+use ferrule_engine::{Ah, Block, Error, Mw, MwType, NeedChunk, PathKind, Status, TableKind};
 
-use super::worlds;
+use super::{worlds, write};
 use crate::sim::*;
 
 #[test]
@@ -105,6 +105,51 @@ fn blocks_without_objects_are_given_away() {
     assert_eq!(give(&mut other, &mut w, TableKind::Mws), Some(4));
     assert_eq!(give(&mut other, &mut w, TableKind::Mws), None);
     w.mw(1, MwType::Type1);
+}
+
+/// A queue pair may be destroyed while it waits for a turn. Its block stays until that turn has come, or the list of those that
+/// wait would be broken in both engines.
+#[test]
+fn a_number_that_waits_for_a_turn_keeps_its_block() {
+    let [mut w, mut other] = worlds();
+    // So many queue pairs that a block may be given away.
+    let kept: Vec<_> = (0..100).map(|_| other.pair()).collect();
+    let block = Block::of_qp(kept[50].0.qp.id.number);
+    let (stays, goes): (Vec<_>, Vec<_>) = kept
+        .into_iter()
+        .flat_map(|(a, b)| [a, b])
+        .partition(|end| Block::of_qp(end.qp.id.number) != block);
+    let waits = goes.last().unwrap().qp.id;
+    let works = &stays[0];
+    write(&works.qp, 1);
+    other.engine.ring_qp(works.qp.id.number);
+    other.engine.ring_qp(waits.number);
+    for end in &goes {
+        drop(other.engine.remove_qp(end.qp.id.number).unwrap());
+    }
+    assert_eq!(give(&mut other, &mut w, TableKind::Qps), None);
+    other.run();
+    works.cq.expect(1, Status::Success);
+    assert!(!other.engine.has_work());
+    assert_eq!(give(&mut other, &mut w, TableKind::Qps), Some(block.number));
+    // All numbers of that block work in the other engine, and none of their names returns.
+    let mut found = false;
+    for _ in 0..64 {
+        let (a, b) = w.pair();
+        found |= [a.qp.id, b.qp.id].iter().any(|id| {
+            assert!(id != &waits);
+            id.number & 0xffff == waits.number & 0xffff
+        });
+        for end in [a, b] {
+            write(&end.qp, 2);
+            w.run();
+            end.cq.expect(2, Status::Success);
+        }
+    }
+    assert!(found);
+    write(&works.qp, 3);
+    other.run();
+    works.cq.expect(3, Status::Success);
 }
 
 /// The first engine of a device has all reserved numbers, and others may give their last block away.
