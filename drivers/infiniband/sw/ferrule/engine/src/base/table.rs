@@ -34,7 +34,7 @@ const FANOUT: usize = 64;
 /// How many numbers a block has.
 pub(crate) const BLOCK: u32 = FANOUT as u32;
 
-/// What a slot has beside the object.
+/// The part of a slot that belongs to the number.
 pub(crate) trait SlotLink: Default {
     /// Whether the number stands in a list of the table's engine. It may do so without an object.
     fn is_listed(&self) -> bool;

@@ -233,13 +233,14 @@ impl<H: Host> Keys<H> {
             Some(mr) if mr.key == key && !mr.fast => mr,
             _ => return Err(Error::NotFound),
         };
+        // Jobs begin again with any other answer than that one is in use: the command does not come again.
+        mr.uses.claim()?;
         if mr.mws != 0 {
             return Err(Error::Busy);
         }
         if !change.access.is_none_or(may_be_given) {
             return Err(Error::Invalid);
         }
-        mr.uses.claim()?;
         let init = &mut mr.init;
         if let Some(memory) = &mut change.memory {
             if !memory.is_addressable() {

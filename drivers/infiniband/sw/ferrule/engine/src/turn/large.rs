@@ -150,6 +150,10 @@ fn hand_over<H: Host>(
     let Qp { core, sq, rq, .. } = &mut *qp;
     let response = match Peer::find(qps, core, rq) {
         Some(mut peer) if peer.core.answers(core.id.number, false) => {
+            if sq.request.opcode.facts().class == Class::Send && !peer.rq.busy {
+                // The receive request that the job has filled has gone with a reset: the message takes another one.
+                way = Outside::AtOnce;
+            }
             hand(&mut peer, cx, core, sq, size, CheckedUse::NONE, &mut way)
         }
         _ => Response::None,
