@@ -62,6 +62,11 @@ pub(crate) struct Core {
     pub(super) timer_rests_until: Atomic<u64>,
     /// Until when the timer waits for a thread of real-time priority, by the same clock; 0: it does not. For the timer alone.
     pub(super) timer_waits_until: Atomic<u64>,
+    /// The looks of the worker since it is awake; 0: it is not. The worker alone counts.
+    pub(super) worker_looks: Atomic<u32>,
+    /// How many of them the timer has seen, and when it looks for more. For the timer alone.
+    pub(super) looks_seen: Atomic<u32>,
+    pub(super) sees_looks_at: Atomic<u64>,
     pub(super) kicks: Kicks,
     /// Counters of the report.
     pub(super) worker_wakes: Atomic<u64>,
@@ -122,6 +127,9 @@ impl Core {
             timer_due: Atomic::new(u64::MAX),
             timer_rests_until: Atomic::new(0),
             timer_waits_until: Atomic::new(0),
+            worker_looks: Atomic::new(0),
+            looks_seen: Atomic::new(0),
+            sees_looks_at: Atomic::new(0),
             kicks: Kicks::new(),
             worker_wakes: Atomic::new(0),
             worker_requests: Atomic::new(0),

@@ -66,8 +66,8 @@ const KICK: Budget = Budget {
 /// The part of it for other programs, whose calls were missed during this program's work.
 const OTHERS: Budget = SLICE;
 
-/// When the timer does what a kick leaves to others in progress, in nanoseconds: about the time slice of a thread. Mostly they
-/// do it before.
+/// When the timer does what a kick leaves to others in progress, or while it carries out a copy job, in nanoseconds: about the
+/// time slice of a thread. Mostly the others do it before, or the kick itself with the job in its hands.
 const OTHERS_DELAY: u64 = 4_000_000;
 
 /// The budget of a command for the work of others, after its own.
@@ -77,6 +77,11 @@ const COMMAND: Budget = KICK;
 /// keep that caller and the worker from every processor for as long as they like, and it may be this work that they poll
 /// for. Most threads that a caller gives way to have ended by then.
 pub(super) const LEFT_DELAY: u64 = 100_000;
+
+/// How long the awake worker may be kept from looking at doorbells, in nanoseconds: about the time slice of a thread. Then the
+/// timer does, and lets programs kick again: threads of real-time priority may keep the worker from its processor, and a
+/// program polls for what it was told to ring without a kick.
+pub(super) const HELD_UP_NS: u64 = 4_000_000;
 
 /// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
 /// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
@@ -117,29 +122,37 @@ fn turn(
     };
     outcome.more |= has_arrivals(core) || has_notes(&owner);
     let mut wait = None;
+    let mut wait_at_most =
+        |at_most: u64| wait = Some(wait.map_or(at_most, |wait: u64| wait.min(at_most)));
     // A caller that is told of more work sees to it, and to the timer then: a deadline that is due
-    // already would only fire in the middle.
-    if let (false, Some(deadline)) = (outcome.more, outcome.deadline) {
+    // already would only fire in the middle. One with a copy job in its hands does so later.
+    if let (true, Some(deadline)) = (!outcome.more || job.is_some(), outcome.deadline) {
         // The engine counts time by another clock than the timer. They part by some microseconds a
         // second; if the timer fires too soon, the engine asks for the rest of the time again.
-        wait = Some(deadline.saturating_sub(monotonic_raw_ns()));
+        wait_at_most(deadline.saturating_sub(monotonic_raw_ns()));
     }
     // A softirq does not come back for what it leaves at the end of its budget, and another caller may lose the processor
     // before it does.
-    let is_last = budget.less(outcome.used).is_spent();
-    if need_resched() || outcome.more && is_last && !may_wait {
-        wait = Some(wait.map_or(LEFT_DELAY, |wait| wait.min(LEFT_DELAY)));
+    let stays_away = !may_wait && budget.less(outcome.used).is_spent();
+    if need_resched() || outcome.more && stays_away {
+        wait_at_most(LEFT_DELAY);
     }
-    // Those to whom a kick leaves work may lose the processor as well.
-    if first.is_some() && outcome.more && !outcome.first && core.kicks.has_others() {
-        wait = Some(wait.map_or(OTHERS_DELAY, |wait| wait.min(OTHERS_DELAY)));
+    // Those to whom a kick leaves work may lose the processor as well; and so may a caller that carries out a job, for which
+    // work and calls wait that it does not know of yet.
+    if first.is_some() && outcome.more && !outcome.first && core.kicks.has_others() || job.is_some()
+    {
+        wait_at_most(OTHERS_DELAY);
     }
     if let Some(wait) = wait {
         fire_in(core, wait);
         // `ring` may set the timer to now, and this call may have set it back to later. The timer's own
         // lock orders the two: a queue pair that was added before the timer was last set is seen
         // here. The same holds for packets and frames that are to be taken later.
-        outcome.more |= !core.doorbells.is_empty() || has_arrivals(core);
+        if !core.doorbells.is_empty() || has_arrivals(core) {
+            outcome.more = true;
+            let wait = if stays_away { LEFT_DELAY } else { OTHERS_DELAY };
+            fire_in(core, wait);
+        }
     }
     core.kicks.note_left(outcome.more);
     (outcome, owner.leave(), job)
@@ -416,10 +429,11 @@ fn end_command(core: &WithTimer<Core>, mut owner: Owner<'_, State>, mut host: Ke
     }
 }
 
-/// Does queued work, up to a slice, and takes the doorbells of a context of the shard even if it has not kicked: one that ends
+/// Does queued work of a context of the shard, up to a slice, and takes its doorbells even if it has not kicked: one that ends
 /// may find its kicks refused. Process context.
 ///
-/// Returns whether nothing is left of it. May wait for copy jobs before.
+/// Returns whether nothing is left of it. Work of others is left to the worker: their programs may post without end. May wait
+/// for copy jobs before.
 pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) -> bool {
     let mut owner = core.shard.enter();
     owner.take_missed();
@@ -427,8 +441,12 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) -> bool {
     let is_copying = owner.engine.claim_context(context).is_err();
     let seen = core.awaited_ends.load(Relaxed);
     // No job begins, as in a softirq: this caller waits for the last one to end.
-    let (outcome, missed, _) = turn(core, owner, Kernel::new(Caller::Softirq), SLICE, None);
+    let host = Kernel::new(Caller::Softirq);
+    let (outcome, missed, _) = turn(core, owner, host, SLICE, Some(context));
     if outcome.more || missed {
+        core.wake_worker();
+    }
+    if outcome.first {
         return false;
     }
     if is_copying {

@@ -38,8 +38,11 @@ use super::{
         received::Received, //
     },
     policy::{
+        fire_in,
         serve,
-        LEFT_DELAY, //
+        HELD_UP_NS,
+        LEFT_DELAY,
+        SLICE, //
     },
     shards::Shards, //
 };
@@ -65,6 +68,10 @@ const DELAY: u64 = 20_000;
 /// most, in which nobody could be scheduled.
 const TIMER_PAUSE: u64 = 8;
 
+/// The longest such pause, in nanoseconds. A timer that took longer than the work of a budget was interrupted itself, or its
+/// virtual processor was.
+const MAX_TIMER_PAUSE_NS: u64 = 8_000_000;
+
 /// Whether a softirq leaves its work to the timer. If a thread of real-time priority has sent packets itself, they may come back
 /// at once.
 fn leaves_to_timer() -> bool {
@@ -87,6 +94,22 @@ fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
     core.timer_waits_until
         .store(if waits { until } else { 0 }, Relaxed);
     waits.then_some(until)
+}
+
+/// Lets programs kick again, some of them each time, if the awake worker has not looked for [`HELD_UP_NS`]. The caller then
+/// runs the engine, and so makes up for missed calls.
+fn see_to_worker(core: &WithTimer<Core>, now: u64) {
+    let looks = core.worker_looks.load(Relaxed);
+    if looks == 0 || now < core.sees_looks_at.load(Relaxed) {
+        return;
+    }
+    core.sees_looks_at
+        .store(now.saturating_add(HELD_UP_NS), Relaxed);
+    if core.looks_seen.xchg(looks, Relaxed) == looks {
+        if let Some(mut owner) = core.shard.try_enter(false, || ()) {
+            let _step = owner.engine.sleep(SLICE.looks());
+        }
+    }
 }
 
 /// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything is.
@@ -187,11 +210,17 @@ impl TimerCallback for Core {
         if let Some(at) = wait_for_real_time(core, begin) {
             return core.arm_at(at);
         }
+        see_to_worker(core, begin);
         let more = serve_in_softirq(core, BUDGET, Caller::Softirq);
         let end = monotonic_ns();
         let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
+        let pause = pause.min(MAX_TIMER_PAUSE_NS);
         core.timer_rests_until
             .store(end.saturating_add(pause), Relaxed);
+        if core.worker_looks.load(Relaxed) != 0 {
+            // An owner of the shard that sets the timer at this moment has it fire later, by this much at most.
+            fire_in(core, HELD_UP_NS);
+        }
         if more {
             core.wake_worker();
         }

@@ -54,6 +54,7 @@ use super::{
         sent,
         serve,
         take_in,
+        HELD_UP_NS,
         LEFT_DELAY,
         SLICE, //
     },
@@ -156,13 +157,23 @@ fn work(thread: &Current, core: &WithTimer<Core>) {
     }
 }
 
+/// The awake worker looks at the doorbells now. If it does so no more, the timer does, and lets programs kick again.
+fn count_look(core: &WithTimer<Core>) {
+    let looks = core.worker_looks.load(Relaxed).wrapping_add(1);
+    core.worker_looks.store(looks.max(1), Relaxed);
+}
+
 /// Serves programs that need not kick, until they pause or somebody else needs the processor.
 ///
 /// Returns how many requests it found.
 fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentStates) -> u64 {
     let mut found = 0;
     let mut alone_at = monotonic_ns();
-    core.shard.enter().engine.wake();
+    let mut owner = core.shard.enter();
+    owner.engine.wake();
+    count_look(core);
+    fire_in(core, HELD_UP_NS);
+    drop(owner);
     loop {
         let spun = spin(thread, core, quiescent);
         found += spun.found;
@@ -178,6 +189,7 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
             break;
         }
     }
+    core.worker_looks.store(0, Relaxed);
     // Calls that were missed above have not been made up for, the timer is not armed, and doorbells may be rung.
     if serve(core, WORKER, None, Caller::Thread, None).more {
         core.wake_worker();
@@ -236,6 +248,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut idle_since = 0;
     let mut job = None;
     loop {
+        count_look(core);
         let mut host = Kernel::new(Caller::Thread);
         // If another caller is the owner, that one does the work.
         let entered = match job.take() {
