@@ -87,17 +87,15 @@ fn local(number: usize, absent: Option<u64>) -> Left {
 }
 
 /// As [`local`], across a link.
-fn remote(number: usize, absent: Option<u64>) -> Left {
-    const SIZE: u32 = 40_000;
-
+fn remote(number: usize, length: u32, absent: Option<u64>) -> Left {
     let mut link = Link::new(1, Faults::default(), false);
     let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
     let [mine, theirs] =
-        [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], SIZE, seed));
-    let wr = &requests(&mine, &theirs, SIZE)[number];
+        [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], length, seed));
+    let wr = &requests(&mine, &theirs, length)[number];
     ends[1]
         .qp
-        .post_recv(2, &[theirs.sge(0, 1000), theirs.sge(1000, SIZE - 1000)]);
+        .post_recv(2, &[theirs.sge(0, 1000), theirs.sge(1000, length - 1000)]);
     if let Some(first) = absent {
         page_out_from(&[&mine, &theirs], first);
     }
@@ -105,10 +103,11 @@ fn remote(number: usize, absent: Option<u64>) -> Left {
     link.settle();
     ends[0].cq.expect(1, Status::Success);
     asked_for(wr, &mine, &theirs);
-    // Nothing was lost: the peer heard of no gap, and waited in vain for no answer.
+    // Nothing was lost: the peer heard of no gap, waited in vain for no answer, and had no need of a probe.
     for world in &link.worlds {
         let counters = world.engine.counters();
-        assert_eq!((counters.naks_sent, counters.unanswered), (0, 0));
+        let signs = [counters.naks_sent, counters.unanswered, counters.probes];
+        assert_eq!(signs, [0; 3]);
     }
     left(&mine, &theirs)
 }
@@ -134,20 +133,23 @@ fn a_local_request_waits_for_memory_of_both_ends() {
 
 #[test]
 fn a_remote_request_waits_for_memory_of_both_ends() {
-    for number in 0..REQUESTS {
-        assert_eq!(
-            remote(number, Some(0)),
-            remote(number, None),
-            "request {number}"
-        );
-    }
-    // In the middle of a packet, and at a later one.
-    for (number, first) in (0..MESSAGES).flat_map(|number| [(number, 500), (number, 20_480)]) {
-        assert_eq!(
-            remote(number, Some(first)),
-            remote(number, None),
-            "request {number} from {first} on"
-        );
+    // More packets than the first window has, and fewer.
+    for length in [40_000, 25_000] {
+        let expect = |number, first| {
+            assert_eq!(
+                remote(number, length, Some(first)),
+                remote(number, length, None),
+                "request {number} from {first} on"
+            );
+        };
+        for number in 0..REQUESTS {
+            expect(number, 0);
+        }
+        // In the middle of a packet, and at a later one.
+        for number in 0..MESSAGES {
+            expect(number, 500);
+            expect(number, 20_480);
+        }
     }
 }
 

@@ -55,18 +55,20 @@ pub(super) fn release_requests<H: Host>(
 
 /// Acknowledges the buffered requests from `before` on that have been taken, if the peer `asks` or one of them did.
 fn acknowledge_taken<H: Host>(wire: &mut Wire<H>, before: u32, asks: bool) {
-    let is_due = match wire.responder.pending_ack {
-        Some((_, Syndrome::Acknowledge(_))) => true,
-        Some(_) => false,
-        None => asks,
+    let responder = &mut wire.responder;
+    let from = match responder.pending_ack {
+        // The end of a message has asked, and without a NAK the peer does not send it again.
+        Some((asked, Syndrome::Acknowledge(_))) if responder.nak.is_none() => asked,
+        Some((_, Syndrome::Acknowledge(_))) => before,
+        None if asks => before,
+        Some(_) | None => return,
     };
     // A buffered packet may have asked in vain when it came, and may not be sent again.
-    let last_coalescable = wire
-        .responder
+    let last_coalescable = responder
         .last_coalescable
-        .filter(|&last_coalescable| !psn::is_ahead(before, last_coalescable));
-    if let (Some(last_coalescable), true) = (last_coalescable, is_due) {
-        wire.responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
+        .filter(|&last_coalescable| !psn::is_ahead(from, last_coalescable));
+    if let Some(last_coalescable) = last_coalescable {
+        responder.pending_ack = Some((last_coalescable, Syndrome::Acknowledge(0)));
     }
 }
 

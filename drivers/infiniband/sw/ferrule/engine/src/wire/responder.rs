@@ -424,6 +424,7 @@ fn send_ack<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         cx.counters.naks_sent.count(1);
+        wire.responder.nak = Some(psn);
     }
     wire.responder.pending_ack = None;
     Ok(())

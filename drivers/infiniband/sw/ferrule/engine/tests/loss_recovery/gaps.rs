@@ -153,16 +153,17 @@ fn told(packet: &SentPacket) -> (u32, bool) {
 }
 
 /// Two packets have changed places, and both have come before the answer leaves: nothing is missing then,
-/// and a peer without retries is not told that something is.
+/// and a peer without retries is not told that something is. Nobody sends the last packet again, so it is acknowledged
+/// like any other.
 #[test]
 fn a_gap_that_has_closed_is_not_told() {
     let mut s = Scene::new(&[]);
     // The last packet asks for the acknowledgement.
-    for (count, newest) in [(2, 1), (3, 1), (4, 3)] {
+    for (first, count, newest) in [(0, 2, 1), (0, 3, 1), (0, 4, 3), (2, 4, 3)] {
         s.ends[0].qp.post_send(&s.write(1, 0, 4 * PACKET));
         let mut packets = s.link.sent(0);
         let newest = told(&packets[newest]).0;
-        packets.swap(0, 1);
+        packets.swap(first, first + 1);
         s.link.give(1, &packets[..count]);
         let answers = s.link.sent(1);
         assert_eq!(
@@ -185,6 +186,33 @@ fn a_gap_that_has_closed_is_not_told() {
     s.link.give(1, &packets);
     let answers: Vec<_> = s.link.sent(1).iter().map(told).collect();
     assert_eq!(answers, [(told(&packets[0]).0, false)]);
+}
+
+/// A NAK that the peer has obeyed long ago says nothing of the packets that come now.
+#[test]
+fn an_old_nak_delays_no_acknowledgement() {
+    let mut s = Scene::new(&[]);
+    // Refused, with none behind it.
+    let (mine, theirs) = (s.memory[0].sge(0, 8), s.memory[1].sge(0, 8));
+    s.ends[0].qp.post_send(&Wr::send(1, &[mine]));
+    let refused = s.link.sent(0);
+    let answers = s.link.answers(1, &refused);
+    assert_eq!(
+        answers.iter().map(told).collect::<Vec<_>>(),
+        [(told(&refused[0]).0, true)]
+    );
+    s.link.give(0, &answers);
+    s.ends[1].qp.post_recv(2, &[theirs]);
+    s.settle();
+    s.ends[0].cq.expect(1, Status::Success);
+
+    s.ends[0].qp.post_send(&s.write(3, 0, 4 * PACKET));
+    let mut packets = s.link.sent(0);
+    let newest = told(&packets[3]).0;
+    packets.swap(2, 3);
+    s.link.give(1, &packets);
+    let answers: Vec<_> = s.link.sent(1).iter().map(told).collect();
+    assert_eq!(answers, [(newest, false)]);
 }
 
 /// A request for a read may come once more when the peer has long had the answer, and the memory has been deregistered:

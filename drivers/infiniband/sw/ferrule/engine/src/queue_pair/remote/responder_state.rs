@@ -115,6 +115,8 @@ pub(crate) struct ResponderState<H: Host> {
     pub(crate) rnr_nak: Option<(u32, u64)>,
     /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
     pub(crate) peer_goes_back: bool,
+    /// The packet of the last NAK that was sent, while packets are buffered that the peer may send again for it.
+    pub(crate) nak: Option<u32>,
     /// The reorder buffer of requests.
     pub(crate) reorder: H::Reorder,
     /// A request was refused: the queue pair enters ERR as soon as the NAK has been sent.
@@ -140,6 +142,7 @@ impl<H: Host> ResponderState<H> {
             gap: Gap::default(),
             rnr_nak: None,
             peer_goes_back: false,
+            nak: None,
             reorder: H::Reorder::default(),
             error_after_nak: false,
             target: (0, 0),
@@ -158,6 +161,7 @@ impl<H: Host> ResponderState<H> {
         self.gap = Gap::default();
         self.rnr_nak = None;
         self.peer_goes_back = false;
+        self.nak = None;
         self.error_after_nak = false;
         self.target = (0, 0);
         self.total = 0;

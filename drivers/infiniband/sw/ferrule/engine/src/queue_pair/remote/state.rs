@@ -212,7 +212,12 @@ impl<H: Host> Wire<H> {
         now: u64,
     ) {
         if psn::distance(expected, psn) < REORDER_WINDOW {
-            self.responder.reorder.insert(psn, packet);
+            let responder = &mut self.responder;
+            // The peer has sent again all that was behind an earlier packet.
+            if responder.reorder.is_empty() && responder.nak != Some(expected) {
+                responder.nak = None;
+            }
+            responder.reorder.insert(psn, packet);
             self.start_reorder_timer(now);
         }
     }
