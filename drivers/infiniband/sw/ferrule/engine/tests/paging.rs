@@ -153,6 +153,28 @@ fn a_remote_request_waits_for_memory_of_both_ends() {
     }
 }
 
+/// The response has come, and a probe would ask for the bytes before it, which are none.
+#[test]
+fn no_probe_while_a_response_waits_for_memory() {
+    const SIZE: u32 = 4096;
+
+    let mut link = Link::new(1, Faults::default(), false);
+    let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+    let [mine, theirs] =
+        [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], SIZE, seed));
+    let read = Wr::read(1, &[mine.sge(0, SIZE)], theirs.remote(0));
+    // From the first one the requester knows how long a response takes.
+    for asks in [0, 100, 0] {
+        mine.region.absent_from.set(1024);
+        mine.region.absent.set(asks);
+        ends[0].qp.post_send(&read);
+        link.settle();
+        ends[0].cq.expect(1, Status::Success);
+    }
+    assert_eq!(link.worlds[0].engine.counters().probes, 0);
+    assert_eq!(link.network.sent[1], 3);
+}
+
 #[test]
 fn memory_that_cannot_be_had_is_an_error_and_not_a_wait() {
     let mut w = World::new();

@@ -46,6 +46,8 @@ pub(super) fn await_memory<H: Host>(
 ) {
     let wire = &mut qp.wire;
     wire.completer.gap.reported = true;
+    // It has come, so there is nothing to probe for, and the time until it is taken is no round trip.
+    wire.requester.tlp.cancel();
     wire.reorder_response(packet.bth().psn.get(), bytes, cx.now());
     wire.await_memory(cx.now());
 }

@@ -113,7 +113,8 @@ impl TailLossProbe {
             .saturating_add(rtt / 8);
     }
 
-    /// Packets are sent again from now on: nobody can tell which of two copies a response is to.
+    /// Packets are sent again from now on, and nobody can tell which of two copies a response is to; or the response waits
+    /// for memory.
     pub(crate) fn cancel(&mut self) {
         self.sample = None;
         self.deadline = None;
