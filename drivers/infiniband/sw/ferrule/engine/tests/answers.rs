@@ -4,7 +4,7 @@
 //! 9.7.5).
 
 use ferrule_engine::packet::{opcode::rc, Aeth, Bth, Packet, Syndrome};
-use ferrule_engine::{State, Status};
+use ferrule_engine::{Budget, Sends, State, Status};
 
 use crate::sim::*;
 
@@ -422,4 +422,46 @@ fn data_for_a_request_that_gets_none_are_dropped() {
         assert_eq!(s.memory[0].bytes(0, 200), before);
         assert_eq!(s.ended(), []);
     }
+}
+
+/// A peer that reads without end leaves each second turn to the requests of the queue pair, and so does one whose responses
+/// have filled the write space.
+#[test]
+fn reads_leave_turns_to_requests() {
+    const SIZE: u32 = 1 << 20;
+    const TURN: Budget = Budget {
+        requests: 64,
+        bytes: 1 << 16,
+    };
+
+    let mut s = Scene::with(SIZE as usize, |_| ());
+    // More than a requester here asks for at a time.
+    let mut request = s.post(&[s.read(1, 8)]).remove(0);
+    request.transport[24..28].copy_from_slice(&SIZE.to_be_bytes());
+    request.seal();
+    s.link.give(1, &[request]);
+
+    let sge = s.memory[1].sge(0, 8);
+    let write = Wr::write(2, &[sge], s.memory[0].remote(0));
+    let turn = |s: &mut Scene| {
+        let world = &mut s.link.worlds[1];
+        world.engine.run(&mut world.host, TURN, None);
+        let sent = std::mem::take(&mut world.host.sent).into_iter();
+        sent.map(|packet| packet.transport[0]).collect::<Vec<_>>()
+    };
+    s.ends[1].qp.post_send(&write);
+    assert!(!turn(&mut s).contains(&rc::WRITE_ONLY));
+    let sent = turn(&mut s);
+    assert_eq!(sent[..2], [rc::WRITE_ONLY, rc::READ_RESPONSE_MIDDLE]);
+
+    s.link.worlds[1].host.full = Some(Sends::Responses);
+    s.ends[1].qp.post_send(&write);
+    for _ in 0..3 {
+        assert_eq!(turn(&mut s), []);
+    }
+    let world = &mut s.link.worlds[1];
+    world.host.full = None;
+    world.engine.ring_qp(s.ends[1].qp.id.number);
+    let sent = turn(&mut s);
+    assert_eq!(sent[..2], [rc::WRITE_ONLY, rc::READ_RESPONSE_MIDDLE]);
 }

@@ -79,19 +79,33 @@ use crate::{
     },
 };
 
-/// A turn of a queue pair whose peer is remote: first responses, then requests.
+/// A turn of a queue pair whose peer is remote: first responses, then requests. A peer that reads without end would leave
+/// no turn to the requests, so they are first after a turn that has not sent all responses.
 pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
-    let next = match responder::run(qps, cx, qp) {
-        Next::Idle if matches!(qp.core.state, State::Rts | State::Sqd) => {
-            requester::run(qps, cx, qp)
-        }
-        next => next,
+    let is_requester_first = qp.wire.is_requester_first && qp.wire.tx_blocked_until.is_none();
+    let requests = is_requester_first.then(|| run_requester(qps, cx, qp));
+    let responses = responder::run(qps, cx, qp);
+    let is_due = responses == Next::Again || qp.wire.tx_blocked_until.is_some();
+    qp.wire.is_requester_first = is_due && !is_requester_first;
+    let next = match (responses, requests) {
+        (Next::Idle, None) => run_requester(qps, cx, qp),
+        (Next::Idle, Some(requests)) => requests,
+        (Next::Again, _) => Next::Again,
     };
     set_timer(qps, qp);
     if qp.core.state == State::Err {
         return Next::Again;
     }
     next
+}
+
+/// The requester's part of a turn.
+fn run_requester<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Next {
+    if matches!(qp.core.state, State::Rts | State::Sqd) {
+        requester::run(qps, cx, qp)
+    } else {
+        Next::Idle
+    }
 }
 
 /// Arms the timer for the earliest deadline. The timer stays as it is when a deadline moves to a later time, since a

@@ -82,6 +82,8 @@ pub(crate) struct Wire<H: Host> {
     pub(crate) notification: Notification,
     /// The host had no space for a packet: until then nothing is sent, neither requests nor responses.
     pub(crate) tx_blocked_until: Option<u64>,
+    /// The last turn ended before all responses were sent, so the next one begins with requests.
+    pub(crate) is_requester_first: bool,
     /// The next packet in order, of either direction, waits for memory that is being brought in, until it is tried
     /// again.
     pub(crate) absent_until: Option<u64>,
@@ -102,6 +104,7 @@ impl<H: Host> Wire<H> {
             responder: ResponderState::new(resources),
             notification: Notification::default(),
             tx_blocked_until: None,
+            is_requester_first: false,
             absent_until: None,
             reorder_expires: None,
         })
@@ -142,6 +145,7 @@ impl<H: Host> Wire<H> {
         self.clear_reorder_buffers();
         self.notification = Notification::default();
         self.tx_blocked_until = None;
+        self.is_requester_first = false;
         self.absent_until = None;
         self.responder.stop();
     }
