@@ -175,6 +175,46 @@ fn no_probe_while_a_response_waits_for_memory() {
     assert_eq!(link.network.sent[1], 3);
 }
 
+/// A SEND lies behind one that waits for memory, and finds no receive request when the memory is there. The peer hears of
+/// it, whether an RNR NAK of an earlier packet or of that one was sent before: it has gone back long ago.
+#[test]
+fn a_send_behind_absent_memory_is_refused() {
+    for is_earlier in [true, false] {
+        let mut link = Link::new(1, Faults::default(), false);
+        let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+        let [mine, theirs] =
+            [(0, 7), (1, 11)].map(|(end, seed)| paged(&mut link.worlds[end], 64, seed));
+        let refused = |link: &Link| link.worlds[0].engine.counters().receiver_not_ready;
+        let buffer = theirs.sge(0, 64);
+        let send = Wr::send(1, &[mine.sge(0, 64)]);
+        ends[0].qp.post_send(&send);
+        if is_earlier {
+            while refused(&link) == 0 {
+                assert!(link.step());
+            }
+            ends[1].qp.post_recv(2, &[buffer]);
+            link.settle();
+            ends[0].cq.expect(1, Status::Success);
+            ends[0].qp.post_send(&send);
+        }
+        ends[0].qp.post_send(&send);
+        while !is_earlier && refused(&link) == 0 {
+            assert!(link.step());
+        }
+        page_out(&[&theirs]);
+        ends[1].qp.post_recv(2, &[buffer]);
+        while refused(&link) == 1 {
+            assert!(link.step());
+        }
+        ends[1].qp.post_recv(2, &[buffer]);
+        link.settle();
+        ends[0].cq.expect(1, Status::Success);
+        ends[0].cq.expect(1, Status::Success);
+        let counters = link.worlds[0].engine.counters();
+        assert_eq!((counters.probes, counters.unanswered), (0, 0));
+    }
+}
+
 #[test]
 fn memory_that_cannot_be_had_is_an_error_and_not_a_wait() {
     let mut w = World::new();

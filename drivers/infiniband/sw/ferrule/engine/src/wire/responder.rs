@@ -106,7 +106,7 @@ pub(super) fn receive<H: Host>(
             cx.counters.sequence_errors.count(1);
             wire.reorder_request(rq.psn, psn, bytes, cx.now());
             if wire.responder.gap.should_report(psn) {
-                wire.responder.peer_goes_back = false;
+                wire.responder.nak = None;
                 wire.responder.pending_ack = Some((rq.psn, Syndrome::Negative(Nak::Sequence)));
             }
         } else {
@@ -121,7 +121,7 @@ pub(super) fn receive<H: Host>(
             responder.executed(psn, packet.info(), packet.bth().wants_acknowledge());
         }
         // The peer goes back to what is before this packet, and sends this one again, too.
-        Response::RnrNak(_) if is_buffered && responder.peer_goes_back => {
+        Response::RnrNak(_) if is_buffered && responder.peer_goes_back() => {
             responder.reorder.insert(psn, bytes);
         }
         Response::RnrNak(code) => {
@@ -137,7 +137,6 @@ pub(super) fn receive<H: Host>(
                 let wait = rnr_timer::nanoseconds(code);
                 let until = cx.now().saturating_add(wait.saturating_sub(wait / 16));
                 responder.rnr_nak = Some((psn, until));
-                responder.peer_goes_back = true;
                 responder.pending_ack = Some((psn, Syndrome::RnrNak(code)));
             }
         }
@@ -152,10 +151,12 @@ pub(super) fn receive<H: Host>(
             responder.pending_ack = Some((psn, Syndrome::Negative(nak)));
             responder.error_after_nak = true;
         }
-        // The packet waits, and so do those behind it, of which none is lost.
+        // The packet waits, and so do those behind it, of which none is lost. By the time it is taken, a peer that goes
+        // back has sent them again.
         // No job copies what comes by packet.
         Response::Absent | Response::Later => {
             responder.gap.reported = true;
+            responder.nak = None;
             wire.reorder_request(psn, psn, bytes, cx.now());
             wire.await_memory(cx.now());
         }
@@ -424,7 +425,7 @@ fn send_ack<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<(), Unsent> {
     transmit(cx, core, kind, &mut wire.route, headers, nothing, 0)?;
     if !matches!(syndrome, Syndrome::Acknowledge(_)) {
         cx.counters.naks_sent.count(1);
-        wire.responder.nak = Some(psn);
+        wire.responder.nak = Some((psn, syndrome));
     }
     wire.responder.pending_ack = None;
     Ok(())

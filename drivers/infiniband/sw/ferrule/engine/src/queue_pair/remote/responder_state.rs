@@ -113,10 +113,8 @@ pub(crate) struct ResponderState<H: Host> {
     /// The PSN of the last RNR NAK, and a time. A copy of the packet that arrives earlier was sent before the NAK had reached
     /// the peer.
     pub(crate) rnr_nak: Option<(u32, u64)>,
-    /// The missing packet got an RNR NAK, so the peer sends again all behind it, too, and not the packet alone.
-    pub(crate) peer_goes_back: bool,
-    /// The packet of the last NAK that was sent, while packets are buffered that the peer may send again for it.
-    pub(crate) nak: Option<u32>,
+    /// The last NAK that was sent, and its packet, while packets are buffered that the peer may send again for it.
+    pub(crate) nak: Option<(u32, Syndrome)>,
     /// The reorder buffer of requests.
     pub(crate) reorder: H::Reorder,
     /// A request was refused: the queue pair enters ERR as soon as the NAK has been sent.
@@ -141,7 +139,6 @@ impl<H: Host> ResponderState<H> {
             last_coalescable: None,
             gap: Gap::default(),
             rnr_nak: None,
-            peer_goes_back: false,
             nak: None,
             reorder: H::Reorder::default(),
             error_after_nak: false,
@@ -160,7 +157,6 @@ impl<H: Host> ResponderState<H> {
         self.last_coalescable = None;
         self.gap = Gap::default();
         self.rnr_nak = None;
-        self.peer_goes_back = false;
         self.nak = None;
         self.error_after_nak = false;
         self.target = (0, 0);
@@ -187,6 +183,11 @@ impl<H: Host> ResponderState<H> {
         if !is_data && asks {
             self.pending_ack = Some((psn, Syndrome::Acknowledge(0)));
         }
+    }
+
+    /// After an RNR NAK the peer sends again all behind the refused packet, too, and not that packet alone.
+    pub(crate) fn peer_goes_back(&self) -> bool {
+        matches!(self.nak, Some((_, Syndrome::RnrNak(_))))
     }
 
     /// Packet `psn` of a response with data has been sent. It acknowledges all before it, and responses leave in

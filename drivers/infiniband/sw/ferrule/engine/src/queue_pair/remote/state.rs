@@ -218,8 +218,8 @@ impl<H: Host> Wire<H> {
         if psn::distance(expected, psn) < REORDER_WINDOW {
             let responder = &mut self.responder;
             // The peer has sent again all that was behind an earlier packet.
-            if responder.reorder.is_empty() && responder.nak != Some(expected) {
-                responder.nak = None;
+            if responder.reorder.is_empty() {
+                responder.nak = responder.nak.filter(|&(refused, _)| refused == expected);
             }
             responder.reorder.insert(psn, packet);
             self.start_reorder_timer(now);
