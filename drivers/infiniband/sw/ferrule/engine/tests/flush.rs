@@ -226,18 +226,16 @@ fn by_packets_it_is_answered_like_a_read() {
     s.link.worlds[1].state(&s.ends[1].qp, State::Rts);
 }
 
+/// The peer was promised one resource, and uses more.
+fn one(modify: &mut Modify) {
+    modify.max_dest_rd_atomic = modify.max_dest_rd_atomic.map(|_| 1);
+    modify.max_rd_atomic = modify.max_rd_atomic.map(|_| 16);
+}
+
 /// A peer that counts no flush has more under way than it was promised resources, and the READ between them is answered in
 /// its turn. Two READs at a time are refused as ever (9.4.4).
 #[test]
 fn by_packets_flushes_need_not_be_counted() {
-    let one = |modify: &mut Modify| {
-        if modify.max_dest_rd_atomic.is_some() {
-            modify.max_dest_rd_atomic = Some(1);
-        }
-        if modify.max_rd_atomic.is_some() {
-            modify.max_rd_atomic = Some(16);
-        }
-    };
     let mut s = Scene::with(64, one);
     s.memory[1].fill(3);
     let (mine, theirs) = (s.memory[0].sge(0, 8), s.memory[1].remote(8));
@@ -286,6 +284,41 @@ fn by_packets_flushes_need_not_be_counted() {
     s.link.give(0, &responses);
     s.ends[0].cq.expect(0, Status::Success);
     s.ends[0].cq.expect(1, Status::RemoteInvalidRequest);
+}
+
+/// A flush takes nothing from a request that the peer does count: neither the response that it may ask for again, nor the
+/// resource of one that comes with the flush.
+#[test]
+fn by_packets_flushes_take_no_promised_resource() {
+    let mut s = Scene::with(64, one);
+    let (mine, theirs) = (s.memory[0].sge(0, 8), s.memory[1].remote(8));
+    let add = Wr::fetch_add(0, mine, theirs, 1);
+    for wr in [
+        add.clone(),
+        Wr::flush(1, theirs, 8),
+        Wr::flush(2, theirs, 8),
+        Wr { wr_id: 3, ..add },
+    ] {
+        s.ends[0].qp.put_send(&wr);
+    }
+    s.ends[0].qp.ring();
+    let requests = s.link.sent(0);
+    let lost = s.link.answers(1, &requests[..2]);
+    s.link.give(1, &requests[..2]);
+    let again = s.link.sent(1);
+    let bytes = |packet: &SentPacket| packet.transport.clone();
+    assert_eq!(
+        again.iter().map(bytes).collect::<Vec<_>>(),
+        lost.iter().map(bytes).collect::<Vec<_>>()
+    );
+    s.link.give(1, &requests[2..]);
+    let rest = s.link.sent(1);
+    s.link.give(0, &again);
+    s.link.give(0, &rest);
+    for wr_id in 0..4 {
+        s.ends[0].cq.expect(wr_id, Status::Success);
+    }
+    assert_eq!(s.memory[1].bytes(8, 8), 2u64.to_ne_bytes());
 }
 
 /// A packet with placement types and levels that do not exist is an invalid request; reserved bits say nothing.

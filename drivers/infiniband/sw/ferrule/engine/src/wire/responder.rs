@@ -179,7 +179,7 @@ fn request<H: Host>(
     };
     let opcode = segment.opcode;
     let kind = packet.info().kind;
-    // Each takes a resource, and there are as many as the peer was promised (9.4.4).
+    // Each takes a resource (9.4.4).
     let place = if opcode.has_response() {
         responder.free_place(core, kind)
     } else {
@@ -198,7 +198,6 @@ fn request<H: Host>(
     responder.offset_in = segment.offset.wrapping_add(segment.length);
     if let Some(place) = place {
         responder.add_resource(
-            core,
             place,
             Resource {
                 kind: Some(kind),

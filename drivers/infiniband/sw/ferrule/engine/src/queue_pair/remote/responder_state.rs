@@ -218,31 +218,24 @@ impl<H: Host> ResponderState<H> {
         }
     }
 
-    /// How many resources the peer was promised.
-    fn promised(&self, core: &QpCore<H>) -> usize {
-        usize::from(core.attr.max_dest_rd_atomic).min(self.resources.len())
-    }
-
     /// The place of a resource for one more request that takes one: that of the oldest one, if its response has been
-    /// sent.
+    /// sent. So the requests that a peer may still repeat keep theirs.
     ///
-    /// A FLUSH may have one beyond those that the peer was promised. rdma_rxe counts none of those that it has under
-    /// way (`check_init_depth`), and there is nothing to keep for its response.
+    /// No more may wait for their responses than the peer was promised resources (9.4.4). A FLUSH is not counted:
+    /// rdma_rxe counts none of those that it has under way (`check_init_depth`).
     pub(crate) fn free_place(&self, core: &QpCore<H>, kind: Kind) -> Option<usize> {
-        let is_free = |place: &usize| {
-            self.resources
-                .get(*place)
-                .is_some_and(|resource| !resource.active || resource.responded)
+        let is_waiting = |resource: &Resource| resource.active && !resource.responded;
+        let is_counted = |resource: &Resource| {
+            u8::from(is_waiting(resource) && resource.kind != Some(Kind::Flush))
         };
-        let promised = self.promised(core);
-        let next = usize::from(self.next_resource);
-        let next = if next < promised { next } else { 0 };
-        if is_free(&next) {
-            return Some(next);
+        let counted = self.resources.iter().map(is_counted);
+        let counted = counted.fold(0, u8::saturating_add);
+        if kind != Kind::Flush && counted >= core.attr.max_dest_rd_atomic {
+            return None;
         }
-        (kind == Kind::Flush)
-            .then(|| (promised..self.resources.len()).find(is_free))
-            .flatten()
+        let place = usize::from(self.next_resource);
+        let oldest = self.resources.get(place);
+        oldest.filter(|oldest| !is_waiting(oldest)).map(|_| place)
     }
 
     /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
@@ -267,14 +260,12 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Adds a resource in a [`free_place`](Self::free_place).
-    pub(crate) fn add_resource(&mut self, core: &QpCore<H>, place: usize, resource: Resource) {
+    pub(crate) fn add_resource(&mut self, place: usize, resource: Resource) {
         self.forget_stale(resource.psn, resource.packets);
-        if let Some(old) = self.resources.get_mut(place) {
-            *old = resource;
+        if let Some(oldest) = self.resources.get_mut(place) {
+            *oldest = resource;
         }
-        if place < self.promised(core) {
-            self.next_resource = place.wrapping_add(1) as u8;
-        }
+        self.next_resource = place.wrapping_add(1) as u8 % MAX_RD_ATOMIC;
     }
 
     /// Whether a response has been sent in full at least once.
