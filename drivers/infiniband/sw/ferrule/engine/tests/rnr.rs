@@ -3,7 +3,7 @@
 //! Receiver not ready: the cost, and other traffic meanwhile (IBA volume 1, 9.7.5.2.8).
 
 use ferrule_engine::packet::opcode::rc;
-use ferrule_engine::packet::{Packet, Syndrome};
+use ferrule_engine::packet::{Bth, Packet, Syndrome};
 use ferrule_engine::{Modify, State, Status};
 
 use crate::sim::*;
@@ -278,6 +278,31 @@ fn the_wait_for_a_receiver_outlives_that_for_the_host() {
     s.read_finds_the_host_busy();
     s.link.give(0, &refusal);
     s.expect_both_waits(WAIT);
+}
+
+/// The network has the refused packet twice, and the second copy finds a receive request. Its acknowledgement ends the wait,
+/// which is longer than the local ACK timeout: nothing is waited for that has not been sent.
+#[test]
+fn an_acknowledgement_ends_the_wait() {
+    let mut s = Scene::new(|modify| modify.min_rnr_timer = modify.min_rnr_timer.map(|_| 0));
+    let mut sent = s.sends(2);
+    sent[0].transport[8] |= Bth::ACK_REQ;
+    sent[0].seal();
+    let refusal = s.link.answers(1, &sent[..1]);
+    assert!(is_not_ready(&refusal[0]));
+    s.link.give(0, &refusal);
+    assert_eq!(s.link.sent(0), []);
+    s.post_recv(7);
+    s.post_recv(8);
+    let answers = s.link.answers(1, &sent[..1]);
+    s.link.give(0, &answers);
+    let next = s.link.sent(0);
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].transport[9..12], sent[1].transport[9..12]);
+    s.link.give(1, &next);
+    s.link.settle();
+    assert_eq!(s.ended(), [0, 0]);
+    assert_eq!(s.link.worlds[0].engine.counters().unanswered, 0);
 }
 
 #[test]

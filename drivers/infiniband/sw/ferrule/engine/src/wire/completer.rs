@@ -169,6 +169,8 @@ fn progress<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, psn: u32) {
         }
     }
     wire.requester.snd_una = psn;
+    // The receiver has taken the packet for which it was not ready.
+    wire.requester.rnr_until = None;
     wire.requester.ack_deadline = None;
     wire.requester.retransmit.on_ack(psn);
     if psn != wire.requester.snd_nxt {
@@ -364,7 +366,7 @@ fn data_placed<H: Host>(
 /// is a copy of the first and costs no retry.
 fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: u8) {
     let wire = &qp.wire;
-    if wire.requester.rnr_until.is_some() && wire.requester.rnr_psn == wire.requester.snd_una {
+    if wire.requester.rnr_until.is_some() {
         return cx.counters.duplicates.count(1);
     }
     cx.counters.receiver_not_ready.count(1);
@@ -376,7 +378,6 @@ fn rnr_nak<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>, code: 
     // The packet has come, so it is not among those that were lost.
     sq.refill_transport_retries(&core.attr);
     wire.go_back(sq.consumer(), core.attr.path_mtu);
-    wire.requester.rnr_psn = wire.requester.snd_una;
     wire.requester.rnr_until = Some(cx.now().saturating_add(rnr_timer::nanoseconds(code)));
     wire.requester.ack_deadline = None;
     wire.completer.gap = Gap::default();

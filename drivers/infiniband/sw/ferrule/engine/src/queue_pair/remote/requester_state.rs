@@ -246,10 +246,8 @@ pub(crate) struct RequesterState<H: Host> {
     pub(crate) lsn: Option<u32>,
     /// When the local ACK timeout is over.
     pub(crate) ack_deadline: Option<u64>,
-    /// The receiver was not ready: until then no request is sent.
+    /// The receiver was not ready for the oldest packet: until then no request is sent, unless it takes that one before.
     pub(crate) rnr_until: Option<u64>,
-    /// The packet of which that was said.
-    pub(crate) rnr_psn: u32,
     /// The host was `Unsent::Full`: no request is sent until then; responses are.
     pub(crate) full_until: Option<u64>,
     /// The end of the part of the oldest request, a READ, that is being asked for, in bytes from its beginning. It is
@@ -283,7 +281,6 @@ impl<H: Host> RequesterState<H> {
             lsn: None,
             ack_deadline: None,
             rnr_until: None,
-            rnr_psn: 0,
             full_until: None,
             part: None,
             is_part_sent: false,
