@@ -16,7 +16,8 @@ import time
 
 from dummies import (CLASS, DEBUGFS, TYPE, active_mtu, alone, await_gid, clear, exists, kernel_log, link_add,
                      netdev_add, port_state, refused, traffic)
-from guestlib import ROCE_PORT, SLOW, Skip, Tap, check, must, port_is_free, read, rounds, some, sockets_of_port, wait_for
+from guestlib import (ROCE_PORT, SLOW, Skip, Tap, check, gid_index, must, port_is_free, read, rounds, server_and_client,
+                      some, sockets_of_port, wait_for)
 
 
 def add_and_delete():
@@ -195,6 +196,20 @@ def netdev_mtu():
     for mtu, expected in ((9000, 4096), (2200, 2048), (700, 512), (4200, 4096)):
         must("ip", "link", "set", "lt0", "mtu", mtu)
         wait_for(lambda want=expected: active_mtu("ltdev0") == want, f"active_mtu {expected} at MTU {mtu}")
+
+
+def netdev_mtu_meanwhile():
+    """The MTU changes while the device is being made: datagrams that have the new size are sent all the same."""
+    for attempt in range(rounds(30, least=10)):
+        netdev_add("lt0", "10.79.0.1", mtu=1500)
+        both = [["rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "lt0"], ["ip", "link", "set", "lt0", "mtu", "9000"]]
+        running = [subprocess.Popen(words) for words in both[::1 if attempt % 3 else -1]]
+        check(all(one.wait() == 0 for one in running), "a command has failed")
+        await_gid("ltdev0")
+        words = ["ibv_ud_pingpong", "-d", "ltdev0", "-g", gid_index("ltdev0"), "-s", 2000, "-n", 5]
+        server_and_client(words, words)
+        must("ip", "link", "delete", "lt0")
+        wait_for(lambda: not exists("ltdev0"), "the device has gone")
 
 
 def netdev_renamed():
@@ -463,8 +478,8 @@ def main():
     tap = Tap()
     for case in (add_and_delete, wrong_netdev, wrong_type, name_in_use, netdev_in_use, added_twice_at_once, delete_twice,
                  several, guid_is_the_netdevs, sysfs, speed, gids_follow_addresses, netdev_down_and_up, netdev_mtu,
-                 netdev_renamed, netdev_deleted, device_renamed, unfit_netdevs, port_shared, each_version_of_ip,
-                 port_taken, port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
+                 netdev_mtu_meanwhile, netdev_renamed, netdev_deleted, device_renamed, unfit_netdevs, port_shared,
+                 each_version_of_ip, port_taken, port_taken_by_rxe, namespaces, statistic, sent_and_received, uppers):
         clear()
         tap.case(case.__name__, case)
     # In short runs a slow guest has those that containers are made of.

@@ -19,7 +19,7 @@ import sys
 import node
 import wire
 from guestlib import (SLOW, Failure, Tap, call_within, calling_within, check, gid_index, must, namespace_mode, note,
-                      port_is_free, remove_links, run, server_and_client, set_namespace_mode, wait_for, within)
+                      port_is_free, remove_links, rounds, run, server_and_client, set_namespace_mode, wait_for, within)
 
 CLASS = "/sys/class/infiniband"
 # The namespace of the test, for commands that want a name.
@@ -324,6 +324,38 @@ def netdev_leaves():
     traffic("ltdev0", "ltns")
 
 
+def at_once(*commands):
+    """Runs commands at a time; whether each succeeded."""
+    running = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+               for command in commands]
+    return [one.wait(20 * SLOW) == 0 for one in running]
+
+
+def netdev_leaves_meanwhile():
+    """A network device moves while its RDMA device is being registered, or moved: nobody finds that one by it meanwhile.
+    It goes all the same."""
+    set_namespace_mode("exclusive")
+    for name in ("ltns", "ltfar"):
+        namespace_add(name)
+    made = 0
+    for attempt in range(rounds(60, least=20)):
+        must("ip", "link", "add", "lt0", "address", "02:79:00:00:00:01", "type", "dummy")
+        add = ("rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "lt0")
+        leave = ("ip", "link", "set", "lt0", "netns", "ltns")
+        move = ("rdma", "dev", "set", "ltdev0", "netns", "ltfar")
+        # Processes take turns in being first.
+        if attempt % 4 < 2:
+            must(*add)
+            add = move
+        done = at_once(*((leave, add) if attempt % 2 else (add, leave)))
+        check(done[0 if attempt % 2 else 1], "the network device does not move")
+        made += done[1 if attempt % 2 else 0]
+        wait_for(lambda: not any("ltdev0" in must(*within(name), "rdma", "dev", "show") for name in (None, "ltfar")),
+                 f"attempt {attempt}: the device has gone")
+        must("ip", "-n", "ltns", "link", "delete", "lt0")
+    note(f"{made} devices were there before their network device left")
+
+
 def address_elsewhere():
     """The address of a macvlan is a GID of the device below, but in another namespace nobody can use it."""
     namespace_add("ltns")
@@ -394,7 +426,8 @@ def main():
     tap = Tap()
     must("modprobe", "veth")
     for case in (all_see_all, no_moves, made_within, moved, moved_between_peers, moved_under_a_program, namespace_ends,
-                 namespace_ends_under_descriptor, netdev_leaves, address_elsewhere, two_exclusive, first_and_another):
+                 namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_meanwhile, address_elsewhere, two_exclusive,
+                 first_and_another):
         clear()
         tap.case(case.__name__, case)
     clear()

@@ -20,7 +20,11 @@ use kernel::{
         Arc, //
     }, //
 };
-use net_ext::NetDevice;
+use net_ext::{
+    Namespace,
+    NetDevice,
+    Rtnl, //
+};
 
 use crate::{
     bindings,
@@ -47,6 +51,8 @@ pub(crate) mod verbs;
 pub(crate) struct Extra {
     /// The driver.
     driver: TypeId,
+    /// The cookie of the namespace that the device was made for, where its network device is.
+    pub(crate) net_cookie: u64,
     /// The description of the driver's methods.
     pub(crate) methods: Tree,
     /// For a device that has a parent: those who use the parent pass it, and when it is closed, the parent
@@ -55,10 +61,11 @@ pub(crate) struct Extra {
 }
 
 impl Extra {
-    /// For a device of the driver `D`.
-    pub(crate) fn new<D: Driver>() -> Self {
+    /// For a device of the driver `D`, made for `net`.
+    pub(crate) fn new<D: Driver>(net: &Namespace) -> Self {
         Extra {
             driver: TypeId::of::<D>(),
+            net_cookie: net.cookie(),
             methods: Tree::empty(),
             parent: None,
         }
@@ -122,6 +129,22 @@ impl<D: Driver> Device<D> {
         // SAFETY: The function has returned a valid device with a reference that is ours, which `dev_put`
         // gives up.
         Some(unsafe { ARef::from_raw(netdev) })
+    }
+
+    /// Whether `netdev`, which was the port's, has gone or left the namespace that the device was made for. The RTNL is
+    /// held, so that no move is half done.
+    pub(crate) fn has_lost(&self, netdev: &NetDevice, _rtnl: &Rtnl) -> bool {
+        // SAFETY: Drivers get references to this type only for devices that are alive, so in stage 3.
+        let cookie = unsafe { self.0.extra() }.net_cookie;
+        !netdev.is_registered() || netdev.namespace().is_none_or(|net| net.cookie() != cookie)
+    }
+
+    /// Has the device unregistered, some time later. Any context.
+    pub(crate) fn unregister_later(&self) {
+        // SAFETY: Drivers get references to this type only for devices that are registered, and stay so meanwhile.
+        // The work is waited for when the module goes (`ib_unregister_driver()`); if the device is not registered any
+        // more by then, it calls no driver.
+        unsafe { bindings::ib_unregister_device_queued(self.as_raw()) };
     }
 
     /// The GUID of the node, in CPU order.
@@ -256,9 +279,7 @@ pub(crate) fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
 /// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later.
 pub(crate) fn unregister_for<D: Driver>(netdev: &NetDevice) {
     if let Some(device) = lookup_link::<D>(netdev) {
-        // SAFETY: The device is registered, and `device` keeps it so during the call. The module
-        // waits for the work when it goes (`ib_unregister_driver()`).
-        unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };
+        device.unregister_later();
     }
 }
 

@@ -245,7 +245,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The network device's MTU has changed, or there is another network device. The RTNL is held.
+    /// The network device's MTU has changed, there is another network device, or one of the two may have happened while
+    /// the device was not enabled. The RTNL is held.
     fn netdev_mtu_changed(_dev: &Device<Self>, _netdev: &NetDevice) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }

@@ -56,6 +56,7 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.get_port_immutable = Some(device::verbs::get_port_immutable::<D>);
     ops.get_link_layer = Some(device::verbs::get_link_layer);
     ops.query_pkey = Some(device::verbs::query_pkey::<D>);
+    ops.enable_driver = Some(device::verbs::enable_driver::<D>);
     ops.dealloc_driver = Some(device::verbs::dealloc_driver::<D>);
     if D::HAS_FW_VERSION {
         ops.get_dev_fw_str = Some(device::verbs::get_dev_fw_str::<D>);

@@ -106,10 +106,7 @@ impl<D: Driver> Handle<D> {
     /// Has the device unregistered, some time later, as dropping its [`Registered`] does at once. Any context.
     pub fn unregister_later(&self) {
         if let Some(device) = self.device() {
-            // SAFETY: The device is registered, and `device` keeps it so during the call. Should the work run
-            // after the device's `Registered` is dropped, it finds a device that is not registered any more, and
-            // calls no driver.
-            unsafe { bindings::ib_unregister_device_queued(device.as_raw()) };
+            device.unregister_later();
         }
     }
 }
@@ -119,7 +116,7 @@ pub(crate) struct Follow<D: Driver>(Known<D>);
 
 impl<D: Driver> Follow<D> {
     /// The network device has gone, if it is the device's.
-    fn lose(device: &Device<D>, netdev: &NetDevice) {
+    pub(crate) fn lose(device: &Device<D>, netdev: &NetDevice) {
         if Self::is_of(device, netdev) {
             // SAFETY: The device is valid and registered, and has such a port. It has port data, so
             // nothing is allocated and this cannot fail.
@@ -262,16 +259,5 @@ impl<D: Driver> Registered<D> {
         }
         // SAFETY: The device is valid and registered, and has such a port.
         unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
-    }
-
-    /// Gives the network device up if it has gone already.
-    pub(crate) fn check_netdev(&self) {
-        if let Some(device) = self.device() {
-            if let Some(netdev) = device.netdev() {
-                if !netdev.is_registered() {
-                    Follow::lose(&device, &netdev);
-                }
-            }
-        }
     }
 }

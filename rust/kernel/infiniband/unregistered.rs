@@ -24,7 +24,6 @@ use net_ext::{
 use crate::{
     bindings,
     device::{
-        unregister_for,
         Extra,
         Info, //
     },
@@ -42,7 +41,6 @@ use crate::{
         Registration, //
     },
     uapi::Tree,
-    Device,
     Driver, //
 };
 
@@ -68,7 +66,8 @@ impl<D: Driver> UnregisteredDevice<D> {
     ///
     /// In the mode in which RDMA devices belong to network namespaces (`rdma system set netns
     /// exclusive`), it belongs to `net`, and is moved to the first namespace when that one ends. Else
-    /// it is seen in all of them. The namespace does not end before the device is registered.
+    /// it is seen in all of them. The namespace does not end before the device is registered. The network device of the
+    /// port, if there is one, is in it: in another one, it counts as gone when the device is registered.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl<D: Driver> UnregisteredDevice<D> {
         // SAFETY: The memory has the size of the object, stays in place, and nobody else uses it. This
         // crate's part needs no dropping as it is here.
         unsafe {
-            Object::begin(this, Extra::new::<D>());
+            Object::begin(this, Extra::new::<D>(&net));
             Object::init_data(this, data)
         }?;
         unfinished.dismiss();
@@ -158,8 +157,6 @@ impl<D: Driver> UnregisteredDevice<D> {
             // A user has asked for the name and shall keep it (`ib_mark_name_assigned_by_user()`).
             (*raw).name_assign_type = bindings::rdma_nl_name_assign_type_RDMA_NAME_ASSIGN_TYPE_USER;
         }
-        // SAFETY: The device is valid.
-        let netdev = unsafe { Device::<D>::from_raw(raw) }.netdev();
         // SAFETY: The device is ours, and complete, and its namespace is held. The registration of its
         // driver is there, and removes the device when it goes. Without a DMA device, the core takes the
         // processor for it.
@@ -167,13 +164,6 @@ impl<D: Driver> UnregisteredDevice<D> {
             bindings::ib_register_device(raw, name.as_char_ptr(), core::ptr::null_mut())
         })?;
         mem::forget(device);
-
-        // If the network device went before the device was known, the notifier has missed it.
-        if let Some(netdev) = netdev {
-            if !netdev.is_registered() {
-                unregister_for::<D>(&netdev);
-            }
-        }
         Ok(())
     }
 
@@ -220,9 +210,6 @@ impl<D: Driver> UnregisteredDevice<D> {
             bindings::ib_register_device(raw.as_ptr(), name.as_char_ptr(), dma_device)
         })?;
         mem::forget(device);
-
-        // If the network device went before the device was known, the notifier has missed it.
-        registered.check_netdev();
         Ok(registered)
     }
 }

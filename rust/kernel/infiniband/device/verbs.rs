@@ -10,7 +10,10 @@ use kernel::{
     fmt,
     prelude::*, //
 };
-use net_ext::NetDevice;
+use net_ext::{
+    NetDevice,
+    Rtnl, //
+};
 
 use super::{
     AtomicCap,
@@ -25,6 +28,7 @@ use crate::{
         self,
         PORT, //
     },
+    registered::Follow,
     udata::no_udata,
     Driver,
     GidAttr, //
@@ -347,6 +351,32 @@ pub(crate) unsafe extern "C" fn del_gid<D: Driver>(
         D::del_gid(dev, attr)?;
         Ok(0)
     })
+}
+
+/// `enable_driver`: the device is found from now on, after it is registered and after it has got another namespace (`rdma
+/// dev set`). The notifiers did not find it before, and may have missed the end of its network device, its move to another
+/// namespace or its new MTU. Notices come under the RTNL, so this catches up with all of them.
+///
+/// # Safety
+///
+/// `dev` is a device of the driver `D`, which is registered and stays so during the call.
+pub(crate) unsafe extern "C" fn enable_driver<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let device = unsafe { Device::<D>::from_raw(dev) };
+    let rtnl = Rtnl::lock();
+    let Some(netdev) = device.netdev() else {
+        return 0;
+    };
+    if !device.has_lost(&netdev, &rtnl) {
+        if D::HAS_NETDEV_MTU_CHANGED {
+            D::netdev_mtu_changed(device, &netdev);
+        }
+    } else if device.parent().is_some() {
+        Follow::lose(device, &netdev);
+    } else {
+        device.unregister_later();
+    }
+    0
 }
 
 /// `dealloc_driver`: the last operation that the core does on a device.
