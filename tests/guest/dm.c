@@ -143,6 +143,7 @@ static void limits(void)
 {
 	struct ibv_alloc_dm_attr unknown = { .length = 64, .comp_mask = 1 };
 	struct ibv_dm *dm, *part;
+	size_t page = sysconf(_SC_PAGESIZE);
 	struct device d, other;
 	size_t max;
 
@@ -169,6 +170,11 @@ static void limits(void)
 	REQUIRE_ERRNO(ibv_free_dm(part), 0);
 	REQUIRE_ERRNO(ibv_free_dm(dm), 0);
 	REQUIRE_ERRNO(ibv_free_dm(must_alloc(d.ctx, max)), 0);
+
+	/* Whole pages are taken of it. */
+	dm = must_alloc(d.ctx, max - page + 1);
+	REQUIRE_NULL_ERRNO(alloc_in(d.ctx, 1, 0), ENOMEM);
+	REQUIRE_ERRNO(ibv_free_dm(dm), 0);
 
 	device_close(&other);
 	device_close(&d);

@@ -8,7 +8,10 @@
 use core::marker::PhantomData;
 
 use kernel::{
-    page::PAGE_SHIFT,
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
     prelude::*,
     sync::{
         atomic::{
@@ -109,13 +112,16 @@ pub(crate) struct Dm<B> {
 impl<B: Backend> dm::Operations for Dm<B> {
     type Driver = Ferrule<B>;
 
-    /// It begins at a page, which is the most that it can be aligned to.
+    /// It begins at a page, which is the most that it can be aligned to, and takes whole pages, of the quota as well.
     fn alloc(ctx: &Ucontext<Ferrule<B>>, length: u64, log_align: u32) -> Result<Self> {
         if length == 0 || log_align > PAGE_SHIFT as u32 {
             return Err(EINVAL);
         }
-        let share = ctx.dm_quota().take(length)?;
-        let area = SharedArea::new(usize::try_from(length)?)?;
+        let bytes = length
+            .checked_next_multiple_of(PAGE_SIZE as u64)
+            .ok_or(ENOMEM)?;
+        let share = ctx.dm_quota().take(bytes)?;
+        let area = SharedArea::new(usize::try_from(bytes)?)?;
         let area = Arc::new(area, GFP_KERNEL_ACCOUNT)?;
         Ok(Dm {
             entry: ctx.map(area, Protection::ReadWrite)?,
