@@ -228,6 +228,57 @@ static void swapped(void)
 	scene_close(&s);
 }
 
+static int rereg(struct ibv_mr *mr, int access)
+{
+	return ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, access);
+}
+
+/* Other rights, pinned, and paged again: the program's memory stays what it is. */
+static void registered_anew(void)
+{
+	struct scene s;
+	long before;
+
+	scene_open(&s);
+	before = pinned_kib();
+	REQUIRE_ERRNO(ibv_dereg_mr(s.their_mr), 0);
+	s.their_mr = reg(&s.p.d, s.theirs, SIZE, IBV_ACCESS_REMOTE_READ);
+	fill(s.theirs, SIZE, 1);
+	for (unsigned int round = 1; round <= 4; round++) {
+		const bool pinned = round % 2 == 0;
+
+		REQUIRE_EQ(rereg(s.their_mr, pinned ? ACCESS :
+					     ACCESS | IBV_ACCESS_ON_DEMAND), 0);
+		s.to.rkey = s.their_mr->rkey;
+		REQUIRE_EQ(pinned_kib() - before, pinned ? (long)SIZE / 1024 : 0);
+		request(&s, IBV_WR_RDMA_READ, SIZE);
+		EXPECT_OK(s.p.a.scq, 1);
+		VERIFY(s.mine, SIZE, round);
+		if (!pinned)
+			drop(s.theirs, SIZE);
+		fill(s.mine, SIZE, round + 1);
+		request(&s, IBV_WR_RDMA_WRITE, SIZE);
+		EXPECT_OK(s.p.a.scq, 1);
+		VERIFY(s.theirs, SIZE, round + 1);
+	}
+	REQUIRE_ERRNO(ibv_dereg_mr(s.their_mr), 0);
+
+	/* All addresses cannot be pinned, and go on being paged. */
+	s.their_mr = ibv_reg_mr(s.p.d.pd, NULL, SIZE_MAX,
+				IBV_ACCESS_ON_DEMAND | IBV_ACCESS_REMOTE_READ);
+	REQUIRE(s.their_mr);
+	errno = 0;
+	REQUIRE_EQ(rereg(s.their_mr, ACCESS), IBV_REREG_MR_ERR_CMD);
+	REQUIRE_ERRNO(errno, EINVAL);
+	REQUIRE_EQ(rereg(s.their_mr, ACCESS | IBV_ACCESS_ON_DEMAND), 0);
+	s.to.rkey = s.their_mr->rkey;
+	fill(s.mine, SIZE, 9);
+	request(&s, IBV_WR_RDMA_WRITE, SIZE);
+	EXPECT_OK(s.p.a.scq, 1);
+	VERIFY(s.theirs, SIZE, 9);
+	scene_close(&s);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -235,6 +286,7 @@ int main(int argc, char **argv)
 		{ "registration", registration },
 		{ "explicit", explicit },
 		{ "implicit", implicit },
+		{ "registered_anew", registered_anew },
 		{ "shared_receive_queue", shared_receive_queue },
 		{ "datagrams", datagrams },
 		{ "extended", extended },

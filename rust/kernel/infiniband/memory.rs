@@ -200,9 +200,9 @@ impl Memory {
         self.len
     }
 
-    /// Whether it is part of a process, which can have it pinned anew.
+    /// Whether it is part of a process, which can have it pinned anew, or paged on demand.
     pub fn is_of_process(&self) -> bool {
-        matches!(self.origin, Origin::Pinned(_))
+        matches!(self.origin, Origin::Pinned(_) | Origin::OnDemand(_))
     }
 
     /// The address in the process that pinned it, or in the kernel; or the offset in a buffer.
