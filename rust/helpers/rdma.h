@@ -45,13 +45,18 @@ bool ferrule_helper_dma_buf_may_write(const struct dma_buf *buf);
 #define PAGING_WRITABLE 1
 
 /* The work queues of a module, in the order in which they are stopped. */
-#define WORKQUEUE_PAGING 0
+#define WORKQUEUE_ENDS 0
 #define WORKQUEUE_CQ 1
 #define WORKQUEUES 2
+
+struct fault_queue;
 
 bool ferrule_helper_workqueues_start(void);
 void ferrule_helper_workqueues_stop(void);
 struct workqueue_struct *ferrule_helper_workqueue(unsigned int which);
+struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm);
+void ferrule_helper_fault_queue_put(struct fault_queue *faults);
+struct workqueue_struct *ferrule_helper_fault_queue_workqueue(struct fault_queue *faults);
 int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned long start,
 				unsigned long end, unsigned long from, unsigned long to,
 				unsigned int purpose, unsigned long *pages, unsigned long *seq);

@@ -3,27 +3,51 @@
  * The work queues of a module, for the crate rdma.
  */
 
+#include <linux/atomic.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/wait_bit.h>
 #include <linux/workqueue.h>
 
 #include "rdma.h"
 
+/* The page faults of a program that may wait at a time. */
+#define FAULTS 16
+
+/*
+ * The page faults of one address space. Each may wait for as long as a disk or a
+ * server likes, so those of other programs have a queue of their own.
+ */
+struct fault_queue {
+	struct list_head list;
+	struct mm_struct *mm;
+	unsigned int users;
+	struct workqueue_struct *queue;
+	struct work_struct end;
+};
+
 /* NULL in a module that has not started them. */
 static struct workqueue_struct *queues[WORKQUEUES];
 
+/* Those that have users, and the users of each. */
+static LIST_HEAD(fault_queues);
+static DEFINE_MUTEX(fault_queues_lock);
+
+/* How many have users, or have not ended yet. */
+static atomic_t fault_queues_left;
+
 bool ferrule_helper_workqueues_start(void)
 {
-	/*
-	 * Each page fault may wait for a disk or a server, so they wait apart from
-	 * each other, and from the rest of the kernel's work.
-	 */
-	queues[WORKQUEUE_PAGING] = alloc_workqueue("ferrule_paging", WQ_UNBOUND, 0);
+	/* The end of a queue waits for its page faults, and nobody waits for the end. */
+	queues[WORKQUEUE_ENDS] = alloc_workqueue("ferrule_ends", WQ_UNBOUND, 0);
 	/*
 	 * The flags are those of the RDMA core's own queue, which modules cannot
 	 * reach. Memory that runs out may be written to a disk by way of it.
 	 */
 	queues[WORKQUEUE_CQ] = alloc_workqueue("ferrule_cq",
 					       WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
-	if (queues[WORKQUEUE_PAGING] && queues[WORKQUEUE_CQ])
+	if (queues[WORKQUEUE_ENDS] && queues[WORKQUEUE_CQ])
 		return true;
 	ferrule_helper_workqueues_stop();
 	return false;
@@ -35,6 +59,7 @@ bool ferrule_helper_workqueues_start(void)
  */
 void ferrule_helper_workqueues_stop(void)
 {
+	wait_var_event(&fault_queues_left, !atomic_read(&fault_queues_left));
 	for (int i = 0; i < WORKQUEUES; i++) {
 		if (queues[i])
 			destroy_workqueue(queues[i]);
@@ -45,4 +70,69 @@ void ferrule_helper_workqueues_stop(void)
 struct workqueue_struct *ferrule_helper_workqueue(unsigned int which)
 {
 	return queues[which];
+}
+
+static void fault_queue_end(struct work_struct *work)
+{
+	struct fault_queue *faults = container_of(work, struct fault_queue, end);
+
+	destroy_workqueue(faults->queue);
+	kfree(faults);
+	/* The rest of this work is waited for with its queue. */
+	if (atomic_dec_and_test(&fault_queues_left))
+		wake_up_var(&fault_queues_left);
+}
+
+static struct fault_queue *fault_queue_new(struct mm_struct *mm)
+{
+	struct fault_queue *faults = kzalloc(sizeof(*faults), GFP_KERNEL_ACCOUNT);
+
+	if (!faults)
+		return NULL;
+	faults->queue = alloc_workqueue("ferrule_paging", WQ_UNBOUND, FAULTS);
+	if (!faults->queue) {
+		kfree(faults);
+		return NULL;
+	}
+	faults->mm = mm;
+	INIT_WORK(&faults->end, fault_queue_end);
+	list_add(&faults->list, &fault_queues);
+	atomic_inc(&fault_queues_left);
+	return faults;
+}
+
+/*
+ * That of an address space, for one more user; NULL without memory. The queues
+ * of the module have been started, and are not stopped before it is put.
+ */
+struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm)
+{
+	struct fault_queue *faults;
+
+	mutex_lock(&fault_queues_lock);
+	list_for_each_entry(faults, &fault_queues, list)
+		if (faults->mm == mm)
+			goto found;
+	faults = fault_queue_new(mm);
+found:
+	if (faults)
+		faults->users++;
+	mutex_unlock(&fault_queues_lock);
+	return faults;
+}
+
+/* Takes a user away, which may be a work of the queue. Process context. */
+void ferrule_helper_fault_queue_put(struct fault_queue *faults)
+{
+	mutex_lock(&fault_queues_lock);
+	if (!--faults->users) {
+		list_del(&faults->list);
+		queue_work(queues[WORKQUEUE_ENDS], &faults->end);
+	}
+	mutex_unlock(&fault_queues_lock);
+}
+
+struct workqueue_struct *ferrule_helper_fault_queue_workqueue(struct fault_queue *faults)
+{
+	return faults->queue;
 }

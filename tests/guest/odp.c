@@ -305,6 +305,7 @@ int main(int argc, char **argv)
 		{ "registrations_in_a_storm", registrations_in_a_storm },
 		{ "prefetch", prefetch },
 		{ "process_ends", process_ends },
+		{ "silent_server", silent_server },
 		{ "figures", figures },
 		{}
 	};

@@ -38,10 +38,7 @@ use kernel::{
         WorkItem, //
     },
 };
-use kernel_ext::{
-    boxed::boxed,
-    error::code::EOPNOTSUPP, //
-};
+use kernel_ext::boxed::boxed;
 
 pub use crate::page_requests::Purpose;
 use crate::{
@@ -57,7 +54,7 @@ use crate::{
         Spare,
         CHUNK, //
     },
-    workqueues, //
+    workqueues::FaultQueue, //
 };
 
 /// The end of the addresses of programs, none of which is in the upper half.
@@ -111,6 +108,7 @@ pub struct OnDemand {
     start: usize,
     first: usize,
     end: usize,
+    faults: FaultQueue,
     #[pin]
     work: Work<OnDemand>,
     #[pin]
@@ -141,11 +139,11 @@ impl OnDemand {
     /// `EINVAL` for no bytes, or if the caller is a thread of the kernel; `EOVERFLOW` if the end is beyond that of
     /// addresses; `EOPNOTSUPP` without [`Workqueues`](crate::Workqueues); `ENOMEM`.
     pub(crate) fn new(start: u64, len: u64, exclusive: Arc<dyn Exclusive>) -> Result<Arc<Self>> {
-        // SAFETY: It is not used here.
-        if unsafe { workqueues::paging() }.is_none() {
-            return Err(EOPNOTSUPP);
-        }
-        let mm = current!().mm().ok_or(EINVAL)?.as_raw();
+        let current = current!();
+        let mm = current.mm().ok_or(EINVAL)?;
+        // SAFETY: The memory is for a region of a device of the module.
+        let faults = unsafe { FaultQueue::new(mm) }?;
+        let mm = mm.as_raw();
         let start = usize::try_from(start)?;
         let first = start & PAGE_MASK;
         let end = match (start, len) {
@@ -171,6 +169,7 @@ impl OnDemand {
             start,
             first,
             end,
+            faults,
             work <- new_work!("OnDemand::work"),
             // INVARIANT: It is inserted. The callback may run at once, and uses what has been initialised above.
             notifier <- Opaque::try_ffi_init(|slot: *mut bindings::mmu_interval_notifier| {
@@ -285,11 +284,8 @@ impl OnDemand {
 
     /// Lets the work item run.
     fn enqueue(self: &Arc<Self>) {
-        // SAFETY: This memory belongs to a device.
-        if let Some(queue) = unsafe { workqueues::paging() } {
-            // If it is queued already, it has yet to look at the requests.
-            let _ = queue.enqueue(self.clone());
-        }
+        // If it is queued already, it has yet to look at the requests.
+        let _ = self.faults.queue().enqueue(self.clone());
     }
 
     /// Brings `len` bytes at `offset` in before they are used: now, or some time later. Process context.
