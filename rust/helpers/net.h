@@ -26,7 +26,8 @@ void ferrule_helper_dev_hold(struct net_device *dev);
 void ferrule_helper_dev_put(struct net_device *dev);
 struct net *ferrule_helper_dev_net_rcu(const struct net_device *dev);
 bool ferrule_helper_netdev_is_loopback(const struct net_device *dev);
-struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void *addr);
+struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void *addr,
+						    struct net_device *dev);
 struct net_device *ferrule_helper_netdev_by_address_rcu(struct net *net, const u8 *address);
 bool ferrule_helper_is_vlan_dev(const struct net_device *dev);
 u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev);

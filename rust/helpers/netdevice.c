@@ -66,13 +66,15 @@ bool ferrule_helper_netdev_is_loopback(const struct net_device *dev)
 	return dev->flags & IFF_LOOPBACK;
 }
 
-struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void *addr)
+/* A device that has the address, or, if it is given, `dev` if it has. RCU is read-locked. */
+struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void *addr,
+						    struct net_device *dev)
 {
 #if IS_ENABLED(CONFIG_IPV6)
 	struct in6_addr copy;
 
 	memcpy(&copy, addr, sizeof(copy));
-	return ipv6_dev_find(net, &copy, NULL);
+	return ipv6_dev_find(net, &copy, dev);
 #else
 	return NULL;
 #endif

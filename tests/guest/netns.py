@@ -422,12 +422,23 @@ def first_and_another():
             between(other, here, "ipv4", *program)
 
 
+def groups_within():
+    """Two devices of one namespace, whose networks are joined: each has what the other sends to a group, once."""
+    must("ip", "link", "add", "lt0", "type", "veth", "peer", "name", "lt1")
+    for number in range(2):
+        must("ip", "address", "add", f"fd79::{number + 1}/64", "dev", f"lt{number}", "nodad")
+        must("ip", "link", "set", f"lt{number}", "mtu", 9000, "up")
+        link_add(f"ltdev{number}", f"lt{number}")
+    must("env", "PEER_DEVICE=ltdev1", f"PEER_NETNS={FIRST}", "PEER_NETDEV=lt1", "/ferrule/build/tests/groups", "--type", TYPE,
+         "--only", "ipv6", "ltdev0", seconds=60)
+
+
 def main():
     tap = Tap()
     must("modprobe", "veth")
     for case in (all_see_all, no_moves, made_within, moved, moved_between_peers, moved_under_a_program, namespace_ends,
                  namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_meanwhile, address_elsewhere, two_exclusive,
-                 first_and_another):
+                 first_and_another, groups_within):
         clear()
         tap.case(case.__name__, case)
     clear()

@@ -5,8 +5,14 @@
 //! C header: `include/linux/netdevice.h`.
 
 use core::{
-    net::IpAddr,
-    ptr::NonNull, //
+    net::{
+        IpAddr,
+        Ipv6Addr, //
+    },
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 
 use kernel::{
@@ -202,9 +208,26 @@ impl NetDevice {
                 IpAddr::V4(v4) => {
                     bindings::__ip_dev_find(net, u32::from_ne_bytes(v4.octets()), false)
                 }
-                IpAddr::V6(v6) => bindings::ipv6_dev_find_rcu(net, v6.octets().as_ptr().cast()),
+                IpAddr::V6(v6) => {
+                    let address = v6.octets();
+                    bindings::ipv6_dev_find_rcu(net, address.as_ptr().cast(), ptr::null_mut())
+                }
             };
             (!found.is_null()).then(|| Self::from_raw(found).hold())
+        }
+    }
+
+    /// Whether it has this address of IPv6 itself. Others in the same namespace may have the same one, if it is a link-local
+    /// one. Any context.
+    pub fn has_ipv6(&self, address: Ipv6Addr) -> bool {
+        let _rcu = rcu::read_lock();
+        let address = address.octets();
+        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked, so the namespace is there. Addresses of
+        // IPv6 are 16 bytes.
+        unsafe {
+            let net = bindings::dev_net_rcu(self.as_raw());
+            let found = bindings::ipv6_dev_find_rcu(net, address.as_ptr().cast(), self.as_raw());
+            !found.is_null()
         }
     }
 

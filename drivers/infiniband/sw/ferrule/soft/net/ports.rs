@@ -10,6 +10,8 @@
 //! (under a VLAN or a bond). A packet that a machine sends to itself comes by the loopback device;
 //! its destination address tells the device.
 
+use core::net::IpAddr;
+
 use kernel::{
     new_mutex,
     prelude::*,
@@ -169,12 +171,6 @@ impl Receive for Members {
                 })
         };
         let addresses = &packet.headers.addresses;
-        // A packet to a group comes back to its sender, whose own members have had it already.
-        if addresses.destination().is_multicast()
-            && packet.device.sibling_with(addresses.source()).is_some()
-        {
-            return;
-        }
         let member = if packet.device.is_loopback() {
             packet
                 .device
@@ -183,11 +179,26 @@ impl Receive for Members {
         } else {
             of(packet.device)
         };
-        if let Some(member) = member {
-            member
-                .device
-                .receive(packet.skb, packet.device.is_loopback());
+        let Some(member) = member else {
+            return;
+        };
+        // A packet to a group comes back to its sender, whose own queue pairs have had it already. Those of another device
+        // in this namespace have not. Several devices may have one link-local address, each on a link of its own.
+        let comes_back = || match addresses.source() {
+            IpAddr::V6(source) if source.is_unicast_link_local() => packet.device.has_ipv6(source),
+            source => {
+                let sender = packet.device.sibling_with(source);
+                sender.is_some_and(|sender| {
+                    of(&sender).is_some_and(|sender| core::ptr::eq(sender, member))
+                })
+            }
+        };
+        if addresses.destination().is_multicast() && comes_back() {
+            return;
         }
+        member
+            .device
+            .receive(packet.skb, packet.device.is_loopback());
     }
 }
 
