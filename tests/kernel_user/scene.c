@@ -150,11 +150,19 @@ static void completed(struct ib_cq *cq, void *scene)
 	complete(&s->event);
 }
 
+static void overrun(struct ib_event *event, void *scene)
+{
+	struct scene *s = scene;
+
+	if (event->event == IB_EVENT_CQ_ERR)
+		WRITE_ONCE(s->overrun, true);
+}
+
 int scene_make(struct scene *s)
 {
-	struct ib_cq_init_attr cq = { .cqe = 64 };
+	struct ib_cq_init_attr cq = { .cqe = SCENE_DEPTH };
 	struct ib_qp_init_attr init = {
-		.cap = { 16, 16, 1, 1, 0 },
+		.cap = { SCENE_DEPTH, SCENE_DEPTH, 1, 1, 0 },
 		.sq_sig_type = IB_SIGNAL_REQ_WR,
 		.qp_type = IB_QPT_RC,
 	};
@@ -167,7 +175,7 @@ int scene_make(struct scene *s)
 	if (IS_ERR(s->pd))
 		return PTR_ERR(s->pd);
 	init_completion(&s->event);
-	s->cq = ib_create_cq(s->dev, completed, NULL, s, &cq);
+	s->cq = ib_create_cq(s->dev, completed, overrun, s, &cq);
 	if (IS_ERR(s->cq))
 		return PTR_ERR(s->cq);
 	init.send_cq = s->cq;

@@ -17,6 +17,9 @@ struct memory {
 	struct ib_mr *mr;
 };
 
+/* Slots of each work queue, and of the completion queue. */
+#define SCENE_DEPTH 128
+
 /* Two queue pairs that are connected to each other. */
 struct scene {
 	struct ib_device *dev;
@@ -31,6 +34,8 @@ struct scene {
 	struct completion event;
 	/* Whether a work item has told of it. */
 	bool told_by_work;
+	/* The completion queue had no slot for a completion. */
+	bool overrun;
 	u64 wr_id;
 };
 
@@ -60,5 +65,8 @@ int open_memory(struct scene *s, struct memory *m, int access);
  * many milliseconds. Returns how many messages have arrived, or an error.
  */
 s64 run_streams(struct ib_device *dev, int threads, int scenes, size_t bytes, int ms);
+
+/* Cases of queues.c. */
+bool full_queues(struct scene *s);
 
 #endif

@@ -138,6 +138,9 @@ impl<D: Destination> Polling<D> {
                 let mut bytes = [0; CQE_SIZE];
                 self.slots.read_bytes(slot, &mut bytes)?;
                 consumer.index = consumer.index.wrapping_add(1);
+                // The slot goes back before `completed` gives back those of the work queue. Else a thread could post
+                // into these, and the engine find no slot for the completion if this ring is no deeper.
+                self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
                 let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
                     continue;
                 };
@@ -156,12 +159,8 @@ impl<D: Destination> Polling<D> {
                 // is the user's: only `posting` writes there.
                 unsafe { completions.push(&posting.notifier, &completion(&cqe)) };
             }
-            let taken = consumer.index.wrapping_sub(before);
-            if taken >= BEHIND {
+            if consumer.index.wrapping_sub(before) >= BEHIND {
                 self.notifier.fell_behind(EVENTS);
-            }
-            if taken != 0 {
-                self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
             }
             if is_gone && !completions.is_full() {
                 consumer.is_flushing = true;
