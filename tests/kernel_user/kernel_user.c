@@ -2,8 +2,8 @@
 /*
  * A kernel user of an RDMA device, for requests that no other kernel user of
  * the lab makes: READ with invalidate, as users of iWARP have it for the memory
- * of their READs. Several kernel users at a time, queues that are full, and the
- * events of one that has fallen behind.
+ * of their READs. Several kernel users at a time, queues that are full or reset,
+ * and the events of one that has fallen behind.
  *
  * It runs its cases when it is loaded, writes a line of TAP for each to the
  * log, and is not loaded if one has failed. With the parameter streams it tells
@@ -211,6 +211,7 @@ static const struct {
 	{ "behind_is_told_by_work", behind_is_told_by_work },
 	{ "users_side_by_side", users_side_by_side },
 	{ "full_queues", full_queues },
+	{ "before_reset", before_reset },
 };
 
 static bool run(struct ib_device *dev, bool (*test)(struct scene *s))

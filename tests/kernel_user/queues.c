@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The slots of queues: a thread that posts beside one that polls.
+ * The slots of queues: a thread that posts beside one that polls, and
+ * completions of before a RESET.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -83,4 +84,56 @@ bool full_queues(struct scene *s)
 		 EXPECT(p->completions == s->wr_id);
 	kfree(p);
 	return passed;
+}
+
+/* Some messages from the first queue pair to the second. */
+static bool send_empty(struct scene *s, int count)
+{
+	struct ib_send_wr send = {
+		.opcode = IB_WR_SEND, .send_flags = IB_SEND_SIGNALED,
+	};
+	struct ib_recv_wr recv = {};
+
+	for (int i = 0; i < count; i++) {
+		send.wr_id = ++s->wr_id;
+		recv.wr_id = s->wr_id;
+		if (!EXPECT(!ib_post_recv(s->qp[1], &recv, NULL)) ||
+		    !EXPECT(!ib_post_send(s->qp[0], &send, NULL)))
+			return false;
+	}
+	/* On PREEMPT_RT they are carried out after they were posted. */
+	msleep(100);
+	return true;
+}
+
+/* The completions of so many messages, both of each, and no others. */
+static bool sent(struct scene *s, int count)
+{
+	u64 next[2] = { s->wr_id - count, s->wr_id - count };
+	struct ib_wc wc;
+
+	for (int i = 0; i < 2 * count; i++)
+		if (!EXPECT(ib_poll_cq(s->cq, 1, &wc) == 1) ||
+		    !EXPECT(wc.status == IB_WC_SUCCESS) ||
+		    !EXPECT(wc.wr_id == ++next[wc.qp == s->qp[1]]))
+			return false;
+	return EXPECT(!ib_poll_cq(s->cq, 1, &wc));
+}
+
+/*
+ * In RESET requests end without completions (IBA volume 1, 10.3.1). Those that
+ * were not polled by then are not seen in the new life, and give back no slots
+ * of it.
+ */
+bool before_reset(struct scene *s)
+{
+	const int before = 8, after = 10;
+
+	if (!send_empty(s, before) || !EXPECT(!reconnect(s)) ||
+	    !send_empty(s, after) || !sent(s, after))
+		return false;
+	for (int i = 0; i < SCENE_DEPTH; i++)
+		if (!EXPECT(!post_empty_write(s)))
+			return false;
+	return EXPECT(post_empty_write(s) == -ENOMEM);
 }

@@ -30,6 +30,7 @@ use kernel_ext::{
 };
 use rdma::{
     cq::Notifier,
+    qp::State,
     wc::{
         Completion,
         CompletionOpcode,
@@ -54,7 +55,7 @@ const ARM: usize = core::mem::offset_of!(abi::CqCtrl, arm);
 
 /// A user that finds so many completions when it polls has fallen behind. It runs on the processor where the engine raises its
 /// events, as a rule the poster's, and had to wait for that.
-const BEHIND: u32 = 3;
+const BEHIND: u64 = 3;
 
 /// So many of its next events go by the work item. Then it is told at once again, and the next poll shows whether it keeps up.
 const EVENTS: u32 = 16;
@@ -64,12 +65,15 @@ struct Completes<D: Destination> {
     generation: u32,
     sends: bool,
     receives: bool,
+    /// Completions before this one are of its life before the last RESET.
+    first_cqe: u64,
     posting: Arc<Posting<D>>,
 }
 
 /// The consumer's state.
 struct Consumer<D: Destination> {
-    index: u32,
+    /// The low half is the index of the next slot. The whole never comes back to one that it has had.
+    index: u64,
     /// How many times the queue was armed.
     armed: u32,
     /// It was armed for whatever completes next, after so many events.
@@ -117,14 +121,15 @@ impl<D: Destination> Polling<D> {
     }
 
     /// The offset of the slot of an index, if there is a completion in it.
-    fn valid(&self, index: u32) -> Option<usize> {
+    fn valid(&self, index: u64) -> Option<usize> {
+        let index = index as u32;
         let slot = (index & (self.depth - 1)) as usize * CQE_SIZE;
         let found = self.slots.load_u32_acquire(slot + CQE_PHASE).ok()?;
         (found & abi::CQE_PHASE == cqe_phase(index, self.depth)).then_some(slot)
     }
 
-    /// Takes completions as long as there is space. Those of queue pairs that have gone are dropped. If the device
-    /// `is_gone`, the requests that it has not completed end with flush errors. Any context.
+    /// Takes completions as long as there is space. Those of queue pairs that have gone, or were reset since, are dropped. If
+    /// the device `is_gone`, the requests that it has not completed end with flush errors. Any context.
     pub(crate) fn poll(&self, completions: &mut Completions<'_>, is_gone: bool) -> Result {
         self.consumer.with(|consumer| {
             if consumer.is_flushing {
@@ -137,17 +142,19 @@ impl<D: Destination> Polling<D> {
                 };
                 let mut bytes = [0; CQE_SIZE];
                 self.slots.read_bytes(slot, &mut bytes)?;
-                consumer.index = consumer.index.wrapping_add(1);
+                let index = consumer.index;
+                consumer.index = index.wrapping_add(1);
                 // The slot goes back before `completed` gives back those of the work queue. Else a thread could post
                 // into these, and the engine find no slot for the completion if this ring is no deeper.
-                self.ctrl.store_u32_release(CONSUMER, consumer.index)?;
+                self.ctrl
+                    .store_u32_release(CONSUMER, consumer.index as u32)?;
                 let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
                     continue;
                 };
                 let Some(listed) = consumer.listed.get(&cqe.qp_num.get()) else {
                     continue;
                 };
-                if listed.generation != cqe.qp_gen.get() {
+                if listed.generation != cqe.qp_gen.get() || index < listed.first_cqe {
                     continue;
                 }
                 let posting = &listed.posting;
@@ -205,6 +212,31 @@ impl<D: Destination> Polling<D> {
         Ok(())
     }
 
+    /// The owner of a queue pair has moved it to a state.
+    ///
+    /// In RESET requests end without a completion (IBA volume 1, 10.3.1), and the device counts from 0 again. The
+    /// completions that it has written must neither be seen in the new life nor give back slots of it. It has written
+    /// all of them by now.
+    fn moved(&self, qpn: u32, to: State) {
+        self.consumer.with(|consumer| {
+            let Some(listed) = consumer.listed.get_mut(&qpn) else {
+                return;
+            };
+            if to == State::Reset {
+                let end = consumer.index.wrapping_add(self.depth.into());
+                listed.first_cqe = (consumer.index..end)
+                    .find(|&index| self.valid(index).is_none())
+                    .unwrap_or(end);
+            }
+            if listed.sends {
+                listed.posting.moved(false, to);
+            }
+            if listed.receives {
+                listed.posting.moved(true, to);
+            }
+        });
+    }
+
     /// Forgets a queue pair, if it is listed.
     fn unlist(&self, qpn: u32) {
         let node = self
@@ -236,6 +268,7 @@ impl<D: Destination> Listed<D> {
             generation,
             sends,
             receives,
+            first_cqe: 0,
             posting: posting.clone(),
         };
         let (first, second) = (completes(true, is_one), completes(false, true));
@@ -251,6 +284,14 @@ impl<D: Destination> Listed<D> {
             listed.recv.list(qpn, second)?;
         }
         Ok(listed)
+    }
+
+    /// The owner of the queue pair has moved it to a state.
+    pub(crate) fn moved(&self, to: State) {
+        self.send.moved(self.qpn, to);
+        if !Arc::ptr_eq(&self.send, &self.recv) {
+            self.recv.moved(self.qpn, to);
+        }
     }
 }
 

@@ -251,19 +251,12 @@ impl<D: Destination> Posting<D> {
 
     /// A completion tells that all slots before this index are free.
     pub(super) fn completed(&self, is_receive: bool, index: u32) {
-        let (free, word) = if is_receive {
-            (&self.rq_free, RQ_PRODUCER)
+        let free = if is_receive {
+            &self.rq_free
         } else {
-            (&self.sq_free, SQ_PRODUCER)
+            &self.sq_free
         };
-        let Ok(producer) = self.area.load_u32(self.rings.ctrl as usize + word) else {
-            return;
-        };
-        // Completions from before a RESET may still come, and say nothing of the slots of now.
-        let before = free.load(Relaxed);
-        if producer.wrapping_sub(index) <= producer.wrapping_sub(before) {
-            free.store(index, Release);
-        }
+        free.store(index, Release);
     }
 
     /// The index of the oldest request of which no completion has told.
@@ -299,25 +292,28 @@ impl<D: Destination> Posting<D> {
         Ok(Some(wr_id))
     }
 
-    /// The owner of the queue pair has moved it to a state. In RESET its rings are empty.
+    /// The owner of the queue pair has moved it to a state. In RESET a ring is empty. The caller keeps others from polling.
     ///
     /// Send requests are taken from RTS on, receive requests from INIT on (IBA volume 1, 10.3.1 and
     /// C10-97.2.1).
-    pub(crate) fn moved(&self, to: State) {
+    pub(super) fn moved(&self, is_receive: bool, to: State) {
+        if is_receive {
+            self.receiver.with(|receiver| {
+                receiver.is_open = to != State::Reset;
+                if to == State::Reset {
+                    receiver.producer = 0;
+                    self.rq_free.store(0, Relaxed);
+                    let _ = self.store(RQ_PRODUCER, 0);
+                }
+            });
+            return;
+        }
         self.sender.with(|sender| {
             sender.filled.is_open = !matches!(to, State::Reset | State::Init | State::Rtr);
             if to == State::Reset {
                 sender.filled.producer = 0;
                 self.sq_free.store(0, Relaxed);
                 let _ = self.store(SQ_PRODUCER, 0);
-            }
-        });
-        self.receiver.with(|receiver| {
-            receiver.is_open = to != State::Reset;
-            if to == State::Reset {
-                receiver.producer = 0;
-                self.rq_free.store(0, Relaxed);
-                let _ = self.store(RQ_PRODUCER, 0);
             }
         });
     }

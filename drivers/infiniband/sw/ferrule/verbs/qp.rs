@@ -316,7 +316,7 @@ impl<B: Backend> qp::Operations for Qp<B> {
             to.as_ref(),
         )?;
         if let (Producer::Kernel(listed), Some(state)) = (&qp.producer, attr.state) {
-            listed.posting.moved(state);
+            listed.moved(state);
         }
         Ok(())
     }
