@@ -186,7 +186,8 @@ static inline bool ferrule_db_ring(struct ferrule_doorbell *db,
 		ferrule_db_count(db, d);
 
 out:
-	if (shared_load32(&db->status->sleeping, memory_order_relaxed))
+	/* Acquire: if it is 0 since kicks are deferred, deferred is seen. */
+	if (shared_load32(&db->status->sleeping, memory_order_acquire))
 		return true;
 
 	if (!shared_load32(&db->status->deferred, memory_order_relaxed))

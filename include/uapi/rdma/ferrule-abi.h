@@ -51,7 +51,7 @@
  *      full fence
  *      if (nothing was toggled, and the leaf's bits agree by now)
  *              begin anew
- *      if (status.sleeping)
+ *      if (status.sleeping, loaded with acquire semantics)
  *              invoke FERRULE_METHOD_KICK
  *      else if (status.deferred)
  *              invoke it when the program waits, or has posted much

@@ -166,7 +166,7 @@ impl ferrule_engine::Doorbells for Doorbells {
     }
 
     fn set_sleeping(&self, sleeping: bool) {
-        let _ = self.status.store_u32(
+        let _ = self.status.store_u32_release(
             core::mem::offset_of!(abi::StatusArea, sleeping),
             sleeping.into(),
         );

@@ -311,7 +311,7 @@ impl Doorbells for SharedDoorbells {
     }
 
     fn set_sleeping(&self, sleeping: bool) {
-        self.0 .0.sleeping.store(u32::from(sleeping), Relaxed);
+        self.0 .0.sleeping.store(u32::from(sleeping), Release);
     }
 
     fn set_dead(&self) {}

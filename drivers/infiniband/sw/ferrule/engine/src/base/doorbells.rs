@@ -34,7 +34,7 @@ pub trait Doorbells {
     /// Stores `ferrule_status.taken`.
     fn set_taken(&self, count: u32);
 
-    /// Stores `ferrule_status.sleeping`.
+    /// Stores `ferrule_status.sleeping` with release semantics: a program that reads 0 sees whether its kicks are deferred.
     fn set_sleeping(&self, sleeping: bool);
 
     /// Stores `ferrule_status.dead`.

@@ -116,6 +116,30 @@ fn a_context_is_looked_at_or_kicks() {
     });
 }
 
+/// One thread posts while a kick of another begins to defer kicks: the request is carried out by that kick or by one more,
+/// now or when the program waits, and not by the timer.
+#[test]
+fn post_beside_the_beginning_of_a_deferral() {
+    loom::model(|| {
+        let mut world = World::new(1);
+        world.run_to_sleep();
+        world.doorbells.0.backlog.store(true, Relaxed);
+        let (number, queue) = world.queues[0].clone();
+        queue.put_send(0, 1);
+        assert!(world.doorbells.ring(number, true));
+        let doorbells = world.doorbells.clone();
+        let program = thread::spawn(move || {
+            queue.put_send(1, 2);
+            doorbells.ring(number, true) || doorbells.is_deferred()
+        });
+        world.kick();
+        if program.join().unwrap() {
+            world.kick();
+        }
+        assert_eq!(world.completions(), [1, 2]);
+    });
+}
+
 /// One thread posts while the timer ends the deferral of its kicks: the request is carried out, by the engine on its own or
 /// by a kick. With `backlog`, the deferral goes on where the doorbell was rung in time.
 fn post_beside_the_end_of_a_deferral(backlog: bool) {

@@ -232,6 +232,7 @@ pub(crate) struct DbMemory {
     pub(crate) ack_leaf: AtomicU64,
     pub(crate) taken: AtomicU32,
     pub(crate) sleeping: AtomicU32,
+    pub(crate) deferred: AtomicU32,
     /// The program's hint, which each case sets once: then it leaves out to ring where it may.
     pub(crate) backlog: AtomicBool,
     /// The program's lock around the top bits.
@@ -251,6 +252,7 @@ impl LoomDoorbells {
             ack_leaf: AtomicU64::new(0),
             taken: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
             backlog: AtomicBool::new(false),
             lock: Mutex::new(()),
         }))
@@ -276,7 +278,13 @@ impl LoomDoorbells {
                 self.count(doorbell);
             }
         }
-        self.0.sleeping.load(Relaxed) != 0
+        self.0.sleeping.load(Acquire) != 0
+    }
+
+    /// Whether the kick that [`ring`](Self::ring) has not asked for is given when the program waits: the end of
+    /// `ferrule_db_ring()`.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.0.deferred.load(Relaxed) != 0
     }
 
     /// `ferrule_db_is_rung()`.
@@ -376,14 +384,19 @@ impl Doorbells for LoomDoorbells {
 
     /// The engine stores this word. Here it swaps it, since loom orders a store only behind those that its thread has seen:
     /// a program could read a peer's swapped 0 after a later 1 of the engine's. Coherence forbids that, since the swap
-    /// follows what it has read at once, and loom does order swaps. A relaxed one orders nothing else.
+    /// follows what it has read at once, and loom does order swaps. It orders nothing else that a store with release
+    /// semantics does not.
     fn set_sleeping(&self, sleeping: bool) {
-        self.0.sleeping.swap(u32::from(sleeping), Relaxed);
+        self.0.sleeping.swap(u32::from(sleeping), Release);
     }
 
     fn set_dead(&self) {}
 
     fn has_backlog(&self) -> bool {
         self.0.backlog.load(Relaxed)
+    }
+
+    fn set_deferred(&self, deferred: bool) {
+        self.0.deferred.store(deferred.into(), Relaxed);
     }
 }
