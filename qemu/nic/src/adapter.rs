@@ -279,6 +279,7 @@ impl Adapter {
             Region::Config => match self.config.write(offset, from) {
                 Some(Effect::None) => (),
                 Some(Effect::FunctionReset) => self.reset(),
+                Some(Effect::MasterCleared) => self.reset_under_driver(),
                 None => return Err(Errno::INVAL),
             },
         }
@@ -329,18 +330,21 @@ impl Adapter {
     }
 
     /// A function level reset. Memory and eventfds are the client's, and stay.
+    pub fn reset(&mut self) {
+        self.config = Config::default();
+        self.reset_under_driver();
+    }
+
+    /// Resets all but the configuration space by no deed of the driver's: by a function level reset, and when bus mastering
+    /// is taken away. The function sends no memory requests without it (PCI Express 4.0, 7.5.1.1.3), and its objects need
+    /// memory. Linux takes it away of a function without a driver's shutdown before it starts another kernel (kexec), to
+    /// which all memory belongs then.
     ///
     /// A driver that knows of it lets go of the function first, so a line of the log tells of the others.
-    pub fn reset(&mut self) {
+    fn reset_under_driver(&mut self) {
         if self.registers.is_checked() {
             self.note("the function was reset under its driver, by the guest or by QEMU");
         }
-        self.forget();
-    }
-
-    /// All is as new but for what is the client's.
-    fn forget(&mut self) {
-        self.config = Config::default();
         self.reset_device();
     }
 
@@ -361,7 +365,8 @@ impl Adapter {
         self.guest.statistics.connected.set(0);
         self.vectors.clear();
         // Queue pairs go before the memory: peers are to find that nobody answers, not that keys open nothing.
-        self.forget();
+        self.config = Config::default();
+        self.reset_device();
         self.unmap_all();
     }
 }

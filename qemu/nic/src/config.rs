@@ -47,6 +47,8 @@ pub enum Effect {
     None,
     /// A function level reset.
     FunctionReset,
+    /// The function may not reach memory any more.
+    MasterCleared,
 }
 
 /// The bytes of the space, and which bits of them a write changes.
@@ -136,6 +138,7 @@ impl Config {
     pub fn write(&mut self, offset: u64, from: &[u8]) -> Option<Effect> {
         let at = usize::try_from(offset).ok()?;
         let end = at.checked_add(from.len()).filter(|end| *end <= SIZE)?;
+        let was_master = self.bus_master();
         let bytes = self.bytes.iter_mut().zip(&self.writable).skip(at);
         for ((byte, mask), value) in bytes.zip(from) {
             *byte = (*byte & !mask) | (value & mask);
@@ -149,7 +152,10 @@ impl Config {
         if asked.flatten().is_some_and(|byte| byte & bit != 0) {
             return Some(Effect::FunctionReset);
         }
-        Some(Effect::None)
+        match was_master && !self.bus_master() {
+            true => Some(Effect::MasterCleared),
+            false => Some(Effect::None),
+        }
     }
 
     /// Whether the function may reach memory.
@@ -229,7 +235,13 @@ mod tests {
     fn bus_master_by_its_bit() {
         let mut config = Config::default();
         assert!(!config.bus_master());
-        assert!(config.write(4, &[4, 0]).is_some() && config.bus_master());
+        assert_eq!(config.write(4, &[0, 0]), Some(Effect::None));
+        assert_eq!(config.write(4, &[4, 0]), Some(Effect::None));
+        assert!(config.bus_master());
+        // The bit is in the first byte.
+        assert_eq!(config.write(5, &[1]), Some(Effect::None));
+        assert_eq!(config.write(4, &[2, 0]), Some(Effect::MasterCleared));
+        assert!(!config.bus_master());
     }
 
     proptest! {

@@ -291,6 +291,7 @@ impl<'a> Hostile<'a> {
         match kind {
             0 => assert_eq!(client.call(RESET, &[], &[]).error, None),
             1 => assert_eq!(client.write(7, 0x48, &[0x10, 0xa8]), None),
+            2 => assert_eq!(client.write(7, 4, &[0, 0]), None),
             _ => self.guest.write(register::RESET, 1),
         }
         self.again();
@@ -319,7 +320,7 @@ impl<'a> Hostile<'a> {
     fn deed(&mut self) {
         match self.random.below(32) {
             0 => {
-                let kind = self.random.below(3);
+                let kind = self.random.below(4);
                 self.reset(kind);
             }
             1 => self.take_back(),
@@ -334,7 +335,7 @@ impl<'a> Hostile<'a> {
 
     /// Leaves in the middle of transfers, perhaps of a message, too. Returns its function, and the memory that it has had.
     fn leave(mut self) -> (Adapter, Memory) {
-        self.reset(2);
+        self.reset(3);
         flood(&mut self.guest, &self.p, &mut self.ends.0);
         let message = request(REGION_WRITE, &self.random.bytes(64));
         let length = self.random.below(message.len() as u32) as usize;

@@ -78,6 +78,7 @@ fn no_command_before_the_memory_was_checked() {
     assert_eq!(guest.client.write(7, 4, &[2, 0]), None);
     assert_eq!(guest.raw(head.as_bytes(), 8), None);
     guest.begin();
+    guest.info();
     // The tag 0 names no command, and an area has to be a page that is there.
     assert_eq!(guest.raw(header(1, 0, 0).as_bytes(), 0), None);
     for address in [0x1008u64, 1 << 40, !0xfff] {

@@ -91,9 +91,14 @@ fn a_reset_under_a_driver_is_logged() {
     one.write(register::RESET, 1);
     reset(&mut one);
     assert_eq!(told(), 1);
+    // Bus mastering is taken away, too.
+    one.begin();
+    assert_eq!(one.client.write(7, 4, &[2, 0]), None);
+    reset(&mut one);
+    assert_eq!(told(), 2);
     // A client that leaves has a line of its own.
     one.begin();
     drop(one);
     running.tells("its client has gone");
-    assert_eq!(told(), 1);
+    assert_eq!(told(), 2);
 }
