@@ -128,7 +128,9 @@ impl Adapter {
         self.vectors.raise(vector);
     }
 
-    fn count_memory(&self) {
+    /// Unmaps memory that nobody uses any more, and counts what is left.
+    fn sweep(&self) {
+        self.guest.memory.sweep();
         let (_, bytes) = self.guest.memory.count();
         self.guest.statistics.memory.set(bytes);
     }
@@ -146,7 +148,7 @@ impl Adapter {
         writable: bool,
     ) -> Result<(), Errno> {
         let done = self.guest.memory.map(range, file, offset, writable);
-        self.count_memory();
+        self.sweep();
         done.map_err(|refused| {
             let Range { address, size } = range;
             self.warn(&format!(
@@ -164,7 +166,7 @@ impl Adapter {
     pub fn unmap(&mut self, range: Range) -> Result<(), Errno> {
         let Guest { device, memory, .. } = &self.guest;
         let done = device.command(|_, _| memory.unmap(range));
-        self.count_memory();
+        self.sweep();
         done.map_err(|_| Errno::NOENT)
     }
 
@@ -172,7 +174,7 @@ impl Adapter {
     pub fn unmap_all(&mut self) {
         let Guest { device, memory, .. } = &self.guest;
         device.command(|_, _| memory.clear());
-        self.count_memory();
+        self.sweep();
     }
 
     /// Flags and size of a region. One that is not there has no bytes.
@@ -295,6 +297,8 @@ impl Adapter {
         if commands::execute(&mut self.guest, address, tag, refused) {
             self.registers.set_answered(tag);
         }
+        // Objects may be gone that have pinned memory.
+        self.sweep();
         self.raise();
     }
 
@@ -353,6 +357,7 @@ impl Adapter {
     fn reset_device(&mut self) {
         self.registers = Registers::new(self.mac);
         self.guest.reset();
+        self.sweep();
     }
 
     /// A client is there.

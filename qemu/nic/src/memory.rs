@@ -8,7 +8,8 @@
 //!
 //! A range that is given back is revoked: each later access to what is pinned of it fails. That is done by the owner of
 //! the engine (`device.rs`), and the engine reaches memory only then, so no access of it is underway afterwards. The
-//! guest's own thread is the one that gives ranges back.
+//! guest's own thread is the one that gives ranges back. To unmap one may take long, so that thread does it later
+//! ([`Memory::sweep`]), when it does not own the engine, whoever has dropped the last pin.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -74,18 +75,12 @@ struct Entry {
     mapped: Option<Arc<Mapped>>,
 }
 
-impl Entry {
-    fn revoke(&self) {
-        if let Some(mapped) = &self.mapped {
-            mapped.revoke();
-        }
-    }
-}
-
 /// The ranges of a guest, by their first addresses. They do not overlap.
 #[derive(Debug, Default)]
 pub struct Memory {
     entries: Mutex<BTreeMap<u64, Entry>>,
+    /// Ranges that were given back and are mapped still.
+    revoked: Mutex<Vec<Arc<Mapped>>>,
     usage: Arc<Usage>,
 }
 
@@ -103,6 +98,7 @@ impl Memory {
         writable: bool,
     ) -> Result<(), Refused> {
         let last = last(range).ok_or(Refused::Wraps)?;
+        self.sweep();
         let mut entries = self.entries.lock();
         // The only range that can reach into this one is the last that begins before its end.
         let before = entries.range(..=last).next_back();
@@ -146,16 +142,34 @@ impl Memory {
     pub fn unmap(&self, range: Range) -> Result<(), Refused> {
         let mut entries = self.entries.lock();
         let entry = entries.get(&range.address);
-        let entry = entry.filter(|entry| entry.size == range.size);
-        entry.ok_or(Refused::Unknown)?.revoke();
-        entries.remove(&range.address);
+        entry
+            .filter(|entry| entry.size == range.size)
+            .ok_or(Refused::Unknown)?;
+        self.revoke(entries.remove(&range.address));
         Ok(())
     }
 
     /// Gives all ranges back. The caller owns the engine.
     pub fn clear(&self) {
-        let entries = std::mem::take(&mut *self.entries.lock());
-        entries.values().for_each(Entry::revoke);
+        self.revoke(std::mem::take(&mut *self.entries.lock()).into_values());
+    }
+
+    fn revoke(&self, entries: impl IntoIterator<Item = Entry>) {
+        let mapped = entries.into_iter().filter_map(|entry| entry.mapped);
+        self.revoked
+            .lock()
+            .extend(mapped.inspect(|mapped| mapped.revoke()));
+    }
+
+    /// Unmaps what was given back and nobody pins any more. The caller does not own the engine: all guests would wait.
+    pub fn sweep(&self) {
+        let mut revoked = self.revoked.lock();
+        let all = std::mem::take(&mut *revoked).into_iter();
+        let (unpinned, pinned): (Vec<_>, Vec<_>) =
+            all.partition(|mapped| Arc::strong_count(mapped) == 1);
+        *revoked = pinned;
+        drop(revoked);
+        drop(unpinned);
     }
 
     /// Counts pieces of what an object pins; none if they are too many.
@@ -271,6 +285,8 @@ mod tests {
         }
         assert_eq!(memory.count(), (1, 4 * P));
         memory.unmap(range(4 * P, 4 * P)).unwrap();
+        assert_eq!(memory.count(), (0, 4 * P), "to unmap it takes long");
+        memory.sweep();
         assert_eq!(memory.count(), (0, 0));
         // The last page of all is a range like any other.
         memory
@@ -334,12 +350,16 @@ mod tests {
         // The same file at the same address is another range.
         memory.map(range(0, P), file(1), 0, true).unwrap();
         assert!(!pinned.read(0, &mut [0]));
+        memory.sweep();
         assert_eq!(
             memory.count(),
             (1, 2 * P),
             "it is mapped as long as it is pinned"
         );
+        // The engine's owner may be the one that drops the last pin.
         drop(pinned);
+        assert_eq!(memory.count(), (1, 2 * P));
+        memory.sweep();
         assert_eq!(memory.count(), (1, P));
     }
 
