@@ -115,6 +115,7 @@ impl Commands for Arc<Function> {
 
     fn add_context(&self, doorbells: Doorbells, _beside: Option<ContextId>) -> Result<ContextId> {
         let reservation = Reservation::new()?;
+        let _reused = self.reused.lock();
         let (number, mapped) = self.open_context(&doorbells)?;
         let context = Context {
             doorbells,
@@ -139,8 +140,11 @@ impl Commands for Arc<Function> {
     }
 
     fn remove_context(&self, id: ContextId) {
-        self.destroy::<command::RemoveContext>(id.number())
-            .release(self.contexts.take(id.number()));
+        let reused = self.reused.lock();
+        let destroyed = self.destroy::<command::RemoveContext>(id.number());
+        let context = self.contexts.take(id.number());
+        drop(reused);
+        destroyed.release(context);
     }
 
     fn is_gone(&self) -> bool {
@@ -273,6 +277,7 @@ impl Commands for Arc<Function> {
         let eq = self.completion_eq(vector);
         let (slots, slots_list) = area::map(self.device(), ring.slots)?;
         let (ctrl, ctrl_list) = area::map(self.device(), ring.ctrl)?;
+        let _reused = self.reused.lock();
         let added = self.execute::<command::AddCq>(&CreateCq {
             depth: depth.into(),
             eq: eq.into(),
@@ -327,6 +332,7 @@ impl Commands for Arc<Function> {
     }
 
     fn remove_cq(&self, cqn: u32) {
+        let reused = self.reused.lock();
         let destroyed = self.destroy::<command::RemoveCq>(cqn);
         let vector = self.events.cqs.with(cqn, |cq| cq.vector);
         let cq = self.events.cqs.take(cqn);
@@ -335,6 +341,7 @@ impl Commands for Arc<Function> {
         if let Some(vector) = vector {
             self.events.drain(vector);
         }
+        drop(reused);
         destroyed.release(cq);
     }
 

@@ -8,12 +8,13 @@ use kernel::{
         Bound,
         Device, //
     },
-    pci, pr_warn_once,
+    new_mutex, pci, pr_warn_once,
     prelude::*,
     static_lock_class,
     sync::{
         aref::ARef,
         Arc,
+        Mutex,
         UniqueArc, //
     },
 };
@@ -110,6 +111,10 @@ pub(crate) struct Function {
     bell: Bell,
     mapped: [DmaArea; 2],
     waker: Pin<KBox<WithTimer<Waker>>>,
+    /// Held while a context or a completion queue is made or destroyed, from the command on until its table knows of that:
+    /// another one may get the number of one that has just gone. Numbers of other objects have a generation.
+    #[pin]
+    pub(super) reused: Mutex<()>,
     #[pin]
     pub(super) contexts: Table<Context>,
     #[pin]
@@ -158,6 +163,7 @@ impl Function {
             bell <- Bell::new(doorbells),
             mapped,
             waker,
+            reused <- new_mutex!((), "Function::reused"),
             contexts <- Table::new(c"Function::contexts", static_lock_class!()),
             regions <- Table::new(c"Function::regions", static_lock_class!()),
             // INVARIANT: By the requirements of this function.
