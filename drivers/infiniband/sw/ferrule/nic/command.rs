@@ -155,7 +155,10 @@ impl Channel {
         registers: Registers,
     ) -> Result<impl PinInit<Self>> {
         let page = DmaArea::new(function.as_ref(), new_area(COMMAND_AREA_SIZE)?)?;
-        check::run(function, &registers, &page)?;
+        if let Err(error) = check::run(function, &registers, &page) {
+            registers.release(page);
+            return Err(error);
+        }
         let address = page.pages().next().ok_or(EINVAL)?;
         registers.write_halves(register::COMMAND_ADDRESS, address);
         Ok(pin_init!(Channel {
@@ -171,13 +174,40 @@ impl Channel {
     ///
     /// `EIO` if the function is gone, or answers what it must not; those of the device.
     pub(super) fn execute<C: Command>(&self, operands: &C::Operands) -> Result<C::Answer> {
+        let (answer, ()) = self.hand_over::<C, _>(operands, (), ())?;
+        Ok(answer)
+    }
+
+    /// Executes a command that names `memory` by a list, and returns the memory with the answer. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Channel::execute`]. Memory and list are dropped then, or leaked if a device that is late may execute the
+    /// command still.
+    pub(super) fn hand_over<C: Command, M>(
+        &self,
+        operands: &C::Operands,
+        memory: M,
+        list: impl Sized,
+    ) -> Result<(C::Answer, M)> {
         let mut tag = self.tag.lock();
         if self.registers.are_gone() {
             return Err(EIO);
         }
         // Neither 0 nor all ones, which the register has without an answer.
         *tag = *tag % (u32::MAX - 1) + 1;
-        let (area, tag) = (self.page.area(), *tag);
+        match self.request::<C>(operands, *tag) {
+            Ok(answer) => Ok((answer, memory)),
+            Err(error) => {
+                self.registers.release((memory, list));
+                Err(error)
+            }
+        }
+    }
+
+    /// Executes the command of a tag. The caller holds the lock.
+    fn request<C: Command>(&self, operands: &C::Operands, tag: u32) -> Result<C::Answer> {
+        let area = self.page.area();
         let bytes = operands.as_bytes();
         let header = CommandHeader {
             opcode: C::OPCODE.into(),
@@ -218,6 +248,9 @@ impl Channel {
 #[pinned_drop]
 impl PinnedDrop for Channel {
     fn drop(self: Pin<&mut Self>) {
-        let _ = self.registers.reset();
+        if !self.registers.reset() {
+            // Answers may be written there late.
+            core::mem::forget(self.page.area().clone());
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 //! The handle by which objects use the function: each method is a command.
 //!
-//! The memory of an object stays mapped until the device has answered that the object is destroyed.
+//! The memory of an object stays mapped until the device has answered that the object is destroyed, and that of an object
+//! whose command had no answer stays so for good, unless a reset has one.
 
 use ferrule_engine::{
     abi::dead,
@@ -181,8 +182,9 @@ impl Commands for Arc<Function> {
 
     fn add_mr(&self, pd: u32, access: Access, iova: u64, pages: Umem) -> Result<u32> {
         let reservation = Reservation::new()?;
-        let (operands, _list) = regions::region(self, pd, access, iova, &pages)?;
-        let key = self.execute::<command::AddMr>(&operands)?.number.get();
+        let (operands, list) = regions::region(self, pd, access, iova, &pages)?;
+        let (added, pages) = self.hand_over::<command::AddMr, _>(&operands, pages, list)?;
+        let key = added.number.get();
         let region = Region::Pinned(pages.into());
         self.regions.insert(reservation, key, region);
         Ok(key)
@@ -198,8 +200,9 @@ impl Commands for Arc<Function> {
     ) -> Result<u32> {
         let reservation = Reservation::new()?;
         let area = DmaArea::new(self.device(), area)?;
-        let (operands, _list) = regions::of_area(self, pd, access, &area, offset, length)?;
-        let key = self.execute::<command::AddMr>(&operands)?.number.get();
+        let (operands, list) = regions::of_area(self, pd, access, &area, offset, length)?;
+        let (added, area) = self.hand_over::<command::AddMr, _>(&operands, area, list)?;
+        let key = added.number.get();
         self.regions.insert(reservation, key, Region::Area(area));
         Ok(key)
     }
@@ -222,7 +225,8 @@ impl Commands for Arc<Function> {
     fn add_fast_mr(&self, pd: u32, _memory: Memory, max_pages: u32) -> Result<u32> {
         let reservation = Reservation::new()?;
         let (list, pages) = List::new(self.device(), max_pages)?;
-        let added = self.execute::<command::AddMr>(&list.region(pd, &pages))?;
+        let operands = list.region(pd, &pages);
+        let (added, list) = self.hand_over::<command::AddMr, _>(&operands, list, pages)?;
         let key = added.number.get();
         self.regions.insert(reservation, key, Region::Fast(list));
         Ok(key)
@@ -277,13 +281,16 @@ impl Commands for Arc<Function> {
         let eq = self.completion_eq(vector);
         let (slots, slots_list) = area::map(self.device(), ring.slots)?;
         let (ctrl, ctrl_list) = area::map(self.device(), ring.ctrl)?;
-        let _reused = self.reused.lock();
-        let added = self.execute::<command::AddCq>(&CreateCq {
+        let operands = CreateCq {
             depth: depth.into(),
             eq: eq.into(),
             ring: slots_list.operand(),
             ctrl: ctrl_list.operand(),
-        })?;
+        };
+        let lists = (slots_list, ctrl_list);
+        let _reused = self.reused.lock();
+        let (added, (slots, ctrl)) =
+            self.hand_over::<command::AddCq, _>(&operands, (slots, ctrl), lists)?;
         let cqn = added.number.get();
         let cq = Cq {
             notifier,
@@ -298,17 +305,13 @@ impl Commands for Arc<Function> {
 
     fn resize_cq(&self, cqn: u32, depth: u32, ring: CqRing) -> Result<u32> {
         let (ring, list) = area::map(self.device(), ring.slots)?;
-        let base = self.execute::<command::ChangeCq>(&ResizeCq {
+        let operands = ResizeCq {
             cqn: cqn.into(),
             depth: depth.into(),
             ring: list.operand(),
-        })?;
-        let mut ring = Some(ring);
-        // The old ring is unmapped without the lock.
-        let _before = self.events.cqs.with(cqn, |cq| {
-            ring.take()
-                .map(|ring| core::mem::replace(&mut cq.ring, ring))
-        });
+        };
+        let (base, ring) = self.hand_over::<command::ChangeCq, _>(&operands, ring, list)?;
+        let _before = self.events.cqs.swap(cqn, ring, |cq| &mut cq.ring);
         Ok(base.number.get())
     }
 
@@ -356,13 +359,16 @@ impl Commands for Arc<Function> {
             reserved: 0.into(),
             area: list.operand(),
         };
-        let added = match init.xrc {
-            None => self.execute::<command::AddSrq>(&srq)?,
-            Some(xrc) => self.execute::<command::AddXrcSrq>(&CreateXrcSrq {
-                srq,
-                xrcd: xrc.domain.into(),
-                cq: xrc.cq.into(),
-            })?,
+        let (added, area) = match init.xrc {
+            None => self.hand_over::<command::AddSrq, _>(&srq, area, list)?,
+            Some(xrc) => {
+                let srq = CreateXrcSrq {
+                    srq,
+                    xrcd: xrc.domain.into(),
+                    cq: xrc.cq.into(),
+                };
+                self.hand_over::<command::AddXrcSrq, _>(&srq, area, list)?
+            }
         };
         let number = added.number.get();
         let srq = Srq {
@@ -383,20 +389,16 @@ impl Commands for Arc<Function> {
 
     fn resize_srq(&self, number: u32, resize: SrqResize) -> Result {
         let (area, list) = area::map(self.device(), resize.area)?;
-        self.execute::<command::ReplaceSrq>(&ResizeSrq {
+        let operands = ResizeSrq {
             number: number.into(),
             limit: resize.limit.unwrap_or(NONE).into(),
             ring: ring(&resize.ring),
             ctrl: resize.ctrl.into(),
             reserved: 0.into(),
             area: list.operand(),
-        })?;
-        let mut area = Some(area);
-        // The old ring is unmapped without the lock.
-        let _before = self.events.srqs.with(number, |srq| {
-            area.take()
-                .map(|area| core::mem::replace(&mut srq.area, area))
-        });
+        };
+        let ((), area) = self.hand_over::<command::ReplaceSrq, _>(&operands, area, list)?;
+        let _before = self.events.srqs.swap(number, area, |srq| &mut srq.area);
         Ok(())
     }
 
@@ -440,7 +442,7 @@ impl Commands for Arc<Function> {
             .map_or(self.context, |context| context.number());
         let service = attributes::service(init.qp_type)?;
         let (area, list) = area::map(self.device(), init.area)?;
-        let made = self.execute::<command::AddQp>(&CreateQp {
+        let operands = CreateQp {
             context: context.into(),
             pd: init.pd.into(),
             qp_type: service.into(),
@@ -461,7 +463,8 @@ impl Commands for Arc<Function> {
             destinations: destinations.unwrap_or(NONE).into(),
             area: list.operand(),
             reserved: [0; 16],
-        })?;
+        };
+        let (made, area) = self.hand_over::<command::AddQp, _>(&operands, area, list)?;
         let number = made.number.get();
         let qp = Qp {
             notifier: init.notifier,

@@ -142,11 +142,12 @@ impl Function {
         let channel = KBox::pin_init(Channel::open(function, registers)?, GFP_KERNEL)?;
         for vector in 0..events.count() {
             let list = events.list(device, vector)?;
-            channel.execute::<command::AddEq>(&CreateEq {
+            let operands = CreateEq {
                 vector: vector.into(),
                 depth: events::DEPTH.into(),
                 area: list.operand(),
-            })?;
+            };
+            channel.hand_over::<command::AddEq, _>(&operands, events.clone(), list)?;
         }
         let info = channel.execute::<command::QueryDevice>(&())?;
         let doorbells = Doorbells::new()?;
@@ -185,6 +186,20 @@ impl Function {
     /// Those of [`Channel::execute`].
     pub(super) fn execute<C: Command>(&self, operands: &C::Operands) -> Result<C::Answer> {
         self.channel.execute::<C>(operands)
+    }
+
+    /// Executes a command that names memory. Process context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Channel::hand_over`].
+    pub(super) fn hand_over<C: Command, M>(
+        &self,
+        operands: &C::Operands,
+        memory: M,
+        list: impl Sized,
+    ) -> Result<(C::Answer, M)> {
+        self.channel.hand_over::<C, M>(operands, memory, list)
     }
 
     /// Executes a command that destroys an object, and returns whether the device may use it still.
@@ -293,7 +308,7 @@ impl PinnedDrop for Function {
         }
         // Nobody knows whether the process lives, and writes to the memory that it was given.
         let [doorbells, status] = &self.mapped;
-        for area in [doorbells, status, &self.channel.page] {
+        for area in [doorbells, status] {
             core::mem::forget(area.area().clone());
         }
         core::mem::forget(self.events.clone());
@@ -331,9 +346,14 @@ fn open_context(
 ) -> Result<(u32, [DmaArea; 2])> {
     let (doorbell, doorbell_list) = area::map(device, doorbells.doorbell.clone())?;
     let (status, status_list) = area::map(device, doorbells.status.clone())?;
-    let opened = channel.execute::<command::AddContext>(&OpenContext {
+    let operands = OpenContext {
         doorbell: doorbell_list.operand(),
         status: status_list.operand(),
-    })?;
-    Ok((opened.number.get(), [doorbell, status]))
+    };
+    let (opened, mapped) = channel.hand_over::<command::AddContext, _>(
+        &operands,
+        [doorbell, status],
+        (doorbell_list, status_list),
+    )?;
+    Ok((opened.number.get(), mapped))
 }

@@ -128,17 +128,12 @@ pub(super) fn change(function: &Function, key: u32, change: MrChange) -> Result 
         function.execute::<command::ChangeMr>(&operands)?;
         return Ok(());
     };
-    let (memory, _list) = region(function, pd, access, iova, &pages)?;
+    let (memory, list) = region(function, pd, access, iova, &pages)?;
     operands.mask = (mask | rereg::MEMORY).into();
     operands.change = memory;
-    function.execute::<command::ChangeMr>(&operands)?;
-    let mut memory = Some(Region::Pinned(pages.into()));
-    // The old pages are unpinned without the lock.
-    let _before = function.regions.with(key, |region| {
-        memory
-            .take()
-            .map(|memory| core::mem::replace(region, memory))
-    });
+    let ((), pages) = function.hand_over::<command::ChangeMr, _>(&operands, pages, list)?;
+    let memory = Region::Pinned(pages.into());
+    let _before = function.regions.swap(key, memory, |region| region);
     Ok(())
 }
 

@@ -152,6 +152,13 @@ impl Registers {
         self.is_reset.load(Relaxed) || self.reset()
     }
 
+    /// Gives up memory that a request has named in vain: drops it, or leaks it if the function is gone and may use it still.
+    pub(super) fn release<T>(&self, memory: T) {
+        if self.are_gone() && !self.use_no_memory() {
+            core::mem::forget(memory);
+        }
+    }
+
     /// The MAC address of the network device that the function belongs to, if it has one.
     pub(super) fn mac(&self) -> Result<Option<[u8; 6]>> {
         let [a, b, c, d] = self.read(register::MAC_LOW)?.to_le_bytes();

@@ -77,4 +77,11 @@ impl<T> Table<T> {
         self.values
             .with(|values| values.get_mut(&number).map(visit))
     }
+
+    /// Replaces a part of a value and returns what it was, which is to be dropped without the lock; the new part if there
+    /// is no such value.
+    pub(super) fn swap<P>(&self, number: u32, mut part: P, of: impl FnOnce(&mut T) -> &mut P) -> P {
+        self.with(number, |value| core::mem::swap(of(value), &mut part));
+        part
+    }
 }
