@@ -3,7 +3,7 @@
 //! Virtual ports of one engine: the queue pairs that reach each other, and by which numbers.
 
 use ferrule_engine::{
-    Config, Error, Group, Modify, Mtu, Path, PathKind, QpType, State, Status, Vport, GSI,
+    Budget, Config, Error, Group, Modify, Mtu, Path, PathKind, QpType, State, Status, Vport, GSI,
 };
 
 use crate::sim::*;
@@ -256,4 +256,79 @@ fn a_virtual_port_that_there_is_not() {
     let mut w = world(Vport::LIMIT);
     let end = general(&mut w, Vport::LIMIT - 1);
     w.state(&end.qp, State::Rts);
+}
+
+/// As much as ferrule-nic's worker does at a time.
+const SLICE: Budget = Budget {
+    requests: 256,
+    bytes: 1 << 20,
+};
+
+/// A program of a port that writes 64 KiB to itself so many times.
+fn program(w: &mut World, cq: &TestCq, mr: &TestMr, number: u8, writes: u64) -> TestContext {
+    let context = w.context_at(vport(number));
+    let spec = QpSpec {
+        depth: writes as u32,
+        ..spec(number)
+    };
+    let qp = w.qp_in(Some(&context), &spec, cq, cq);
+    connect(w, &qp, &qp, number);
+    for id in 0..writes {
+        qp.post_send(&Wr::write(id, &[mr.sge(0, 64 << 10)], mr.remote(0)));
+    }
+    context
+}
+
+/// A port whose programs have work without an end takes no more than its part from another with one queue pair, whatever
+/// the numbers of their contexts, and whoever is to be first.
+#[test]
+fn a_port_has_its_turns_beside_one_with_many_queue_pairs() {
+    const WRITES: u64 = 64;
+    // Each has run queues of its own.
+    for vports in [2, 5, 32] {
+        let mut w = world(vports);
+        let cq = w.cq(1 << 16);
+        let mr = w.mr(64 << 10);
+        let program = |w: &mut World, number| program(w, &cq, &mr, number, WRITES);
+        let busy: Vec<_> = (0..130).map(|_| program(&mut w, vports - 1)).collect();
+        let one = program(&mut w, 0);
+        for context in busy.iter().chain([&one]) {
+            w.engine.kicked(context.id);
+        }
+        let turns = |w: &World, number| w.engine.counters_of(vport(number)).turns;
+        while turns(&w, 0) < WRITES {
+            w.engine.run(&mut w.host, SLICE, Some(busy[0].id));
+            let (few, many) = (turns(&w, 0), turns(&w, vports - 1));
+            assert!(few + 20 > many, "{vports} ports: {few} turns beside {many}");
+        }
+        // It waits for its own work only.
+        assert!(!w.engine.run_for(&mut w.host, SLICE, one.id).first);
+    }
+}
+
+/// A guest that kicks without a pause is first, and the others have their turns in the same order as without it.
+#[test]
+fn a_port_that_is_always_first_leaves_the_others_their_turns() {
+    const PORTS: u8 = 32;
+    let mut w = world(PORTS);
+    let cq = w.cq(1 << 16);
+    let mr = w.mr(64 << 10);
+    let contexts: Vec<_> = (0..PORTS)
+        .map(|number| program(&mut w, &cq, &mr, number, 64))
+        .collect();
+    for context in &contexts {
+        w.engine.kicked(context.id);
+    }
+    let kick = Budget {
+        bytes: 64 << 10,
+        ..SLICE
+    };
+    for _ in 0..40 {
+        w.engine.run_for(&mut w.host, kick, contexts[0].id);
+        w.engine.run(&mut w.host, SLICE, None);
+    }
+    for number in 1..PORTS {
+        let turns = w.engine.counters_of(vport(number)).turns;
+        assert!(turns >= 15, "{turns} turns of port {number}");
+    }
 }

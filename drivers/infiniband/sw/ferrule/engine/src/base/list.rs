@@ -94,6 +94,15 @@ impl List {
         }
     }
 
+    /// Visits all indices in order.
+    pub(crate) fn visit(&self, links: &mut impl Links, mut each: impl FnMut(u32)) {
+        let mut next = self.head;
+        while let Some(link) = links.link(next) {
+            each(next);
+            next = link.next;
+        }
+    }
+
     fn move_up(&mut self, links: &mut impl Links, index: u32) {
         match links.link(index) {
             Some(link) if link.listed => (),

@@ -194,9 +194,7 @@ impl<H: Host> Engine<H> {
     #[inline(always)]
     fn scan_first(&mut self, host: &mut H, context: ContextId, looks: u32) -> u32 {
         self.contexts.wake_one(context);
-        let scanned = self.scan_context(host, context, looks);
-        self.qps.prefer(context);
-        scanned.left
+        self.scan_context(host, context, looks).left
     }
 
     /// The queue pairs, and the context that one of them works in at its turn.
@@ -327,9 +325,16 @@ impl<H: Host> Engine<H> {
     ) -> Outcome {
         let most = budget.looks() / 2;
         let mut looks = most;
+        let run_queue = first.map(|context| {
+            self.qps
+                .run_queue_of(context, || self.contexts.vport(context))
+        });
         if let Some(context) = first {
             let some = if only { most } else { most.div_ceil(2) };
             looks = looks.wrapping_sub(some.wrapping_sub(self.scan_first(host, context, some)));
+        }
+        if let Some(run_queue) = run_queue {
+            self.qps.prefer(run_queue);
         }
         if !only {
             looks = self.scan_contexts(host, looks);
@@ -342,7 +347,7 @@ impl<H: Host> Engine<H> {
             self.fire_timers(host, now, &mut left);
             due = self.deadline().is_some_and(|deadline| deadline <= now);
         }
-        let waits = |qps: &Qps<H>| first.is_some_and(|first| qps.has_active_of(first));
+        let waits = |qps: &Qps<H>| run_queue.is_some_and(|first| qps.has_active_in(first));
         let mut begun = None;
         while !left.is_spent() && (!only || waits(&self.qps)) {
             let Some(qp) = self.qps.take_next() else {
@@ -365,7 +370,7 @@ impl<H: Host> Engine<H> {
         Outcome {
             more: due || self.has_work(),
             first: first.is_some_and(|first| {
-                self.qps.has_active_of(first)
+                waits(&self.qps)
                     || self.contexts.is_due(first)
                     || begun.is_some_and(|index| self.qps.is_of(index, first))
             }),

@@ -2,6 +2,8 @@
 
 //! The queue pairs that wait for a turn, and those that wait for the clock.
 
+use core::num::NonZero;
+
 use crate::{
     base::{
         abi,
@@ -21,7 +23,8 @@ use crate::{
         list::{
             Link,
             Links,
-            List, //
+            List,
+            NONE, //
         },
         table::{
             tops,
@@ -70,15 +73,9 @@ impl Links for [Link; RUN_QUEUES] {
     }
 }
 
-/// The run queue of a context's queue pairs; those of the host's own have one for themselves.
-///
-/// Run queues have turns by turns, and so have the queue pairs of a run queue: a program with a thousand
-/// queue pairs gets as much as one with a single one. More contexts than run queues share some of them.
-#[inline]
-fn run_queue(context: Option<ContextId>) -> u32 {
-    context.map_or(0, |context| {
-        context.0.wrapping_rem(CONTEXT_RUN_QUEUES).wrapping_add(1)
-    })
+/// The virtual port that has a run queue of contexts, where each has so many: the first one, where two share it.
+fn vport_of(run_queue: u32, share: NonZero<u32>) -> u32 {
+    run_queue.saturating_sub(1) / share
 }
 
 /// All queue pairs, the order of their turns, and their timers.
@@ -95,6 +92,12 @@ pub(crate) struct Qps<H: Host> {
     timers: Timers,
     /// How many virtual ports there are.
     vports: u8,
+    /// How many run queues of contexts each of them has, one at least.
+    share: NonZero<u32>,
+    /// The virtual port whose turn is next, if it wants one.
+    next_vport: u32,
+    /// The run queue that has the next turn before that, where there are several virtual ports; or [`NONE`].
+    preferred: u32,
 }
 
 impl<H: Host> Qps<H> {
@@ -103,6 +106,7 @@ impl<H: Host> Qps<H> {
     pub(crate) fn new(vports: u8) -> Self {
         let vports = vports.clamp(1, Vport::LIMIT);
         let reserved = GSI.wrapping_add(u32::from(vports));
+        let share = CONTEXT_RUN_QUEUES.checked_div(vports.into()).unwrap_or(0);
         Self {
             table: Table::new(TableKind::Qps, reserved, abi::MAX_QP, 0),
             active: [List::EMPTY; RUN_QUEUES],
@@ -110,6 +114,9 @@ impl<H: Host> Qps<H> {
             run_queue_links: [Link::default(); RUN_QUEUES],
             timers: Timers::new(),
             vports,
+            share: NonZero::new(share).unwrap_or(NonZero::<u32>::MIN),
+            next_vport: 0,
+            preferred: NONE,
         }
     }
 
@@ -138,8 +145,9 @@ impl<H: Host> Qps<H> {
         } else {
             self.table.insert(qp, name)?;
         }
+        let run_queue = context.map_or(0, |context| self.run_queue_of(context, || vport));
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
-            link.run_queue = run_queue(context);
+            link.run_queue = run_queue;
         }
         Ok(id)
     }
@@ -254,12 +262,29 @@ impl<H: Host> Qps<H> {
         !self.run_queues.is_empty()
     }
 
-    /// Whether a queue pair of the context waits for a turn, or of another one of its run queue.
+    /// The run queue of the queue pairs of a context of this virtual port; those of the host's own have one for themselves.
+    ///
+    /// Run queues have turns by turns, and so have the queue pairs of a run queue: a program with a thousand
+    /// queue pairs gets as much as one with a single one. More contexts than run queues share some of them.
+    ///
+    /// Of several virtual ports, each has its part of the run queues, and the ports have turns by turns: their programs may
+    /// be those of machines that know nothing of each other. Of more ports than run queues, two share one.
     #[inline]
-    pub(crate) fn has_active_of(&self, context: ContextId) -> bool {
-        let run_queue = run_queue(Some(context)) as usize;
+    pub(crate) fn run_queue_of(&self, context: ContextId, vport: impl FnOnce() -> Vport) -> u32 {
+        let place = if self.vports == 1 {
+            context.0
+        } else {
+            let first = u32::from(vport().0).wrapping_mul(self.share.get());
+            first.wrapping_add(context.0 % self.share)
+        };
+        place.wrapping_rem(CONTEXT_RUN_QUEUES).wrapping_add(1)
+    }
+
+    /// Whether a queue pair of the run queue waits for a turn.
+    #[inline]
+    pub(crate) fn has_active_in(&self, run_queue: u32) -> bool {
         self.active
-            .get(run_queue)
+            .get(run_queue as usize)
             .is_some_and(|active| !active.is_empty())
     }
 
@@ -283,16 +308,51 @@ impl<H: Host> Qps<H> {
         }
     }
 
-    /// The next turn is the context's, if one of its queue pairs wants it.
-    pub(crate) fn prefer(&mut self, context: ContextId) {
+    /// The next turn is the run queue's, if one of its queue pairs wants it.
+    pub(crate) fn prefer(&mut self, run_queue: u32) {
+        if self.vports == 1 {
+            self.run_queues
+                .move_to_front(&mut self.run_queue_links, run_queue);
+        } else {
+            self.preferred = run_queue;
+        }
+    }
+
+    /// Brings the run queue to the front whose turn it is, where there are several virtual ports: the preferred one, or the
+    /// first one of the port that is next. A preferred one leaves the order of the ports as it is: a port may ask for that
+    /// without end.
+    fn find_next(&mut self) {
+        let preferred = core::mem::replace(&mut self.preferred, NONE);
+        let link = self.run_queue_links.link(preferred);
+        if link.is_some_and(|link| link.is_listed()) {
+            self.run_queues
+                .move_to_front(&mut self.run_queue_links, preferred);
+            return;
+        }
+        let (share, next_vport) = (self.share, self.next_vport);
+        let mut next = None;
         self.run_queues
-            .move_to_front(&mut self.run_queue_links, run_queue(Some(context)));
+            .visit(&mut self.run_queue_links, |run_queue| {
+                let vport = vport_of(run_queue, share);
+                let turn = (vport < next_vport, vport);
+                if next.is_none_or(|(first, _)| turn < first) {
+                    next = Some((turn, run_queue));
+                }
+            });
+        if let Some(((_, vport), run_queue)) = next {
+            self.run_queues
+                .move_to_front(&mut self.run_queue_links, run_queue);
+            self.next_vport = vport.wrapping_add(1);
+        }
     }
 
     /// Takes the queue pair whose turn it is out of the table. A queue pair that is destroyed while it waits keeps its
     /// place in the list; then this returns `None`.
     #[inline]
     pub(crate) fn take_next(&mut self) -> Option<H::Box<Qp<H>>> {
+        if self.vports != 1 {
+            self.find_next();
+        }
         let run_queue = self.run_queues.pop_front(&mut self.run_queue_links)?;
         let active = self.active.get_mut(run_queue as usize)?;
         let index = active.pop_front(&mut self.table);

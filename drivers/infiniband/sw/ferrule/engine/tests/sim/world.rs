@@ -114,8 +114,12 @@ impl World {
     }
 
     pub fn context(&mut self) -> TestContext {
+        self.context_at(Vport::default())
+    }
+
+    pub fn context_at(&mut self, vport: Vport) -> TestContext {
         let doorbells = SimDoorbells::new();
-        let context = UserContext::new(doorbells.clone());
+        let context = UserContext::new(doorbells.clone()).with_vport(vport);
         let id = add(&mut self.engine, context, Engine::add_context).unwrap();
         TestContext { id, doorbells }
     }
