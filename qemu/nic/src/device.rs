@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ferrule_engine::{
     Budget, Config, ContextId, Counters, Engine, Error as Refusal, Objects, Refused, Vport, MAX_AH,
-    MAX_CQ, MAX_MCAST_GRP, MAX_MR, MAX_MW, MAX_SRQ,
+    MAX_CQ, MAX_MCAST_GRP, MAX_MCAST_QP_ATTACH, MAX_MR, MAX_MW, MAX_SRQ,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -67,6 +67,8 @@ pub struct Quota {
     pub ahs: u32,
     pub contexts: u32,
     pub groups: u32,
+    /// Of one group, which may have members of all guests.
+    pub members: u32,
 }
 
 /// The device that all guests share.
@@ -89,6 +91,9 @@ pub const MAX_GUESTS: u8 = Vport::LIMIT;
 
 /// Queue pairs without those of the ports.
 const MAX_QP: u32 = ferrule_engine::abi::MAX_QP.saturating_sub(1 + MAX_GUESTS as u32);
+
+/// Queue pairs of a group.
+const MAX_MEMBERS: u32 = MAX_MCAST_QP_ATTACH as u32;
 
 /// Contexts of a guest: each has doorbells in this process's memory.
 const MAX_CONTEXTS: u32 = 1024;
@@ -138,6 +143,7 @@ impl Device {
                 ahs: quota(MAX_AH.saturating_sub(1)),
                 contexts: quota(ContextId::LIMIT).min(MAX_CONTEXTS),
                 groups: quota(MAX_MCAST_GRP),
+                members: quota(MAX_MEMBERS).max(1),
             },
             state: Mutex::new(State {
                 engine,

@@ -94,7 +94,7 @@ impl host::Reorder<Received> for ReorderBuffer {
             return;
         }
         if let Some(slot) = Slot::new() {
-            self.0.insert(number, (packet.clone(), slot));
+            self.0.insert(number, (packet.kept(), slot));
         }
     }
 

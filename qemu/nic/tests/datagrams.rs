@@ -11,6 +11,7 @@ use crate::driver::*;
 
 pub const QKEY: u32 = 0x1111;
 const INVAL: u32 = 22;
+const NOMEM: u32 = 12;
 const NETUNREACH: u32 = 101;
 /// Bytes before those of a datagram.
 pub const GRH: usize = 40;
@@ -204,4 +205,30 @@ fn groups_have_members_at_all_ports() {
         Err(INVAL)
     );
     two.named(opcode::DESTROY_QP, b.number).unwrap();
+}
+
+#[test]
+fn a_guest_has_its_part_of_the_members_of_a_group() {
+    let (_worker, [mut one, mut two]) = guests();
+    let (p, q) = (program(&mut one), program(&mut two));
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[15]) = (0xff, 0x0e, 1);
+    let attach = |guest: &mut Guest, p: &Program| {
+        let qp = datagram_qp(guest, p);
+        let member = Multicast {
+            number: qp.number.into(),
+            reserved: 0.into(),
+            gid,
+        };
+        guest.command(opcode::ATTACH_MCAST, &member).map(|_| member)
+    };
+    let most = one.info().max_mcast_qp_attach.get();
+    let members = (0..most).map(|_| attach(&mut one, &p).unwrap());
+    let last = members.last().unwrap();
+    assert_eq!(attach(&mut one, &p).err(), Some(NOMEM));
+    for _ in 0..most {
+        attach(&mut two, &q).unwrap();
+    }
+    one.command(opcode::DETACH_MCAST, &last).unwrap();
+    attach(&mut one, &p).unwrap();
 }

@@ -2,10 +2,13 @@
 
 //! Commands about datagrams: address handles, and multicast groups.
 
+use std::collections::HashSet;
+
 use ferrule_engine::{Ah, Engine, Group};
 use rustix::io::Errno;
 
 use super::layout::{answer, errno_of, name, zero, Answer, NOTHING};
+use crate::device::Quota;
 use crate::guest::Guest;
 use crate::host::Nic;
 use crate::interface::{CreateAh, Multicast};
@@ -35,9 +38,13 @@ pub(super) fn destroy_ah(guest: &mut Guest, number: u32) -> Answer {
 pub(super) fn attach_mcast(guest: &mut Guest, asked: &Multicast) -> Answer {
     zero(asked.reserved.get())?;
     let qpn = guest.qpn(asked.number.get())?;
-    let most = usize::try_from(guest.device.quota().groups).unwrap_or(usize::MAX);
-    let gids: std::collections::HashSet<_> = guest.groups.iter().map(|(_, gid)| gid).collect();
-    if gids.len() >= most && !gids.contains(&asked.gid) {
+    let Quota {
+        groups, members, ..
+    } = *guest.device.quota();
+    let full = |count: usize, most: u32| usize::try_from(most).is_ok_and(|most| count >= most);
+    let gids: HashSet<_> = guest.groups.iter().map(|(_, gid)| gid).collect();
+    let own = guest.groups.iter().filter(|(_, gid)| *gid == asked.gid);
+    if full(own.count(), members) || full(gids.len(), groups) && !gids.contains(&asked.gid) {
         return Err(Errno::NOMEM);
     }
     let _unused = guest.device.add(

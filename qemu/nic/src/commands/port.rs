@@ -2,7 +2,7 @@
 
 //! Commands about the port: its attributes, its addresses, its event queues, its contexts.
 
-use ferrule_engine::{ContextId, Engine, Mtu, UserContext, MAX_MCAST_QP_ATTACH, MAX_RD_ATOMIC};
+use ferrule_engine::{ContextId, Engine, Mtu, UserContext, MAX_RD_ATOMIC};
 use rustix::io::Errno;
 use zerocopy::little_endian::U64;
 
@@ -30,7 +30,7 @@ pub(super) fn query_device(guest: &Guest) -> Answer {
         max_ah: quota.ahs.into(),
         max_context: quota.contexts.into(),
         max_mcast_grp: quota.groups.into(),
-        max_mcast_qp_attach: u32::try_from(MAX_MCAST_QP_ATTACH).unwrap_or(0).into(),
+        max_mcast_qp_attach: quota.members.into(),
         max_rd_atomic: u32::from(MAX_RD_ATOMIC).into(),
         max_mr_pages: MAX_MR_PAGES.into(),
         clock: clock().into(),

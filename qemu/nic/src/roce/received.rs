@@ -162,6 +162,18 @@ impl Received {
         }
     }
 
+    /// The same packet to be kept, without what pads its frame: that may be many times as long as any packet.
+    pub fn kept(&self) -> Self {
+        let trimmed = match self.frame.bytes().get(..self.layout.end) {
+            Some(packet) if packet.len() < self.frame.bytes().len() => Frame::new(packet.to_vec()),
+            _ => None,
+        };
+        Self {
+            frame: trimmed.unwrap_or_else(|| self.frame.clone()),
+            ..*self
+        }
+    }
+
     /// The port that it is for. A packet to a group is for all, whatever the port.
     pub fn port(&self) -> usize {
         self.port
@@ -265,6 +277,9 @@ mod tests {
                 assert_eq!(parts.concat(), bytes[HEADER..end]);
                 assert_eq!(packet.udp()[2..4], PORT.to_be_bytes());
                 assert_eq!((packet.transport().len(), packet.port()), (length - 4, 3));
+                let kept = packet.kept();
+                assert_eq!(kept.frame.bytes(), &bytes[..end]);
+                assert_eq!(kept.transport(), packet.transport());
             }
         }
     }
