@@ -152,15 +152,16 @@ impl Requests {
         None
     }
 
-    /// Pages of a request up to `until` were brought in, or not.
-    pub(crate) fn served(&mut self, place: usize, until: usize, result: Result) {
+    /// Pages of the request that was next up to `until` were brought in, or not. If all requests were dropped meanwhile, there
+    /// is none in its place, or another one.
+    pub(crate) fn served(&mut self, place: usize, next: &Request, until: usize, result: Result) {
         let Some(slot) = self.requests.get_mut(place) else {
             return;
         };
-        let Some(request) = slot else {
+        let Some(request) = slot.as_mut().filter(|request| request.from == next.from) else {
             return;
         };
-        let is_one = until - request.from <= PAGE_SIZE;
+        let is_one = until.saturating_sub(request.from) <= PAGE_SIZE;
         match (result, request.asker) {
             (Ok(()), _) if until < request.to => request.from = until,
             // The asker that waits asks again. Nobody is told of errors of hints.

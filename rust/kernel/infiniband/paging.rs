@@ -302,7 +302,13 @@ impl OnDemand {
     ) -> Result {
         let (from, to) = self.range(offset, len).ok_or(EFAULT)?;
         if !now {
-            self.exclusively(|state| state.requests.add(Request::new(from, to, purpose, None)))?;
+            let request = Request::new(from, to, purpose, None);
+            // The region may go at the same time.
+            self.exclusively(|state| {
+                if !state.closed {
+                    state.requests.add(request);
+                }
+            })?;
             self.enqueue();
             return Ok(());
         }
@@ -415,7 +421,7 @@ impl WorkItem for OnDemand {
         while let Ok(Some((place, request))) = this.exclusively(next) {
             let until = request.step();
             let result = this.fault(request.from, until, request.purpose);
-            let _ = this.exclusively(|state| state.requests.served(place, until, result));
+            let _ = this.exclusively(|state| state.requests.served(place, &request, until, result));
         }
     }
 }
