@@ -165,6 +165,11 @@ pub(crate) unsafe extern "C" fn query<D: Driver>(
     })
 }
 
+/// Whether programs post to a pair. A target of XRC has no user object, since the core shares it among those that open it.
+fn is_programs<D: Driver>(qp: &Qp<D>) -> bool {
+    qp.is_user() || qp.qp_type() == Type::XrcTgt
+}
+
 /// `post_send` of `struct ib_device_ops`.
 ///
 /// # Safety
@@ -182,7 +187,7 @@ pub(crate) unsafe extern "C" fn post_send<D: Driver>(
         let is_datagram = matches!(qp.qp_type(), Type::Smi | Type::Gsi | Type::Ud);
         // SAFETY: By the requirements of this function.
         unsafe {
-            wr::post_send(first, bad, qp.is_user(), is_datagram, |requests| {
+            wr::post_send(first, bad, is_programs(qp), is_datagram, |requests| {
                 D::Qp::post_send(qp, requests)
             })
         }?;
@@ -205,7 +210,7 @@ pub(crate) unsafe extern "C" fn post_recv<D: Driver>(
         let qp = unsafe { Qp::<D>::from_raw(raw) };
         // SAFETY: By the requirements of this function.
         unsafe {
-            wr::post_recv(first, bad, qp.is_user(), |requests| {
+            wr::post_recv(first, bad, is_programs(qp), |requests| {
                 D::Qp::post_recv(qp, requests)
             })
         }?;
