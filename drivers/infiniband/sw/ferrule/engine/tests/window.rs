@@ -2,6 +2,7 @@
 
 //! Memory windows: bound, used, invalidated; and faults.
 
+mod keys;
 mod rereg;
 
 use ferrule_engine::{abi, Access, MwType, QpEvent, QpType, State, Status};
@@ -415,36 +416,6 @@ fn windows_and_regions_go_in_any_order() {
     // Unknown keys never were any.
     assert!(w.engine.remove_mw(u32::MAX).is_err());
     assert!(w.engine.query_mr(u32::MAX).is_err());
-}
-
-/// A region's key returns after 256 regions of its index, and a window that was bound to the first one knows nothing of
-/// that one.
-#[test]
-fn a_key_that_returns_names_another_region() {
-    let mut w = World::new();
-    let (_a, b) = w.pair();
-    let mr = bindable(&mut w, 64);
-    let mw = w.mw(1, MwType::Type1);
-    let key = next(mw);
-    good(&mut w, &b, Wr::bind(1, mw, key, mr.remote(0), 64));
-    assert!(opens(&mut w, &b, (mr.iova, key)));
-    w.engine.remove_mr(mr.key).unwrap();
-    let again = loop {
-        let again = bindable(&mut w, 64);
-        if again.key == mr.key {
-            break again;
-        }
-        w.engine.remove_mr(again.key).unwrap();
-    };
-    let has_windows = |w: &World| w.engine.query_mr(again.key).unwrap().has_windows();
-    assert!(!opens(&mut w, &b, (again.iova, key)));
-    // Bound to it now, the window was not counted twice, and it is not when it goes elsewhere.
-    good(&mut w, &b, Wr::bind(2, key, next(key), again.remote(0), 64));
-    assert!(opens(&mut w, &b, (again.iova, next(key))));
-    assert!(has_windows(&w));
-    w.engine.remove_mw(key).unwrap();
-    assert!(!has_windows(&w));
-    w.engine.remove_mr(again.key).unwrap();
 }
 
 #[test]

@@ -117,6 +117,9 @@ impl<H: Host> Mws<H> {
     /// Removes the window that has or had this key.
     pub(crate) fn remove(&mut self, key: u32) -> Result<H::Box<Mw>, Error> {
         let index = window_index(key).ok_or(Error::NotFound)?;
+        let last = self.table.get(index).ok_or(Error::NotFound)?.key;
+        // Each bind has used up a key, and the next window of the number begins behind the last one.
+        self.table.use_up_generations(index, last as u8);
         self.table.remove(index).ok_or(Error::NotFound)
     }
 
