@@ -247,10 +247,6 @@ fn apply(attr: &mut Attributes, modify: &Modify) {
         }
     }
 
-    // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2).
-    if modify.state == Some(State::Sqd) {
-        attr.en_sqd_async_notify = modify.en_sqd_async_notify.unwrap_or(false);
-    }
     set(&mut attr.access, modify.access);
     set(&mut attr.pkey_index, modify.pkey_index);
     set(&mut attr.port, modify.port);
@@ -285,6 +281,10 @@ pub(crate) fn modify<H: Host>(
     let was_acknowledged = core.is_acknowledged();
     let is_drained = is_drained(core, sq, wire);
     apply(&mut core.attr, modify);
+    // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2), and not taken back by a change there.
+    if before != State::Sqd && next == State::Sqd {
+        core.attr.en_sqd_async_notify = modify.en_sqd_async_notify.unwrap_or(false);
+    }
     if was_acknowledged != core.is_acknowledged() {
         wire.change_over(sq, was_acknowledged);
     }

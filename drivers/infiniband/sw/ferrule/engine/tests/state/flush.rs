@@ -137,6 +137,13 @@ fn drain_ends_what_was_begun_and_holds_the_rest() {
     w.modify(&a.qp, &sqd).unwrap();
     assert!(w.query(&a.qp).sq_draining);
     assert_eq!(w.events(), []);
+    // A change there does not take back that the event was asked for.
+    let change = Modify {
+        state: Some(State::Sqd),
+        min_rnr_timer: rtr(0).min_rnr_timer,
+        ..Modify::default()
+    };
+    w.modify(&a.qp, &change).unwrap();
     b.qp.post_recv(4, &[mr.sge(0, 8)]);
     b.qp.post_recv(5, &[mr.sge(0, 8)]);
     w.settle(100 * MS);
