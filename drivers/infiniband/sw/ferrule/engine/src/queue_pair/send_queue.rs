@@ -267,9 +267,9 @@ impl SendQueue {
         }
     }
 
-    /// Goes back to an earlier request. The copies of a job for the one at hand do not count.
+    /// Goes back to an earlier request. The copies of a job for the one at hand do not count, nor does what it waits for.
     pub(crate) fn rewind(&mut self, index: u32) {
-        if matches!(self.wait, Wait::Copied(_)) {
+        if self.wait != Wait::Copy {
             self.wait = Wait::Nothing;
         }
         self.ring.index = index;

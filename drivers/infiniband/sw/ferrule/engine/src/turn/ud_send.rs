@@ -141,8 +141,8 @@ fn deliver<H: Host>(
 ) -> Result<Arrival, Unfinished> {
     let Qp { core, sq, rq, .. } = qp;
     let length = sq.request.length;
-    let packets = psn::packets(length, core.attr.path_mtu);
-    let segment = RequestSegment::next(sq, core, length, packets);
+    // A datagram is one packet, whatever its length.
+    let segment = RequestSegment::next(sq, core, length, 1);
     let arrival = if receiver == core.id.number {
         let arrival = receive(cx, core, rq, segment, Some(area));
         if let Arrival::Broken = arrival {

@@ -13,7 +13,6 @@ use crate::{
             Sends,
             Unsent, //
         },
-        psn, //
     },
     object::{
         multicast::MULTICAST_QPN,
@@ -78,8 +77,7 @@ pub(crate) fn send<H: Host>(
 ) -> Result<(), Unsent> {
     let Qp { core, sq, .. } = qp;
     let length = sq.request.length;
-    let packets = psn::packets(length, core.attr.path_mtu);
-    let segment = RequestSegment::next(sq, core, length, packets);
+    let segment = RequestSegment::next(sq, core, length, 1);
     let with_imm = segment.opcode.facts().extra == Extra::Immediate;
     let operation = if with_imm {
         rc::SEND_ONLY_WITH_IMM
