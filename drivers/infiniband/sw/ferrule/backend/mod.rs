@@ -155,7 +155,7 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for unknown attributes, and
+    /// `EINVAL` for what the state or the service does not allow, `EOPNOTSUPP` for path migration, and
     /// those of [`Backend::add_ah`].
     fn modify_qp(
         &self,

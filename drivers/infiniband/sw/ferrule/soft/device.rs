@@ -80,13 +80,11 @@ const MESSAGES: OnDemandOperations = OnDemandOperations::SEND
     .or(OnDemandOperations::RECV)
     .or(OnDemandOperations::SRQ_RECV);
 
-/// All of reliable connections.
-const RELIABLE: OnDemandOperations = MESSAGES
+/// All of XRC.
+const XRC: OnDemandOperations = MESSAGES
     .or(OnDemandOperations::WRITE)
     .or(OnDemandOperations::READ)
-    .or(OnDemandOperations::ATOMIC)
-    .or(OnDemandOperations::FLUSH)
-    .or(OnDemandOperations::ATOMIC_WRITE);
+    .or(OnDemandOperations::ATOMIC);
 
 /// The workers of a device, which stop when this is dropped.
 struct StopWorkers(Arc<Workers>);
@@ -237,10 +235,12 @@ impl Backend for Soft {
     /// All that programs can ask for. A datagram that comes by the wire when the memory for it is absent is dropped.
     const ON_DEMAND: OnDemand = OnDemand {
         implicit: true,
-        rc: RELIABLE,
+        rc: XRC
+            .or(OnDemandOperations::FLUSH)
+            .or(OnDemandOperations::ATOMIC_WRITE),
         uc: MESSAGES.or(OnDemandOperations::WRITE),
         ud: MESSAGES,
-        xrc: RELIABLE,
+        xrc: XRC,
     };
 
     type Commands = Shared;

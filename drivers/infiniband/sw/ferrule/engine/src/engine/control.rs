@@ -356,7 +356,7 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such transition, an attribute is
     /// missing, not allowed, or out of range; [`Error::NotSupported`] if the change asks for path
-    /// migration, another size or a rate; [`Error::InUse`] while a copy job uses it, unless it is to enter ERR. Nothing has
+    /// migration; [`Error::InUse`] while a copy job uses it, unless it is to enter ERR. Nothing has
     /// changed then.
     ///
     /// With a path to a remote peer comes the route to it. The host drops the route that is left in `route`, after it
