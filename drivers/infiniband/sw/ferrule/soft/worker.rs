@@ -190,7 +190,8 @@ fn stay_awake(thread: &Current, core: &WithTimer<Core>, quiescent: &mut Quiescen
         }
     }
     core.worker_looks.store(0, Relaxed);
-    // Calls that were missed above have not been made up for, the timer is not armed, and doorbells may be rung.
+    // Calls that were missed above have not been made up for, the timer may not be set for what is left, and doorbells may be
+    // rung.
     if serve(core, WORKER, None, Caller::Thread, None).more {
         core.wake_worker();
     }

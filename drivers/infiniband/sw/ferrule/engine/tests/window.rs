@@ -70,6 +70,14 @@ fn opens(w: &mut World, by: &End, remote: (u64, u32)) -> bool {
     opens
 }
 
+/// A window of type 1 that is bound to 64 bytes: the key that it was made with, and the one that opens it.
+fn bound(w: &mut World, end: &End, mr: &TestMr) -> (u32, u32) {
+    let mw = w.mw(1, MwType::Type1);
+    let key = next(mw);
+    good(w, end, Wr::bind(1, mw, key, mr.remote(0), 64));
+    (mw, key)
+}
+
 #[test]
 fn window_of_type_1_is_bound_moved_and_unbound() {
     let mut w = World::new();
@@ -386,9 +394,7 @@ fn windows_and_regions_go_in_any_order() {
     let mut w = World::new();
     let (_a, b) = w.pair();
     let mr = bindable(&mut w, 64);
-    let mw = w.mw(1, MwType::Type1);
-    let key = next(mw);
-    good(&mut w, &b, Wr::bind(1, mw, key, mr.remote(0), 64));
+    let (mw, key) = bound(&mut w, &b, &mr);
     // The window goes by any key that it had.
     assert!(w.engine.query_mr(mr.key).unwrap().has_windows());
     w.engine.remove_mw(mw).unwrap();
@@ -397,10 +403,7 @@ fn windows_and_regions_go_in_any_order() {
     assert!(w.engine.remove_mw(mr.key).is_err());
     assert!(!opens(&mut w, &b, (mr.iova, key)));
     // The region goes first: the window does not open the region that is there next.
-    let mw = w.mw(1, MwType::Type1);
-    let key = next(mw);
-    let wr = Wr::bind(1, mw, key, mr.remote(0), 64);
-    good(&mut w, &b, wr);
+    let (_, key) = bound(&mut w, &b, &mr);
     w.engine.remove_mr(mr.key).unwrap();
     let others: Vec<_> = (0..200).map(|_| bindable(&mut w, 64).key).collect();
     assert!(!opens(&mut w, &b, (mr.iova, key)));

@@ -4,7 +4,7 @@
 
 use ferrule_engine::MwType;
 
-use super::{bindable, good, next, opens};
+use super::{bindable, bound, good, next, opens};
 use crate::sim::*;
 
 /// A window that gets the number of one that is gone begins behind the last key of that one, which peers may know.
@@ -45,9 +45,7 @@ fn a_key_that_returns_names_another_region() {
     let mut w = World::new();
     let (_a, b) = w.pair();
     let mr = bindable(&mut w, 64);
-    let mw = w.mw(1, MwType::Type1);
-    let key = next(mw);
-    good(&mut w, &b, Wr::bind(1, mw, key, mr.remote(0), 64));
+    let (_, key) = bound(&mut w, &b, &mr);
     assert!(opens(&mut w, &b, (mr.iova, key)));
     w.engine.remove_mr(mr.key).unwrap();
     let again = loop {
