@@ -107,6 +107,9 @@ void get_bytes(int fd, void *data, size_t len);
 /* Gives up root for good, with so many bytes that may be pinned. */
 void become_nobody(rlim_t memlock);
 
+/* Gives this thread a priority of SCHED_FIFO. */
+void be_real_time(int priority);
+
 /* Time, in microseconds of CLOCK_MONOTONIC. */
 uint64_t now_us(void);
 void sleep_us(uint64_t us);

@@ -30,13 +30,12 @@ enum {
 
 static void be_on(int processor, int priority)
 {
-	struct sched_param param = { .sched_priority = priority };
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(processor, &set);
 	REQUIRE_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
-	REQUIRE_EQ(sched_setscheduler(0, SCHED_FIFO, &param), 0);
+	be_real_time(priority);
 }
 
 struct bursts {

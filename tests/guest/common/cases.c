@@ -5,6 +5,7 @@
 
 #include <getopt.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -303,4 +304,11 @@ void sleep_us(uint64_t us)
 	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
 
 	nanosleep(&t, NULL);
+}
+
+void be_real_time(int priority)
+{
+	struct sched_param param = { .sched_priority = priority };
+
+	REQUIRE_EQ(sched_setscheduler(0, SCHED_FIFO, &param), 0);
 }

@@ -15,8 +15,6 @@ enum {
 /* watch.c */
 
 uint64_t now_ns(void);
-/* Gives this thread a priority of SCHED_FIFO. */
-void be_real_time(int priority);
 /*
  * Fails if a thread of real-time priority gets its processor later beside
  * 'step' than beside 'calm', each again and again, by more than so many

@@ -4,7 +4,6 @@
 #include "late.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -36,13 +35,6 @@ uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
-void be_real_time(int priority)
-{
-	struct sched_param param = { .sched_priority = priority };
-
-	REQUIRE_EQ(sched_setscheduler(0, SCHED_FIFO, &param), 0);
 }
 
 /* The longest time between two looks at the clock, which take the emulator a while. */
