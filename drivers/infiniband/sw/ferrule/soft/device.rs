@@ -239,7 +239,8 @@ impl Backend for Soft {
             .or(OnDemandOperations::FLUSH)
             .or(OnDemandOperations::ATOMIC_WRITE),
         uc: MESSAGES.or(OnDemandOperations::WRITE),
-        ud: MESSAGES,
+        // A datagram for memory that is absent is dropped.
+        ud: OnDemandOperations::SEND,
         xrc: XRC,
     };
 

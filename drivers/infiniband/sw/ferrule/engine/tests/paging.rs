@@ -2,13 +2,15 @@
 
 //! Memory that is absent when it is used, and is brought in while the request waits.
 
-use ferrule_engine::{Access, PathKind, State, Status, Vport};
+use ferrule_engine::{Access, Group, PathKind, State, Status, Vport};
 
 use crate::sim::network::{Faults, Link};
 use crate::sim::*;
 
 /// How often each memory is asked for.
 const ASKS: u32 = 3;
+
+const QKEY: u32 = 5;
 
 /// More than a segment of a message between queue pairs of one engine.
 const LONG: u32 = 300_000;
@@ -228,16 +230,20 @@ fn memory_that_cannot_be_had_is_an_error_and_not_a_wait() {
     b.cq.expect_none();
 }
 
-#[test]
-fn a_datagram_waits_for_memory_of_both_ends() {
-    const QKEY: u32 = 5;
-
-    let mut w = World::new();
+/// A datagram queue pair, a second one and an address handle that reaches it.
+fn datagrams(w: &mut World) -> (End, End, u32) {
     let spec = QpSpec::default();
     let (a, b) = (w.ud(&spec, QKEY), w.ud(&spec, QKEY));
     let ah = w.ah(1, path(PathKind::Local(Vport::default())));
-    let (mine, theirs) = (paged(&mut w, 256, 7), paged(&mut w, 512, 11));
-    page_out(&[&mine, &theirs]);
+    (a, b, ah)
+}
+
+#[test]
+fn a_datagram_waits_for_memory_of_its_sender() {
+    let mut w = World::new();
+    let (a, b, ah) = datagrams(&mut w);
+    let (mine, theirs) = (paged(&mut w, 256, 7), w.mr(512));
+    page_out(&[&mine]);
     b.qp.post_recv(2, &[theirs.sge(0, 512)]);
     a.qp.post_send(&Wr::datagram(
         1,
@@ -248,10 +254,62 @@ fn a_datagram_waits_for_memory_of_both_ends() {
     w.settle(1_000_000_000);
     a.cq.expect(1, Status::Success);
     b.cq.expect(2, Status::Success);
-    for mr in [&mine, &theirs] {
-        assert_eq!(mr.region.absent.get(), 0);
-    }
     assert_eq!(theirs.bytes(40, 256), mine.bytes(0, 256));
+}
+
+/// The memory of one receiver keeps no sender from its other receivers.
+#[test]
+fn a_datagram_is_dropped_where_the_memory_of_its_receiver_is_absent() {
+    let mut w = World::new();
+    let (a, b, ah) = datagrams(&mut w);
+    let (mine, theirs) = (w.mr(64), paged(&mut w, 512, 11));
+    mine.fill(7);
+    // The first datagram asks for its header, and for all of it.
+    theirs.region.absent.set(2);
+    b.qp.post_recv(2, &[theirs.sge(0, 40), theirs.sge(40, 64)]);
+    let wr = Wr::datagram(1, &[mine.sge(0, 64)], (ah, b.qp.id.number), QKEY);
+    for dropped in [1, 1] {
+        b.cq.expect_none();
+        a.qp.post_send(&wr);
+        w.run();
+        a.cq.expect(1, Status::Success);
+        assert_eq!(w.engine.counters().dropped, dropped);
+    }
+    b.cq.expect(2, Status::Success);
+    assert_eq!(theirs.bytes(40, 64), mine.bytes(0, 64));
+}
+
+/// All of its members have a datagram that waited for memory of its sender, once; though one had to drop it.
+#[test]
+fn a_datagram_to_a_group_waits_for_memory_of_its_sender() {
+    const MULTICAST: u32 = 0xff_ffff;
+
+    let mut w = World::new();
+    let (a, b, _) = datagrams(&mut w);
+    let mut group = path(PathKind::Local(Vport::default()));
+    group.dgid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
+    let ah = w.ah(1, group);
+    let (mine, theirs) = (paged(&mut w, 64, 7), w.mr(512));
+    let late = w.ud(&QpSpec::default(), QKEY);
+    for end in [&late, &a, &b] {
+        let number = end.qp.id.number;
+        add(&mut w.engine, Group::new(), |engine, memory| {
+            engine.attach_mcast(number, &group.dgid, memory)
+        })
+        .unwrap();
+    }
+    for (slot, end) in [(0, &a), (1, &b)] {
+        end.qp.post_recv(2, &[theirs.sge(slot * 256, 256)]);
+    }
+    page_out(&[&mine]);
+    a.qp.post_send(&Wr::datagram(1, &[mine.sge(0, 64)], (ah, MULTICAST), QKEY));
+    w.settle(1_000_000_000);
+    late.cq.expect_none();
+    a.cq.expect(2, Status::Success);
+    a.cq.expect(1, Status::Success);
+    b.cq.expect(2, Status::Success);
+    assert_eq!(theirs.bytes(40, 64), mine.bytes(0, 64));
+    assert_eq!(theirs.bytes(296, 64), mine.bytes(0, 64));
 }
 
 /// A host tells what could not be had to those who have asked before. A queue pair that begins anew has not.

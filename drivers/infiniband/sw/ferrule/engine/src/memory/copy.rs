@@ -27,8 +27,10 @@ use crate::{
 pub(crate) enum Unreachable {
     Source,
     Target,
-    /// Either: its bytes are not in memory at present, and are being brought there.
-    Absent,
+    /// The bytes of the source are not in memory at present, and are being brought there. So are those of the target.
+    SourceAbsent,
+    /// The bytes of the target are not in memory at present, and are being brought there.
+    TargetAbsent,
     /// None: a job copies the bytes ([`outside`](crate::memory::outside)).
     Later,
 }
@@ -180,7 +182,7 @@ fn copy_fragment<H: Host>(
                     Presence::Coming => {
                         // Both sides are brought in at once.
                         to.page_in(to_offset, length.into(), true, keys.asker);
-                        return Err(Unreachable::Absent);
+                        return Err(Unreachable::SourceAbsent);
                     }
                 }
             }
@@ -190,7 +192,7 @@ fn copy_fragment<H: Host>(
     if copied.is_err() {
         return Err(
             match to.page_in(to_offset, length.into(), true, keys.asker) {
-                Presence::Coming => Unreachable::Absent,
+                Presence::Coming => Unreachable::TargetAbsent,
                 Presence::Present | Presence::Gone => Unreachable::Target,
             },
         );

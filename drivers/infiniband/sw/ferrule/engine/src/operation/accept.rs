@@ -284,7 +284,7 @@ fn place<H: Host>(
     }
     match copy(cx.keys, core, rq, segment, kind, way) {
         Ok(()) => Ok(Response::Acknowledge),
-        Err(Unreachable::Absent) => Ok(Response::Absent),
+        Err(Unreachable::SourceAbsent | Unreachable::TargetAbsent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),
         Err(Unreachable::Source) => Ok(Response::RequesterFault),
         Err(Unreachable::Target) if kind == Inbound::Send => {

@@ -55,7 +55,7 @@ pub(crate) fn execute<H: Host>(
     }
     match way.copy(cx.keys, Side::Memory(source), segment.local(), length) {
         Ok(()) => Ok(Response::Acknowledge),
-        Err(Unreachable::Absent) => Ok(Response::Absent),
+        Err(Unreachable::SourceAbsent | Unreachable::TargetAbsent) => Ok(Response::Absent),
         Err(Unreachable::Later) => Ok(Response::Later),
         Err(Unreachable::Source) => Err(Refusal::Access),
         Err(Unreachable::Target) => Ok(Response::RequesterFault),

@@ -73,8 +73,8 @@ pub(crate) enum Arrival {
     Broken,
     /// The sender's memory could not be read.
     SourceLost,
-    /// Memory of either side is being brought in.
-    Absent,
+    /// The sender's memory is being brought in: nothing has changed.
+    SourceAbsent,
 }
 
 /// Hands a datagram, or a frame, which has no area, to the queue pair of a number, which is not at its turn.
@@ -111,13 +111,7 @@ pub(crate) fn receive<H: Host>(
     segment: RequestSegment<'_, H>,
     area: Option<&Area>,
 ) -> Arrival {
-    let is_packet = segment.is_packet();
     let arrival = take(cx, core, rq, segment, area);
-    // Nobody sends the packet again.
-    let arrival = match arrival {
-        Arrival::Absent if is_packet => Arrival::Dropped(DropReason::Absent),
-        arrival => arrival,
-    };
     if let Arrival::Dropped(_) | Arrival::Broken = arrival {
         cx.counters.dropped.count(1);
     }
@@ -207,9 +201,16 @@ fn take<H: Host>(
             return Arrival::SourceLost;
         }
         // No job copies a datagram.
-        Err(Unreachable::Absent | Unreachable::Later) => {
+        Err(Unreachable::SourceAbsent | Unreachable::Later) => {
             rq.abandon();
-            return Arrival::Absent;
+            return Arrival::SourceAbsent;
+        }
+        // A sender has other receivers too, and must not wait for the memory of one, which may never come. It
+        // comes in for the next datagram.
+        Err(Unreachable::TargetAbsent) => {
+            copy::page_in(cx.keys, rq.target(0), total);
+            rq.abandon();
+            return Arrival::Dropped(DropReason::Absent);
         }
         // The buffer is not what it should be (IBA volume 1, 9.9.3, class A).
         Err(Unreachable::Target) => {

@@ -103,7 +103,7 @@ pub(crate) fn send<H: Host>(
         };
         let area = area(request, Some(vport));
         return match deliver(qps, cx, qp, vport.number(target), &area)? {
-            Arrival::Absent => Err(Unsent::Absent.into()),
+            Arrival::SourceAbsent => Err(Unsent::Absent.into()),
             _ => Ok(()),
         };
     }
@@ -122,10 +122,14 @@ pub(crate) fn send<H: Host>(
     } else if members.is_empty() {
         cx.counters.dropped.count(1);
     }
+    let mut is_sent = path.is_remote();
     for &member in members {
-        // To send all of it again would be to send it twice to others.
-        if let Arrival::Absent = deliver(qps, cx, qp, member, &area)? {
-            cx.counters.dropped.count(1);
+        match deliver(qps, cx, qp, member, &area)? {
+            Arrival::Delivered | Arrival::Broken => is_sent = true,
+            Arrival::SourceAbsent if !is_sent => return Err(Unsent::Absent.into()),
+            // To send all of it again would be to send it twice to others.
+            Arrival::SourceAbsent => cx.counters.dropped.count(1),
+            Arrival::Dropped(_) | Arrival::SourceLost => (),
         }
     }
     Ok(())

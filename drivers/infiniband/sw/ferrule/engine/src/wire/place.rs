@@ -78,7 +78,7 @@ pub(super) fn place<H: Host>(
     }
     let target = wire.completer.request.side(core.init.pd, offset);
     copy::copy(cx.keys, source, target, length).map_err(|error| match error {
-        Unreachable::Absent => Unplaced::Absent,
+        Unreachable::SourceAbsent | Unreachable::TargetAbsent => Unplaced::Absent,
         _ => Unplaced::Failed(Status::LocalProtection),
     })?;
     cx.counters.bytes.count(length.into());
