@@ -4,29 +4,41 @@
  */
 
 #include <linux/hmm.h>
+#include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/mmu_notifier.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/version.h>
 
 #include "rdma.h"
 
-/* Has the pages of a range brought in, if there are @flags, and tells them. */
-static int paging_walk(struct mmu_interval_notifier *notifier, unsigned long seq,
-		       unsigned long start, unsigned long end, unsigned long flags,
-		       unsigned long *pages)
+/* Tells the pages of a range, and brings in those that its flags ask for. */
+static int paging_walk(struct hmm_range *range)
 {
-	struct hmm_range range = {
-		.notifier = notifier,
-		.notifier_seq = seq,
-		.start = start,
-		.end = end,
-		.hmm_pfns = pages,
-		.default_flags = flags,
-	};
+	struct mm_struct *mm = range->notifier->mm;
+	int ret;
 
-	return hmm_range_fault(&range);
+	mmap_read_lock(mm);
+	ret = hmm_range_fault(range);
+	mmap_read_unlock(mm);
+	return ret;
+}
+
+/*
+ * Brings in the pages of a range. A page may take as long as a file server likes.
+ * From Linux 7.3 on the lock of the address space is not held meanwhile, so that
+ * the program can still map and unmap, and others can read its maps.
+ */
+static int paging_bring_in(struct hmm_range *range)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
+	return hmm_range_fault_unlocked_timeout(range,
+						msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
+#else
+	return paging_walk(range);
+#endif
 }
 
 /*
@@ -44,27 +56,36 @@ int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned
 				unsigned long end, unsigned long from, unsigned long to,
 				unsigned int purpose, unsigned long *pages, unsigned long *seq)
 {
+	struct hmm_range range = {
+		.notifier = notifier,
+		.notifier_seq = mmu_interval_read_begin(notifier),
+		.start = from,
+		.end = to,
+		.hmm_pfns = pages,
+		.default_flags = HMM_PFN_REQ_FAULT,
+	};
 	unsigned long count = (end - start) >> PAGE_SHIFT, i;
 	int ret = 0;
 
 	memset(pages, 0, count * sizeof(*pages));
-	*seq = mmu_interval_read_begin(notifier);
-	mmap_read_lock(notifier->mm);
+	if (purpose == PAGING_WRITE)
+		range.default_flags |= HMM_PFN_REQ_WRITE;
 	/*
 	 * Where a page table is missing, hmm_range_fault() brings in all of the
 	 * range that it is told, if a page of it is wanted.
 	 */
 	if (purpose != PAGING_NONE)
-		ret = paging_walk(notifier, *seq, from, to,
-				  purpose == PAGING_WRITE ?
-					  HMM_PFN_REQ_FAULT | HMM_PFN_REQ_WRITE :
-					  HMM_PFN_REQ_FAULT,
-				  pages);
-	if (!ret)
-		ret = paging_walk(notifier, *seq, start, end, 0, pages);
-	mmap_read_unlock(notifier->mm);
+		ret = paging_bring_in(&range);
 	if (ret)
 		return ret;
+
+	range.start = start;
+	range.end = end;
+	range.default_flags = 0;
+	ret = paging_walk(&range);
+	if (ret)
+		return ret;
+	*seq = range.notifier_seq;
 
 	for (i = 0; i < count; i++) {
 		unsigned long pfn = pages[i];

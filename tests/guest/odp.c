@@ -306,6 +306,7 @@ int main(int argc, char **argv)
 		{ "registrations_in_a_storm", registrations_in_a_storm },
 		{ "prefetch", prefetch },
 		{ "process_ends", process_ends },
+		{ "served", served },
 		{ "silent_server", silent_server },
 		{ "figures", figures },
 		{}

@@ -54,6 +54,8 @@ void registrations_in_a_storm(void);
 void process_ends(void);
 /* prefetch.c */
 void prefetch(void);
+/* served.c */
+void served(void);
 /* silent.c */
 void silent_server(void);
 /* figures.c */

@@ -84,7 +84,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* Asks for a page of each of its regions, none of which comes. */
+/* Asks for a page of each of its regions, none of which comes. It still maps and unmaps memory. */
 static void ask(void *arg)
 {
 	const int *go = arg;
@@ -111,6 +111,7 @@ static void ask(void *arg)
 		REQUIRE_ERRNO(ibv_advise_mr(d.pd, IBV_ADVISE_MR_ADVICE_PREFETCH,
 					    0, &sge, 1), 0);
 	}
+	REQUIRE_EQ(munmap(map_anonymous(PAGE), PAGE), 0);
 	put_bytes(go[1], "", 1);
 	pause();
 }
