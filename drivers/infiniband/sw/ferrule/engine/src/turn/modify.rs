@@ -6,7 +6,6 @@
 use crate::{
     base::{
         attr::{
-            Access,
             Attributes,
             Modify,
             QpType,
@@ -184,15 +183,10 @@ fn given(modify: &Modify) -> u32 {
 
 /// Whether all values are within the ranges that the specification gives them.
 fn in_range(modify: &Modify) -> bool {
-    // Programs ask for rights without knowing what the device offers. FLUSH_PERSISTENT is accepted and grants nothing,
-    // since no region has it. Programs also copy the access flags of their regions, such as ON_DEMAND.
-    const ACCESS: u32 = Access::LOCAL_WRITE.0
-        | Access::REMOTE_WRITE.0
-        | Access::REMOTE_READ.0
-        | Access::REMOTE_ATOMIC.0
-        | Access::ON_DEMAND.0
-        | Access::FLUSH_GLOBAL.0
-        | Access::FLUSH_PERSISTENT.0;
+    // Programs give a queue pair the access flags of their regions. Those that are no right of a peer mean nothing here,
+    // and FLUSH_PERSISTENT grants nothing, since no region has it. The flags of `enum ib_access_flags`: ten, and ten
+    // optional ones such as RELAXED_ORDERING.
+    const ACCESS: u32 = 0x3ff | 0x3ff << 20;
 
     let below = |value: Option<u8>, limit: u8| value.is_none_or(|value| value <= limit);
     let number = |value: Option<u32>| value.is_none_or(|value| value <= psn::MASK);

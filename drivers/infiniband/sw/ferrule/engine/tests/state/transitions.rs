@@ -341,7 +341,7 @@ fn values_out_of_range_are_invalid() {
     invalid(
         &mut w,
         Modify {
-            access: Some(Access(1 << 20)),
+            access: Some(Access(1 << 10)),
             ..init()
         },
     );
