@@ -23,6 +23,7 @@ void ferrule_helper_spin_lock_init_irq(spinlock_t *lock, const char *name,
 unsigned long ferrule_helper_spin_lock_irqsave(spinlock_t *lock);
 void ferrule_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void ferrule_helper_virt_mb(void);
 void *ferrule_helper_vmalloc_account(unsigned long size);
 void ferrule_helper_copy_racing(void *to, const void *from, size_t len);
 bool ferrule_helper_dma_map_shared_page(struct device *dev, struct page *page, u64 *address);

@@ -4,6 +4,7 @@
  */
 
 #include <linux/ethtool.h>
+#include <linux/kasan.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
@@ -166,8 +167,15 @@ struct mutex *ferrule_helper_new_link_mutex(void)
 	return &new_link_mutex;
 }
 
-/* All kernel memory, and nothing of a program, is from here to the end. */
+/*
+ * All kernel memory is from here to the end. Where KASAN tags pointers in their
+ * upper byte (arm64), those with the least tag come first.
+ */
 unsigned long ferrule_helper_kernel_addresses_start(void)
 {
+#if defined(CONFIG_KASAN_SW_TAGS) || defined(CONFIG_KASAN_HW_TAGS)
+	return (unsigned long)arch_kasan_set_tag((void *)PAGE_OFFSET, KASAN_TAG_MIN);
+#else
 	return PAGE_OFFSET;
+#endif
 }

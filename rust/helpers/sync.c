@@ -50,3 +50,9 @@ bool ferrule_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 	*flags = saved;
 	return true;
 }
+
+void ferrule_helper_virt_mb(void)
+{
+	/* The caller says what it pairs with. */
+	virt_mb();
+}

@@ -28,6 +28,14 @@ pub fn smp_mb() {
     unsafe { bindings::smp_mb() };
 }
 
+/// A full memory barrier towards a device that is a program on another processor: `virt_mb()`. In a kernel without
+/// `CONFIG_SMP` it is still one, unlike [`smp_mb`]. Any context.
+#[inline(always)]
+pub fn virt_mb() {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::virt_mb() };
+}
+
 /// Keeps loads before this ahead of those after it, and stores likewise: `smp_rmb()` and `smp_wmb()` of Linux's memory
 /// model, for volatile accesses and calls of C. Any context.
 ///
@@ -56,7 +64,8 @@ macro_rules! new_spinlock_irq {
     };
 }
 
-/// A spinlock whose holder runs with interrupts off, so that it may be taken in any context.
+/// A spinlock whose holder runs with interrupts off, so that it may be taken in any context. On PREEMPT_RT it is a mutex
+/// with priority inheritance, as each spinlock there: interrupts stay on, and so are handlers of interrupts threads.
 ///
 /// It lends what it protects to a closure, instead of handing out a guard. Each lock restores the
 /// interrupts as it found them, so locks have to be released in the reverse of the order in which they

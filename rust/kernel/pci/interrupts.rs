@@ -21,7 +21,7 @@ use crate::bindings;
 
 /// The handler of a function's vectors.
 pub trait Handler: Send + Sync + 'static {
-    /// The vector of this index has fired. Interrupts are off. Calls for one vector follow each other,
+    /// The vector of this index has fired. Interrupts are off, or on PREEMPT_RT a thread calls. Calls for one vector follow each other,
     /// those for several may be at the same time.
     fn handle(&self, vector: u32);
 }
@@ -66,7 +66,7 @@ impl<H: Handler> Lines<H> {
         self.lines.as_mut_ptr().wrapping_add(vector as usize).cast()
     }
 
-    /// Calls the handler. Interrupts are off.
+    /// Calls the handler. The context is that of [`Handler::handle`].
     ///
     /// # Safety
     ///

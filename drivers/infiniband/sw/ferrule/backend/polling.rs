@@ -24,7 +24,7 @@ use kernel_ext::{
     mm::SharedArea,
     new_spinlock_irq,
     sync::{
-        smp_mb,
+        virt_mb,
         SpinLockIrq, //
     },
 };
@@ -194,7 +194,7 @@ impl<D: Destination> Polling<D> {
                 self.ctrl.store_u32_release(ARM, word)?;
             }
             // Either the engine sees that the queue is armed, or this sees what it has completed.
-            smp_mb();
+            virt_mb();
             let is_unflushed = is_gone
                 && (consumer.listed.values()).any(|listed| {
                     listed.sends && listed.posting.unflushed(false).is_some()

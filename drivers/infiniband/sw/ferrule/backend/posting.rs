@@ -32,7 +32,7 @@ use kernel_ext::{
     mm::SharedArea,
     new_spinlock_irq,
     sync::{
-        smp_mb,
+        virt_mb,
         SpinLockIrq, //
     },
 };
@@ -180,7 +180,7 @@ impl<D: Destination> Posting<D> {
             }
             let _ = self.store(RQ_PRODUCER, receiver.producer);
             // Either this sees that requests are to be flushed, or the flush sees the request.
-            smp_mb();
+            virt_mb();
             let wanted = self.area.load_u32(self.rings.ctrl as usize + RQ_DOORBELL);
             (wanted != Ok(0), result)
         })

@@ -10,9 +10,10 @@ use kernel_ext::{
     mm::SharedArea,
     new_spinlock_irq,
     sync::{
-        smp_mb,
+        virt_mb,
         SpinLockIrq, //
     },
+    task::NoPreempt, //
 };
 
 use crate::backend::ring::Doorbells;
@@ -60,7 +61,7 @@ impl Bell {
         let toggled = self.ringing.with(|()| {
             let toggled = self.toggle(LEAF, doorbell)?;
             if toggled {
-                smp_mb();
+                virt_mb();
                 self.toggle(TOP, doorbell / 64)?;
             }
             let area = &self.doorbells.doorbell;
@@ -68,7 +69,7 @@ impl Bell {
             area.store_u64_release(RUNG, rung.to_word())?;
             Ok(toggled)
         });
-        smp_mb();
+        virt_mb();
         toggled
     }
 
@@ -104,9 +105,10 @@ fn place(words: usize, position: u32) -> (usize, u64) {
 ///
 /// A kick arrives at the device some time after it was given. Until then other callers find `sleeping` cleared, and do not
 /// kick. The device sets it before it looks at the doorbells: it sees those that were rung before, and is kicked for those
-/// that are rung after. The others rely on this caller's kick, so it holds a lock with interrupts off: nothing on this
-/// processor comes between the swap and the kick.
+/// that are rung after. The others rely on this caller's kick, so no thread may come between the swap and the kick: on
+/// PREEMPT_RT the caller's lock does not keep it away, and the others do not wait for that lock.
 pub(super) fn kick_once(status: &SharedArea, kick: impl FnOnce()) {
+    let _here = NoPreempt::new();
     if status
         .exchange_u32(SLEEPING, 0)
         .is_ok_and(|sleeping| sleeping != 0)

@@ -20,7 +20,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel_ext::{
     task::{
         preemptible_is_interrupted,
-        real_time_is_interrupted, //
+        real_time_is_interrupted,
+        NoPreempt, //
     },
     time::{
         monotonic_ns,
@@ -133,13 +134,18 @@ pub(super) fn ring(shards: &Shards, qpn: u32) {
     });
 }
 
-/// Notes that a queue pair has something to send. If nobody has noted that before, `see_to` sees to it that the engine runs.
+/// Notes that a queue pair has something to send. If nobody has noted that before, `see_to` sees to it that the engine runs,
+/// and does not sleep.
 fn note(shards: &Shards, qpn: u32, see_to: impl Fn(&WithTimer<Core>)) {
     let block = Block::of_qp(qpn);
     loop {
         let core = shards.of(block);
-        if core.doorbells.add(qpn) {
-            see_to(core);
+        {
+            // Who finds the note relies on this caller, whom no thread may keep from what is left to do.
+            let _here = NoPreempt::new();
+            if core.doorbells.add(qpn) {
+                see_to(core);
+            }
         }
         // The queue pair may have gone to another shard before the note was left.
         if shards.of(block).index == core.index {
