@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints of the data path and of queue pair states. Numbers are as the
- * engine has them: states and opcodes with the values of the verbs' enums.
+ * Tracepoints of the data path and of queue pair states. States, and statuses
+ * and opcodes of completions, have the values of the verbs' enums. Opcodes of
+ * requests are of enum ferrule_wr_opcode, those of packets as on the wire.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM ferrule
@@ -88,7 +89,10 @@ TRACE_EVENT(ferrule_qp_state,
 	TP_printk("qpn=0x%06x %u -> %u", __entry->qpn, __entry->from, __entry->to)
 );
 
-/* Congestion control has taken a round trip into account. */
+/*
+ * Congestion control has taken a round trip into account. Times are in
+ * nanoseconds, and cwnd is in 256ths of a packet.
+ */
 TRACE_EVENT(ferrule_round_trip,
 	TP_PROTO(u32 qpn, u64 rtt, u64 min_rtt, u64 target, u32 cwnd, u32 in_flight, u32 mode),
 	TP_ARGS(qpn, rtt, min_rtt, target, cwnd, in_flight, mode),

@@ -67,7 +67,7 @@ counters! {
     pub doorbells: u64,
     /// Doorbells of queue pairs that do not exist or belong to another context.
     pub stray_doorbells: u64,
-    /// Contexts whose count of rings (`seq`) the engine read.
+    /// Contexts whose count of rings (`rung`) the engine read.
     pub contexts: u64,
     /// Contexts whose doorbell words it then scanned, since the count had changed.
     pub context_scans: u64,
@@ -151,7 +151,7 @@ counters! {
     pub congestion_marks: u64,
     /// Congestion notification packets received.
     pub congestion_notifications: u64,
-    /// Those of them that made the window of a connection smaller.
+    /// Those of them that were handed to a reliable connection, whose window they may make smaller.
     pub congestion_notifications_handled: u64,
     /// Congestion notification packets sent.
     pub congestion_notifications_sent: u64,
@@ -160,8 +160,9 @@ counters! {
     pub local_packets: u64,
     /// Bytes that were copied for messages between local queue pairs.
     pub local_bytes: u64,
-    /// Messages of unreliable services that were dropped, at each of a group's receivers, and packets
-    /// that came in no state for them.
+    /// Messages of unreliable services that were dropped, at each of a group's receivers, or their packets;
+    /// packets for other reasons that have no counter of their own (`of_drop`); duplicate READs whose
+    /// memory is gone.
     pub dropped: u64,
     /// Datagrams of these whose Q_Key was not the receiver's.
     pub qkey_violations: u64,
