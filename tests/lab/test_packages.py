@@ -119,6 +119,22 @@ class ManualPages(unittest.TestCase):
             options |= {word for action in sub._actions for word in action.option_strings if word.startswith("--")}
         self.assertEqual(told, options - {"--help"})
 
+    def test_values_of_options_of_the_lab(self):
+        commands = cli.parser()._subparsers._group_actions[0].choices
+
+        def choices(command: str) -> dict[str, set[str]]:
+            return {action.option_strings[-1]: {str(value) for value in action.choices}
+                    for action in commands[command]._actions if action.choices and action.option_strings}
+
+        run, others = page("ferrule-lab.1").split(".SS run and shell")[1].split(".SS build")
+        told = re.findall(r'^\.BR (--[a-z-]+) " " (.*)$', run, re.MULTILINE)
+        # Those of node 2 have the values of the option without that word.
+        self.assertEqual({option: set(values.split(" | ")) for option, values in told},
+                         {option: values for option, values in choices("run").items() if not option.startswith("--peer-")})
+        names = ("build", "install", "exec")
+        told = set(re.findall(r"^\.BR? ([a-z-]+)", others.split(".TP\n")[1], re.MULTILINE)) - {*names}
+        self.assertEqual(told, set().union(*(choices(name)["--kernel"] for name in names)))
+
     def test_environment_of_the_lab(self):
         names = set(re.findall(r"FERRULE_[A-Z]+", cli.USAGE))
         self.assertEqual(set(re.findall(r"FERRULE_[A-Z]+", page("ferrule-lab.1"))), names)
