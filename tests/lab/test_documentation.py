@@ -2,6 +2,7 @@
 """Unit tests of the documentation: the names at the top, links and names in the pages, and their length."""
 
 import re
+import sys
 import tempfile
 import tomllib
 import unittest
@@ -9,6 +10,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "tests"))
+
+from runner.suite import read_all
 
 TOP = {".ci", ".git", ".gitignore", "Kbuild", "Makefile", "README.md", "drivers", "include", "qemu", "rust", "tests",
        "userspace-provider"}
@@ -133,6 +137,15 @@ class Checkout(unittest.TestCase):
         soft = {name for name, suite in suites.items() if suite["where"] == "guest" and "nic" not in suite.get("backends", ())}
         self.assertEqual({name for name in soft if not any(fnmatch(name, pattern) for pattern in named)}, set())
         self.assertEqual([pattern for pattern in named if not any(fnmatch(name, pattern) for name in soft)], [])
+
+    def test_suites_of_the_function_in_short_runs(self):
+        text = (CHECKOUT / "tests/README.md").read_text().partition("## The PCI function")[2]
+        on_function = [one for one in read_all() if one.backend == "nic"]
+        for about, expected in (
+                ("Long runs alone have", {one.file for one in on_function if one.why_only_long("stock")}),
+                ("The debug kernel has", {one.file for one in on_function if not one.why_only_long("debug")})):
+            told = text.partition(about)[2].partition(" there")[0]
+            self.assertEqual(set(_SPAN.findall(told)), expected, about)
 
     def test_first_pages_are_short(self):
         for page in SHORT:
