@@ -5,9 +5,9 @@
  * Rules of this file
  *
  *  - Every word that lives in mapped memory is little-endian and of fixed
- *    size. Words that travel through the command channel (the structures
- *    under "Command channel") are in host order, as uverbs has them.
- *  - A reserved field must be zero: its reader refuses anything else.
+ *    size. Those of the command channel are in host order, as uverbs has them.
+ *  - A reserved field must be zero. The kernel and the engine refuse requests
+ *    with another value; nobody looks at those of answers and of control words.
  *  - FERRULE_ABI_VERSION changes only when an older provider can no longer
  *    work. Until then a structure of the command channel may grow at its
  *    end, a reserved field may get a meaning in which zero means the same as
