@@ -23,6 +23,30 @@ fn write(qp: &TestQp, wr_id: u64) -> bool {
     qp.ring()
 }
 
+/// Each program has turns for itself, wherever it began.
+#[test]
+fn programs_of_engines_that_became_one_have_their_turns_by_turns() {
+    let [mut w, mut other] = [4, 8].map(World::of_blocks);
+    let busy: Vec<_> = (0..20).map(|_| w.pair().0.qp).collect();
+    let one = other.pair().0;
+    w.merge(&mut other).unwrap();
+    for qp in busy.iter().chain([&one.qp]) {
+        for _ in 0..16 {
+            write(qp, 1);
+        }
+        w.engine.ring_qp(qp.id.number);
+    }
+    let some = Budget {
+        requests: 64,
+        bytes: 1 << 20,
+    };
+    let outcome = w.engine.run_for(&mut w.host, some, other.context.id);
+    assert!(outcome.more && !outcome.first);
+    for _ in 0..16 {
+        one.cq.expect(1, Status::Success);
+    }
+}
+
 #[test]
 fn all_objects_go_over_with_their_numbers() {
     let [mut w, mut other] = worlds();

@@ -29,7 +29,8 @@ use crate::{
         table::{
             tops,
             Table,
-            TableChunk, //
+            TableChunk,
+            BLOCK, //
         },
         timer::{
             TimerSlot,
@@ -269,13 +270,17 @@ impl<H: Host> Qps<H> {
     ///
     /// Of several virtual ports, each has its part of the run queues, and the ports have turns by turns: their programs may
     /// be those of machines that know nothing of each other. Of more ports than run queues, two share one.
+    ///
+    /// Each engine of a device begins with the first number of a block. So the number of the block counts, too, or all
+    /// programs would share a run queue where their engines have become one.
     #[inline]
     pub(crate) fn run_queue_of(&self, context: ContextId, vport: impl FnOnce() -> Vport) -> u32 {
+        let mixed = context.0 ^ context.0 / BLOCK;
         let place = if self.vports == 1 {
-            context.0
+            mixed
         } else {
             let first = u32::from(vport().0).wrapping_mul(self.share.get());
-            first.wrapping_add(context.0 % self.share)
+            first.wrapping_add(mixed % self.share)
         };
         place.wrapping_rem(CONTEXT_RUN_QUEUES).wrapping_add(1)
     }
