@@ -5,6 +5,7 @@
 usage: kernel_shards.py DEVICE
 """
 
+import ctypes
 import os
 import re
 import sys
@@ -47,6 +48,34 @@ def each_has_its_own(device):
     check(sorted(found.values()) == [2, 2, 2] and 0 not in found, f"queue pairs by shards: {found}")
 
 
+def opened(device, count):
+    """Opens the device so many times as a program, and returns the contexts."""
+    verbs = ctypes.CDLL("libibverbs.so.1")
+    verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+    verbs.ibv_get_device_name.restype = ctypes.c_char_p
+    verbs.ibv_get_device_name.argtypes = [ctypes.c_void_p]
+    verbs.ibv_open_device.restype = ctypes.c_void_p
+    verbs.ibv_open_device.argtypes = [ctypes.c_void_p]
+    listed = ctypes.c_int()
+    devices = verbs.ibv_get_device_list(ctypes.byref(listed))
+    found = next(one for one in devices[:listed.value] if verbs.ibv_get_device_name(one) == device.encode())
+    contexts = [verbs.ibv_open_device(found) for _ in range(count)]
+    check(all(contexts), "a context could not be opened")
+    return [lambda context=context: verbs.ibv_close_device(ctypes.c_void_p(context)) for context in contexts]
+
+
+def beside_programs_with_all_shards(device):
+    """Those that find no shard without users do not all begin in one."""
+    if os.cpu_count() == 1:
+        raise Skip("with one processor there is one shard")
+    close = opened(device, 126)
+    try:
+        each_has_its_own(device)
+    finally:
+        for one in close:
+            one()
+
+
 def shards_are_used_again(device):
     """Users that come and go make no more shards than there are users at a time, each with two before its first queue pair."""
     def workers():
@@ -62,7 +91,7 @@ def shards_are_used_again(device):
 
 def main(device):
     tap = Tap()
-    for case in (each_has_its_own, shards_are_used_again):
+    for case in (each_has_its_own, shards_are_used_again, beside_programs_with_all_shards):
         tap.case(case.__name__, case, device)
     tap.end()
 

@@ -153,12 +153,18 @@ impl Shards {
     }
 
     /// The shard for a new protection domain or completion queue of a user in the kernel: one without users, and if all have
-    /// some, the shard 0. Process context.
+    /// some, one by the number of the calling thread. Process context.
     ///
-    /// A queue pair brings several of these together. If they began in the shards of others, all would come together soon.
+    /// A queue pair brings several of these together. If they began in the shards of others by any other order, all would
+    /// come together soon. A thread makes those of a queue pair one after the other.
     pub(super) fn for_kernel_user(&self) -> Place<'_> {
         let _claims = self.claims.lock();
-        self.place(self.idle())
+        let by_thread = || {
+            let thread = current!().pid().unsigned_abs() as usize;
+            self.others()
+                .nth(thread.checked_rem(self.others().count())?)
+        };
+        self.place(self.idle().or_else(by_thread))
     }
 
     /// A shard without users, which may be a new one, or none. The caller holds `claims`.
