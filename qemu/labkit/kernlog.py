@@ -21,10 +21,12 @@ KINDS = {
     "refcount": r"refcount_t: ",
     "lockdep": r"WARNING: (possible |inconsistent lock|bad unlock|held lock freed|lock held|suspicious RCU|[Nn]ested lock"
                r"|\S+ -> \S+ lock order|bad contention)|INFO: (possible |trying to register non-static key|suspicious RCU)"
-               r"|DEBUG_LOCKS_WARN_ON",
+               r"|DEBUG_LOCKS_WARN_ON|\[ BUG: ",
     "UBSAN": r"UBSAN: ",
     "kmemleak": r"kmemleak: \d+ new suspected memory leaks|kmemleak: unreferenced object|unreferenced object 0x",
     "debug object": r"ODEBUG: ",
+    # Not the line of a tracker that had no memory itself, as in suites in which allocations fail on purpose.
+    "lost reference": r"unregister_netdevice: waiting for |ref_tracker: (\S+@|reference already released)",
     "list corruption": r"list_(add|del)( corruption| double add)",
     "WARNING": r"WARNING: ",
 }

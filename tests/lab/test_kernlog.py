@@ -21,6 +21,7 @@ HARMLESS = """\
 [    2.000000] kasan: KernelAddressSanitizer initialized (generic)
 [    3.000000] ferrule: loading out-of-tree module taints kernel.
 [    3.100000] FAULT_INJECTION: forcing a failure.
+[    3.100001] ref_tracker: memory allocation failure, unreliable refcount tracker.
 [    3.100001] name failslab, interval 1, probability 0, space 0, times 1
 [    3.100002] CPU: 0 UID: 0 PID: 153 Comm: sh Tainted: G           O
 [    3.100003] Call Trace:
@@ -75,6 +76,7 @@ TELLING = {
         "WARNING: bad unlock balance detected!",
         "WARNING: held lock freed!",
         "INFO: trying to register non-static key.",
+        "[ BUG: Invalid wait context ]",
     ],
     "UBSAN": ["UBSAN: shift-out-of-bounds in lib/x.c:12:3"],
     "kmemleak": [
@@ -82,6 +84,11 @@ TELLING = {
         "unreferenced object 0xffff888004a3c000 (size 64):",
     ],
     "debug object": ["ODEBUG: free active (active state 0) object: 00000000deadbeef object type: timer_list"],
+    "lost reference": [
+        "unregister_netdevice: waiting for veth0 to become free. Usage count = 2",
+        "ref_tracker: netdev@ffff888004a3c5f8 has 1/1 users at",
+        "ref_tracker: reference already released.",
+    ],
     "list corruption": ["list_del corruption. prev->next should be ffff88800, but was dead000000000100"],
     "WARNING": [
         "WARNING: CPU: 1 PID: 153 at drivers/infiniband/core/verbs.c:2136 ib_dealloc_pd_user+0x8d/0xa0 [ib_core]",
