@@ -82,7 +82,8 @@ help:
 	@echo '  test-kernels     the module on each kernel that it is packaged for; writes tests/kernels.md'
 	@echo '  bench            ferrule against rxe, and what has to be reached; BENCHFLAGS= (see tests/bench/bench --help)'
 	@echo '  study            one parameter of verbs at a time, a picture each; BENCHFLAGS= as above'
-	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets)'
+	@echo '  fuzz             look for inputs that break the engine; SECONDS= for each of TARGETS= (requests queues packets);'
+	@echo '                   KEEP=1 keeps new ones in the corpus'
 	@echo '  fuzz-nic         likewise of ferrule-nic, the PCI function beside QEMU'
 	@echo
 	@echo 'Rust'
@@ -140,10 +141,10 @@ study: programs
 	tests/bench/study $(BENCHFLAGS)
 
 fuzz:
-	$(LAB) exec -- drivers/infiniband/sw/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
+	$(LAB) exec -- env KEEP=$(KEEP) drivers/infiniband/sw/ferrule/engine/fuzz/run $(or $(SECONDS),60) $(TARGETS)
 
 fuzz-nic:
-	$(LAB) exec -- env WORK=$(CURDIR)/build/fuzz qemu/nic/fuzz/run $(or $(SECONDS),60) session frames
+	$(LAB) exec -- env KEEP=$(KEEP) WORK=$(CURDIR)/build/fuzz qemu/nic/fuzz/run $(or $(SECONDS),60) session frames
 
 rustfmt:
 	$(LAB) rust fmt

@@ -33,5 +33,12 @@ class OwnKernel(unittest.TestCase):
         self.assertEqual(make("--silent", f"KDIR={self.kdir}", "FERRULE_TESTS=y"), ["modules y"])
 
 
+class Fuzz(unittest.TestCase):
+    def test_inputs_are_kept_on_demand(self):
+        for target in ("fuzz", "fuzz-nic"):
+            with self.subTest(target):
+                self.assertIn(" KEEP=1 ", make("--dry-run", target, "KEEP=1")[0])
+
+
 if __name__ == "__main__":
     unittest.main()
