@@ -118,7 +118,8 @@ def parser() -> Parser:
 
     sub = commands.add_parser("exec", help="run a program in the build tree", allow_abbrev=False,
                               description="Runs a program in the build tree, at the checkout's own path, with the kernel's "
-                                          "source in /kernel/src and KDIR in /kernel/obj.")
+                                          "source in /kernel/src and KDIR in /kernel/obj. FERRULE_BUILD is the directory of "
+                                          "what was built.")
     sub.add_argument("--kernel", choices=(*KERNELS, "previous", "none"), default="none",
                      help="the kernel that is visible at /kernel (default: none)")
     sub.usage = sub.format_usage().removeprefix("usage: ").rstrip() + " -- CMD [ARG…]"
@@ -422,7 +423,7 @@ def make_bundle(options: argparse.Namespace) -> int:
 def execute(options: argparse.Namespace) -> int:
     binds = [] if options.kernel == "none" else the_kernel(options.kernel).binds
     words = tree.command(options.argv, binds, tree.CHECKOUT)
-    return subprocess.run(words, env=tree.environment()).returncode
+    return subprocess.run(words, env=tree.environment({"FERRULE_BUILD": str(programs.products())})).returncode
 
 
 def setup(options: argparse.Namespace) -> int:

@@ -91,7 +91,7 @@ class Host:
         parts = [(CHECKOUT / "tests", "tests")]
         if device != "none":
             programs.build()
-            parts += [(CHECKOUT / "build", "build"), (module.build(stock), "module"), (provider.build(), "provider")]
+            parts += [(programs.products(), "build"), (module.build(stock), "module"), (provider.build(), "provider")]
         self.plan = guest.Plan([], device, stock, parts, mem=512, backend=served)
         self.accelerator, _ = accel.choose(served.qemu)
         self.stack = stack
