@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Callable, Iterator
 
 from . import frozen
-from .errors import LabError
+from .errors import BUILD_FAILED, LabError
 from .ui import Step, say
 
 INPUTS = ".inputs.json"
@@ -50,6 +50,12 @@ def digest_files(base: Path, names: list[str]) -> str:
             total.update(f"{file.relative_to(base)}\0{mode}\0{len(content)}\0".encode())
             total.update(content)
     return total.hexdigest()[:16]
+
+
+def check_unchanged(digest: str, base: Path, names: list[str]) -> None:
+    """See that files are still those of an entry's inputs: an editor may have saved one while the lab waited or compiled."""
+    if digest_files(base, names) != digest:
+        raise LabError("a source has changed under the build: run it again", BUILD_FAILED)
 
 
 @contextmanager

@@ -61,18 +61,20 @@ def _source(targets: tuple[kernel.Kernel, ...], version: str | None) -> Path:
     entries = entries.replace("ferrule (", "ferrule-dkms (")
     values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": version_of_suite}
     files = module_sources()
+    names = [str(file) for file in files]
     tools = tree.packaging()
+    inputs = {"packaging": cache.digest_files(packages.PACKAGING, ["debian", "dkms"]), "changelog": entries, "values": values,
+              "sources": cache.digest_files(tree.CHECKOUT, names), "tree": tools.parent.name, "layout": 1}
 
     def build(directory: Path, step: Step) -> None:
         source = _describe(DKMS, directory, values, entries)
         for file in files:
             (source / "module" / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(tree.CHECKOUT / file, source / "module" / file)
+        cache.check_unchanged(inputs["sources"], tree.CHECKOUT, names)
         shutil.copy(DKMS / "dkms-build", source)
         packages.make(step, directory, tools, judge=version is None)
 
-    inputs = {"packaging": cache.digest_files(packages.PACKAGING, ["debian", "dkms"]), "changelog": entries, "values": values,
-              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "tree": tools.parent.name, "layout": 1}
     return cache.entry(suite.CHOSEN.directory("packages-dkms"), inputs, "making the package for dkms", build, keep=10)
 
 

@@ -41,14 +41,18 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     if not (tree.CHECKOUT / "Kbuild").exists():
         raise LabError(f"{tree.CHECKOUT} has no Kbuild: there is no module to build")
     files = sources()
+    names = [str(file) for file in files]
     kind = flavour(target, clippy)
     tools = tree.tools(target.arch)
     name = work_name(kind)
+    inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
+              "sources": cache.digest_files(tree.CHECKOUT, names), "layout": 2}
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
             work = for_kernel(target, name)
             snapshot(files, work)
+            cache.check_unchanged(inputs["sources"], tree.CHECKOUT, names)
             more = ["CLIPPY=1"] if clippy else []
             try:
                 tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)], root=tools)
@@ -64,8 +68,6 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
                          "/module/ferrule.ko"]
                 frames.check(step.title, tree.output(words, [(directory, "/module")], root=tools))
 
-    inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
-              "sources": cache.digest_files(tree.CHECKOUT, [str(file) for file in files]), "layout": 2}
     what = "clippy on the module" if clippy else "building the module"
     return cache.entry(kind, inputs, f"{what} for Linux {target.release}", build, keep=10)
 

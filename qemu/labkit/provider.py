@@ -15,6 +15,7 @@ from .ui import Step
 
 PROVIDER = tree.CHECKOUT / "userspace-provider"
 ABI_HEADER = tree.CHECKOUT / "include/uapi/rdma/ferrule-abi.h"
+SOURCES = ["userspace-provider", "include/uapi"]
 INSIDE = "/rdma-core"
 
 
@@ -62,6 +63,8 @@ def _build(kind: str, title: str, target: str, more: dict[str, str], arch: Arch 
     origin = source()
     name = f"{arch.directory('libferrule')}-{cache.digest([str(tree.CHECKOUT), str(origin)])}"
     tools = tree.tools(arch)
+    inputs = {"origin": str(origin), "tree": tools.parent.name, "checkout": str(tree.CHECKOUT),
+              "sources": cache.digest_files(tree.CHECKOUT, SOURCES), "layout": 1}
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
@@ -79,12 +82,11 @@ def _build(kind: str, title: str, target: str, more: dict[str, str], arch: Arch 
                 # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work / "build/providers")
                 raise
+            cache.check_unchanged(inputs["sources"], tree.CHECKOUT, SOURCES)
             shutil.copy(made, directory)
             for file, content in more.items():
                 (directory / file).write_text(content)
 
-    inputs = {"origin": str(origin), "tree": tools.parent.name, "checkout": str(tree.CHECKOUT),
-              "sources": cache.digest_files(tree.CHECKOUT, ["userspace-provider", "include/uapi"]), "layout": 1}
     return cache.entry(kind, inputs, title, build, keep=10)
 
 

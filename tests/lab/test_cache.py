@@ -15,11 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
-from labkit import cache, debug, errors, guest, image, kernel, module
+from labkit import cache, debug, errors, guest, image, kernel, module, provider
+from labkit.arch import AMD64
 from labkit.archive import Package
 
 
-class Cached(unittest.TestCase):
+class InCache(unittest.TestCase):
+    """Tests with an empty cache."""
+
     def setUp(self):
         quiet = contextlib.redirect_stderr(io.StringIO())
         quiet.__enter__()
@@ -35,6 +38,8 @@ class Cached(unittest.TestCase):
     def left(self):
         return [path for part in ("entries", "tmp") for path in (self.root / part).glob("*")]
 
+
+class Cached(InCache):
     def test_an_entry_is_built_once_for_the_same_inputs(self):
         built = []
 
@@ -148,6 +153,55 @@ class Cached(unittest.TestCase):
         objects("debug-1").write_text("old")
         self.assertTrue(objects("debug-1").exists())
         self.assertFalse(objects("debug-2").exists())
+
+
+class Builds(InCache):
+    """Builds of a checkout with one source, in which no compiler runs."""
+
+    def setUp(self):
+        super().setUp()
+        checkout = self.root / "checkout"
+        self.source = checkout / "userspace-provider/CMakeLists.txt"
+        self.source.parent.mkdir(parents=True)
+        self.source.write_text("first")
+        (checkout / "Kbuild").write_text("first")
+        (self.root / "origin/providers").mkdir(parents=True)
+        self.target = unittest.mock.Mock(kdir=Path("/entries/kdir-1/obj"), is_debian=False, make_words=[], rust_flags=[],
+                                         binds=[], arch=AMD64)
+        self.target.name = "stock"
+        self.patch(module.tree, "CHECKOUT", checkout)
+        self.patch(module.tree, "tools", lambda _arch: Path("/entries/tree-1/root"))
+        self.patch(module.tree, "compile", lambda *_, **__: None)
+        self.patch(provider, "PROVIDER", self.source.parent)
+        self.patch(provider, "source", lambda: self.root / "origin")
+        self.patch(provider, "_compile", lambda *_: self.source)
+
+    def patch(self, module, name, value):
+        patch = unittest.mock.patch.object(module, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def saved_while_it_waits(self, file, build):
+        """A person saves a file while a build waits for the lock of its directory, and has it built again."""
+        lock, taken = cache.lock, []
+
+        def late(name):
+            # The first is that of the entry.
+            taken.append(name)
+            if len(taken) == 2:
+                file.write_text("second")
+            return lock(name)
+
+        with unittest.mock.patch.object(cache, "lock", late), self.assertRaisesRegex(errors.LabError, "run it again"):
+            build()
+        self.assertEqual(self.left(), [])
+        self.assertTrue(build().is_dir())
+
+    def test_a_module_is_of_the_sources_that_its_name_tells(self):
+        self.saved_while_it_waits(module.tree.CHECKOUT / "Kbuild", lambda: module.build(self.target))
+
+    def test_a_provider_is_of_the_sources_that_its_name_tells(self):
+        self.saved_while_it_waits(self.source, provider.build)
 
 
 class Choices(unittest.TestCase):
