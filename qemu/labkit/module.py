@@ -45,7 +45,8 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
     kind = flavour(target, clippy)
     tools = tree.tools(target.arch)
     name = work_name(kind)
-    inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT),
+    inputs = {"kdir": target.kdir.parent.name, "checkout": str(tree.CHECKOUT), "make": make_words(target),
+              "frames": [frames.LIMIT, frames.SETUP_LIMIT, frames.SETUP],
               "sources": cache.digest_files(tree.CHECKOUT, names), "layout": 2}
 
     def build(directory: Path, step: Step) -> None:
@@ -53,9 +54,9 @@ def build(target: kernel.Kernel, clippy: bool = False) -> Path:
             work = for_kernel(target, name)
             snapshot(files, work)
             cache.check_unchanged(inputs["sources"], tree.CHECKOUT, names)
-            more = ["CLIPPY=1"] if clippy else []
+            words = [*make_words(target), f"-j{tree.jobs()}", *(["CLIPPY=1"] if clippy else []), "modules"]
             try:
-                tree.compile(step, [*make_words(target), *more, "modules"], [*target.binds, (work, tree.CHECKOUT)], root=tools)
+                tree.compile(step, words, [*target.binds, (work, tree.CHECKOUT)], root=tools)
             except LabError:
                 # A file that was compiled with a warning would be silent about it the next time.
                 cache.remove(work)
@@ -111,8 +112,7 @@ def make_words(target: kernel.Kernel) -> list:
     """kbuild's command for the checkout's modules, in the build tree."""
     # A module that panics tells where, and that is a place in the source rather than on this machine.
     flags = [f"--remap-path-prefix={tree.CHECKOUT}/=", *target.rust_flags]
-    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"-j{tree.jobs()}", f"KRUSTFLAGS={' '.join(flags)}",
-            *target.make_words]
+    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"KRUSTFLAGS={' '.join(flags)}", *target.make_words]
 
 
 def snapshot(files: list[Path], work: Path) -> None:

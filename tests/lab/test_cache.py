@@ -200,6 +200,14 @@ class Builds(InCache):
     def test_a_module_is_of_the_sources_that_its_name_tells(self):
         self.saved_while_it_waits(module.tree.CHECKOUT / "Kbuild", lambda: module.build(self.target))
 
+    def test_a_module_is_of_its_flags_and_limits(self):
+        made = {module.build(self.target)}
+        self.target.rust_flags = ["-Cpasses=tsan"]
+        made.add(module.build(self.target))
+        with unittest.mock.patch.object(module.frames, "LIMIT", 1):
+            made.add(module.build(self.target))
+        self.assertEqual(len(made), 3)
+
     def test_a_provider_is_of_the_sources_that_its_name_tells(self):
         self.saved_while_it_waits(self.source, provider.build)
 
