@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The image of a guest: a read-only root image with Debian's packages, and an initramfs that puts a writable layer on it.
 
-The root image depends on the packages alone. The lab's own files for the guest (qemu/guest) travel in the initramfs,
-and what is built from the checkout comes by a share, so neither costs a new image.
+The root image depends on the packages alone, and on the version of rdma-core, which is the provider's as well. The lab's own
+files for the guest (qemu/guest) travel in the initramfs, and what is built from the checkout comes by a share, so neither
+costs a new image.
 """
 
 import gzip
@@ -11,7 +12,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from . import cache, debian, kernel, suite, tree
+from . import cache, debian, kernel, provider, suite, tree
 from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
@@ -69,7 +70,7 @@ def root(stacks: bool = False, target: Arch = AMD64) -> Path:
         (directory / "root.tar").unlink()
 
     names = _names(stacks)
-    inputs = {"suite": debian.SUITE, "packages": names, "hook": HOOK, "layout": 1}
+    inputs = {"suite": debian.SUITE, "packages": names, "rdma-core": provider.version(), "hook": HOOK, "layout": 1}
     return cache.entry("guest", inputs, "making the guest image (about 1 minute)", build) / "root.erofs"
 
 
@@ -91,7 +92,8 @@ def _unpacked(target: Arch, stacks: bool) -> Path:
         cache.remove(files)
 
     names, hooks = _names(stacks), [HOOK, UNPACKED_HOOK]
-    inputs = {"suite": debian.SUITE, "packages": [*ESSENTIAL, *names], "hook": hooks, "compiled": COMPILED, "layout": 2}
+    inputs = {"suite": debian.SUITE, "packages": [*ESSENTIAL, *names], "rdma-core": provider.version(), "hook": hooks,
+              "compiled": COMPILED, "layout": 2}
     title = f"making the guest image for {target.name} (about 1 minute)"
     return cache.entry(target.directory("guest"), inputs, title, build) / "root.erofs"
 

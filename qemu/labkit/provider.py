@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from . import archive, cache, suite, tree
+from . import archive, cache, frozen, suite, tree
 from .arch import AMD64, Arch
 from .errors import LabError
 from .ui import Step
@@ -42,6 +42,8 @@ def source() -> Path:
 
 def version() -> str:
     """The version of rdma-core that the provider is for."""
+    if frozen.here():
+        return "a bundle's own"
     return re.search(r'^set\(PACKAGE_VERSION "([\d.]+)"\)', (source() / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
 from labkit import cache, debug, errors, guest, image, kernel, module, provider
-from labkit.arch import AMD64
+from labkit.arch import AMD64, ARM64
 from labkit.archive import Package
 
 
@@ -210,6 +210,17 @@ class Builds(InCache):
 
     def test_a_provider_is_of_the_sources_that_its_name_tells(self):
         self.saved_while_it_waits(self.source, provider.build)
+
+
+class Image(unittest.TestCase):
+    def test_a_guest_has_the_rdma_core_that_the_provider_is_for(self):
+        for arch in (AMD64, ARM64):
+            made = set()
+            for version in ("56.1", "57.0"):
+                with (unittest.mock.patch.object(image.provider, "version", lambda: version),
+                      unittest.mock.patch.object(cache, "entry", lambda _kind, inputs, *_: Path(cache.digest(inputs)))):
+                    made.add(image.root(target=arch))
+            self.assertEqual(len(made), 2, arch.name)
 
 
 class Choices(unittest.TestCase):
