@@ -18,7 +18,8 @@ PARTS = ["Kbuild", "rust", "drivers", "include", "tests/broken", "tests/kernel_u
          "tests/rdma_loop", "tests/unsound"]
 
 # Products that a build in the checkout itself may have left there; and the engine's crate is built by cargo as well.
-PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order", "generated.rs"]
+PRODUCTS = ["*.o", "*.ko", "*.a", "*.d", "*.mod", "*.mod.c", "*.rmeta", "*.symvers", "*.order",
+            "generated.rs", "layout_generated.rs", "layout.s"]
 OTHERS = ["target", "__pycache__"]
 
 

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """Unit tests of Kbuild: kernels that the module cannot be for are refused in one line that says why. An external module
-has no Kconfig that anybody reads, so these are the dependencies in the driver's Kconfig."""
+has no Kconfig that anybody reads, so these are the dependencies in the driver's Kconfig. And files that a build leaves in a
+checkout are none of its sources."""
 
 import re
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
+
+from labkit import module
+
 CHECKOUT = Path(__file__).resolve().parents[2]
+KBUILD = CHECKOUT / "Kbuild"
 KCONFIG = CHECKOUT / "drivers/infiniband/sw/ferrule/Kconfig"
 FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y",
        "CONFIG_INFINIBAND_ON_DEMAND_PAGING": "y", "CONFIG_PCI_MSI": "y"}
@@ -35,6 +42,17 @@ class Refused(unittest.TestCase):
 
     def test_others_are_not(self):
         self.assertNotIn("This kernel", read(FIT).stderr)
+
+
+class Made(unittest.TestCase):
+    def test_what_is_made_in_a_checkout_is_no_source(self):
+        made = re.findall(r"\$\(fe-bindings\)/(\S+)", "".join(re.findall(r"^targets \+= .*\n", KBUILD.read_text(), re.MULTILINE)))
+        self.assertIn("generated.rs", made)
+        ignored = (CHECKOUT / ".gitignore").read_text().splitlines()
+        for name in made:
+            with self.subTest(name):
+                self.assertTrue(any(Path("rust/bindings", name).match(product) for product in module.PRODUCTS))
+                self.assertIn(f"/rust/bindings/{name}", ignored)
 
 
 if __name__ == "__main__":
