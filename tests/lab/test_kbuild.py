@@ -3,6 +3,7 @@
 has no Kconfig that anybody reads, so these are the dependencies in the driver's Kconfig. And files that a build leaves in a
 checkout are none of its sources."""
 
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,7 @@ def read(config: dict[str, str]) -> subprocess.CompletedProcess:
     """The output of make for a kernel's configuration, which it gets as kbuild does: as variables."""
     words = [f"{name}={value}" for name, value in config.items()]
     return subprocess.run(["make", "--dry-run", "--file", "Kbuild", "obj=.", "src=.", *words, "clean-files"], cwd=CHECKOUT,
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"})
 
 
 class Refused(unittest.TestCase):
