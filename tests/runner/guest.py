@@ -30,7 +30,7 @@ END = "@@ end "
 BOOT_SECONDS = 180
 # For so many suites another boot takes more time than it saves.
 FEW = 4
-_LOG = re.compile(r"its whole log is (\S+)")
+_LOG = re.compile(r"its whole log is (.+)")
 
 
 def boots(suites: list[Suite], jobs: int = 1, kernel: str = "stock", long: bool = False) -> list[list[Suite]]:

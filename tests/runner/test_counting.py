@@ -135,6 +135,11 @@ class Kernel(unittest.TestCase):
         self.assertEqual([result.failures for result in boot.results], [["the kernel reported (BUG): BUG: x"],
                          ["the kernel reported (WARNING): WARNING: a.c:1 at f+0x1/0x2"]])
 
+    def test_the_log_may_be_in_any_directory(self):
+        boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
+        boot.read_messages(["lab: 1 kernel report(s) on node 1; its whole log is /a cache/runs/1/node1.log\n"])
+        self.assertEqual(boot.consoles, [Path("/a cache/runs/1/node1.log")])
+
     REPORTS = ("[    2.0] WARNING: possible recursive locking detected\n[    3.0] BUG: sleeping function called from x\n"
                "[    4.0] BUG: KASAN: slab-use-after-free in f+0x1/0x2\n")
 
