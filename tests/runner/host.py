@@ -16,21 +16,32 @@ from .usage import wait
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
+# So long a suite has to remove its files and to end what it has started, when it is told to end.
+END_SECONDS = 30
+
 
 def run(suite: Suite, kernel: str, long: bool, driver: str, lanes: Lanes, log, show) -> Result:
     """Run a suite; `log` takes its whole output, `show` the lines for a person."""
     reader = READERS[suite.format](suite.name, "host")
     seconds = suite.seconds(kernel, long)
     begin = time.monotonic()
-    late = threading.Event()
+    late, ended = threading.Event(), threading.Event()
     with subprocess.Popen(["sh", "-c", suite.command_line(kernel, long, driver)], cwd=CHECKOUT,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, errors="replace", start_new_session=True) as process:
 
-        def end() -> None:
+        def send(number: int) -> None:
             with contextlib.suppress(ProcessLookupError):
                 if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    os.killpg(process.pid, number)
+
+        kill = threading.Timer(END_SECONDS, send, [signal.SIGKILL])
+
+        def end() -> None:
+            if not ended.is_set():
+                ended.set()
+                send(signal.SIGINT)
+                kill.start()
 
         def too_late() -> None:
             late.set()
@@ -47,9 +58,14 @@ def run(suite: Suite, kernel: str, long: bool, driver: str, lanes: Lanes, log, s
                 output.append(line)
                 for shown in reader.line(line):
                     show(shown)
+            if ended.is_set():
+                # Some may not have listened, while the first of them has its number still.
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                send(signal.SIGKILL)
             status, used = wait(process)
         finally:
             limit.cancel()
+            kill.cancel()
     if late.is_set():
         status = 124
     elif status < 0:

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from runner import again, guest, host, suite, table, usage
@@ -279,6 +281,36 @@ class SeveralAtATime(unittest.TestCase):
         late = threading.Event()
         lanes.on_interrupt(late.set)
         self.assertTrue(late.is_set())
+
+    def run_on_host(self, command: str, lanes: Lanes) -> tuple[Result, str]:
+        """The result of a suite of this machine, and the content of the file that it may write."""
+        with tempfile.TemporaryDirectory() as directory:
+            written = Path(directory, "written")
+            one = make("end", where="host", timeout=1, command=command.replace("FILE", str(written)))
+            result = host.run(one, "stock", False, "ferrule", lanes, lambda line: None, lambda line: None)
+            return result, written.read_text() if written.exists() else ""
+
+    TIDY = "import time\ntry: time.sleep(30)\nfinally: open('FILE', 'w').write('tidy')"
+
+    def test_a_suite_that_is_late_can_tidy_up(self):
+        result, written = self.run_on_host(f"{sys.executable} -c {shlex.quote(self.TIDY)}; true", Lanes(1))
+        self.assertEqual((result.failed, written), (1, "tidy"))
+        self.assertLess(result.seconds, 20)
+
+    def test_a_suite_that_does_not_listen_is_killed(self):
+        deaf = "trap '' INT; sleep 30 & sleep 30"
+        with unittest.mock.patch.object(host, "END_SECONDS", 1):
+            result, _ = self.run_on_host(deaf, Lanes(1))
+        self.assertEqual(result.failed, 1)
+        self.assertLess(result.seconds, 20)
+
+    def test_nothing_stays_of_a_suite_that_has_ended(self):
+        result, written = self.run_on_host("trap '' INT; sleep 30 > /dev/null 2>&1 & echo $! > FILE; trap - INT; sleep 30", Lanes(1))
+        self.assertEqual(result.failed, 1)
+        time.sleep(0.5)
+        # Nobody may have taken note of its end yet: then it has no words any more.
+        words = Path("/proc", written.strip(), "cmdline")
+        self.assertFalse(words.exists() and words.read_text())
 
     def test_a_suite_of_this_machine_is_timed_by_itself(self):
         busy = make("busy", where="host", timeout=60, command=f"{sys.executable} -c {shlex.quote(Usage.BUSY)}")
