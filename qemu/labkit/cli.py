@@ -45,7 +45,8 @@ EXIT STATUS
     of `run` and `shell`: the command's own (128 and the signal's number where a signal ended it); and
     124  the timeout was reached
     125  a node's kernel log has a report (oops, BUG, WARNING, lockdep, KASAN, UBSAN, kmemleak, hung task, soft lockup,
-         RCU stall, refcount, lost reference, panic), even where the command succeeded; the report is printed
+         RCU stall, refcount, lost reference, panic), or ferrule-nic has ended or panicked, even where the command
+         succeeded; the report is printed
     126  the lab itself failed, for example because a device did not come up
     of the others: 0, or 1 where something does not build; 126 where the lab itself failed
     of all: 2 for a wrong command line

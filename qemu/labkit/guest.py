@@ -207,7 +207,7 @@ def run(plan: Plan) -> int:
         # It happens once in thousands of boots, while Linux sets up the buses, and tells nothing of what is to be run.
         say(f"QEMU itself has failed ({broken}), and is started once more")
         session, status = _attempt(plan, accelerators)
-    status, problems = _judge(session.nodes, status)
+    status, problems = _judge(session, status)
     if session.report:
         session.report.write(status, problems)
     return status
@@ -311,9 +311,9 @@ class Session:
             self.finish(LAB_FAILED)
 
     def process_ended(self, process: nic.Process) -> None:
-        """The guests live on without it, and the command has to see to that itself."""
+        """The guests live on without it."""
         self.selector.unregister(process.death)
-        say(process.last_words())
+        say("ferrule-nic has ended, and the guests go on without it")
 
     def arrived(self, node: Node, content: bytes) -> None:
         failure = json.loads(content)
@@ -376,10 +376,13 @@ class Session:
                 node.channel.send("Q")
 
 
-def _judge(nodes: list[Node], status: int) -> tuple[int, list[str]]:
-    """Print what the kernels reported, and return it; a report overrules every other status."""
-    found = []
-    for node in nodes:
+def _judge(session: Session, status: int) -> tuple[int, list[str]]:
+    """Print what the kernels reported, and the faults of processes beside them, and return it; each overrules every other
+    status."""
+    found = [fault for process in session.processes if (fault := process.fault())]
+    for fault in found:
+        say(fault)
+    for node in session.nodes:
         reports = node.reports()
         for report in reports[:SHOWN_REPORTS]:
             say(f"node {node.number}'s kernel reports ({report.kind}): {report.title}")

@@ -117,6 +117,7 @@ class Process:
             self._process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdin=subprocess.DEVNULL, stdout=log,
                                              stderr=log, env=tree.environment(), start_new_session=True)
         self.pid = self._process.pid
+        self._is_meant = False
         self.death = os.pidfd_open(self.pid)
         try:
             self._wait_for(len(nodes))
@@ -136,6 +137,7 @@ class Process:
 
     def kill(self) -> None:
         """End the program at once, as a fault of its own would. Its keeper ends after it."""
+        self._is_meant |= self.alive()
         for first in _children(self.pid):
             for program in _children(first):
                 os.kill(program, signal.SIGKILL)
@@ -148,7 +150,15 @@ class Process:
         """How it ended, for a person."""
         return f"ferrule-nic has ended with status {self._process.wait()}; the end of its log:\n{tail(self.log)}"
 
+    def fault(self) -> str | None:
+        """A fault of its own, for a person: it has ended, or one of its threads has."""
+        if not self._is_meant and not self.alive():
+            return self.last_words()
+        panics = [line for line in self.log.read_text(errors="replace").splitlines() if "panicked at" in line]
+        return f"ferrule-nic has panicked: {panics[0]}; the end of its log:\n{tail(self.log)}" if panics else None
+
     def end(self) -> None:
+        self._is_meant |= self.alive()
         self._process.kill()
         self._process.wait()
         os.close(self.death)

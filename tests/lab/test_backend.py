@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
 from labkit import backend, guest, nic
 from labkit.arch import AMD64
-from labkit.errors import LabError
+from labkit.errors import REPORT, LabError
 
 # The version line of Debian's QEMU.
 DEBIAN = "QEMU emulator version {} (Debian 1:{}+ds-1~bpo13+1)\nCopyright (c) 2003-2026 Fabrice Bellard\n"
@@ -122,12 +123,13 @@ class Process(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
 
-    def process(self, script, nodes=1):
+    def process(self, script, nodes=1, is_ended=False):
         """The process, with a shell script in its place."""
         with (unittest.mock.patch.object(nic.tree, "command", lambda *_: ["sh", "-c", script]),
               unittest.mock.patch.object(nic, "START_SECONDS", 1)):
             process = nic.Process(Path("ferrule-nic"), self.directory, range(1, nodes + 1))
-        self.addCleanup(process.end)
+        if not is_ended:
+            self.addCleanup(process.end)
         return process
 
     def test_it_runs_until_it_is_ended(self):
@@ -135,6 +137,25 @@ class Process(unittest.TestCase):
         self.assertTrue(process.alive())
         process.kill()
         self.assertFalse(process.alive())
+        self.assertIsNone(process.fault())
+
+    def test_its_end_is_no_fault(self):
+        process = self.process(WAITS + "exec sleep 60", is_ended=True)
+        process.end()
+        self.assertIsNone(process.fault())
+
+    def test_its_own_end_is_one_although_the_lab_ends_it(self):
+        process = self.process(WAITS + "exit 3", is_ended=True)
+        process._process.wait()
+        process.end()
+        self.assertIn("ended with status 3", process.fault())
+
+    def test_the_end_of_a_thread_is_one(self):
+        process = self.process(WAITS + "echo \"thread 'switch' panicked at src/switch.rs:7:9:\" >&2; exec sleep 60")
+        deadline = time.monotonic() + 10
+        while not process.fault() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertIn("panicked: thread 'switch' panicked at src/switch.rs:7:9:", process.fault())
 
     def test_it_ends_before_it_listens(self):
         with self.assertRaisesRegex(LabError, r"ended with status 3; .*\n.*no such socket"):
@@ -159,7 +180,7 @@ class Process(unittest.TestCase):
         self.assertEqual(select.select([process], [], [], 10)[0], [process])
         os.close(process)
 
-    def test_its_death_is_told_and_the_guest_goes_on(self):
+    def test_its_death_is_a_fault_and_the_guest_goes_on(self):
         process = self.process(WAITS + "echo 'ERROR out of luck' >&2; exit 1")
 
         def start(node, *_):
@@ -178,7 +199,7 @@ class Process(unittest.TestCase):
               unittest.mock.patch.object(guest.accel, "choose", lambda _qemu, _arch: ([], "nothing")),
               unittest.mock.patch.object(guest, "new_directory", lambda: self.directory)):
             status = guest.run(plan)
-        self.assertEqual(status, 7)
+        self.assertEqual(status, REPORT)
         self.assertRegex(said.getvalue(), r"ferrule-nic has ended with status 1; the end of its log:\n(  \| .*\n)*.*out of luck")
 
 

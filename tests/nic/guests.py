@@ -77,8 +77,9 @@ class Guest:
         return self._frames.pop(0)
 
     def die(self):
-        """As from a fault of QEMU."""
+        """As from a fault of QEMU. Another guest's log may take the place of its own, so that is read now."""
         self.node.end()
+        self.check_kernel()
 
 
 class Host:
@@ -95,10 +96,21 @@ class Host:
         self.plan = guest.Plan([], device, stock, parts, mem=512, backend=served)
         self.accelerator, _ = accel.choose(served.qemu)
         self.stack = stack
+        # Behind the process's end, which the stack has above this.
+        stack.callback(self._look)
+        self.process = None
         self.restart()
 
+    def _look(self):
+        """See that the process had no fault of its own: if so, no case tells."""
+        if self.process and (fault := self.process.fault()):
+            first, *rest = fault.splitlines()
+            print(f"Bail out! {first}", flush=True)
+            note("\n".join(rest))
+
     def restart(self):
-        """Start the process, anew where it has ended."""
+        """Start the process, anew where it has ended: then its log begins anew, too."""
+        self._look()
         [self.process] = self.stack.enter_context(self.plan.backend.beside(self.directory, 2))
 
     def guest(self, number, **changes):

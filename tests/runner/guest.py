@@ -30,6 +30,7 @@ END = "@@ end "
 BOOT_SECONDS = 180
 # For so many suites another boot takes more time than it saves.
 FEW = 4
+_FAULT = re.compile(r"lab: (ferrule-nic has (?:ended with status|panicked).*)")
 _LOG = re.compile(r"its whole log is (.+)")
 
 
@@ -78,6 +79,7 @@ class Boot:
         self.since = 0.0
         self.used = 0.0
         self.consoles: list[Path] = []
+        self.faults: list[str] = []
         self.process: subprocess.Popen | None = None
         self.expected: tuple[str, ...] = ()
         self.known: dict[str, str] = {}
@@ -179,11 +181,16 @@ class Boot:
             line = line.rstrip("\r\n")
             if found := _LOG.search(line):
                 self.consoles.append(Path(found[1]))
+            if found := _FAULT.match(line):
+                self.faults.append(found[1])
             if line.startswith(("lab: ", "  |")) and "running under" not in line and not self.expected:
                 self.show(line)
 
     def attribute_reports(self, status: int) -> None:
-        """Each report of the kernel is a failure of the suite that ran, but where it is expected: there it has to come."""
+        """Each report of the kernel is a failure of the suite that ran, but where it is expected: there it has to come. A fault
+        of a process beside the guest is one of the last suite, since nobody knows under which it was."""
+        for fault in self.faults if self.results else []:
+            self.lay(fault, self.results[-1])
         if self.expected and self.results:
             self.compare_reports(self.results[0], status)
             return
@@ -202,6 +209,9 @@ class Boot:
             if any(re.search(rf"\b{function}\+0x", line) for line in report.lines):
                 self.show(f"known   {result.suite} ({self.kernel}): {what}: {why}")
                 return
+        self.lay(what, result)
+
+    def lay(self, what: str, result: Result) -> None:
         result.fail(what, broken=True)
         self.show(f"FAILED  {result.suite} ({self.kernel}): {result.failures[-1]}")
 

@@ -108,10 +108,12 @@ class Cargo(unittest.TestCase):
 class Kernel(unittest.TestCase):
     """A report of a guest's kernel is laid to the suite that ran."""
 
-    def boot(self, *consoles: str, expected: tuple[str, ...] = (), known: dict[str, str] = {}, status: int = 125):
+    def boot(self, *consoles: str, expected: tuple[str, ...] = (), known: dict[str, str] = {}, status: int = 125,
+             messages: list[str] = []):
         boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
         boot.results = [Result("a", "stock", passed=1), Result("b", "stock", passed=1)]
         boot.expected, boot.known = expected, known
+        boot.read_messages(messages)
         for console in consoles:
             with tempfile.NamedTemporaryFile("w", suffix=".log", delete=False) as file:
                 file.write(console)
@@ -136,6 +138,11 @@ class Kernel(unittest.TestCase):
                          known={"peer_code": "its own"})
         self.assertEqual([result.failures for result in boot.results], [["the kernel reported (BUG): BUG: x"],
                          ["the kernel reported (WARNING): WARNING: a.c:1 at f+0x1/0x2"]])
+
+    def test_a_fault_beside_the_guest(self):
+        boot = self.boot(messages=["lab: ferrule-nic has panicked: thread 'switch' panicked at src/switch.rs:7:9:; the end of its log:\n"])
+        self.assertEqual([result.failed for result in boot.results], [0, 1])
+        self.assertIn("src/switch.rs:7:9", boot.results[1].failures[0])
 
     def test_the_log_may_be_in_any_directory(self):
         boot = guest.Boot([], "stock", False, "ferrule", None, lambda line: None, lambda result: None)
