@@ -133,7 +133,8 @@ class Process(unittest.TestCase):
         return process
 
     def test_it_runs_until_it_is_ended(self):
-        process = self.process(WAITS + "exec sleep 60")
+        # The program is the child of its namespace's first process, which is one of the process's.
+        process = self.process(WAITS + "sh -c 'sleep 60; true'; true")
         self.assertTrue(process.alive())
         process.kill()
         self.assertFalse(process.alive())
