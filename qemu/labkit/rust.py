@@ -16,6 +16,9 @@ from . import cache, kernel, module, programs, tree
 from .errors import LabError
 from .ui import Step
 
+# Programs of the host's: no part of a module.
+PROGRAMS = ["qemu/nic", "tests/bench/plot"]
+
 ENVIRONMENT = {"RUSTC_BOOTSTRAP": "1", "OBJTREE": kernel.KDIR}
 
 
@@ -66,15 +69,19 @@ def crates(work: Path) -> list[Crate]:
     return order
 
 
+def rust_files() -> list[Path]:
+    """All Rust code of the checkout, relative to it."""
+    others = (path.relative_to(tree.CHECKOUT) for top in PROGRAMS for path in (tree.CHECKOUT / top).rglob("*.rs"))
+    return [*(file for file in module.sources() if file.suffix == ".rs"),
+            *(file for file in sorted(others) if "target" not in file.parts)]
+
+
 def format(check: bool) -> None:
     """Format all Rust code of the checkout as the kernel's is; `check` only looks.
 
     Raises LabError, with what would change, where something would.
     """
-    files = [file for file in module.sources() if file.suffix == ".rs"]
-    # A program of the host's: no part of a module.
-    nic = (tree.CHECKOUT / "qemu/nic").rglob("*.rs")
-    files += [file for file in sorted(path.relative_to(tree.CHECKOUT) for path in nic) if "target" not in file.parts]
+    files = rust_files()
     target = kernel.stock()
     with Step("checking the format" if check else "formatting", cache.log_file("rustfmt")) as step:
         if files:

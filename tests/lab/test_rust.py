@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Unit tests of the tools around Rust code: which crates kbuild has compiled."""
+"""Unit tests of the tools around Rust code: which crates kbuild has compiled, and which files there are."""
 
 import sys
 import tempfile
@@ -9,6 +9,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
 from labkit import rust
+
+
+class Files(unittest.TestCase):
+    def test_all_crates_are_formatted(self):
+        files = rust.rust_files()
+        self.assertEqual(len(files), len(set(files)))
+        for manifest in rust.tree.CHECKOUT.rglob("Cargo.toml"):
+            crate = manifest.parent.relative_to(rust.tree.CHECKOUT)
+            if {"target", "build"}.isdisjoint(crate.parts):
+                with self.subTest(crate=crate):
+                    self.assertTrue(any(crate in file.parents for file in files))
 
 
 class Crates(unittest.TestCase):
