@@ -223,23 +223,58 @@ static void only_peers_are_together(void)
 		program_close(&p[i]);
 }
 
-static void datagrams_are_in_the_first(void)
+/* Those with datagrams are apart until one of them may send to the others, and together from then on. */
+static void datagrams_meet_by_a_local_handle(void)
 {
 	const struct end_config ud = { .type = IBV_QPT_UD };
-	struct program p[2];
-	struct end e;
+	struct ibv_ah_attr vector = { .is_global = 1, .port_num = 1 };
+	const char *device = opt.device;
+	struct own_device own;
+	struct program p[3];
+	struct end ends[3];
+	struct peer self;
+	struct ibv_ah *ah;
+
+	own_device_make(&own, 0, 1500);
+	opt.device = own.device;
+	wait_for_gids(own.device);
+	for (int i = 0; i < 3; i++)
+		program_open(&p[i], IBV_QPT_RC);
+	for (int i = 0; i < 2; i++) {
+		end_make(&ends[i], &p[i].d, &ud);
+		self = end_address(&ends[i], NULL);
+		end_connect(&ends[i], &self);
+		REQUIRE_EQ(shard_of(ends[i].qp), shard_of(p[i].a.qp));
+		REQUIRE_EQ(shard_of(ends[i].qp) != 0, has_shards());
+	}
+	REQUIRE_EQ(shard_of(ends[0].qp) != shard_of(ends[1].qp), has_shards());
+	start(&p[0], stream);
+	start(&p[1], stream);
+
+	vector.grh.dgid = p[0].d.gid;
+	vector.grh.sgid_index = p[0].d.gid_index;
+	ah = ibv_create_ah(p[0].d.pd, &vector);
+	REQUIRE(ah);
+	for (int i = 0; i < 2; i++)
+		REQUIRE_EQ(shard_of(ends[i].qp), 0);
+	REQUIRE_EQ(shard_of(p[2].a.qp) != 0, has_shards());
+	end_make(&ends[2], &p[2].d, &ud);
+	REQUIRE_EQ(shard_of(ends[2].qp), 0);
+	recv_region(&ends[1], 2, &p[1].mail, 0, 1024);
+	send_datagram(&ends[0], 1, &p[0].mail, (struct datagram){
+		      ah, ends[1].qp->qp_num, QKEY, 64 });
+	EXPECT_OK(ends[0].scq, 1);
+	EXPECT_OK(ends[1].rcq, 2);
 
 	for (int i = 0; i < 2; i++)
-		program_open(&p[i], IBV_QPT_RC);
-	start(&p[0], stream);
-	end_make(&e, &p[0].d, &ud);
-	REQUIRE_EQ(shard_of(e.qp), 0);
-	REQUIRE_EQ(shard_of(p[0].a.qp), 0);
-	REQUIRE_EQ(shard_of(p[1].a.qp) != 0, has_shards());
-	stop(&p[0]);
-	end_free(&e);
-	for (int i = 0; i < 2; i++)
+		stop(&p[i]);
+	REQUIRE_ERRNO(ibv_destroy_ah(ah), 0);
+	for (int i = 0; i < 3; i++) {
+		end_free(&ends[i]);
 		program_close(&p[i]);
+	}
+	own_device_remove(&own);
+	opt.device = device;
 }
 
 /*
@@ -388,7 +423,7 @@ static const struct test_case cases[] = {
 	{ "peers_are_together", peers_are_together },
 	{ "unreliable_peers_are_together", unreliable_peers_are_together },
 	{ "only_peers_are_together", only_peers_are_together },
-	{ "datagrams_are_in_the_first", datagrams_are_in_the_first },
+	{ "datagrams_meet_by_a_local_handle", datagrams_meet_by_a_local_handle },
 	{ "joined_beside_streams", joined_beside_streams, 120 },
 	{ "joined_beside_commands", joined_beside_commands, 120 },
 	{ "joined_at_once", joined_at_once, 120 },

@@ -373,6 +373,8 @@ impl Commands for Shared {
         let pd = match init.qp_type {
             // Its peer comes later.
             QpType::Rc | QpType::Uc => Some(Block::of_pd(init.pd)),
+            // A program tells by an address handle that it sends to queue pairs of the device.
+            QpType::Ud if init.context.is_some() => Some(Block::of_pd(init.pd)),
             QpType::Ud | QpType::RawPacket | QpType::XrcIni => {
                 let pd = Block::of_pd(init.pd);
                 self.shards.join_main(pd);
@@ -415,7 +417,14 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
+        if init.qp_type == QpType::Ud && init.context.is_none() && !init.gsi {
+            self.shards.let_datagrams_meet();
+        }
+        let qp_type = init.qp_type;
         let id = self.add_boxed(pd, qp, Engine::add_qp)?;
+        if qp_type == QpType::Ud {
+            self.shards.place_datagrams(Block::of_qp(id.number));
+        }
         Ok(NewQp {
             id,
             doorbell: id.number,

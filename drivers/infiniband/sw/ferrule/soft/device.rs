@@ -4,6 +4,7 @@
 
 use ferrule_engine::{
     abi,
+    packet::ip::is_multicast,
     steering::rule::Rule,
     Ah,
     Block,
@@ -204,6 +205,7 @@ impl Soft {
 
     /// Puts a queue pair into a multicast group.
     fn enter_mcast(&self, qpn: u32, group: &Gid) -> Result {
+        self.shared.shards.join_main(Block::of_qp(qpn));
         let memory = boxed(Group::new, GFP_KERNEL_ACCOUNT)?;
         // The memory is dropped here if the group is there already.
         let _unused = self.shared.add_boxed(None, memory, |engine, memory| {
@@ -289,6 +291,9 @@ impl Backend for Soft {
 
     fn add_ah(&self, pd: u32, to: &AddressVector<'_>) -> Result<u32> {
         let (path, route) = self.resolve(to, || self.route(to, 0, 0))?.into_parts();
+        if path.kind != PathKind::Remote || is_multicast(&path.dgid) {
+            self.shared.shards.let_datagrams_meet();
+        }
         self.shared
             .add(Block::of_pd(pd), Ah::new(pd, path, route), Engine::add_ah)
     }

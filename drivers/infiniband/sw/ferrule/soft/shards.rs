@@ -7,7 +7,8 @@
 //! to each other by connections on this device. A user begins with a shard of its own, if there is one. When a queue pair
 //! names objects of two shards, or two are connected ([`Shards::join`]), the shards become one.
 //!
-//! The shard 0 is for all that may meet anybody: users with datagrams, XRC, frames of the network device or sets of counters.
+//! The shard 0 is for all that may meet anybody: users with datagrams that stay on the device, XRC, frames of the network
+//! device or sets of counters.
 //! It has the first block of each kind of numbers.
 
 use core::{
@@ -21,15 +22,21 @@ use ferrule_engine::{
     ContextId,
     Engine,
     Error as Refusal,
+    Mtu,
     NeedChunk,
-    TableKind, //
+    TableKind,
+    Vport, //
 };
 use kernel::{
     cpu::nr_cpu_ids,
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
         Arc,
         Mutex,
         SetOnce, //
@@ -65,9 +72,16 @@ pub(crate) struct Shards {
     main: Arc<WithTimer<Core>>,
     /// From 1 on. Each is made when a user begins and all that there are have users.
     others: KVec<SetOnce<Arc<WithTimer<Core>>>>,
-    /// A caller that chooses the shard of a user, or takes a block that nobody has, holds this.
+    /// The path MTU of the port. A caller that changes it, chooses the shard of a user, or takes a block that nobody has, holds
+    /// this.
     #[pin]
-    claims: Mutex<()>,
+    claims: Mutex<Mtu>,
+    /// Somebody may send datagrams to a queue pair of the device itself: all that are for datagrams are in the shard 0, or
+    /// are about to go there. It stays so.
+    datagrams_meet: Atomic<u32>,
+    /// Its holder brings them together.
+    #[pin]
+    meeting: Mutex<()>,
 }
 
 /// A shard that is to have one more user: counted there as long as this lives.
@@ -85,6 +99,11 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.expected.fetch_sub(1, Relaxed);
     }
+}
+
+/// Tells the engine of a shard how many bytes a datagram may have. Process context.
+fn set_mtu(core: &WithTimer<Core>, mtu: Mtu) {
+    policy::command(core, |engine, _| engine.set_port_mtu(Vport::default(), mtu));
 }
 
 impl Shards {
@@ -106,7 +125,9 @@ impl Shards {
                 owners,
                 main,
                 others,
-                claims <- new_mutex!((), "Shards::claims"),
+                claims <- new_mutex!(Mtu::Mtu256, "Shards::claims"),
+                datagrams_meet: Atomic::new(0),
+                meeting <- new_mutex!((), "Shards::meeting"),
             }),
             GFP_KERNEL,
         )
@@ -147,9 +168,9 @@ impl Shards {
     /// Two that begin at the same time are not to have the same one, since users that have shared a shard once stay together,
     /// and so do those to whom they are connected.
     pub(super) fn for_context(&self) -> Place<'_> {
-        let _claims = self.claims.lock();
+        let claims = self.claims.lock();
         let least = || self.others().min_by_key(|core| core.all_parents());
-        self.place(self.idle().or_else(least))
+        self.place(self.idle(*claims).or_else(least))
     }
 
     /// The shard for a new protection domain or completion queue of a user in the kernel: one without users, and if all have
@@ -158,19 +179,19 @@ impl Shards {
     /// A queue pair brings several of these together. If they began in the shards of others by any other order, all would
     /// come together soon. A thread makes those of a queue pair one after the other.
     pub(super) fn for_kernel_user(&self) -> Place<'_> {
-        let _claims = self.claims.lock();
+        let claims = self.claims.lock();
         let by_thread = || {
             let thread = current!().pid().unsigned_abs() as usize;
             self.others()
                 .nth(thread.checked_rem(self.others().count())?)
         };
-        self.place(self.idle().or_else(by_thread))
+        self.place(self.idle(*claims).or_else(by_thread))
     }
 
-    /// A shard without users, which may be a new one, or none. The caller holds `claims`.
-    fn idle(&self) -> Option<&Arc<WithTimer<Core>>> {
+    /// A shard without users, which may be a new one for this path MTU, or none. The caller holds `claims`.
+    fn idle(&self, mtu: Mtu) -> Option<&Arc<WithTimer<Core>>> {
         let idle = self.others().find(|core| core.is_idle());
-        idle.or_else(|| self.add())
+        idle.or_else(|| self.add(mtu))
     }
 
     /// Counts a user that is about to begin there, or with none in the shard 0.
@@ -181,11 +202,22 @@ impl Shards {
     }
 
     /// Makes one more shard, unless there are as many as there may be, or there is no memory. The caller holds `claims`.
-    fn add(&self) -> Option<&Arc<WithTimer<Core>>> {
+    fn add(&self, mtu: Mtu) -> Option<&Arc<WithTimer<Core>>> {
         let made = self.others().count();
         let place = self.others.get(made)?;
-        place.populate(Core::in_arc(made + 1).ok()?);
+        let core = Core::in_arc(made + 1).ok()?;
+        set_mtu(&core, mtu);
+        place.populate(core);
         place.as_ref()
+    }
+
+    /// Tells how many bytes a datagram may have. Process context.
+    pub(super) fn set_port_mtu(&self, mtu: Mtu) {
+        let mut claims = self.claims.lock();
+        *claims = mtu;
+        for core in self.all() {
+            set_mtu(core, mtu);
+        }
     }
 
     /// Serves a context that has rung a doorbell while no worker was awake. Process context.
@@ -334,16 +366,19 @@ impl Shards {
     /// Sees to it that the objects of two blocks are in one shard. Process context.
     pub(super) fn join(&self, one: Block, other: Block) {
         loop {
-            let (one, other) = (self.of(one), self.of(other));
-            if one.index == other.index {
+            let cores = [self.of(one), self.of(other)];
+            if cores[0].index == cores[1].index {
                 break;
             }
-            let (into, from) = if one.index < other.index {
-                (one, other)
+            let [into, from] = if cores[0].index < cores[1].index {
+                cores
             } else {
-                (other, one)
+                [cores[1], cores[0]]
             };
             self.merge(into, from);
+            if policy::inspect(into, Engine::has_datagrams) {
+                self.place_datagrams(one);
+            }
         }
     }
 
@@ -351,6 +386,30 @@ impl Shards {
     pub(super) fn join_main(&self, block: Block) {
         while self.of(block).index != 0 {
             self.merge(&self.main, self.of(block));
+        }
+    }
+
+    /// Sees to it that a queue pair for datagrams of a block is found by those of the device that send to it, now or
+    /// [later](Shards::let_datagrams_meet). Process context.
+    pub(super) fn place_datagrams(&self, block: Block) {
+        if self.datagrams_meet.load(Relaxed) != 0 {
+            self.join_main(block);
+        }
+    }
+
+    /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is there. Process context.
+    ///
+    /// One is added as the owner of its shard, and then its caller asks for the mark. So either the queue pair is seen here,
+    /// or the mark there. The same holds where it comes to another shard meanwhile.
+    pub(super) fn let_datagrams_meet(&self) {
+        let _meeting = self.meeting.lock();
+        if self.datagrams_meet.xchg(1, Full) != 0 {
+            return;
+        }
+        for other in self.others() {
+            if policy::inspect(other, Engine::has_datagrams) {
+                self.merge(&self.main, other);
+            }
         }
     }
 

@@ -8,17 +8,8 @@ use core::{
 };
 
 use ferrule_engine::{
-    Block,
-    ContextId,
-    CountedAt,
-    Engine,
-    Error as Refusal,
-    Memory,
-    Mtu,
-    NeedChunk,
-    Refused,
+    Block, ContextId, CountedAt, Engine, Error as Refusal, Memory, Mtu, NeedChunk, Refused,
     UserContext,
-    Vport, //
 };
 use kernel::{
     error::Error,
@@ -199,11 +190,9 @@ impl Shared {
         }
     }
 
-    /// Tells how many bytes a datagram may have. All datagrams are in the shard 0.
+    /// Tells how many bytes a datagram may have.
     pub(super) fn set_port_mtu(&self, mtu: Mtu) {
-        policy::command(self.shards.main(), |engine, _| {
-            engine.set_port_mtu(Vport::default(), mtu)
-        });
+        self.shards.set_port_mtu(mtu);
     }
 
     /// Takes an object from the engine and drops it after the shard is left. Waits for the copy jobs that use it.

@@ -131,6 +131,11 @@ impl<H: Host> Engine<H> {
         }
     }
 
+    /// Whether there is a queue pair for datagrams.
+    pub fn has_datagrams(&self) -> bool {
+        self.qps.datagrams != 0
+    }
+
     /// How many objects there are that need no other one to be there. With none of them, the engine is not in use.
     pub fn parents(&self) -> u32 {
         [self.contexts.len(), self.pds.len(), self.cqs.len()]

@@ -7,7 +7,10 @@ use core::num::NonZero;
 use crate::{
     base::{
         abi,
-        attr::State,
+        attr::{
+            QpType,
+            State, //
+        },
         error::{
             Error,
             Refused,
@@ -91,6 +94,8 @@ pub(crate) struct Qps<H: Host> {
     run_queues: List,
     run_queue_links: [Link; RUN_QUEUES],
     timers: Timers,
+    /// How many of them are for datagrams.
+    pub(crate) datagrams: u32,
     /// How many virtual ports there are.
     vports: u8,
     /// How many run queues of contexts each of them has, one at least.
@@ -114,6 +119,7 @@ impl<H: Host> Qps<H> {
             run_queues: List::EMPTY,
             run_queue_links: [Link::default(); RUN_QUEUES],
             timers: Timers::new(),
+            datagrams: 0,
             vports,
             share: NonZero::new(share).unwrap_or(NonZero::<u32>::MIN),
             next_vport: 0,
@@ -124,6 +130,7 @@ impl<H: Host> Qps<H> {
     pub(crate) fn add(&mut self, qp: H::Box<Qp<H>>) -> Result<QpId, Refused<H::Box<Qp<H>>>> {
         let context = qp.core.init.user.context();
         let vport = qp.core.init.vport;
+        let is_ud = qp.core.init.qp_type == QpType::Ud;
         if vport.0 >= self.vports {
             return Err(Refused {
                 error: Error::Invalid,
@@ -146,6 +153,7 @@ impl<H: Host> Qps<H> {
         } else {
             self.table.insert(qp, name)?;
         }
+        self.datagrams = self.datagrams.wrapping_add(is_ud.into());
         let run_queue = context.map_or(0, |context| self.run_queue_of(context, || vport));
         if let Some(link) = self.table.link_mut(id.number & abi::DB_INDEX_MASK) {
             link.run_queue = run_queue;
@@ -156,7 +164,10 @@ impl<H: Host> Qps<H> {
     pub(crate) fn remove(&mut self, qpn: u32) -> Result<H::Box<Qp<H>>, Error> {
         let index = self.get(qpn).ok_or(Error::NotFound)?.core.index();
         self.timers.clear(&mut self.table, index);
-        self.table.remove(index).ok_or(Error::NotFound)
+        let qp = self.table.remove(index).ok_or(Error::NotFound)?;
+        let is_ud = qp.core.init.qp_type == QpType::Ud;
+        self.datagrams = self.datagrams.wrapping_sub(is_ud.into());
+        Ok(qp)
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -194,6 +205,8 @@ impl<H: Host> Qps<H> {
         other.run_queues = List::EMPTY;
         other.run_queue_links = [Link::default(); RUN_QUEUES];
         self.timers.take_over(&mut self.table, &mut other.timers);
+        let datagrams = core::mem::take(&mut other.datagrams);
+        self.datagrams = self.datagrams.wrapping_add(datagrams);
     }
 
     /// The queue pair of a number, which has 24 bits.
