@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{fcntl_getfl, OFlags};
 use rustix::io::{write, Errno};
 
@@ -54,14 +55,14 @@ impl Vectors {
 
     /// Raises a vector, if its client takes it.
     ///
-    /// A client can make an eventfd block once it is full. So only the thread that serves this client
-    /// calls this.
+    /// A client can clear `O_NONBLOCK`, and a write to an eventfd that is full waits then. So this looks first. One that
+    /// the client fills between look and write still holds the caller up, which is the thread of this client alone.
     pub fn raise(&self, vector: u32) {
         let file = usize::try_from(vector)
             .ok()
             .and_then(|vector| self.0.get(vector)?.as_ref());
-        if let Some(file) = file {
-            // One that is full has been raised already.
+        // One that is full has been raised already.
+        if let Some(file) = file.filter(|file| takes_write(file)) {
             let _ = write(file, &1u64.to_ne_bytes());
         }
     }
@@ -78,6 +79,16 @@ impl Vectors {
     }
 }
 
+/// Whether a write of 1 would not wait.
+fn takes_write(file: &OwnedFd) -> bool {
+    let mut files = [PollFd::new(file, PollFlags::OUT)];
+    // A counter that has overflown reports an error, and takes none either.
+    poll(&mut files, Some(&Timespec::default())).is_ok()
+        && files
+            .iter()
+            .all(|file| file.revents().contains(PollFlags::OUT))
+}
+
 /// A write to anything else, such as a pipe, could block, or be seen by someone.
 fn is_eventfd(file: &OwnedFd) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -88,7 +99,11 @@ fn is_eventfd(file: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
     use rustix::event::{eventfd, EventfdFlags};
+    use rustix::fs::fcntl_setfl;
 
     use super::*;
 
@@ -106,6 +121,23 @@ mod tests {
         vectors.assign(0, 4, Vec::new()).unwrap();
         vectors.raise(3);
         assert_eq!(rustix::io::read(&other, &mut count), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn one_that_is_full_holds_nobody_up() {
+        let mut vectors = Vectors::new(1);
+        let file = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let client = file.try_clone().unwrap();
+        vectors.assign(0, 1, vec![file]).unwrap();
+        // Both have one open file, so the client's flags and count are those of the vector.
+        fcntl_setfl(&client, OFlags::empty()).unwrap();
+        write(&client, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (ends, ended) = channel();
+        std::thread::spawn(move || {
+            vectors.raise(0);
+            ends.send(()).unwrap();
+        });
+        ended.recv_timeout(Duration::from_secs(5)).unwrap();
     }
 
     #[test]
