@@ -17,13 +17,44 @@ use crate::signal::Signal;
 use crate::switch::forward::Switch;
 
 /// Packets that may wait for the engine: some batches of all ports.
-pub const WAITING: usize = 1024;
+pub const WAITING: usize = 2048;
 
 /// Packets that wait for the engine, first in, first out.
 #[derive(Debug, Default)]
 struct Inbox {
-    packets: VecDeque<Received>,
+    /// Each with the port by which it has come.
+    packets: VecDeque<(usize, Received)>,
+    /// How many have come by each port.
+    waiting: Vec<usize>,
     dropped: u64,
+}
+
+impl Inbox {
+    /// Whether one more packet that has come by this port may wait. Those of a port are no more than there is space left (a
+    /// dynamic threshold): one port alone has half of the inbox, and ports that send all they can leave some to the others.
+    fn takes(&self, from: usize) -> bool {
+        let left = WAITING.saturating_sub(self.packets.len());
+        self.waiting.get(from).is_some_and(|&own| own < left)
+    }
+
+    fn push(&mut self, from: usize, packet: Received) {
+        if !self.takes(from) {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        if let Some(own) = self.waiting.get_mut(from) {
+            *own = own.saturating_add(1);
+        }
+        self.packets.push_back((from, packet));
+    }
+
+    fn pop(&mut self) -> Option<Received> {
+        let (from, packet) = self.packets.pop_front()?;
+        if let Some(own) = self.waiting.get_mut(from) {
+            *own = own.saturating_sub(1);
+        }
+        Some(packet)
+    }
 }
 
 /// The wire, as seen from both sides.
@@ -45,9 +76,13 @@ impl Wire {
     ///
     /// There is no file descriptor.
     pub fn new(switch: Switch) -> io::Result<Self> {
+        let inbox = Inbox {
+            waiting: vec![0; switch.ports()],
+            ..Inbox::default()
+        };
         Ok(Self {
             switch: Mutex::new(switch),
-            inbox: Mutex::default(),
+            inbox: Mutex::new(inbox),
             signal: Signal::new()?,
             wire_only: AtomicBool::new(false),
             ends: AtomicBool::new(false),
@@ -91,7 +126,7 @@ impl Wire {
 
     /// Whether a frame to this address would be queued, and not lost.
     pub fn accepts(&self, from: usize, to: &Mac) -> bool {
-        let inbox = || self.inbox.lock().packets.len() < WAITING;
+        let inbox = || self.inbox.lock().takes(from);
         self.switch().accepts(from, to, inbox)
     }
 
@@ -101,7 +136,7 @@ impl Wire {
         if packet.is_none() {
             self.signal.raise(1);
         }
-        self.deliver(packet);
+        self.deliver(from, packet);
     }
 
     /// Takes frames that have come by a port's stream. Returns whether the engine is to look for packets, of which there
@@ -113,32 +148,25 @@ impl Wire {
             .filter_map(|frame| switch.input(from, frame, now))
             .collect();
         drop(switch);
-        self.deliver(packets)
+        self.deliver(from, packets)
     }
 
-    fn deliver(&self, packets: impl IntoIterator<Item = Received>) -> bool {
+    fn deliver(&self, from: usize, packets: impl IntoIterator<Item = Received>) -> bool {
         let mut packets = packets.into_iter().peekable();
         if packets.peek().is_none() {
             return false;
         }
         let mut inbox = self.inbox.lock();
         let was_empty = inbox.packets.is_empty();
-        for packet in packets {
-            if inbox.packets.len() < WAITING {
-                inbox.packets.push_back(packet);
-            } else {
-                inbox.dropped = inbox.dropped.saturating_add(1);
-            }
-        }
+        packets.for_each(|packet| inbox.push(from, packet));
         was_empty
     }
 
     /// The next packets for the engine, at most so many.
-    pub fn packets(&self, most: usize) -> VecDeque<Received> {
+    pub fn packets(&self, most: usize) -> Vec<Received> {
         let mut inbox = self.inbox.lock();
         let count = most.min(inbox.packets.len());
-        let rest = inbox.packets.split_off(count);
-        std::mem::replace(&mut inbox.packets, rest)
+        (0..count).map_while(|_| inbox.pop()).collect()
     }
 
     /// Frames that have come by a port, and that were dropped on their way to it.
@@ -193,41 +221,76 @@ mod tests {
     use super::*;
     use crate::roce::headers::{Headers, Way};
 
-    #[test]
-    fn the_inbox_is_bounded() {
-        let (near, far) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-        let gid = mapped([192, 0, 2, 1]);
+    const NEAR: Mac = [2, 0, 0, 0, 0, 1];
+    const FAR: Mac = [2, 0, 0, 0, 0, 2];
+
+    /// The address of the guest at [`NEAR`].
+    fn own() -> Gid {
+        mapped([192, 0, 2, 1])
+    }
+
+    /// A packet from [`FAR`].
+    fn packet(destination: Mac, dgid: Gid) -> Vec<u8> {
         let way = Way {
-            source: far,
-            destination: near,
+            source: FAR,
+            destination,
             sgid: mapped([192, 0, 2, 2]),
-            dgid: gid,
+            dgid,
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,
         };
-        let mut good = Vec::new();
+        let mut bytes = Vec::new();
         let headers = Headers::new(&way, 1, 2).unwrap();
-        headers.write(16, &mut good).unwrap();
-        good.extend([0; 16]);
-        let mut bad = good.clone();
-        bad[24] ^= 1;
+        headers.write(16, &mut bytes).unwrap();
+        bytes.extend([0; 16]);
+        bytes
+    }
 
+    /// A guest at [`NEAR`], one at [`FAR`], and a link.
+    fn wire() -> Wire {
         let mut switch = Switch::default();
-        switch.add(Some(near), false);
+        switch.add(Some(NEAR), false);
+        switch.add(Some(FAR), true);
         switch.add(None, true);
         switch.set_up(1, true);
+        switch.set_up(2, true);
         let wire = Wire::new(switch).unwrap();
-        wire.set_gids(0, HashSet::from([gid]));
+        wire.set_gids(0, HashSet::from([own()]));
+        wire
+    }
+
+    #[test]
+    fn the_inbox_is_bounded() {
+        const MOST: usize = WAITING / 2;
+        let wire = wire();
+        let good = packet(NEAR, own());
+        let mut bad = good.clone();
+        bad[24] ^= 1;
         assert!(!wire.input(1, std::iter::once(bad)));
         assert!(wire.input(1, std::iter::once(good.clone())));
         // The engine is told once, until it has taken all.
-        assert!(!wire.input(1, std::iter::repeat_n(good.clone(), WAITING)));
+        assert!(!wire.input(1, std::iter::repeat_n(good.clone(), MOST)));
         let losses = "1 with a wrong header checksum, 1 with too many before it";
         assert_eq!(wire.losses().as_deref(), Some(losses));
-        let taken = [WAITING - 1, WAITING].map(|most| wire.packets(most).len());
-        assert_eq!(taken, [WAITING - 1, 1]);
+        let taken = [MOST - 1, MOST].map(|most| wire.packets(most).len());
+        assert_eq!(taken, [MOST - 1, 1]);
         assert!(!wire.has_packets());
         assert!(wire.input(1, std::iter::once(good)));
+    }
+
+    #[test]
+    fn a_port_that_fills_the_inbox_leaves_space_to_the_others() {
+        let wire = wire();
+        // Any guest can send these: the group needs no member.
+        let to_all = packet([1, 0, 0x5e, 0, 0, 1], mapped([239, 0, 0, 1]));
+        wire.input(1, std::iter::repeat_n(to_all, 2 * WAITING));
+        assert!(!wire.accepts(1, &NEAR));
+        assert!(wire.accepts(0, &NEAR));
+        let mut other = packet(NEAR, own());
+        other[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 3]);
+        wire.input(2, std::iter::once(other));
+        assert_eq!(wire.packets(2 * WAITING).len(), WAITING / 2 + 1);
+        assert!(wire.accepts(1, &NEAR));
     }
 }

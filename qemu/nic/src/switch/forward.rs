@@ -82,6 +82,11 @@ impl Switch {
         number
     }
 
+    /// How many ports there are.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
     /// The address of a guest's function, if there is another port than its own, which can lead to a peer.
     pub fn source(&self, from: usize) -> Option<Mac> {
         let mut others = self.ports.iter().enumerate();
