@@ -22,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Captures {
     wire: Arc<Wire>,
     interfaces: Vec<Interface>,
-    /// How the wire is without a capture.
-    wire_only: bool,
     running: Mutex<Option<(PathBuf, Writer)>>,
 }
 
@@ -33,7 +31,6 @@ impl Captures {
         Self {
             wire: Arc::clone(wire),
             interfaces,
-            wire_only: wire.is_wire_only(),
             running: Mutex::default(),
         }
     }
@@ -51,18 +48,16 @@ impl Captures {
             let told = format!("a capture runs, to {}", path.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, told));
         }
-        let (recorder, writer) = begin(path, &self.interfaces)?;
+        let (recorder, writer) = begin(path, &self.interfaces, wire_only)?;
         self.wire.set_recorder(Some(recorder));
-        self.wire.set_wire_only(wire_only || self.wire_only);
         *running = Some((path.to_owned(), writer));
         Ok(())
     }
 
-    /// Ends the capture, if one was begun, and answers its file.
+    /// Ends the capture, if one was begun, and answers its file. A begin that a file system holds up is not waited for.
     pub fn stop(&self) -> Option<PathBuf> {
-        let mut running = self.running.lock();
+        let mut running = self.running.try_lock_for(PATIENCE)?;
         let (path, writer) = running.take()?;
-        self.wire.set_wire_only(self.wire_only);
         self.wire.set_recorder(None);
         if !writer.wait(PATIENCE) {
             warn!(
@@ -77,5 +72,25 @@ impl Captures {
 impl Drop for Captures {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::switch::forward::Switch;
+
+    #[test]
+    fn the_end_does_not_wait_for_a_begin_that_is_held_up() {
+        let wire = Arc::new(Wire::new(Switch::default()).unwrap());
+        let captures = Arc::new(Captures::new(&wire, Vec::new()));
+        let begins = captures.running.lock();
+        let (done, ended) = channel();
+        let own = Arc::clone(&captures);
+        std::thread::spawn(move || done.send(own.stop()));
+        assert_eq!(ended.recv_timeout(PATIENCE.saturating_mul(5)), Ok(None));
+        drop(begins);
     }
 }

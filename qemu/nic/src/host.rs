@@ -137,13 +137,14 @@ impl Nic {
             return Ok((self.addresses.resolve(port, to, false)?, None));
         };
         let mut source = wire.source(port);
-        if wire.is_wire_only() && is_multicast(&to.dgid) {
+        let wire_only = wire.is_wire_only();
+        if wire_only && is_multicast(&to.dgid) {
             source = wire.mac(port);
         }
         let mut path = self.addresses.resolve(port, to, source.is_some())?;
         let mut next_hop = path.dmac;
         let peer = || self.addresses.owner(&to.dgid);
-        if let Some(peer) = wire.is_wire_only().then(peer).flatten() {
+        if let Some(peer) = wire_only.then(peer).flatten() {
             // A guest without a network device has no Ethernet address, and keeps to copies.
             if let (Some(near), Some(far)) = (wire.mac(port), wire.mac(peer)) {
                 (path.kind, source, next_hop) = (PathKind::Remote, Some(near), far);

@@ -64,7 +64,7 @@ pub struct Wire {
     inbox: Mutex<Inbox>,
     /// Wakes the thread of the switch.
     pub(crate) signal: Signal,
-    /// Queue pairs reach those of the same process by packets, too.
+    /// Queue pairs reach those of the same process by packets, too, even without a capture that wants it.
     wire_only: AtomicBool,
     ends: AtomicBool,
 }
@@ -111,7 +111,7 @@ impl Wire {
 
     /// Whether queue pairs are connected by packets even within this process.
     pub fn is_wire_only(&self) -> bool {
-        self.wire_only.load(Ordering::Relaxed)
+        self.wire_only.load(Ordering::Relaxed) || self.switch().captures_all()
     }
 
     /// Records each frame that the switch gets from now on, or no more.

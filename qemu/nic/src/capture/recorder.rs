@@ -4,9 +4,10 @@
 //! thread writes them. A frame that finds the queue full is lost to the file, and counted.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -38,6 +39,8 @@ struct Shared {
     counts: Vec<Count>,
     /// Bytes of the frames that wait.
     bytes: Number,
+    /// The file gets no more.
+    ended: AtomicBool,
 }
 
 /// A frame that waits: when it came, by which port, and its bytes.
@@ -48,6 +51,7 @@ type Entry = (SystemTime, usize, Frame);
 pub struct Recorder {
     entries: SyncSender<Entry>,
     shared: Arc<Shared>,
+    wire_only: bool,
 }
 
 impl Recorder {
@@ -65,6 +69,12 @@ impl Recorder {
             self.shared.bytes.sub(length);
             count.dropped.add(1);
         }
+    }
+
+    /// Whether queue pairs of this process are to send packets to each other, so that the file has these. None are wanted
+    /// once the file takes no more.
+    pub fn is_wire_only(&self) -> bool {
+        self.wire_only && !self.shared.ended.load(Ordering::Relaxed)
     }
 
     /// Frames that have come by a port, and of these those that are not in the file.
@@ -93,41 +103,53 @@ impl Writer {
     }
 }
 
-/// Opens a file for a capture. Of a pipe nobody reads it does not wait for a reader.
-fn create(path: &Path) -> io::Result<File> {
+/// Opens a file for a capture, and writes what is in front of the frames. Of a pipe it waits neither for a reader nor for
+/// space.
+fn create(path: &Path, interfaces: &[Interface]) -> io::Result<BufWriter<File>> {
     let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    let file = options.custom_flags(nonblock).open(path)?;
-    // The thread waits for a slow reader, and nobody else does.
-    fcntl_setfl(&file, fcntl_getfl(&file)?.difference(OFlags::NONBLOCK))?;
+    let mut file = BufWriter::new(options.custom_flags(nonblock).open(path)?);
+    let written = pcapng::begin(interfaces, &mut file).and_then(|()| file.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(error.kind(), "the pipe is full"),
+        _ => error,
+    })?;
+    // From now on the thread waits for a slow reader, and nobody else does.
+    let flags = fcntl_getfl(file.get_ref())?;
+    fcntl_setfl(file.get_ref(), flags.difference(OFlags::NONBLOCK))?;
     Ok(file)
 }
 
-/// Begins a capture of a switch that has these ports.
+/// Begins a capture of a switch that has these ports. `wire_only`: see [`Recorder::is_wire_only`].
 ///
 /// # Errors
 ///
 /// The file cannot be opened or written, or there is no thread.
-pub fn begin(path: &Path, interfaces: &[Interface]) -> io::Result<(Recorder, Writer)> {
-    let mut file = BufWriter::new(create(path)?);
-    pcapng::begin(interfaces, &mut file)?;
-    file.flush()?;
+pub fn begin(
+    path: &Path,
+    interfaces: &[Interface],
+    wire_only: bool,
+) -> io::Result<(Recorder, Writer)> {
+    let file = create(path, interfaces)?;
     let shared = Arc::new(Shared {
         counts: interfaces.iter().map(|_| Count::default()).collect(),
         bytes: Number::default(),
+        ended: AtomicBool::default(),
     });
     let (entries, waiting) = sync_channel(WAITING);
     let (ends, ended) = sync_channel(0);
     let recorder = Recorder {
         entries,
         shared: Arc::clone(&shared),
+        wire_only,
     };
     let name = path.display().to_string();
     std::thread::Builder::new()
         .name("capture".into())
         .spawn(move || {
             write(&name, file, &waiting, &shared);
+            shared.ended.store(true, Ordering::Relaxed);
             drop(ends);
         })?;
     Ok((recorder, Writer { ended }))
@@ -190,9 +212,14 @@ mod tests {
         let shared = Arc::new(Shared {
             counts: vec![Count::default(), Count::default()],
             bytes: Number::default(),
+            ended: AtomicBool::default(),
         });
         let (entries, waiting) = sync_channel(WAITING);
-        let recorder = Recorder { entries, shared };
+        let recorder = Recorder {
+            entries,
+            shared,
+            wire_only: false,
+        };
         let small = Frame::new(vec![1; 60]).unwrap();
         (0..WAITING + 3).for_each(|_| recorder.record(1, &small));
         assert_eq!(recorder.counts(1), (WAITING as u64 + 3, 3));

@@ -132,6 +132,11 @@ impl Switch {
         self.recorder = recorder;
     }
 
+    /// Whether a capture runs that is to have the packets between queue pairs of this process.
+    pub fn captures_all(&self) -> bool {
+        self.recorder.as_ref().is_some_and(Recorder::is_wire_only)
+    }
+
     /// Frames that have come by a port since a capture runs, and of these those that it has lost.
     pub fn recorded(&self, port: usize) -> (u64, u64) {
         let recorder = self.recorder.as_ref();

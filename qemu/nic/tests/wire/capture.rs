@@ -3,14 +3,20 @@
 //! Captures: each frame once, by the port at which it comes; and local traffic, where it is asked for.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use ferrule_engine::abi::wr_opcode;
 use ferrule_nic::capture::pcapng::Interface;
 use ferrule_nic::captures::Captures;
+use ferrule_nic::frame::Frame;
 use ferrule_nic::interface::qp_type;
 use ferrule_nic::roce::received::parse;
+use rustix::fs::{mknodat, FileType, Mode, OFlags, CWD};
 
 use super::{acquaint, frame, gid, mac, process, At, Peer, Process, Sockets};
 use crate::data::{pair, pattern, program, Program};
@@ -284,4 +290,48 @@ fn files_that_cannot_be_written() {
         assert_eq!(captures.start(&path, false).unwrap_err().kind(), kind);
         assert_eq!(captures.stop(), None);
     }
+}
+
+/// Makes a pipe. The end that is returned reads and writes, and never waits.
+fn pipe(path: &Path) -> File {
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let mut options = OpenOptions::new();
+    let nonblock = OFlags::NONBLOCK.bits() as i32;
+    options.read(true).write(true).custom_flags(nonblock);
+    options.open(path).unwrap()
+}
+
+#[test]
+fn a_full_pipe_is_refused() {
+    let sockets = Sockets::new();
+    let path = sockets.path("pipe");
+    let mut end = pipe(&path);
+    while end.write(&[0; 4096]).is_ok() {}
+    let captures = captures(&two_guests());
+    let (done, begun) = channel();
+    std::thread::spawn(move || {
+        let refused = captures.start(&path, false).map_err(|error| error.kind());
+        done.send((refused, captures.stop())).unwrap();
+    });
+    let begun = begun.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(begun, (Err(ErrorKind::WouldBlock), None));
+}
+
+#[test]
+fn packets_are_sent_as_long_as_the_capture_runs() {
+    let sockets = Sockets::new();
+    let path = sockets.path("pipe");
+    let end = pipe(&path);
+    let process = two_guests();
+    let captures = captures(&process);
+    captures.start(&path, true).unwrap();
+    assert!(process.wire.is_wire_only());
+    // Nobody reads any more, and the next frame tells.
+    drop(end);
+    let frame = Frame::new(frame(mac(2), mac(1), &[])).unwrap();
+    process.wire.send(0, &frame);
+    eventually("the capture's end", || {
+        (!process.wire.is_wire_only()).then_some(())
+    });
+    assert_eq!(captures.stop().as_deref(), Some(&*path));
 }
