@@ -21,7 +21,7 @@
 //!   `keeper`: the process that ends connections when this one has died
 //! - `captures`: the capture that runs
 //! - `request`, `control`: requests to the control socket, and their answers; `show`: the counters as a table
-//! - `options`: the command line
+//! - `options`: the command line; `limits`: those that the process runs under
 //!
 //! `interface` is the driver's file.
 
@@ -57,6 +57,7 @@ mod host;
 #[path = "../../../drivers/infiniband/sw/ferrule/nic/interface.rs"]
 pub mod interface;
 pub mod keeper;
+pub mod limits;
 pub mod log;
 pub mod mapping;
 pub mod memory;

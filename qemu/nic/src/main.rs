@@ -16,6 +16,7 @@ use ferrule_nic::captures::Captures;
 use ferrule_nic::control;
 use ferrule_nic::device::Device;
 use ferrule_nic::keeper::{self, Keeper, KEEP};
+use ferrule_nic::limits;
 use ferrule_nic::options::{Guest, Link};
 use ferrule_nic::request::{self, Request, DONE};
 use ferrule_nic::show;
@@ -203,6 +204,7 @@ impl Drop for Paths {
 
 fn run(options: &Options) -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.to_string())?;
+    limits::raise_open_files().map_err(|error| error.to_string())?;
     // A process that can connect reaches the function of a guest: the user's alone may.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let mut paths = Paths::default();

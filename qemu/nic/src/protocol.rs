@@ -57,6 +57,8 @@ pub enum Broken {
     NoRequest(u32),
     /// More files than a message may bring.
     Files,
+    /// Files for which this process has no descriptors.
+    NoDescriptors,
     /// The client did not begin with a VERSION that the server speaks.
     Version,
 }
@@ -69,6 +71,10 @@ impl std::fmt::Display for Broken {
                 write!(f, "a message that is no request (flags {flags:#x})")
             }
             Broken::Files => write!(f, "a message with more than {MAX_FILES} files"),
+            Broken::NoDescriptors => write!(
+                f,
+                "no file descriptor is left for those that it sends (see ulimit -Hn)"
+            ),
             Broken::Version => write!(
                 f,
                 "no common version of vfio-user: this one speaks 0.0 and 0.1"

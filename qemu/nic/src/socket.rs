@@ -209,7 +209,7 @@ fn wait(stream: impl AsFd, adapter: &Adapter) -> Result<(), End> {
 ///
 /// # Errors
 ///
-/// The socket has failed, or there are more files than a message may bring.
+/// The socket has failed, there are more files than a message may bring, or no descriptors for them.
 pub(crate) fn receive(stream: impl AsFd, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), End> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -220,9 +220,12 @@ pub(crate) fn receive(stream: impl AsFd, into: &mut [u8]) -> Result<(usize, Vec<
             files.extend(some);
         }
     }
-    // The kernel has closed those for which there was no space.
+    // The kernel has closed those for which there was no space, or no descriptor.
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(End::Broken(Broken::Files));
+        return Err(End::Broken(match files.len() < MAX_FILES {
+            true => Broken::NoDescriptors,
+            false => Broken::Files,
+        }));
     }
     Ok((received.bytes, files))
 }

@@ -20,6 +20,7 @@ mod fuzz;
 mod good;
 mod hostile;
 mod hostile_driver;
+mod limits;
 mod neighbour;
 mod objects;
 mod random;

@@ -36,7 +36,18 @@ pub fn run(options: &[String]) -> (Option<i32>, String, String) {
 impl Running {
     /// Starts it, with its log in a file, which a directory for sockets takes with it.
     pub fn new(options: &[String], log: PathBuf) -> Self {
-        let mut command = command(options);
+        Self::start(command(options), log)
+    }
+
+    /// As [`Running::new`], behind a command of the shell.
+    pub fn behind(first: &str, options: &[String], log: PathBuf) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_ferrule-nic")).args(options);
+        Self::start(command, log)
+    }
+
+    fn start(mut command: Command, log: PathBuf) -> Self {
         command.stderr(Stdio::from(File::create(&log).unwrap()));
         let child = command.spawn().unwrap();
         Self { child, log }

@@ -19,11 +19,15 @@ const FIRST: Duration = Duration::from_millis(50);
 /// See [`FIRST`].
 const LAST: Duration = Duration::from_secs(2);
 
+/// How long nobody is taken after a try that failed, as without a file descriptor: the peer goes on waiting, so poll(2)
+/// would return at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// How peers come.
 #[derive(Debug)]
 enum Role {
-    /// They connect, one after the other.
-    Listens(OwnedFd),
+    /// They connect, one after the other; none before the time, if there is one.
+    Listens(OwnedFd, Option<Instant>),
     /// This process connects.
     Connects {
         address: Address,
@@ -57,7 +61,7 @@ impl Endpoint {
     ///
     /// Those of [`Address::listen`].
     pub fn listen(port: usize, address: &Address) -> io::Result<Self> {
-        let role = Role::Listens(address.listen()?);
+        let role = Role::Listens(address.listen()?, None);
         Ok(Self::new(port, address.to_string(), role))
     }
 
@@ -95,23 +99,29 @@ impl Endpoint {
     /// Listens without a peer: the descriptor to wait at.
     pub(super) fn listener(&self) -> Option<&OwnedFd> {
         match &self.role {
-            Role::Listens(listener) if self.connection.is_none() => Some(listener),
+            Role::Listens(listener, None) if self.connection.is_none() => Some(listener),
             _ => None,
         }
     }
 
-    /// When to try to connect, if it is to be tried.
+    /// When to try to get a peer, if it is not a listener that tells.
     pub(super) fn next_try(&self) -> Option<Instant> {
         match self.role {
-            Role::Connects { next, .. } if self.connection.is_none() => Some(next),
-            _ => None,
+            _ if self.connection.is_some() => None,
+            Role::Listens(_, next) => next,
+            Role::Connects { next, .. } => Some(next),
+            Role::Comes => None,
         }
     }
 
     /// Gets a peer, if there is one by now, and returns whether there is.
     pub(super) fn open(&mut self, now: Instant) -> bool {
         let stream = match &mut self.role {
-            Role::Listens(listener) => accept(listener),
+            Role::Listens(_, Some(next)) if now < *next => return false,
+            Role::Listens(listener, next) => {
+                *next = None;
+                accept(listener)
+            }
             Role::Connects { next, .. } if now < *next => return false,
             Role::Connects {
                 address,
@@ -130,8 +140,9 @@ impl Endpoint {
                 true
             }
             Err(error) => {
-                match self.role {
-                    Role::Listens(_) if error.kind() != ErrorKind::WouldBlock => {
+                match &mut self.role {
+                    Role::Listens(_, next) if error.kind() != ErrorKind::WouldBlock => {
+                        *next = now.checked_add(PAUSE);
                         self.warn(&format!("nobody can connect: {error}"));
                     }
                     Role::Connects { .. } => self.note_silence(&error.to_string()),
@@ -193,5 +204,29 @@ impl Endpoint {
         if self.lines.take() {
             warn!("{}: {what}", self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_that_fails_pauses() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let role = Role::Listens(socket.into(), None);
+        let mut endpoint = Endpoint::new(0, "test".to_owned(), role);
+        assert!(endpoint.listener().is_some());
+        let now = Instant::now();
+        // No peer can be accepted: nobody listens at the socket.
+        assert!(!endpoint.open(now));
+        assert!(endpoint.listener().is_none());
+        assert_eq!(endpoint.next_try(), Some(now + PAUSE));
+        assert!(!endpoint.open(now) && endpoint.listener().is_none());
+        // It is tried again, and fails again.
+        assert!(!endpoint.open(now + PAUSE));
+        assert_eq!(endpoint.next_try(), Some(now + PAUSE + PAUSE));
     }
 }
