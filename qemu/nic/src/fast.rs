@@ -29,6 +29,8 @@ pub(crate) struct Fast {
     list: Pages,
     /// The memory of the last registration.
     registered: Option<Pages>,
+    /// The extents that it has read.
+    extents: u32,
 }
 
 impl Fast {
@@ -45,6 +47,7 @@ impl Fast {
             memory: Arc::clone(memory),
             list: Pages::new(memory, list, (0, length), Access::Read)?,
             registered: None,
+            extents: 0,
         })
     }
 
@@ -52,8 +55,18 @@ impl Fast {
     pub(crate) fn renew(&mut self) -> Option<u64> {
         // The old registration counts no more.
         self.registered = None;
-        let pages = Pages::extents(&self.memory, entries(&self.list), MAX_PIECES).ok()?;
+        self.extents = 0;
+        let extents =
+            entries(&self.list).inspect(|_| self.extents = self.extents.saturating_add(1));
+        let pages = Pages::extents(&self.memory, extents, MAX_PIECES).ok()?;
         Some(self.registered.insert(pages).length())
+    }
+
+    /// How many extents or pieces the last registration has gone through, whichever are more; and as many as there can be if
+    /// it has failed.
+    pub(crate) fn pieces(&self) -> u32 {
+        let pieces = self.registered.as_ref().map(Pages::count);
+        pieces.map_or(MAX_PIECES as u32, |pieces| pieces.max(self.extents))
     }
 
     /// The bytes, if some were registered.
@@ -76,4 +89,43 @@ fn entries(list: &Pages) -> impl Iterator<Item = Result<(u64, u64), Errno>> + '_
     places
         .map(read)
         .take_while(|entry| !matches!(entry, Ok((_, 0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{sealed, Mapping, PAGE};
+    use crate::protocol::Range;
+
+    #[test]
+    fn extents_and_pieces_are_counted() {
+        const SIZE: u64 = 8 * PAGE;
+        let memory = Arc::new(Memory::default());
+        let file = sealed("test", SIZE).unwrap();
+        let bytes = Mapping::new(&file, 0, SIZE, true).unwrap();
+        let range = Range {
+            address: 0,
+            size: SIZE,
+        };
+        memory.map(range, Some(file), 0, true).unwrap();
+        // The first page names the second one, which is the list.
+        assert!(bytes.store(0, PAGE));
+        let pages = PageList {
+            list: 0.into(),
+            pages: 1.into(),
+            reserved: 0.into(),
+        };
+        let mut fast = Fast::new(&memory, &pages, 2 * ENTRY).unwrap();
+        for (second, length, pieces) in [
+            (4 * PAGE, Some(16), 2),
+            // Behind the first one, and one piece with it.
+            (2 * PAGE + 8, Some(16), 2),
+            (SIZE, None, MAX_PIECES as u32),
+        ] {
+            for (at, word) in [(0, 2 * PAGE), (8, 8), (16, second), (24, 8)] {
+                assert!(bytes.store(PAGE + at, word));
+            }
+            assert_eq!((fast.renew(), fast.pieces()), (length, pieces));
+        }
+    }
 }

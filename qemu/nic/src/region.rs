@@ -358,4 +358,11 @@ impl host::Region for Region {
             Bytes::Pages(_) | Bytes::All(_) => None,
         }
     }
+
+    fn pieces(&self) -> u32 {
+        match &self.bytes {
+            Bytes::Fast(fast) => fast.pieces(),
+            Bytes::Pages(_) | Bytes::All(_) => 0,
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 //! Fast registration by queue pairs of the host's own: the bytes that a region opens, when, and faults.
 
-use ferrule_engine::{abi, fast, packet::opcode::rc, Access, Error, MrChange, State, Status};
+use ferrule_engine::{
+    abi, fast, packet::opcode::rc, Access, Budget, Error, MrChange, State, Status,
+};
 
 use crate::sim::network::{Faults, Link, BAD};
 use crate::sim::*;
@@ -448,5 +450,33 @@ fn registrations_over_a_bad_network() {
                 .collect();
             assert_eq!(ended, expected, "seed {seed}");
         }
+    }
+}
+
+/// A registration of much memory counts for more than a request: others wait for the turn's end.
+#[test]
+fn pieces_of_memory_are_counted() {
+    const SLICE: Budget = Budget {
+        requests: 32,
+        bytes: 64 << 10,
+    };
+    // Two of so many pieces are a slice.
+    for (pieces, done) in [(1, 16), (512, 3)] {
+        let mut w = World::new();
+        let (a, _b) = pair(&mut w);
+        let mr = w.fast_mr(1, memory::shared(64));
+        mr.region.next.set(Some((0, 64)));
+        mr.region.pieces.set(pieces);
+        for _ in 0..8 {
+            a.qp.put_send(&Wr::register(1, mr.key, IOVA, 64));
+            a.qp.put_send(&Wr::local_inv(2, mr.key));
+        }
+        w.engine.ring_qp(a.qp.id.number);
+        w.engine.run(&mut w.host, SLICE, None);
+        let completions = std::iter::from_fn(|| a.cq.poll());
+        assert_eq!(completions.count(), done, "{pieces} pieces");
+        w.run();
+        let completions = std::iter::from_fn(|| a.cq.poll());
+        assert_eq!(completions.count(), 16 - done, "{pieces} pieces");
     }
 }

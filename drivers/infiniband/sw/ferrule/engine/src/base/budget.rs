@@ -7,12 +7,12 @@
 pub struct Budget {
     /// Requests that may be begun or flushed.
     pub requests: u32,
-    /// Bytes that may be copied. Exceeded by at most one path MTU.
+    /// Bytes that may be copied. Exceeded by at most one path MTU, or by one fast registration.
     pub bytes: u64,
 }
 
 impl Budget {
-    /// The shortest packet counts for so many bytes of a turn.
+    /// The shortest packet counts for so many bytes of a turn, and so does each piece of memory of a fast registration.
     pub(crate) const PACKET: u32 = 64;
 
     /// The budget of one turn: enough to be worth the change, little enough for the others.

@@ -277,6 +277,12 @@ pub trait Region {
     fn renew(&mut self) -> Option<u64> {
         None
     }
+
+    /// How many pieces of memory the last [`Region::renew`] has gone through: a turn pays for each. None where it takes the
+    /// same time for any number.
+    fn pieces(&self) -> u32 {
+        0
+    }
 }
 
 /// A packet in the making: bytes are added behind those that it has.

@@ -12,6 +12,7 @@ use crate::{
     base::{
         abi,
         attr::Access,
+        budget::Budget,
         host::{
             Host,
             Region, //
@@ -60,8 +61,14 @@ impl From<&abi::SendWqe> for Register {
 }
 
 impl<H: Host> Keys<H> {
-    /// Registers a region that opens nothing at present.
-    pub(crate) fn register(&mut self, pd: u32, wanted: &Register) -> Result<(), BindError> {
+    /// Registers a region that opens nothing at present, and takes the pieces of its memory off the allowance, since they
+    /// may be many.
+    pub(crate) fn register(
+        &mut self,
+        pd: u32,
+        wanted: &Register,
+        allowance: &mut Budget,
+    ) -> Result<(), BindError> {
         // Windows cannot be bound to it: their regions must not change.
         const GIVEN: Access = Access::LOCAL_WRITE.or(Access::REMOTE);
 
@@ -71,7 +78,10 @@ impl<H: Host> Keys<H> {
         }
         // It opens nothing yet, nor later if a value that is set here is wrong.
         let init = mr.init_mut();
-        let length = init.memory.region.renew().ok_or(BindError)?;
+        let renewed = init.memory.region.renew();
+        let pieces = init.memory.region.pieces();
+        allowance.take_bytes(pieces.saturating_mul(Budget::PACKET));
+        let length = renewed.ok_or(BindError)?;
         init.memory.iova = wanted.iova;
         init.memory.length = length;
         init.access = wanted.access;

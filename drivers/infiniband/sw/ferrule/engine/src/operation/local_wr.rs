@@ -59,7 +59,10 @@ pub(crate) fn change_key<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Result<
     };
     match change {
         KeyChange::Bind => cx.keys.bind(core.init.pd, core.id, &Bind::from(head)),
-        KeyChange::Register => cx.keys.register(core.init.pd, &Register::from(head)),
+        KeyChange::Register => {
+            let wanted = Register::from(head);
+            cx.keys.register(core.init.pd, &wanted, &mut cx.allowance)
+        }
         KeyChange::Invalidate => {
             let key = u32::from_le_bytes(head.imm_or_inv);
             cx.keys.invalidate(core.init.pd, core.id, key)

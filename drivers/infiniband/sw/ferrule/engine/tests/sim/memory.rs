@@ -33,6 +33,8 @@ pub struct SimRegion {
     pub askers: Rc<RefCell<Vec<Asker>>>,
     /// The bytes for the next fast registrations: start and length.
     pub next: Rc<Cell<Option<(usize, usize)>>>,
+    /// The pieces that a fast registration goes through.
+    pub pieces: Rc<Cell<u32>>,
 }
 
 impl SimRegion {
@@ -163,6 +165,10 @@ impl Region for SimRegion {
     fn renew(&mut self) -> Option<u64> {
         (self.start, self.length) = self.next.get()?;
         Some(self.length as u64)
+    }
+
+    fn pieces(&self) -> u32 {
+        self.pieces.get()
     }
 }
 

@@ -180,6 +180,7 @@ impl World {
             absent_from: Rc::default(),
             askers: Rc::default(),
             next: Rc::default(),
+            pieces: Rc::default(),
         };
         let iova = 0x7f00_0000_0000 + start as u64;
         let mr = Mr::new(MrInit {
@@ -206,6 +207,7 @@ impl World {
             absent_from: Rc::default(),
             askers: Rc::default(),
             next: Rc::default(),
+            pieces: Rc::default(),
         };
         let mr = Mr::fast(MrInit {
             pd,

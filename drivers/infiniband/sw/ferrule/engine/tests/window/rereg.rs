@@ -30,6 +30,7 @@ fn region_registered_anew_keeps_its_key() {
                 absent_from: Default::default(),
                 askers: Default::default(),
                 next: Default::default(),
+                pieces: Default::default(),
             },
         }),
     };
