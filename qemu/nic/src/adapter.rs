@@ -16,7 +16,7 @@ use crate::guest::Guest;
 use crate::log::Lines;
 use crate::memory::{Access, Memory};
 use crate::protocol::{self, Range};
-use crate::registers::{Action, Checked, Registers};
+use crate::registers::{self, Action, Checked, Registers};
 use crate::signal::Signal;
 use crate::vectors::Vectors;
 
@@ -263,20 +263,12 @@ impl Adapter {
         let is_register = region == Region::Registers;
         self.guest.statistics.accesses.add(is_register.into());
         match region {
-            Region::Registers => match self.registers.write(offset, from) {
-                Action::None => (),
-                Action::Reset => self.reset_device(),
-                Action::Check { address, nonce } => self.check(address, nonce),
-                Action::Raise(vector) => self.raise_one(vector),
-                Action::Command { address, tag } => self.command(address, tag),
-                Action::Kick(context) => {
-                    self.guest.statistics.kicks.add(1);
-                    if self.config.bus_master() {
-                        self.guest.kick(context);
-                    }
-                    self.raise();
+            Region::Registers => {
+                for (at, value) in registers::words(offset, from) {
+                    let action = self.registers.write(at, value);
+                    self.perform(action);
                 }
-            },
+            }
             Region::Tables => (),
             Region::Config => match self.config.write(offset, from) {
                 Some(Effect::None) => (),
@@ -286,6 +278,24 @@ impl Adapter {
             },
         }
         Ok(())
+    }
+
+    /// Does what a write to a register asks for.
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::None => (),
+            Action::Reset => self.reset_device(),
+            Action::Check { address, nonce } => self.check(address, nonce),
+            Action::Raise(vector) => self.raise_one(vector),
+            Action::Command { address, tag } => self.command(address, tag),
+            Action::Kick(context) => {
+                self.guest.statistics.kicks.add(1);
+                if self.config.bus_master() {
+                    self.guest.kick(context);
+                }
+                self.raise();
+            }
+        }
     }
 
     /// Executes a command, unless the function may not reach memory, or it is not known whether that is shared.

@@ -135,23 +135,8 @@ impl Registers {
         }
     }
 
-    /// Writes bytes; an access of a size that is none of a register's is ignored.
-    pub fn write(&mut self, at: u64, from: &[u8]) -> Action {
-        let mut action = Action::None;
-        if !plain(at, from.len()) {
-            return action;
-        }
-        for (at, chunk) in (at..).step_by(4).zip(from.chunks_exact(4)) {
-            let value = chunk.try_into().map_or(0, u32::from_le_bytes);
-            match self.write_word(at, value) {
-                Action::None => (),
-                asked => action = asked,
-            }
-        }
-        action
-    }
-
-    fn write_word(&mut self, at: u64, value: u32) -> Action {
+    /// Writes a register, or half of one of 8 bytes.
+    pub fn write(&mut self, at: u64, value: u32) -> Action {
         match usize::try_from(at).unwrap_or(usize::MAX) {
             register::RESET if value == 1 => return Action::Reset,
             register::CHECK_ADDRESS => set_low(&mut self.check_address, value),
@@ -174,6 +159,13 @@ impl Registers {
         }
         Action::None
     }
+}
+
+/// The registers that an access writes, in order, with their values; none if its size is none of a register's or of two.
+pub fn words(at: u64, from: &[u8]) -> impl Iterator<Item = (u64, u32)> + '_ {
+    let from = if plain(at, from.len()) { from } else { &[] };
+    let value = |chunk: &[u8]| chunk.try_into().map_or(0, u32::from_le_bytes);
+    (at..).step_by(4).zip(from.chunks_exact(4).map(value))
 }
 
 /// Whether an access has the size of a register or of two, and is aligned to it.
@@ -223,32 +215,29 @@ mod tests {
             registers.read(at, &mut bytes);
             assert!(bytes.iter().all(|byte| *byte == 0xff));
         }
-        assert_eq!(registers.write(RESET as u64, &[1]), Action::None);
-        assert_eq!(registers.write(RESET as u64, &[1, 0, 0, 0]), Action::Reset);
-        assert_eq!(registers.write(RESET as u64, &[2, 0, 0, 0]), Action::None);
+        assert_eq!(registers.write(RESET as u64, 1), Action::Reset);
+        assert_eq!(registers.write(RESET as u64, 2), Action::None);
+        let written = |at, from| words(at, from).collect::<Vec<_>>();
+        assert_eq!(written(4, &[1]), []);
+        assert_eq!(written(4, &[1, 0, 0, 0]), [(4, 1)]);
+        assert_eq!(written(4, &[0; 8]), []);
+        assert_eq!(written(8, &[1, 0, 0, 0, 2, 0, 0, 0]), [(8, 1), (12, 2)]);
     }
 
     #[test]
     fn address_and_nonce_in_halves_or_whole() {
         let mut registers = Registers::default();
-        assert_eq!(registers.write(0x24, &2u32.to_le_bytes()), Action::None);
-        assert_eq!(
-            registers.write(0x20, &0x1000u32.to_le_bytes()),
-            Action::None
-        );
-        assert_eq!(
-            registers.write(0x28, &0x1122_3344_5566_7788u64.to_le_bytes()),
-            Action::None
-        );
+        assert_eq!(registers.write(0x24, 2), Action::None);
+        assert_eq!(registers.write(0x20, 0x1000), Action::None);
+        for (at, value) in words(0x28, &0x1122_3344_5566_7788u64.to_le_bytes()) {
+            assert_eq!(registers.write(at, value), Action::None);
+        }
         let action = Action::Check {
             address: 0x2_0000_1000,
             nonce: 0x1122_3344_5566_7788,
         };
-        assert_eq!(registers.write(CHECK as u64, &[1, 0, 0, 0]), action);
-        assert_eq!(
-            registers.write(RAISE as u64, &[3, 0, 0, 0]),
-            Action::Raise(3)
-        );
+        assert_eq!(registers.write(CHECK as u64, 1), action);
+        assert_eq!(registers.write(RAISE as u64, 3), Action::Raise(3));
         registers.set_checked(Checked::Shared);
         assert_eq!(word(&registers, STATUS), 3);
         assert_eq!(word(&registers, CHECK), 1);

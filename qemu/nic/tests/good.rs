@@ -219,3 +219,16 @@ fn files_come_with_their_message() {
         assert_eq!(client.receive().unwrap().1.error, None);
     }
 }
+
+#[test]
+fn both_registers_of_an_access_are_written() {
+    let mut client = client();
+    let file = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let body = words(&[20, 0x24, 2, 3, 1]);
+    assert_eq!(client.call(SET_IRQS, &body, &[file.as_fd()]).error, None);
+    // The memory check, and behind it the vector to raise.
+    let at = register::CHECK as u64;
+    assert_eq!(client.write(0, at, &[1, 0, 0, 0, 3, 0, 0, 0]), None);
+    assert_ne!(client.read32(0, at), ferrule_nic::interface::check::NEVER);
+    assert!(rustix::io::read(&file, &mut [0; 8]).is_ok());
+}
