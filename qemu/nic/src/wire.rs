@@ -19,6 +19,9 @@ use crate::switch::forward::Switch;
 /// Packets that may wait for the engine: some batches of all ports.
 pub const WAITING: usize = 2048;
 
+/// Frames that are taken before the switch is left to another thread that waits for it.
+const AT_ONCE: usize = 16;
+
 /// Packets that wait for the engine, first in, first out.
 #[derive(Debug, Default)]
 struct Inbox {
@@ -144,9 +147,14 @@ impl Wire {
     pub(crate) fn input(&self, from: usize, frames: impl Iterator<Item = Vec<u8>>) -> bool {
         let now = Instant::now();
         let mut switch = self.switch();
-        let packets: Vec<_> = frames
-            .filter_map(|frame| switch.input(from, frame, now))
-            .collect();
+        let mut packets = Vec::new();
+        for (number, frame) in (0usize..).zip(frames) {
+            // The owner of the engine may wait, and there may be thousands.
+            if number % AT_ONCE == 0 {
+                MutexGuard::bump(&mut switch);
+            }
+            packets.extend(switch.input(from, frame, now));
+        }
         drop(switch);
         self.deliver(from, packets)
     }
@@ -216,6 +224,8 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ferrule_engine::packet::ip::mapped;
 
     use super::*;
@@ -277,6 +287,29 @@ mod tests {
         assert_eq!(taken, [MOST - 1, 1]);
         assert!(!wire.has_packets());
         assert!(wire.input(1, std::iter::once(good)));
+    }
+
+    #[test]
+    fn many_frames_leave_the_switch_to_others() {
+        let wire = wire();
+        let has_come = AtomicBool::new(false);
+        let frame = packet(FAR, mapped([192, 0, 2, 9]));
+        std::thread::scope(|scope| {
+            let frames = (0..4 * AT_ONCE).map(|number| {
+                if number == 1 {
+                    scope.spawn(|| {
+                        let _switch = wire.switch();
+                        has_come.store(true, Ordering::Relaxed);
+                    });
+                    // Until it waits.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                let is_last = number == 4 * AT_ONCE - 1;
+                assert!(!is_last || has_come.load(Ordering::Relaxed));
+                frame.clone()
+            });
+            wire.input(2, frames);
+        });
     }
 
     #[test]
