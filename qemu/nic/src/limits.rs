@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The limits that the process runs under.
+//! The limits that the process runs under, and one of the machine's.
+
+use std::path::Path;
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -19,9 +21,36 @@ pub fn raise_open_files() -> rustix::io::Result<()> {
     setrlimit(Resource::Nofile, limit)
 }
 
+/// Linux' setting of how memory is promised.
+pub const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
+
+/// A warning, if accesses to guests' memory may find none: files of memory take theirs at the first access of each page, and
+/// with this setting the kernel refuses it at the limit, which ends the process (SIGBUS).
+pub fn overcommit_warning(setting: &Path) -> Option<&'static str> {
+    let value = std::fs::read_to_string(setting).unwrap_or_default();
+    (value.trim() == "2").then_some(
+        "vm.overcommit_memory is 2: at the limit an access to a guest's memory ends this process; set it to 0 or 1",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strict_overcommit_is_warned_of() {
+        let path = std::env::temp_dir().join(format!("ferrule-nic-{}", std::process::id()));
+        let warns = |value: &str| {
+            std::fs::write(&path, value).unwrap();
+            overcommit_warning(&path).is_some()
+        };
+        assert_eq!(
+            ["0\n", "1\n", "2\n", ""].map(warns),
+            [false, false, true, false]
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(overcommit_warning(&path).is_none());
+    }
 
     #[test]
     fn the_soft_limit_becomes_the_hard_one() {

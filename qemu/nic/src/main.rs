@@ -30,7 +30,7 @@ use ferrule_nic::wire::Wire;
 use ferrule_nic::worker::Worker;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// A PCI adapter for each guest, served to QEMU by vfio-user, and an Ethernet switch between the guests
 #[derive(Parser)]
@@ -205,6 +205,9 @@ impl Drop for Paths {
 fn run(options: &Options) -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.to_string())?;
     limits::raise_open_files().map_err(|error| error.to_string())?;
+    if let Some(told) = limits::overcommit_warning(Path::new(limits::OVERCOMMIT)) {
+        warn!("{told}");
+    }
     // A process that can connect reaches the function of a guest: the user's alone may.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let mut paths = Paths::default();

@@ -5,6 +5,11 @@
 //! The owner of the other end of the memory may change any byte at any time. So no reference to it is ever made, but to
 //! atomics: bytes are copied out and in, and a copy is judged. Truncating the file would end the process at its next
 //! access; [`Mapping::new`] refuses files where that is possible.
+//!
+//! An access to a page that is not there waits until the kernel has it, and two things of it nobody here prevents. While
+//! the client punches a hole around the page (`FALLOC_FL_PUNCH_HOLE`), or has it written out to swap (`MADV_PAGEOUT`), the
+//! access takes as long as that does. Where the kernel has no memory to give, as at the limit of vm.overcommit_memory 2 or
+//! of a control group, the process may end.
 
 #![allow(unsafe_code)]
 
@@ -72,8 +77,8 @@ pub fn sealed(name: &str, size: u64) -> io::Result<OwnedFd> {
 /// # Invariants
 ///
 /// `start` is the first of `length` bytes that stay mapped as long as this lives, readable, and writable
-/// if `writable`. They are a file's that reaches beyond them and cannot shrink, so each access succeeds.
-/// No reference to them exists but to an atomic.
+/// if `writable`. They are a file's that reaches beyond them and cannot shrink, so each access succeeds as long as the
+/// kernel has memory. No reference to them exists but to an atomic.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
