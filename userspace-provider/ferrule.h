@@ -290,6 +290,7 @@ void ferrule_cq_event(struct ibv_cq *cq);
 int ferrule_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 uint64_t ferrule_cq_end(const struct ferrule_cq *cq);
 void ferrule_cq_leave_ring(struct ferrule_cq *cq);
+void ferrule_cq_drop_stale(struct ferrule_cq *cq);
 void ferrule_set_poll_ops(struct ibv_cq_ex *cq, uint64_t wc_flags);
 
 /* Shared receive queues: srq.c */

@@ -8,8 +8,8 @@
  *
  * Order of the locks, outermost first:
  *
- *   ferrule_cq.resizing	two of them: likewise
- *   ferrule_cq.lock		two of them: in the order of their addresses
+ *   ferrule_cq.resizing	two of them: in the order of their addresses
+ *   ferrule_cq.lock		two of them: likewise
  *   ferrule_qp_table.mutex	alone, or within that one
  *   ferrule_queue.lock		send before receive
  *   ferrule_doorbell.lock

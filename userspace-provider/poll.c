@@ -78,6 +78,13 @@ void ferrule_cq_leave_ring(struct ferrule_cq *cq)
 	free(next);
 }
 
+/* Goes on to the ring in which the next completion is. */
+static inline void enter_ring(struct ferrule_cq *cq)
+{
+	while (unlikely(cq->ring.next) && cq->consumer == cq->ring.next->base)
+		ferrule_cq_leave_ring(cq);
+}
+
 /*
  * Says whether an XRC shared receive queue that completes here lives still. The
  * caller holds the lock. There are few: programs have them to share them.
@@ -93,32 +100,50 @@ static bool has_xrc_srq(const struct ferrule_cq *cq, uint32_t srq_num)
 }
 
 /*
- * Gives back to its queue pair the slots that a completion retires, and says
- * whether the program shall see it: not if its queue pair has been destroyed,
- * or reset, since. (With a shared receive queue the index says nothing here, and
- * nobody reads what is stored: posting to such a queue pair is refused.)
+ * Says whether the program shall see a completion: not if its queue pair has
+ * been destroyed, or reset, since. *queue is the one whose slots it retires;
+ * none if it is of an XRC shared receive queue.
  */
-static bool retire(struct ferrule_cq *cq, const struct ferrule_cqe *cqe,
-		   uint64_t index)
+static inline bool is_live(const struct ferrule_cq *cq,
+			   const struct ferrule_cqe *cqe, uint64_t index,
+			   struct ferrule_queue **queue)
 {
 	struct ferrule_context *ctx = to_fctx(cq->verbs.cq.context);
-	struct ferrule_queue *queue;
 	struct ferrule_qp *qp;
 
-	if (unlikely(cqe->is_xrc))
+	if (unlikely(cqe->is_xrc)) {
+		*queue = NULL;
 		return has_xrc_srq(cq, le32toh(cqe->queue_index));
+	}
 
 	qp = ferrule_qp_table_find(&ctx->qps, le32toh(cqe->qp_num),
 				   le32toh(cqe->qp_gen));
 	if (unlikely(!qp))
 		return false;
 
-	queue = cqe->opcode & FERRULE_WC_RECV ? &qp->rq : &qp->sq;
-	if (unlikely(index < queue->first_cqe))
-		return false;
+	*queue = cqe->opcode & FERRULE_WC_RECV ? &qp->rq : &qp->sq;
 
-	atomic_store_explicit(&queue->consumer, le32toh(cqe->queue_index),
-			      memory_order_release);
+	return index >= (*queue)->first_cqe;
+}
+
+/*
+ * Gives back to its queue pair the slots that a completion retires, and says
+ * whether the program shall see it. (With a shared receive queue the index says
+ * nothing here, and nobody reads what is stored: posting to such a queue pair
+ * is refused.)
+ */
+static bool retire(const struct ferrule_cq *cq, const struct ferrule_cqe *cqe,
+		   uint64_t index)
+{
+	struct ferrule_queue *queue;
+
+	if (unlikely(!is_live(cq, cqe, index, &queue)))
+		return false;
+	if (likely(queue))
+		atomic_store_explicit(&queue->consumer,
+				      le32toh(cqe->queue_index),
+				      memory_order_release);
+
 	return true;
 }
 
@@ -193,9 +218,8 @@ static bool take(struct ferrule_cq *cq)
 		return flush(cq);
 
 	do {
+		enter_ring(cq);
 		index = cq->consumer;
-		while (unlikely(cq->ring.next) && index == cq->ring.next->base)
-			ferrule_cq_leave_ring(cq);
 		if (!is_valid(&cq->ring, index)) {
 			if (likely(!ferrule_work_is_unflushed(db)))
 				return false;
@@ -228,6 +252,28 @@ uint64_t ferrule_cq_end(const struct ferrule_cq *cq)
 		end++;
 
 	return end;
+}
+
+/*
+ * Gives back to the engine the slots of completions that nobody will see, up to
+ * the first one that the program has yet to poll. Queue pairs that come and go
+ * would fill the ring else, for polling drops such completions, but nobody need
+ * poll for them. Those behind that one stay until it is polled: the program may
+ * not write to the ring, so it cannot close the gap. The caller holds the lock.
+ */
+void ferrule_cq_drop_stale(struct ferrule_cq *cq)
+{
+	struct ferrule_queue *queue;
+
+	for (;; cq->consumer++) {
+		enter_ring(cq);
+		if (!is_valid(&cq->ring, cq->consumer) ||
+		    is_live(cq, slot(&cq->ring, cq->consumer), cq->consumer,
+			    &queue))
+			break;
+	}
+	/* Release: the slots have been read when they are given back. */
+	shared_store32(&cq->ctrl->consumer, cq->consumer, memory_order_release);
 }
 
 /* Immediate data as it came, or the key that was invalidated in host order. */

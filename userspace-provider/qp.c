@@ -30,30 +30,10 @@ static void sort_cqs(struct ferrule_qp *qp, struct ferrule_cq **first,
 }
 
 /*
- * With both locks held, no completion of this queue pair is being taken.
+ * With all of them held, no completion of this queue pair is being taken, and
+ * none is in a ring that nobody knows yet.
  */
 static void lock_cqs(struct ferrule_qp *qp)
-{
-	struct ferrule_cq *first, *second;
-
-	sort_cqs(qp, &first, &second);
-	ferrule_lock(&first->lock);
-	if (first != second)
-		ferrule_lock(&second->lock);
-}
-
-static void unlock_cqs(struct ferrule_qp *qp)
-{
-	struct ferrule_cq *first, *second;
-
-	sort_cqs(qp, &first, &second);
-	ferrule_unlock(&first->lock);
-	if (first != second)
-		ferrule_unlock(&second->lock);
-}
-
-/* Before lock_cqs(): no ring is being put behind another. */
-static void forbid_resizing(struct ferrule_qp *qp)
 {
 	struct ferrule_cq *first, *second;
 
@@ -61,16 +41,25 @@ static void forbid_resizing(struct ferrule_qp *qp)
 	pthread_mutex_lock(&first->resizing);
 	if (first != second)
 		pthread_mutex_lock(&second->resizing);
+	ferrule_lock(&first->lock);
+	if (first != second)
+		ferrule_lock(&second->lock);
 }
 
-static void allow_resizing(struct ferrule_qp *qp)
+/* The completions of this queue pair have just become stale. */
+static void drop_stale_and_unlock_cqs(struct ferrule_qp *qp)
 {
 	struct ferrule_cq *first, *second;
 
 	sort_cqs(qp, &first, &second);
+	ferrule_cq_drop_stale(first);
+	ferrule_unlock(&first->lock);
 	pthread_mutex_unlock(&first->resizing);
-	if (first != second)
+	if (first != second) {
+		ferrule_cq_drop_stale(second);
+		ferrule_unlock(&second->lock);
 		pthread_mutex_unlock(&second->resizing);
+	}
 }
 
 static struct ibv_pd *domain(const struct ibv_qp_init_attr_ex *attr)
@@ -223,8 +212,6 @@ static void reset_qp(struct ferrule_qp *qp)
 {
 	struct ferrule_cq *send_cq = to_fcq(qp->verbs.qp.send_cq);
 
-	/* A ring that nobody knows yet may have old completions. */
-	forbid_resizing(qp);
 	lock_cqs(qp);
 	/* Now, so that no thread posts into the queues behind our back. */
 	qp->verbs.qp.state = IBV_QPS_RESET;
@@ -232,8 +219,7 @@ static void reset_qp(struct ferrule_qp *qp)
 	empty_queue(&qp->rq);
 	qp->sq.first_cqe = ferrule_cq_end(send_cq);
 	qp->rq.first_cqe = ferrule_cq_end(recv_cq(qp));
-	unlock_cqs(qp);
-	allow_resizing(qp);
+	drop_stale_and_unlock_cqs(qp);
 }
 
 int ferrule_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
@@ -263,8 +249,8 @@ int ferrule_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,
 }
 
 /*
- * Completions of this queue pair may stand in its completion queues still;
- * polling finds no owner for them and drops them.
+ * Completions of this queue pair may stand in its completion queues still, and
+ * behind others' after this; polling finds no owner for them and drops them.
  */
 int ferrule_destroy_qp(struct ibv_qp *ibqp)
 {
@@ -280,7 +266,7 @@ int ferrule_destroy_qp(struct ibv_qp *ibqp)
 
 	lock_cqs(qp);
 	ferrule_qp_table_remove(&ctx->qps, ibqp->qp_num, qp->gen);
-	unlock_cqs(qp);
+	drop_stale_and_unlock_cqs(qp);
 
 	unmap_qp(qp);
 	ferrule_free_object(qp, FERRULE_RESOURCE_QP, qp->origin);

@@ -88,6 +88,7 @@ static void unlink_srq(struct ferrule_srq *srq)
 	while (*at != srq)
 		at = &(*at)->next;
 	*at = srq->next;
+	ferrule_cq_drop_stale(cq);
 	ferrule_unlock(&cq->lock);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Completion queues: rings, completions of queue pairs that have gone, arming. */
+/* Completion queues: rings, polling, arming. */
 #include <errno.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,45 +63,6 @@ void test_resize(void)
 	CHECK(!fake.ops->resize_cq(cq, 8));
 	CHECK(!fake.ops->resize_cq(cq, 8));
 	CHECK(!fake.ops->destroy_qp(qp));
-	CHECK(!fake.ops->destroy_cq(cq));
-}
-
-/* Completions of a destroyed queue pair, or from before a reset, are not seen. */
-void test_stale(void)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
-	struct ibv_cq *cq = new_cq(16);
-	struct ibv_qp *gone, *qp;
-	struct fake_qp *fqp;
-	struct ibv_wc wc[8];
-
-	gone = new_qp(IBV_QPT_RC, cq, 4);
-	fake_complete_send(fake_qp(gone), 1, 1);
-	fake_complete_send(fake_qp(gone), 2, 2);
-	/* The next one gets the number at once. */
-	fake.next_qp_num = gone->qp_num;
-	CHECK(!fake.ops->destroy_qp(gone));
-	qp = new_qp(IBV_QPT_RC, cq, 4);
-	fqp = fake_qp(qp);
-	CHECK(!post_id(qp, 0) && !post_id(qp, 1) && !post_id(qp, 2));
-	fake_complete_send(fqp, 3, 1);
-	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 3);
-
-	fake_complete_send(fqp, 4, 2);
-	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
-	CHECK(qp->state == IBV_QPS_RESET);
-	CHECK(!fqp->ctrl->sq_producer && !fqp->ctrl->rq_producer);
-	qp->state = IBV_QPS_RTS;
-	CHECK(!post_id(qp, 5) && !post_id(qp, 6));
-	fake_complete_send(fqp, 5, 1);
-	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 5);
-	CHECK(!post_id(qp, 7) && !post_id(qp, 8) && !post_id(qp, 9));
-	CHECK(post_id(qp, 10) == ENOMEM);
-
-	/* Likewise when the destroyed one's number has no owner. */
-	fake_complete_send(fqp, 6, 2);
-	CHECK(!fake.ops->destroy_qp(qp));
-	CHECK(!poll(cq, 8, wc));
 	CHECK(!fake.ops->destroy_cq(cq));
 }
 

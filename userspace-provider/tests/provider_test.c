@@ -21,6 +21,7 @@ int main(void)
 		{ "deferred_kicks", test_deferred_kicks },
 		{ "credit", test_credit },
 		{ "stale", test_stale },
+		{ "stale_slots", test_stale_slots },
 		{ "resize", test_resize },
 		{ "poll_ex", test_poll_ex },
 		{ "clock", test_clock },

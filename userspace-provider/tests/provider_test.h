@@ -76,13 +76,16 @@ void test_credit(void);
 
 /* cq_test.c */
 void test_resize(void);
-void test_stale(void);
 void test_poll_ex(void);
 void test_clock(void);
 void test_arm(void);
 void test_lost_event(void);
 void test_unflushed(void);
 void test_yield(void);
+
+/* qp_test.c */
+void test_stale(void);
+void test_stale_slots(void);
 
 /* pd_test.c */
 void test_domains(void);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Completion queues that receive requests overrun. */
+/*
+ * Completion queues that receive requests overrun, and such as queue pairs that
+ * are reset or destroyed must not.
+ */
 #define _GNU_SOURCE
 #include "cq.h"
 
@@ -50,7 +53,50 @@ static void by_receives(void)
 	device_close(&d);
 }
 
+static void write_signalled(struct end *e, int count)
+{
+	for (int i = 0; i < count; i++)
+		send_sges(e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
+			  NULL, 0, 0);
+	expect_no_async(e->d->ctx);
+}
+
+/*
+ * Completions that nobody has polled go with their queue pair, or by its RESET
+ * (IBA volume 1, 10.3.1), and leave the queue to the next ones.
+ */
+static void not_by_earlier_ones(void)
+{
+	struct end_config config = { };
+	struct device d;
+	struct end e;
+	int fit;
+
+	device_open(&d);
+	config.cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
+	REQUIRE(config.cq);
+	fit = config.cq->cqe;
+	config.send_wr = fit;
+	end_make(&e, &d, &config);
+	end_to_state(&e, IBV_QPS_RTS);
+	write_signalled(&e, fit);
+	end_reset(&e);
+	end_to_state(&e, IBV_QPS_RTS);
+	write_signalled(&e, fit);
+	end_free(&e);
+	end_make(&e, &d, &config);
+	end_to_state(&e, IBV_QPS_RTS);
+	write_signalled(&e, fit);
+	for (int i = 0; i < fit; i++)
+		EXPECT_OK(e.scq, i);
+	EXPECT_NO_WC(e.scq);
+	end_free(&e);
+	REQUIRE_ERRNO(ibv_destroy_cq(config.cq), 0);
+	device_close(&d);
+}
+
 const struct test_case overrun_cases[] = {
 	{ "overrun_by_receives", by_receives },
+	{ "no_overrun_by_earlier_ones", not_by_earlier_ones },
 	{ }
 };

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Queue pairs that are reset or destroyed, and their completion queues. */
+#include <errno.h>
+
+#include "provider_test.h"
+
+/* Completions of a destroyed queue pair, or from before a reset, are not seen. */
+void test_stale(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_cq *cq = new_cq(16);
+	struct ibv_qp *gone, *qp;
+	struct fake_qp *fqp;
+	struct ibv_wc wc[8];
+
+	gone = new_qp(IBV_QPT_RC, cq, 4);
+	fake_complete_send(fake_qp(gone), 1, 1);
+	fake_complete_send(fake_qp(gone), 2, 2);
+	/* The next one gets the number at once. */
+	fake.next_qp_num = gone->qp_num;
+	CHECK(!fake.ops->destroy_qp(gone));
+	qp = new_qp(IBV_QPT_RC, cq, 4);
+	fqp = fake_qp(qp);
+	CHECK(!post_id(qp, 0) && !post_id(qp, 1) && !post_id(qp, 2));
+	fake_complete_send(fqp, 3, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 3);
+
+	fake_complete_send(fqp, 4, 2);
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	CHECK(qp->state == IBV_QPS_RESET);
+	CHECK(!fqp->ctrl->sq_producer && !fqp->ctrl->rq_producer);
+	qp->state = IBV_QPS_RTS;
+	CHECK(!post_id(qp, 5) && !post_id(qp, 6));
+	fake_complete_send(fqp, 5, 1);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 5);
+	CHECK(!post_id(qp, 7) && !post_id(qp, 8) && !post_id(qp, 9));
+	CHECK(post_id(qp, 10) == ENOMEM);
+
+	/* Likewise when the destroyed one's number has no owner. */
+	fake_complete_send(fqp, 6, 2);
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(!poll(cq, 8, wc));
+	CHECK(!fake.ops->destroy_cq(cq));
+}
+
+static void complete_sends(struct ibv_qp *qp, uint32_t count)
+{
+	uint32_t i;
+
+	for (i = 0; i < count; i++)
+		fake_complete_send(fake_qp(qp), i, i + 1);
+}
+
+/*
+ * Nor do they keep slots from others: the engine, which overruns here if there
+ * is none, has as many as before, though nobody has polled.
+ */
+void test_stale_slots(void)
+{
+	enum { DEPTH = 4 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_cq *cq = new_cq(DEPTH), *recv_cq = new_cq(DEPTH);
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = recv_cq,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct ibv_qp *qp = fake.ops->create_qp(new_pd(), &init);
+	struct ibv_qp *other = new_qp(IBV_QPT_RC, cq, DEPTH);
+	struct fake_cq *fcq = fake_cq(cq);
+	struct ferrule_cqe recv = {
+		.qp_num = htole32(qp->qp_num),
+		.qp_gen = htole32(fake_qp(qp)->layout.qp_gen),
+		.opcode = FERRULE_WC_RECV,
+	};
+	struct ibv_wc wc[DEPTH];
+	uint32_t i;
+
+	complete_sends(qp, DEPTH);
+	for (i = 0; i < DEPTH; i++)
+		fake_complete(fake_cq(recv_cq), recv);
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	for (i = 0; i < DEPTH; i++)
+		fake_complete(fake_cq(recv_cq), recv);
+
+	/* In whichever ring they are. */
+	complete_sends(qp, 2);
+	CHECK(!fake.ops->resize_cq(cq, DEPTH));
+	complete_sends(qp, 2);
+	CHECK(!fake.ops->destroy_qp(qp));
+	for (i = 0; i < DEPTH; i++)
+		fake_complete(fake_cq(recv_cq), recv);
+	complete_sends(other, DEPTH);
+	CHECK(poll(cq, DEPTH, wc) == DEPTH && wc[0].wr_id == 0);
+
+	/* Those behind one that is yet to be polled stay until it is. */
+	qp = new_qp(IBV_QPT_RC, cq, DEPTH);
+	complete_sends(qp, 1);
+	complete_sends(other, 1);
+	complete_sends(qp, 1);
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(le32toh(fcq->ctrl->consumer) == fcq->producer - 2);
+	CHECK(poll(cq, DEPTH, wc) == 1 && wc[0].qp_num == other->qp_num);
+	CHECK(!poll(cq, DEPTH, wc));
+	CHECK(le32toh(fcq->ctrl->consumer) == fcq->producer);
+}
