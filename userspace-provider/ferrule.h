@@ -91,8 +91,8 @@ struct ferrule_queue {
 	/*
 	 * All slots before this index are free. Polling stores it, under the
 	 * lock of the completion queue, and posting reads it, under the lock
-	 * of this one. Of a shared receive queue the engine tells it, and
-	 * posting stores it, too.
+	 * of this one. A reset stores it when no completion does any more. Of a
+	 * shared receive queue the engine tells it, and posting stores it, too.
 	 */
 	atomic_uint consumer;
 	/*

@@ -11,9 +11,13 @@
  *   ferrule_cq.resizing	two of them: in the order of their addresses
  *   ferrule_cq.lock		two of them: likewise
  *   ferrule_qp_table.mutex	alone, or within that one
- *   ferrule_queue.lock		send before receive
+ *
+ *   ferrule_queue.lock
  *   ferrule_doorbell.lock
  *
+ * Nothing here takes one of the upper three within one of the lower two, or the
+ * other way round, for programs do both: they poll between ibv_wr_start() and
+ * ibv_wr_complete(), and post between ibv_start_poll() and ibv_end_poll().
  * Posting takes no lock of a completion queue and polling none of a work queue:
  * a completion gives slots back through ferrule_queue.consumer.
  */

@@ -178,6 +178,10 @@ static bool flush_qp(struct ferrule_qp *qp, void *arg)
 	struct ferrule_cq *cq = arg;
 	struct ibv_qp *ibqp = &qp->verbs.qp;
 
+	/* It has no requests, but reset_qp() may have yet to empty its queues. */
+	if (ibqp->state == IBV_QPS_RESET)
+		return false;
+
 	if (to_fcq(ibqp->send_cq) == cq &&
 	    flush_queue(cq, qp, &qp->sq, FERRULE_WC_SEND))
 		return true;

@@ -207,6 +207,10 @@ static void empty_queue(struct ferrule_queue *queue)
  * 10.3.1), and the engine counts from 0 again. Completions that were written
  * before must neither be seen in the new life nor give back slots of it, so
  * where they end is kept.
+ *
+ * From then on no poll stores to the work queues, and no post begins there. So
+ * they are emptied after the locks of the completion queues have been let go:
+ * a program that holds the lock of a work queue may wait for one of those.
  */
 static void reset_qp(struct ferrule_qp *qp)
 {
@@ -215,11 +219,12 @@ static void reset_qp(struct ferrule_qp *qp)
 	lock_cqs(qp);
 	/* Now, so that no thread posts into the queues behind our back. */
 	qp->verbs.qp.state = IBV_QPS_RESET;
-	empty_queue(&qp->sq);
-	empty_queue(&qp->rq);
 	qp->sq.first_cqe = ferrule_cq_end(send_cq);
 	qp->rq.first_cqe = ferrule_cq_end(recv_cq(qp));
 	drop_stale_and_unlock_cqs(qp);
+
+	empty_queue(&qp->sq);
+	empty_queue(&qp->rq);
 }
 
 int ferrule_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr,

@@ -22,6 +22,7 @@ int main(void)
 		{ "credit", test_credit },
 		{ "stale", test_stale },
 		{ "stale_slots", test_stale_slots },
+		{ "reset_locks", test_reset_locks },
 		{ "resize", test_resize },
 		{ "poll_ex", test_poll_ex },
 		{ "clock", test_clock },

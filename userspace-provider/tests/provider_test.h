@@ -86,6 +86,7 @@ void test_yield(void);
 /* qp_test.c */
 void test_stale(void);
 void test_stale_slots(void);
+void test_reset_locks(void);
 
 /* pd_test.c */
 void test_domains(void);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Queue pairs that are reset or destroyed, and their completion queues. */
 #include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include "provider_test.h"
 
@@ -104,4 +106,81 @@ void test_stale_slots(void)
 	CHECK(poll(cq, DEPTH, wc) == 1 && wc[0].qp_num == other->qp_num);
 	CHECK(!poll(cq, DEPTH, wc));
 	CHECK(le32toh(fcq->ctrl->consumer) == fcq->producer);
+}
+
+static void *reset(void *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	CHECK(!fake.ops->modify_qp(qp, &attr, IBV_QP_STATE));
+	return NULL;
+}
+
+/* Another thread that resets, and has begun to wait for a lock. */
+static pthread_t start_reset(struct ibv_qp *qp)
+{
+	pthread_t thread;
+
+	fake.yields = 0;
+	CHECK(!pthread_create(&thread, NULL, reset, qp));
+	while (!__atomic_load_n(&fake.yields, __ATOMIC_RELAXED))
+		usleep(1000);
+
+	return thread;
+}
+
+/*
+ * A program may poll while it posts, and post while it polls. Beside a reset
+ * neither waits for ever, and what is posted is gone with the rest.
+ */
+void test_reset_locks(void)
+{
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 8 };
+	struct ibv_qp_init_attr_ex attr = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = new_pd(),
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_poll_cq_attr poll_attr = {};
+	struct ibv_recv_wr recv = {}, *bad;
+	struct ferrule_qp_ctrl *ctrl;
+	struct ibv_cq_ex *cq;
+	struct ibv_qp_ex *x;
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+	pthread_t thread;
+
+	cq = fake.ops->create_cq_ex(fake.context, &cq_attr);
+	CHECK(cq);
+	attr.send_cq = ibv_cq_ex_to_cq(cq);
+	attr.recv_cq = attr.send_cq;
+	qp = fake.ops->create_qp_ex(fake.context, &attr);
+	CHECK(qp);
+	x = &container_of(qp, struct verbs_qp, qp)->qp_ex;
+	ctrl = fake_qp(qp)->ctrl;
+	alarm(20);
+
+	qp->state = IBV_QPS_RTS;
+	ibv_wr_start(x);
+	ibv_wr_send(x);
+	thread = start_reset(qp);
+	CHECK(!poll(attr.send_cq, 1, &wc));
+	CHECK(!ibv_wr_complete(x));
+	pthread_join(thread, NULL);
+	CHECK(!ctrl->sq_producer && qp->state == IBV_QPS_RESET);
+
+	qp->state = IBV_QPS_RTS;
+	CHECK(!post_id(qp, 1));
+	fake_complete_send(fake_qp(qp), 1, 1);
+	CHECK(!ibv_start_poll(cq, &poll_attr) && cq->wr_id == 1);
+	thread = start_reset(qp);
+	CHECK(!fake.ops->post_recv(qp, &recv, &bad) && !post_id(qp, 2));
+	ibv_end_poll(cq);
+	pthread_join(thread, NULL);
+	CHECK(!ctrl->sq_producer && !ctrl->rq_producer);
+
+	alarm(0);
 }
