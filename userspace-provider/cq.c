@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <util/util.h>
+
 #include "abi.h"
 #include "ferrule.h"
 
@@ -91,12 +93,14 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
  * Creating and destroying
  */
 
-static int map_ring(struct ferrule_cq_ring *ring, int cmd_fd, uint64_t offset,
-		    size_t size, uint32_t depth)
+/* At these addresses, in the place of what is there; NULL: wherever it fits. */
+static int map_ring(struct ferrule_cq_ring *ring, void *at, int cmd_fd,
+		    uint64_t offset, size_t size, uint32_t depth)
 {
+	int flags = MAP_SHARED | (at ? MAP_FIXED : 0);
 	void *slots;
 
-	slots = mmap(NULL, size, PROT_READ, MAP_SHARED, cmd_fd, offset);
+	slots = mmap(at, size, PROT_READ, flags, cmd_fd, offset);
 	if (slots == MAP_FAILED)
 		return errno;
 
@@ -113,8 +117,8 @@ static int map_cq(struct ferrule_cq *cq, int cmd_fd,
 	void *ctrl;
 	int err;
 
-	err = map_ring(&cq->ring, cmd_fd, resp->ring_offset, resp->ring_size,
-		       resp->depth);
+	err = map_ring(&cq->ring, NULL, cmd_fd, resp->ring_offset,
+		       resp->ring_size, resp->depth);
 	if (err)
 		return err;
 
@@ -221,23 +225,41 @@ int ferrule_resize_cq(struct ibv_cq *ibcq, int cqe)
 	struct ferrule_cq_ring *ring, *last;
 	struct resize_cq_resp resp = {};
 	struct ibv_resize_cq cmd = {};
+	size_t size;
+	void *at;
 	int ret;
+
+	if (cqe < 1 || cqe > FERRULE_MAX_CQ_DEPTH)
+		return EINVAL;
 
 	ring = calloc(1, sizeof(*ring));
 	if (!ring)
 		return ENOMEM;
 
+	/*
+	 * The addresses of the new ring. After the command it would be too late
+	 * to find that the program has none left.
+	 */
+	size = roundup_pow_of_two(cqe) * sizeof(struct ferrule_cqe);
+	at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED) {
+		ret = errno;
+		goto err_free;
+	}
+
 	pthread_mutex_lock(&cq->resizing);
 	ret = ibv_cmd_resize_cq(ibcq, cqe, &cmd, sizeof(cmd), &resp.core,
 				sizeof(resp));
 	if (ret)
-		goto err_unlock;
+		goto err_unmap;
+
 	/*
-	 * Should this fail, no completion is seen any more before the program
-	 * has resized once more.
+	 * Should this fail, as for want of memory for page tables, the queue is
+	 * lost: what the engine writes from now on is not seen, whatever the
+	 * program does. The addresses may be another mapping's by then.
 	 */
-	ret = map_ring(ring, cmd_fd, resp.drv.ring_offset, resp.drv.ring_size,
-		       resp.drv.depth);
+	ret = map_ring(ring, at, cmd_fd, resp.drv.ring_offset,
+		       resp.drv.ring_size, resp.drv.depth);
 	if (ret)
 		goto err_unlock;
 
@@ -253,8 +275,11 @@ int ferrule_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	return 0;
 
+err_unmap:
+	munmap(at, size);
 err_unlock:
 	pthread_mutex_unlock(&cq->resizing);
+err_free:
 	free(ring);
 	return ret;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Completion queues: rings, polling, arming. */
 #include <errno.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,6 +65,49 @@ void test_resize(void)
 	CHECK(!fake.ops->resize_cq(cq, 8));
 	CHECK(!fake.ops->destroy_qp(qp));
 	CHECK(!fake.ops->destroy_cq(cq));
+}
+
+/* Bytes that this process has mapped. */
+static size_t address_space(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	size_t pages;
+
+	CHECK(file && fscanf(file, "%zu", &pages) == 1);
+	fclose(file);
+
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* A program without addresses for another ring keeps the one that it has. */
+void test_resize_no_memory(void)
+{
+	struct ibv_cq *cq = new_cq(8);
+	struct ibv_qp *qp = new_qp(IBV_QPT_RC, cq, 8);
+	struct rlimit before, none;
+	struct ibv_wc wc[8];
+
+	fake_complete_send(fake_qp(qp), 0, 1);
+	CHECK(!getrlimit(RLIMIT_AS, &before));
+	none = before;
+	none.rlim_cur = 0;
+	CHECK(!setrlimit(RLIMIT_AS, &none));
+	CHECK(fake.ops->resize_cq(cq, 16) == ENOMEM);
+	CHECK(!setrlimit(RLIMIT_AS, &before));
+	fake_complete_send(fake_qp(qp), 1, 2);
+	CHECK(poll(cq, 8, wc) == 2 && wc[1].wr_id == 1);
+
+	/* And the addresses suffice, though the program has no more of them. */
+	none.rlim_cur = address_space() + sysconf(_SC_PAGESIZE);
+	CHECK(!setrlimit(RLIMIT_AS, &none));
+	CHECK(!fake.ops->resize_cq(cq, 16));
+	CHECK(!setrlimit(RLIMIT_AS, &before));
+	fake_complete_send(fake_qp(qp), 2, 3);
+	CHECK(poll(cq, 8, wc) == 1 && wc[0].wr_id == 2);
+
+	/* No ring of the device's has such a size. */
+	CHECK(fake.ops->resize_cq(cq, 0) == EINVAL);
+	CHECK(fake.ops->resize_cq(cq, FERRULE_MAX_CQ_DEPTH + 1) == EINVAL);
 }
 
 void test_poll_ex(void)

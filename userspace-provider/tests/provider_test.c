@@ -24,6 +24,7 @@ int main(void)
 		{ "stale_slots", test_stale_slots },
 		{ "reset_locks", test_reset_locks },
 		{ "resize", test_resize },
+		{ "resize_no_memory", test_resize_no_memory },
 		{ "poll_ex", test_poll_ex },
 		{ "clock", test_clock },
 		{ "arm", test_arm },

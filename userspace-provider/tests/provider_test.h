@@ -76,6 +76,7 @@ void test_credit(void);
 
 /* cq_test.c */
 void test_resize(void);
+void test_resize_no_memory(void);
 void test_poll_ex(void);
 void test_clock(void);
 void test_arm(void);

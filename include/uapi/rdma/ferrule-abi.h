@@ -74,9 +74,9 @@
  *  the first lap over the ring, 0 in the second, and so on; the phase of
  *  index i is !((i / depth) & 1). The phase word is written last.
  *
- *  Resizing a completion queue gives it another ring, which begins with the
- *  completion whose index is answered as base. There the slot of index i is
- *  (i - base) modulo depth, and its phase !(((i - base) / depth) & 1).
+ *  Resizing a completion queue gives it another ring, of the least depth for what
+ *  was asked for, from the completion with the index base on. The slot of index i
+ *  is (i - base) modulo depth there, and its phase !(((i - base) / depth) & 1).
  *  Completions before base are in the former ring. The control words stay.
  *
  *  Resizing a shared receive queue gives it another buffer, in which the
