@@ -142,6 +142,10 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 	if (err)
 		goto err_free;
 
+	/* The kernel has not taken it, so it may be destroyed before this. */
+	if (attr->qp_type == IBV_QPT_XRC_SEND)
+		qp->verbs.qp.recv_cq = NULL;
+
 	err = map_qp(qp, context->cmd_fd, &resp.drv, attr);
 	if (err)
 		goto err_destroy;

@@ -23,6 +23,7 @@ int main(void)
 		{ "stale", test_stale },
 		{ "stale_slots", test_stale_slots },
 		{ "reset_locks", test_reset_locks },
+		{ "initiator_cqs", test_initiator_cqs },
 		{ "resize", test_resize },
 		{ "resize_no_memory", test_resize_no_memory },
 		{ "poll_ex", test_poll_ex },

@@ -88,6 +88,7 @@ void test_yield(void);
 void test_stale(void);
 void test_stale_slots(void);
 void test_reset_locks(void);
+void test_initiator_cqs(void);
 
 /* pd_test.c */
 void test_domains(void);

@@ -184,3 +184,25 @@ void test_reset_locks(void)
 
 	alarm(0);
 }
+
+/*
+ * The kernel knows of no completion queue for receives of an XRC initiator, so
+ * one that the program names may go before it.
+ */
+void test_initiator_cqs(void)
+{
+	struct ibv_cq *cq = new_cq(4), *named = new_cq(4);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = named,
+		.cap = { .max_send_wr = 4 },
+		.qp_type = IBV_QPT_XRC_SEND,
+	};
+	struct ibv_qp *qp = fake.ops->create_qp(new_pd(), &attr);
+
+	CHECK(qp && !qp->recv_cq);
+	CHECK(!fake.ops->destroy_cq(named));
+	reset(qp);
+	CHECK(!fake.ops->destroy_qp(qp));
+	CHECK(!fake.ops->destroy_cq(cq));
+}
