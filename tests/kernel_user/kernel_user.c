@@ -212,6 +212,7 @@ static const struct {
 	{ "users_side_by_side", users_side_by_side },
 	{ "full_queues", full_queues },
 	{ "before_reset", before_reset },
+	{ "stale_slots", stale_slots },
 };
 
 static bool run(struct ib_device *dev, bool (*test)(struct scene *s))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The slots of queues: a thread that posts beside one that polls, and
- * completions of before a RESET.
+ * completions of before a RESET, or of a queue pair that has gone.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -136,4 +136,37 @@ bool before_reset(struct scene *s)
 		if (!EXPECT(!post_empty_write(s)))
 			return false;
 	return EXPECT(post_empty_write(s) == -ENOMEM);
+}
+
+/* As many messages as the completion queue has slots, for nobody to poll. */
+static bool fill(struct scene *s)
+{
+	for (int i = 0; i < SCENE_DEPTH; i++)
+		if (!EXPECT(!post_empty_write(s)))
+			return false;
+	msleep(100);
+	return EXPECT(!READ_ONCE(s->overrun));
+}
+
+/*
+ * Nor do such completions keep slots of the completion queue, and so it is when
+ * their queue pair is destroyed.
+ */
+bool stale_slots(struct scene *s)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+	struct ib_recv_wr recv = {};
+
+	if (!fill(s) || !EXPECT(!reconnect(s)) || !fill(s))
+		return false;
+	ib_destroy_qp(s->qp[0]);
+	s->qp[0] = NULL;
+	/* Each of them completes with a flush error. */
+	for (int i = 0; i < SCENE_DEPTH; i++)
+		if (!EXPECT(!ib_post_recv(s->qp[1], &recv, NULL)))
+			return false;
+	if (!EXPECT(!ib_modify_qp(s->qp[1], &attr, IB_QP_STATE)))
+		return false;
+	msleep(100);
+	return EXPECT(!READ_ONCE(s->overrun));
 }

@@ -69,5 +69,6 @@ s64 run_streams(struct ib_device *dev, int threads, int scenes, size_t bytes, in
 /* Cases of queues.c. */
 bool full_queues(struct scene *s);
 bool before_reset(struct scene *s);
+bool stale_slots(struct scene *s);
 
 #endif

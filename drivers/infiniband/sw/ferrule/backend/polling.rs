@@ -84,6 +84,14 @@ struct Consumer<D: Destination> {
     listed: RBTree<u32, Completes<D>>,
 }
 
+impl<D: Destination> Consumer<D> {
+    /// The queue pair of the completion at an index: none if it has gone, or was reset since.
+    fn owner(&self, cqe: &abi::Cqe, index: u64) -> Option<&Completes<D>> {
+        let listed = self.listed.get(&cqe.qp_num.get())?;
+        (listed.generation == cqe.qp_gen.get() && index >= listed.first_cqe).then_some(listed)
+    }
+}
+
 /// The ring of a completion queue, for those who poll.
 #[pin_data]
 pub(crate) struct Polling<D: Destination> {
@@ -120,6 +128,14 @@ impl<D: Destination> Polling<D> {
         Ok((polling, ring))
     }
 
+    /// The completion at an index, if there is one.
+    fn read(&self, index: u64) -> Option<abi::Cqe> {
+        let slot = self.valid(index)?;
+        let mut bytes = [0; CQE_SIZE];
+        self.slots.read_bytes(slot, &mut bytes).ok()?;
+        abi::Cqe::read_from_bytes(&bytes).ok()
+    }
+
     /// The offset of the slot of an index, if there is a completion in it.
     fn valid(&self, index: u64) -> Option<usize> {
         let index = index as u32;
@@ -137,26 +153,18 @@ impl<D: Destination> Polling<D> {
             }
             let before = consumer.index;
             while !completions.is_full() {
-                let Some(slot) = self.valid(consumer.index) else {
+                let index = consumer.index;
+                let Some(cqe) = self.read(index) else {
                     break;
                 };
-                let mut bytes = [0; CQE_SIZE];
-                self.slots.read_bytes(slot, &mut bytes)?;
-                let index = consumer.index;
                 consumer.index = index.wrapping_add(1);
                 // The slot goes back before `completed` gives back those of the work queue. Else a thread could post
                 // into these, and the engine find no slot for the completion if this ring is no deeper.
                 self.ctrl
                     .store_u32_release(CONSUMER, consumer.index as u32)?;
-                let Ok(cqe) = abi::Cqe::read_from_bytes(&bytes) else {
+                let Some(listed) = consumer.owner(&cqe, index) else {
                     continue;
                 };
-                let Some(listed) = consumer.listed.get(&cqe.qp_num.get()) else {
-                    continue;
-                };
-                if listed.generation != cqe.qp_gen.get() || index < listed.first_cqe {
-                    continue;
-                }
                 let posting = &listed.posting;
                 let is_receive = cqe.opcode & wc_opcode::RECV != 0;
                 posting.completed(is_receive, cqe.queue_index.get());
@@ -234,15 +242,31 @@ impl<D: Destination> Polling<D> {
             if listed.receives {
                 listed.posting.moved(true, to);
             }
+            self.drop_stale(consumer);
         });
     }
 
-    /// Forgets a queue pair, if it is listed.
+    /// Forgets a queue pair, if it is listed. The device has written all of its completions.
     fn unlist(&self, qpn: u32) {
-        let node = self
-            .consumer
-            .with(|consumer| consumer.listed.remove_node(&qpn));
+        let node = self.consumer.with(|consumer| {
+            let node = consumer.listed.remove_node(&qpn);
+            self.drop_stale(consumer);
+            node
+        });
         drop(node);
+    }
+
+    /// Gives back the slots of completions that nobody will see, up to the first one that is yet to be polled. Queue pairs
+    /// that come and go would fill the ring else.
+    fn drop_stale(&self, consumer: &mut Consumer<D>) {
+        while let Some(cqe) = self.read(consumer.index) {
+            if consumer.owner(&cqe, consumer.index).is_some() {
+                break;
+            }
+            consumer.index = consumer.index.wrapping_add(1);
+        }
+        // It lies within the area.
+        let _ = (self.ctrl).store_u32_release(CONSUMER, consumer.index as u32);
     }
 }
 
