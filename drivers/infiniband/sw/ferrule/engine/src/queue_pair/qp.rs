@@ -179,6 +179,6 @@ pub(crate) fn is_drained<H: Host>(core: &QpCore<H>, sq: &SendQueue, wire: &Wire<
     if core.is_acknowledged() {
         wire.requester.outstanding(sq.consumer()) == 0
     } else {
-        !sq.busy && sq.wait != Wait::Copy
+        !sq.busy && !matches!(sq.wait, Wait::Copy | Wait::Flush)
     }
 }

@@ -7,7 +7,10 @@ use core::mem::offset_of;
 use crate::{
     base::{
         abi,
-        attr::Attributes,
+        attr::{
+            Attributes,
+            State, //
+        },
         counters::Count,
         event::Trace,
         host::{
@@ -52,6 +55,8 @@ pub(crate) enum Wait {
     Copy,
     /// Its turn: that job has been carried out, and the peer judges the segment at hand again, which has so many bytes.
     Copied(u32),
+    /// The end of the requests that were posted before the return from SQE, which are flushed first.
+    Flush,
 }
 
 /// The request at hand after a copy job.
@@ -291,10 +296,25 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next request to be flushed: first the one at hand, then those in the ring.
+    /// The queue returns from SQE. All that has been posted until now is behind the request that failed, and never sent (IBA
+    /// volume 1, 10.3.1).
+    pub(crate) fn begin_flush<H: Host>(&mut self, core: &QpCore<H>) {
+        // A producer index that makes no sense is told when the next request is taken.
+        let _ = self
+            .ring
+            .available(&core.init.sq_ring, || core.load(PRODUCER));
+        self.wait = Wait::Flush;
+    }
+
+    /// Takes the next request to be flushed: first the one at hand, then those in the ring. After a return from SQE, these are
+    /// the ones that were known then.
     pub(crate) fn take_for_flush<H: Host>(&mut self, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;
+        }
+        let can_send = matches!(core.state, State::Rts | State::Sqd);
+        if can_send && self.ring.has_taken_all() {
+            return false;
         }
         let init = &core.init;
         let Ok(Some(index)) = self.ring.take(&init.sq_ring, || core.load(PRODUCER)) else {

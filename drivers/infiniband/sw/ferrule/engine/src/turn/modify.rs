@@ -305,6 +305,9 @@ pub(crate) fn modify<H: Host>(
         State::Err => enter_error(qps, host, core),
         State::Rts => {
             core.set_state(host, State::Rts);
+            if before == State::Sqe {
+                sq.begin_flush(core);
+            }
             // Requests posted in SQD have waited for this.
             qps.activate(core.index());
         }

@@ -25,8 +25,10 @@ use crate::{
         key_use::CheckedUse, //
     },
     operation::{
+        completion::flush_send_queue,
         ending::{
             enter_fatal_error,
+            report_drained,
             retries_exhausted, //
         },
         local_wr::{
@@ -83,6 +85,15 @@ pub(crate) fn run<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>)
                 cx.counters.producer_jumps.count(1);
                 enter_fatal_error(qps, cx, qp);
             }
+            Stop::Flush => match flush_send_queue(cx, qp) {
+                Next::Again => return Next::Again,
+                Next::Idle => {
+                    qp.sq.wait = Wait::Nothing;
+                    if qp.core.state == State::Sqd {
+                        report_drained(cx.host, &qp.core);
+                    }
+                }
+            },
             Stop::Overrun => enter_fatal_error(qps, cx, qp),
             Stop::KeyChange => match change_key(cx, qp) {
                 Ok(()) => succeed(qps, cx, qp),
@@ -115,6 +126,8 @@ enum Stop {
     Malformed(Status),
     /// The ring is broken.
     Jump,
+    /// Requests are to be flushed before any is sent.
+    Flush,
     /// The completion queue is full.
     Overrun,
     /// The request at hand changes a key.
@@ -143,6 +156,7 @@ fn serve<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> Stop 
     match sq.wait {
         Wait::Nothing => (),
         Wait::Copied(length) => return Stop::Copied(length),
+        Wait::Flush => return Stop::Flush,
         _ => return Stop::Idle,
     }
     loop {
@@ -257,7 +271,7 @@ pub(crate) fn timer_fired<H: Host>(qps: &mut Qps<H>, cx: &mut Cx<'_, H>, qp: &mu
     if qp.core.is_acknowledged() {
         return wire::timer_fired(qps, cx, qp);
     }
-    if matches!(qp.sq.wait, Wait::Copy | Wait::Copied(_)) {
+    if matches!(qp.sq.wait, Wait::Copy | Wait::Copied(_) | Wait::Flush) {
         // The timer is of an earlier wait.
         return;
     }

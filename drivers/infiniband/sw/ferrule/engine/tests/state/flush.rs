@@ -2,7 +2,7 @@
 
 //! Flush, drain, reset: the end of a queue pair's work.
 
-use ferrule_engine::{abi, Budget, Modify, QpEvent, State, Status};
+use ferrule_engine::{abi, Budget, Modify, PathKind, QpEvent, State, Status, Vport};
 
 use crate::sim::*;
 
@@ -184,4 +184,47 @@ fn requests_posted_too_early_wait() {
     w.modify(&a, &rts()).unwrap();
     w.run();
     ca.expect(1, Status::Success);
+}
+
+/// A send queue in error that is told to go on sends nothing that was posted before (IBA volume 1, 10.3.1).
+#[test]
+fn what_was_posted_before_the_return_from_sqe_is_flushed() {
+    let mut w = World::new();
+    let end = w.ud(&QpSpec::default(), 1);
+    let ah = w.ah(1, path(PathKind::Local(Vport::default())));
+    let datagram = |wr_id| Wr::datagram(wr_id, &[], (ah, end.qp.id.number), 1);
+    end.qp.post_send(&Wr::send(0, &[(0, 8, 77)]));
+    for i in 1..8 {
+        end.qp.post_send(&datagram(i));
+    }
+    let budget = Budget {
+        requests: 3,
+        bytes: 1,
+    };
+    w.engine.run(&mut w.host, budget, None);
+    w.state(&end.qp, State::Sqe);
+    end.qp.post_send(&datagram(8));
+    w.to(&end.qp, State::Rts);
+    end.qp.post_send(&datagram(9));
+    // It goes on in SQD, where nothing is sent, and tells of its end.
+    w.engine.run(&mut w.host, budget, None);
+    let sqd = Modify {
+        state: Some(State::Sqd),
+        en_sqd_async_notify: Some(true),
+        ..Modify::default()
+    };
+    w.modify(&end.qp, &sqd).unwrap();
+    assert_eq!(w.events(), []);
+    w.run();
+    let drained = Event::Qp(end.qp.name, QpEvent::SendQueueDrained);
+    assert_eq!(w.events(), [drained]);
+    end.cq.expect(0, Status::LocalProtection);
+    for i in 1..9 {
+        end.cq.expect(i, Status::Flushed);
+    }
+    end.cq.expect_none();
+    w.to(&end.qp, State::Rts);
+    w.run();
+    end.cq.expect(9, Status::Success);
+    end.cq.expect_none();
 }
