@@ -160,6 +160,37 @@ static void send_queue_error(void)
 	pair_close(&p);
 }
 
+/* Once it has drained, its path may change: Linux adds the port to that. */
+static void path_in_sqd(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+
+	make(&p, LEN);
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	attr.ah_attr = (struct ibv_ah_attr){
+		.is_global = 1,
+		.port_num = 1,
+		.grh = {
+			.dgid = p.to.gid,
+			.sgid_index = p.d.gid_index,
+			.hop_limit = 64,
+			.traffic_class = 32,
+		},
+	};
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_AV), 0);
+	REQUIRE_ERRNO(ibv_query_qp(p.a.qp, &attr, IBV_QP_AV, &init), 0);
+	REQUIRE_EQ(attr.ah_attr.grh.traffic_class, 32);
+	attr.qp_state = IBV_QPS_RTS;
+	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	recv_region(&p.b, 1, &p.theirs, 0, LEN);
+	send_region(&p.a, 2, &p.mine, 0, LEN);
+	EXPECT_OK(p.a.scq, 2);
+	EXPECT_OK(p.b.rcq, 1);
+	pair_close(&p);
+}
+
 /* A receive buffer of which the key is wrong is the receiver's own error. */
 static void bad_buffer(void)
 {
@@ -338,6 +369,7 @@ int main(int argc, char **argv)
 		{ "immediate", immediate },
 		{ "losses", losses },
 		{ "send_queue_error", send_queue_error },
+		{ "path_in_sqd", path_in_sqd },
 		{ "bad_buffer", bad_buffer },
 		{ "windows", windows },
 		{ "no_send_with_invalidate", no_send_with_invalidate },

@@ -126,14 +126,14 @@ fn rule(qp_type: QpType, from: State, to: State) -> Option<Transition> {
         },
         (Rts, Sqd) => (0, EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => {
-            let reliable = PORT
-                | TIMEOUT
+            let reliable = TIMEOUT
                 | RETRY_CNT
                 | RNR_RETRY
                 | MAX_RD_ATOMIC
                 | MAX_DEST_RD_ATOMIC
                 | MIN_RNR_TIMER;
-            let connected = PATH | ACCESS;
+            // Linux adds the port to a path that a program gives here, whatever the service.
+            let connected = PORT | PATH | ACCESS;
             (
                 0,
                 PKEY_INDEX | migration | of(connected | reliable, connected, QKEY),
