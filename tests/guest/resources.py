@@ -26,8 +26,9 @@ from guestlib import Tap, check, huge_pages, must
 DETAIL = "drv_"
 
 
-def shown(kind, device, *options):
-    found = json.loads(must("rdma", "-j", *options, "resource", "show", kind, "link" if kind == "qp" else "dev", device))
+def shown(kind, device, *options, as_user=()):
+    of = "link" if kind == "qp" else "dev"
+    found = json.loads(must(*as_user, "rdma", "-j", *options, "resource", "show", kind, of, device))
     return [{name.removeprefix(DETAIL): value for name, value in one.items()} for one in found]
 
 
@@ -81,6 +82,17 @@ def without(device):
     try:
         for kind, name in (("qp", "max_send_wr"), ("cq", "depth"), ("mr", "iova"), ("srq", "max_wr")):
             check(not any(name in one for one in shown(kind, device)), kind)
+    finally:
+        objects.close()
+
+
+def unprivileged(device):
+    """Users without CAP_NET_ADMIN see no address, of whomever it is."""
+    objects = Objects(device)
+    try:
+        found = shown("mr", device, "-dd", as_user=("setpriv", "--reuid", "65534", "--clear-groups"))
+        check(any("extents" in mr for mr in found), f"no details: {found}")
+        check(not any("iova" in mr for mr in found), f"{found}")
     finally:
         objects.close()
 
@@ -148,7 +160,7 @@ def kernel_users(device):
 
 def main(device):
     tap = Tap()
-    for case in (details, without, many, pieces, kernel_users):
+    for case in (details, without, unprivileged, many, pieces, kernel_users):
         tap.case(case.__name__, case, device)
     tap.end()
 
