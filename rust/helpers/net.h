@@ -31,6 +31,7 @@ struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void 
 struct net_device *ferrule_helper_netdev_by_address_rcu(struct net *net, const u8 *address);
 bool ferrule_helper_is_vlan_dev(const struct net_device *dev);
 u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev);
+u16 ferrule_helper_netdev_vlan_rcu(struct net_device *dev);
 bool ferrule_helper_netdev_has_upper(struct net_device *dev, struct net_device *upper);
 bool ferrule_helper_netdev_is_registered(const struct net_device *dev);
 

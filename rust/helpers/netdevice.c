@@ -110,6 +110,30 @@ u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev)
 	return vlan_dev_vlan_id(dev);
 }
 
+static int first_vlan(struct net_device *lower, struct netdev_nested_priv *priv)
+{
+	if (is_vlan_dev(lower))
+		*(u16 *)priv->data = vlan_dev_vlan_id(lower) + 1;
+	return 1;
+}
+
+/*
+ * The identifier of the VLAN that packets to addresses of the device are in,
+ * plus 1; 0 without. The RDMA core has the same with an address
+ * (rdma_read_gid_l2_fields()): of a device that is stacked on others, the first
+ * of those counts. RCU is read-locked.
+ */
+u16 ferrule_helper_netdev_vlan_rcu(struct net_device *dev)
+{
+	u16 vlan = 0;
+	struct netdev_nested_priv priv = { .data = &vlan };
+
+	if (is_vlan_dev(dev))
+		return vlan_dev_vlan_id(dev) + 1;
+	netdev_walk_all_lower_dev_rcu(dev, first_vlan, &priv);
+	return vlan;
+}
+
 bool ferrule_helper_netdev_has_upper(struct net_device *dev, struct net_device *upper)
 {
 	return netdev_has_upper_dev_all_rcu(dev, upper);

@@ -34,9 +34,9 @@ def is_there(device):
     return os.path.exists(f"/sys/class/infiniband/{device}")
 
 
-def has_address(device, *inside):
+def has_address(device, *inside, gid=""):
     """Whether a device has its IPv4 GID. Namespaces have a sysfs of their own."""
-    return "0000:ffff:" in run(*inside, "sh", "-c", f"cat /sys/class/infiniband/{device}/ports/1/gids/*")[1]
+    return f"0000:ffff:{gid}" in run(*inside, "sh", "-c", f"cat /sys/class/infiniband/{device}/ports/1/gids/*")[1]
 
 
 @contextlib.contextmanager
@@ -223,14 +223,21 @@ def devices(*inside_words):
     return must(*inside_words, "rdma", "dev")
 
 
-def exclusive_namespaces():
-    """A device belongs to the namespace of its network device, and programs of others do not see it."""
+@contextlib.contextmanager
+def two_devices():
+    """One in each of the namespaces, to which it belongs."""
     if FUNCTION:
         raise Skip("a guest has one function")
     load()
     with exclusive(), namespaces():
         for name in NETNS:
             must(*within(name), "rdma", "link", "add", f"of_{name}", "type", TYPE, "netdev", "veth0")
+        yield
+
+
+def exclusive_namespaces():
+    """A device belongs to the namespace of its network device, and programs of others do not see it."""
+    with two_devices():
         for name, other in (NETNS, NETNS[::-1]):
             check(f"of_{name}" in devices(*within(name)) and f"of_{other}" not in devices(*within(name)),
                   f"{name} sees other devices than its own: {devices(*within(name))}")
@@ -239,6 +246,25 @@ def exclusive_namespaces():
         rping(server=within("left"), client=within("right"), address="10.80.0.1")
         rping(server=within("right"), client=within("left"), address="10.80.0.2")
         must(*within("left"), "rdma", "link", "delete", "of_left")
+
+
+def vlans():
+    """Connections to an address of a VLAN, and of a device that is stacked on one: from another device and from the same."""
+    must("modprobe", "-a", "8021q", "macvlan")
+    with two_devices():
+        for number, name in enumerate(NETNS, 1):
+            ip = (*within(name), "ip")
+            must(*ip, "link", "add", "link", "veth0", "name", "veth0.5", "type", "vlan", "id", 5)
+            must(*ip, "link", "add", "link", "veth0.5", "name", "above", "type", "macvlan")
+            for netdev, net in ("veth0.5", 5), ("above", 6):
+                must(*ip, "link", "set", netdev, "up")
+                must(*ip, "address", "add", f"10.80.{net}.{number}/24", "dev", netdev)
+        for net in 5, 6:
+            for number, name in enumerate(NETNS, 1):
+                gid = f"0a50:{net:02x}{number:02x}"
+                wait_for(lambda: has_address(f"of_{name}", *within(name), gid=gid), f"of_{name} has the GID of {gid}")
+            for client in NETNS:
+                rping(server=within("left"), client=within(client), address=f"10.80.{net}.1")
 
 
 def moved():
@@ -271,6 +297,7 @@ def main():
     tap.case("a listener stays", listener_stays)
     tap.case("a group of one device", group)
     tap.case("exclusive namespaces", exclusive_namespaces)
+    tap.case("addresses of VLANs", vlans)
     tap.case("a device is moved between namespaces", moved)
     tap.end()
 

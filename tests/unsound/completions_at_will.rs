@@ -28,6 +28,7 @@ pub fn invented(wr_id: u64) -> Completion {
         grh: false,
         pkey_index: 0,
         sl: 0,
+        vlan: None,
     }
 }
 

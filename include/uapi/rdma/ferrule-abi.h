@@ -261,7 +261,8 @@ struct ferrule_cqe {
 	/*
 	 * For the send queue: all slots before this index are free again. For
 	 * the receive queue (not for a shared one): likewise there. With is_xrc:
-	 * the number of the shared receive queue.
+	 * the number of the shared receive queue. Then the queue pair, a target,
+	 * may be another program's.
 	 */
 	__le32	queue_index;
 	__u8	status;		/* enum ferrule_wc_status */
@@ -272,12 +273,9 @@ struct ferrule_cqe {
 	__le16	vendor_err;
 	__le64	timestamp;	/* nanoseconds: FERRULE_METHOD_QUERY_CLOCK */
 	__u8	ip_version;	/* of the header with FERRULE_WC_GRH: 4 or 6 */
-	/*
-	 * Not 0: of an XRC shared receive queue. Then the queue pair, a target,
-	 * may be another program's.
-	 */
-	__u8	is_xrc;
-	__u8	reserved[10];
+	__u8	is_xrc;		/* not 0: of an XRC shared receive queue */
+	__le16	vlan;		/* of a datagram: its VLAN's identifier plus 1, or 0 */
+	__u8	reserved[8];
 	__le32	phase;		/* FERRULE_CQE_PHASE; written last */
 };
 

@@ -206,6 +206,20 @@ impl GidAttr {
         }
     }
 
+    /// The identifier of the VLAN that packets to the address are in.
+    pub fn vlan(&self) -> Option<u16> {
+        /// No VLAN.
+        const NONE: u16 = 0xffff;
+
+        let mut vlan = NONE;
+        // SAFETY: `self` is valid by the type invariants. The function writes one of the two places, if there is a network
+        // device.
+        let _ = unsafe {
+            bindings::rdma_read_gid_l2_fields(self.0.get(), &mut vlan, core::ptr::null_mut())
+        };
+        (vlan != NONE).then_some(vlan)
+    }
+
     /// The network device that has the address, if there still is one and it is up.
     pub fn netdev(&self) -> Option<ARef<NetDevice>> {
         let _rcu = rcu::read_lock();

@@ -77,6 +77,8 @@ pub struct Completion {
     pub pkey_index: u16,
     /// The service level.
     pub sl: u8,
+    /// The identifier of the VLAN that a datagram came in.
+    pub vlan: Option<u16>,
 }
 
 /// Space for completions, which are filled in one after the other.
@@ -125,6 +127,10 @@ impl Completions<'_> {
             let mut flags = 0;
             if completion.grh {
                 flags |= bindings::ib_wc_flags_IB_WC_GRH;
+            }
+            if let Some(vlan) = completion.vlan {
+                flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
+                wc.vlan_id = vlan;
             }
             // SAFETY: The fields of these unions may be written whatever they are.
             unsafe {

@@ -251,6 +251,14 @@ impl NetDevice {
         }
     }
 
+    /// The identifier of the VLAN that packets to addresses of this device are in, be it the device of one or stacked on that.
+    /// Any context.
+    pub fn vlan_of_addresses(&self) -> Option<u16> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: `self` is valid by the type invariants, and RCU is read-locked.
+        unsafe { bindings::netdev_vlan_rcu(self.as_raw()) }.checked_sub(1)
+    }
+
     /// Whether `upper` is stacked on this device, directly or over others: as a VLAN, a bond, a
     /// bridge. Any context.
     pub fn has_upper(&self, upper: &NetDevice) -> bool {

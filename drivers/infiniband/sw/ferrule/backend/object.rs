@@ -50,7 +50,7 @@ pub(crate) struct AddressVector<'a> {
     pub(crate) attr: &'a AhAttr,
     /// The GID that packets come from.
     pub(crate) sgid: &'a GidAttr,
-    /// The GID that they go to is in the device's own table.
+    /// The GID that they go to is in the device's own table, so that nothing need be a packet.
     pub(crate) is_own: bool,
 }
 

@@ -351,6 +351,7 @@ fn flush<D: Destination>(consumer: &Consumer<D>, completions: &mut Completions<'
                     grh: false,
                     pkey_index: 0,
                     sl: 0,
+                    vlan: None,
                 };
                 // SAFETY: The queue pair completes to this queue, and the request is in its ring, where only
                 // `posting` writes the number. None of the completions in the ring of this queue was of it or of
@@ -392,5 +393,6 @@ fn completion(cqe: &abi::Cqe) -> Completion {
         grh: has(wc_flags::GRH),
         pkey_index: cqe.pkey_index.get(),
         sl: cqe.sl,
+        vlan: cqe.vlan.get().checked_sub(1),
     }
 }

@@ -5,6 +5,7 @@
 use kernel::prelude::*;
 use rdma::{
     ah,
+    gid::GidType,
     AhAttr,
     UserCall, //
 };
@@ -92,7 +93,10 @@ impl<B: Backend> ah::Operations for Ah<B> {
             }
             // The context may be atomic.
             None => {
-                let to = address_vector(dev, &attr.av, attr.sgid_attr)?;
+                let mut to = address_vector(dev, &attr.av, attr.sgid_attr)?;
+                // The kernel's communication manager finds its own address by the VLAN, too, and packets alone have one.
+                let own = dev.find_gid(&attr.av.dgid, GidType::RoceV2);
+                to.is_own = own.is_ok_and(|own| own.vlan().is_none());
                 Handle::Value(dev.destination(&to)?)
             }
         };

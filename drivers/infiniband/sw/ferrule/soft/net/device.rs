@@ -6,7 +6,8 @@ use net_ext::skb::OwnedSkBuff;
 
 /// The callbacks of a device.
 pub(crate) trait Device: Send + Sync {
-    /// A packet has come, by the loopback device or another one. Softirq context.
+    /// A packet has come, by the loopback device or another one. Its mark is the identifier of its VLAN plus 1, 0 without.
+    /// Softirq context.
     fn receive(&self, packet: OwnedSkBuff, is_loopback: bool);
 
     /// A frame has come that is steered to a queue pair. The engine takes it at once, in softirq context, or `later`: then

@@ -155,7 +155,7 @@ struct Member {
 struct Members(RcuArc<KVec<Member>>);
 
 impl Receive for Members {
-    fn receive(&self, _port: &Port, packet: Packet<'_>) {
+    fn receive(&self, _port: &Port, mut packet: Packet<'_>) {
         let rcu = rcu::read_lock();
         let Some(members) = self.0.read(&rcu) else {
             return;
@@ -171,15 +171,14 @@ impl Receive for Members {
                 })
         };
         let addresses = &packet.headers.addresses;
-        let member = if packet.device.is_loopback() {
-            packet
-                .device
-                .sibling_with(addresses.destination())
-                .and_then(|device| of(&device))
+        let sibling;
+        let device = if packet.device.is_loopback() {
+            sibling = packet.device.sibling_with(addresses.destination());
+            sibling.as_deref()
         } else {
-            of(packet.device)
+            Some(packet.device)
         };
-        let Some(member) = member else {
+        let Some((device, member)) = device.and_then(|device| Some((device, of(device)?))) else {
             return;
         };
         // A packet to a group comes back to its sender, whose own queue pairs have had it already. Those of another device
@@ -196,6 +195,8 @@ impl Receive for Members {
         if addresses.destination().is_multicast() && comes_back() {
             return;
         }
+        let vlan = device.vlan_of_addresses().map_or(0, |id| id + 1);
+        packet.skb.set_mark(vlan.into());
         member
             .device
             .receive(packet.skb, packet.device.is_loopback());

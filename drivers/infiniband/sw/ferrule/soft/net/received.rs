@@ -153,4 +153,8 @@ impl PacketBytes<Registered> for Received {
     ) -> Result<(), Fault> {
         to.write_packet(to_offset, &self.0, offset, length)
     }
+
+    fn vlan(&self) -> u16 {
+        self.0.mark() as u16
+    }
 }

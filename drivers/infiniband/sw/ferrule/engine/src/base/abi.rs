@@ -296,8 +296,10 @@ pub struct Cqe {
     pub ip_version: u8,
     /// Not 0: of an XRC shared receive queue.
     pub is_xrc: u8,
+    /// Of a datagram, the identifier of the VLAN that it came in, plus 1; 0 if it came in none.
+    pub vlan: U16,
     /// Zero.
-    pub reserved: [u8; 10],
+    pub reserved: [u8; 8],
     /// [`CQE_PHASE`]; written last.
     pub phase: U32,
 }

@@ -394,6 +394,11 @@ pub trait PacketBytes<R: Region> {
     /// [`Fault`] if there are not as many bytes or one cannot be written; the region may have been
     /// changed in part.
     fn copy(&self, offset: usize, to: &R, to_offset: u64, length: usize) -> Result<(), Fault>;
+
+    /// The identifier of the VLAN that it came in, plus 1; 0 if it came in none, or the host does not tell.
+    fn vlan(&self) -> u16 {
+        0
+    }
 }
 
 /// A reorder buffer: out-of-order packets, each by a number of its own, until the missing one before them comes.

@@ -58,6 +58,8 @@ pub(crate) struct Completion {
     pub(crate) source: u32,
     /// Service level of the message.
     pub(crate) sl: u8,
+    /// The VLAN of a datagram: its identifier plus 1; 0 without.
+    pub(crate) vlan: u16,
     /// The version of IP of the header that is in front of a datagram's data; 0 without one.
     pub(crate) ip_version: u8,
     /// The slots of the queue before this index are free. Of a target of XRC, the shared receive queue.
@@ -104,7 +106,8 @@ impl Completion {
             timestamp: U64::new(cx.now()),
             ip_version: self.ip_version,
             is_xrc: 0,
-            reserved: [0; 10],
+            vlan: U16::new(self.vlan),
+            reserved: [0; 8],
             phase: U32::ZERO,
         };
         if core.init.qp_type.is_target() {
@@ -160,6 +163,7 @@ pub(crate) fn complete_slot<H: Host>(
         flags: 0,
         source: 0,
         sl: 0,
+        vlan: 0,
         ip_version: 0,
         queue_index: index.wrapping_add(1),
         solicited: false,
@@ -204,6 +208,7 @@ pub(crate) fn complete_receive<H: Host>(
         flags,
         source: segment.from,
         sl: 0,
+        vlan: 0,
         ip_version: 0,
         queue_index: rq.request.queue_index,
         solicited: segment.is_solicited(),
@@ -232,6 +237,7 @@ pub(crate) fn complete_receive_in_error<H: Host>(
         flags: 0,
         source: 0,
         sl: 0,
+        vlan: 0,
         ip_version: 0,
         queue_index: request.queue_index,
         solicited: false,

@@ -57,6 +57,8 @@ pub(crate) struct Area {
     pub(crate) header: [u8; grh::LENGTH as usize],
     /// The service level.
     pub(crate) sl: u8,
+    /// The VLAN, as a completion has it.
+    pub(crate) vlan: u16,
     /// The virtual port that it was sent to; `None`: a group's members may be on any.
     pub(crate) to: Option<Vport>,
     /// The Q_Key that it was sent with.
@@ -234,6 +236,7 @@ fn take<H: Host>(
         flags: area.map_or(0, |_| wc_flags::GRH) | if with_imm { wc_flags::WITH_IMM } else { 0 },
         source: qpn(segment.from),
         sl: area.map_or(0, |area| area.sl),
+        vlan: area.map_or(0, |area| area.vlan),
         ip_version: area.map_or(0, |area| grh::ip_version(&area.header)),
         queue_index: rq.request.queue_index,
         solicited: segment.is_solicited(),

@@ -93,6 +93,8 @@ pub(crate) fn send<H: Host>(
             request.opcode.facts().extra == Extra::Immediate,
         ),
         sl: path.sl,
+        // One without a packet is in none.
+        vlan: 0,
         to,
         qkey,
     };

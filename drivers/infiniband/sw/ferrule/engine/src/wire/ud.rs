@@ -10,6 +10,7 @@ use crate::{
         grh,
         host::{
             Host,
+            PacketBytes as _,
             Sends,
             Unsent, //
         },
@@ -159,6 +160,7 @@ pub(super) fn receive<H: Host>(
     let area = Area {
         header: grh::of_packet(rx.ip),
         sl: rx.sl,
+        vlan: rx.packet.vlan(),
         to: (!is_multicast(to)).then_some(rx.vport),
         qkey: deth.qkey.get(),
     };

@@ -16,10 +16,11 @@ fn a_datagram_arrives_behind_the_header_that_it_had() {
     for (sgid, dgid) in [v4, (GIDS[0], GIDS[1])] {
         let mut s = Datagrams::new(sgid, dgid);
         s.ends[1].qp.post_recv(2, &[s.to.sge(0, 1000)]);
-        let packet = s.send(301, s.target(), QKEY);
+        let mut packet = s.send(301, s.target(), QKEY);
+        packet.vlan = 6;
         s.deliver(&packet);
         let wc = s.ends[1].cq.expect(2, Status::Success);
-        assert_eq!(wc.byte_len, 301 + GRH);
+        assert_eq!((wc.byte_len, wc.vlan), (301 + GRH, 6));
         assert_eq!((wc.opcode, wc.flags), (wc_opcode::RECV, wc_flags::GRH));
         assert_eq!(wc.src_qp, s.ends[0].qp.id.number);
         let before = GRH as usize - packet.ip.len();

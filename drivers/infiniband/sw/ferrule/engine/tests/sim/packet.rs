@@ -59,6 +59,8 @@ pub struct SentPacket {
     pub udp: Vec<u8>,
     pub transport: Vec<u8>,
     pub icrc: [u8; 4],
+    /// The identifier of its VLAN plus 1.
+    pub vlan: u16,
 }
 
 impl SentPacket {
@@ -96,6 +98,7 @@ impl SentPacket {
             udp,
             transport,
             icrc: icrc.try_into().unwrap(),
+            vlan: 0,
         })
     }
 
@@ -106,6 +109,7 @@ impl SentPacket {
             udp: Vec::new(),
             transport: frame.to_vec(),
             icrc: [0; 4],
+            vlan: 0,
         }
     }
 
@@ -167,5 +171,9 @@ impl PacketBytes<SimRegion> for SentPacket {
             .get(offset..)
             .and_then(|rest| rest.get(..length));
         Region::write(to, at, bytes.ok_or(Fault)?)
+    }
+
+    fn vlan(&self) -> u16 {
+        self.vlan
     }
 }

@@ -187,6 +187,7 @@ pub struct Wc {
     pub qp_gen: u32,
     pub src_qp: u32,
     pub sl: u8,
+    pub vlan: u16,
     pub ip_version: u8,
     /// Of an XRC shared receive queue, its number.
     pub srq: Option<u32>,
@@ -212,7 +213,7 @@ impl TestCq {
         if cqe.phase.get() != phase {
             return None;
         }
-        assert_eq!(cqe.reserved, [0; 10]);
+        assert_eq!(cqe.reserved, [0; 8]);
         let srq = (cqe.is_xrc != 0).then_some(cqe.queue_index.get());
         Some(Wc {
             wr_id: cqe.wr_id.get(),
@@ -225,6 +226,7 @@ impl TestCq {
             qp_gen: cqe.qp_gen.get(),
             src_qp: cqe.src_qp.get(),
             sl: cqe.sl,
+            vlan: cqe.vlan.get(),
             ip_version: cqe.ip_version,
             srq,
             queue_index: cqe.queue_index.get(),

@@ -278,6 +278,7 @@ impl Scene {
             udp: vec![0xc0, 0, 0x12, 0xb7, 0, 0, 0, 0],
             transport,
             icrc: [0; 4],
+            vlan: 0,
         };
         if is_sealed && packet.transport.len() > 4 {
             packet.seal();
