@@ -144,6 +144,23 @@ fn a_request_that_waits() {
     }
 }
 
+/// A request that waits behind a packet that is sent again: the first copy of that asked, and was refused.
+#[test]
+fn a_request_that_waits_behind_one_that_was_refused() {
+    let mut s = Scene::new();
+    let first = s.send(1);
+    s.post(&[first]);
+    let waits = s.register(2, 64).with_flags(SIGNALED | FENCE);
+    s.post(&[waits]);
+    while s.link.worlds[0].engine.counters().receiver_not_ready == 0 {
+        assert!(s.link.step());
+    }
+    let last = s.write(3, 8);
+    s.post(&[last]);
+    s.ends[1].qp.post_recv(4, &[s.memory[1].sge(0, 64)]);
+    assert_eq!(s.ended(), [(1, GOOD), (2, GOOD), (3, GOOD)]);
+}
+
 /// A requester that has no more receive requests of the peer waits for word of others.
 #[test]
 fn a_message_without_credit() {

@@ -41,9 +41,11 @@ use crate::{
 };
 
 impl<H: Host> Wire<H> {
-    /// The oldest packet that has not been acknowledged is sent next.
+    /// The oldest packet that has not been acknowledged is sent next. No acknowledgement is
+    /// owed before a packet asks again: those that asked may have been lost or refused.
     pub(super) fn seek_oldest(&mut self, consumer: u32, mtu: Mtu) {
         self.requester.retransmit.cancel();
+        self.requester.ack_requested = psn::before(self.requester.snd_una);
         self.requester.seek(self.requester.snd_una, consumer, mtu);
     }
 
