@@ -396,11 +396,14 @@ impl Congestion {
         is_congestion
     }
 
-    /// No response came for so long that all is sent again (RFC 5681, 3.1).
+    /// No response came for so long that all is sent again (RFC 5681, 3.1). Slow start begins at once.
     pub(super) fn on_timeout(&mut self) {
         self.ssthresh = (self.cwnd / 2).max(2 * PACKET);
         self.prior_cwnd = self.prior_cwnd.min(self.ssthresh);
         self.set_cwnd(self.cwnd.min(PACKET));
+        self.recovery = 0;
+        self.late = 0;
+        self.standing_rtt = u32::MAX;
     }
 
     /// A packet met congestion on its way, by its mark or by the peer's notification.

@@ -225,6 +225,23 @@ fn a_timeout_leaves_one_packet() {
     );
 }
 
+/// Slow start begins with the first acknowledgement, though the packets in flight were lost or late before.
+#[test]
+fn a_timeout_ends_recovery() {
+    for was_lost in [false, true] {
+        let mut flow = Flow::new(64);
+        if was_lost {
+            flow.one.on_loss(64, false);
+        } else {
+            flow.late(LATE - 1);
+        }
+        flow.one.on_timeout();
+        flow.ack(1, 64);
+        flow.ack(2, 63);
+        assert_eq!(flow.one.window(), 4);
+    }
+}
+
 #[test]
 fn less_than_a_packet_waits_for_its_time() {
     let mut flow = Flow::new(1);
