@@ -90,6 +90,7 @@ impl PathState {
                 gid: *gid,
                 min_rtt,
                 min_rtt_at: now,
+                round_end: now,
                 ..Self::default()
             };
         }
@@ -145,7 +146,10 @@ impl PathState {
     /// A packet and its response took so long, and [`PathState::update_min_rtt`] knows. All else that round trips tell is
     /// updated.
     pub(super) fn sample(&mut self, rtt: u64, now: u64) {
-        if self.rtt != 0 {
+        if self.rtt == 0 {
+            // The first round begins with its packet.
+            self.round_start = now.saturating_sub(rtt);
+        } else {
             let difference = self.rtt.abs_diff(rtt);
             self.jitter = self
                 .jitter
@@ -158,8 +162,10 @@ impl PathState {
         if now >= self.round_end {
             self.end_round(now);
             let elapsed = now.saturating_sub(self.round_start);
-            self.measure_pace(elapsed);
-            self.limit_queue(elapsed);
+            // Nothing was sent for a while if the round is much longer than its round trip.
+            let is_busy = elapsed / 2 <= self.round_end.saturating_sub(self.round_start);
+            self.measure_pace(elapsed, is_busy);
+            self.limit_queue(elapsed, is_busy);
             self.round_start = now;
             self.round_end = now.saturating_add(rtt);
             self.round_min = u64::MAX;
@@ -168,23 +174,22 @@ impl PathState {
     }
 
     /// A round of that length ends: takes the time between its packets into account, at once if that is less than before.
-    fn measure_pace(&mut self, elapsed: u64) {
+    /// A round that was not busy shows only that.
+    fn measure_pace(&mut self, elapsed: u64, is_busy: bool) {
         let each = elapsed.checked_div(self.acked.into()).unwrap_or(0);
-        let smoothed = self
-            .packet_time
-            .saturating_sub(self.packet_time / 4)
-            .saturating_add(each / 4);
-        self.packet_time = if self.packet_time == 0 {
-            each
-        } else {
-            smoothed.min(each)
+        let before = self.packet_time;
+        self.packet_time = match (before, is_busy) {
+            (_, false) => before.min(each),
+            (0, true) => each,
+            (_, true) => before
+                .saturating_sub(before / 4)
+                .saturating_add(each / 4)
+                .min(each),
         };
     }
 
     /// A round of that length ends: tells the limit of the queue about it.
-    fn limit_queue(&mut self, elapsed: u64) {
-        // Nothing was sent for a while if the round is much longer than its round trip.
-        let is_busy = elapsed / 2 <= self.round_end.saturating_sub(self.round_start);
+    fn limit_queue(&mut self, elapsed: u64, is_busy: bool) {
         if self.mode != Mode::Delay {
             self.queue_limit.restart();
         } else if is_busy {

@@ -51,10 +51,8 @@ impl Flow {
         self.one.on_ack(&mut self.paths, &PEER, &ack);
     }
 
-    fn min_rtt(&mut self) -> u64 {
-        PathState::of(&mut self.paths, &PEER, 0, 0)
-            .unwrap()
-            .min_rtt()
+    fn path(&mut self) -> &mut PathState {
+        PathState::of(&mut self.paths, &PEER, 0, 0).unwrap()
     }
 
     /// So many round trips that are late.
@@ -289,6 +287,23 @@ fn connections_remember_the_least_round_trip_of_a_path_that_lost_its_slot() {
     assert!(flow.one.window() < 20);
 }
 
+/// The pace of a path is that of the rounds in which something was sent all the time.
+#[test]
+fn idle_time_is_no_pace() {
+    let mut flow = Flow::new(20);
+    // Long after the start, and then in bursts.
+    for _ in 0..10 {
+        flow.now += 1000 * BASE;
+        flow.round(BASE);
+    }
+    assert_eq!(flow.path().target(), BASE);
+    // With packets in flight all the time, the time of a long queue counts.
+    for _ in 0..10 {
+        flow.round(BASE);
+    }
+    assert!(flow.path().target() > BASE);
+}
+
 #[test]
 fn connections_compete_where_the_queue_stays_while_they_give_way() {
     let mut flow = Flow::new(20);
@@ -340,7 +355,7 @@ fn the_least_round_trip_is_not_that_of_others_queues() {
             flow.round(rtt);
         }
     }
-    assert_eq!(flow.min_rtt(), BASE);
+    assert_eq!(flow.path().min_rtt(), BASE);
 }
 
 #[test]
@@ -353,7 +368,7 @@ fn the_least_round_trip_is_measured_anew() {
         flow.round(longer);
         least = least.min(flow.one.window());
     }
-    assert_eq!(flow.min_rtt(), longer);
+    assert_eq!(flow.path().min_rtt(), longer);
     // They gave way for that, and took back what they had.
     assert_eq!((least, flow.one.window()), (WINDOW / 4, WINDOW));
 }
