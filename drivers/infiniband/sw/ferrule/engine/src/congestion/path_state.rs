@@ -69,9 +69,12 @@ pub(crate) struct PathState {
     drain_at: u64,
 }
 
-/// An engine knows so many paths. Two addresses that share a slot take it from each other; their connections then
-/// remember the least round trip.
+/// An engine knows so many paths.
 pub(crate) const PATHS: usize = 16;
+
+/// An address may have one of so many slots. If others have them all, it takes that of the path which is quiet for
+/// longest; the connections of that one then remember the least round trip.
+const WAYS: usize = 4;
 
 impl PathState {
     /// The path to an address, of `paths`. If nothing is known of it, `min_rtt` is its least round trip so far, or
@@ -83,7 +86,14 @@ impl PathState {
         now: u64,
     ) -> Option<&'a mut Self> {
         // Neighbours differ at the end of their addresses.
-        let slot = usize::from(*gid.last()?) % PATHS;
+        let home = usize::from(*gid.last()?) % PATHS;
+        let slots = (0..WAYS).map(|way| home ^ way);
+        let is_its = |&slot: &usize| paths.get(slot).is_some_and(|path| path.gid == *gid);
+        let quiet_since = |&slot: &usize| paths.get(slot).map(|path| path.round_end);
+        let slot = slots
+            .clone()
+            .find(is_its)
+            .or_else(|| slots.min_by_key(quiet_since))?;
         let path = paths.get_mut(slot)?;
         if path.gid != *gid {
             *path = Self {

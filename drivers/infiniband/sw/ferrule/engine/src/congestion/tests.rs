@@ -304,6 +304,21 @@ fn idle_time_is_no_pace() {
     assert!(flow.path().target() > BASE);
 }
 
+/// The addresses of both end alike, and acknowledgements of both come in turn.
+#[test]
+fn busy_paths_do_not_take_each_others_slot() {
+    let mut flow = Flow::new(20);
+    let mut other = Congestion::NEW;
+    let mut has_drained = false;
+    for _ in 0..64 {
+        flow.rtt(LONG);
+        let ack = ack(1, WINDOW, Some(BASE), flow.now);
+        other.on_ack(&mut flow.paths, &[PEER[0] + PATHS as u8; 16], &ack);
+        has_drained |= flow.one.mode == Mode::Drain;
+    }
+    assert!(has_drained, "the queue was not seen");
+}
+
 #[test]
 fn connections_compete_where_the_queue_stays_while_they_give_way() {
     let mut flow = Flow::new(20);
