@@ -5,10 +5,11 @@
 //! `CONGESTION_SECONDS=60` measures for so many simulated seconds instead of a fraction of one.
 
 use ferrule_engine::packet::opcode::CONGESTION;
+use ferrule_engine::{Modify, PathKind, State, Trace};
 
 use crate::sim::bottleneck::{share, Outcome, Shared, Verb};
-use crate::sim::network::{Faults, Link};
-use crate::sim::{End, SentPacket, Wr, MS, US};
+use crate::sim::network::{Faults, Link, GIDS};
+use crate::sim::{path, End, SentPacket, Wr, MS, US};
 
 /// How long is measured, if not for `time`.
 fn time(time: u64) -> u64 {
@@ -169,4 +170,42 @@ fn marks_on_acknowledgements_are_not_answered() {
             .congestion_notifications_sent,
         0
     );
+}
+
+/// Round trips to one address tell nothing of those to another, which the peer has got since.
+#[test]
+fn a_peer_with_another_address_is_another_path() {
+    let mut link = Link::new(1, Faults::default(), false);
+    let ends = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+    let memory = [0, 1].map(|i| link.worlds[i].mr(64));
+    let least = |link: &mut Link, rtt| {
+        let write = Wr::write(1, &[memory[0].sge(0, 8)], memory[1].remote(0));
+        ends[0].qp.post_send(&write);
+        let sent = link.sent(0);
+        let answers = link.answers(1, &sent);
+        link.wait(rtt);
+        link.give(0, &answers);
+        let traces = std::mem::take(&mut link.worlds[0].host.traces);
+        traces.iter().find_map(|trace| match trace {
+            Trace::RoundTrip { min_rtt, .. } => Some(*min_rtt),
+            _ => None,
+        })
+    };
+    assert_eq!(least(&mut link, 50 * US), Some(50 * US));
+    assert_eq!(least(&mut link, 450 * US), Some(50 * US));
+    let mut moved = GIDS[1];
+    moved[15] += 1;
+    for (i, (sgid, dgid)) in [(GIDS[0], moved), (moved, GIDS[0])].into_iter().enumerate() {
+        let mut path = path(PathKind::Remote);
+        (path.sgid, path.dgid) = (sgid, dgid);
+        let modify = Modify {
+            path: Some(path),
+            ..Modify::default()
+        };
+        let world = &mut link.worlds[i];
+        world.to(&ends[i].qp, State::Sqd);
+        world.modify(&ends[i].qp, &modify).unwrap();
+        world.to(&ends[i].qp, State::Rts);
+    }
+    assert_eq!(least(&mut link, 450 * US), Some(450 * US));
 }

@@ -273,6 +273,7 @@ pub(crate) fn modify<H: Host>(
     let before = core.state;
     let next = judge(core.init.qp_type, before, modify)?;
     let was_acknowledged = core.is_acknowledged();
+    let was_for = core.attr.path.map(|path| path.dgid);
     let is_drained = is_drained(core, sq, wire);
     apply(&mut core.attr, modify);
     // Asked for with each move to SQD anew (IBA volume 1, 11.2.5.2), and not taken back by a change there.
@@ -281,6 +282,8 @@ pub(crate) fn modify<H: Host>(
     }
     if was_acknowledged != core.is_acknowledged() {
         wire.change_over(sq, was_acknowledged);
+    } else if was_for != core.attr.path.map(|path| path.dgid) {
+        wire.requester.forget_path();
     }
     if let Some(psn) = modify.sq_psn {
         sq.psn = psn;

@@ -304,9 +304,14 @@ impl<H: Host> RequesterState<H> {
         self.part = None;
         self.is_part_sent = false;
         self.retransmit = RetransmitState::NEW;
+        self.forget_path();
+        self.since_ack_request = 0;
+    }
+
+    /// The peer has another address: nothing is known of the path to it.
+    pub(crate) fn forget_path(&mut self) {
         self.congestion = Congestion::NEW;
         self.tlp = TailLossProbe::default();
-        self.since_ack_request = 0;
     }
 
     /// Requests that are on their way, the next one to be taken being in slot `consumer`.
