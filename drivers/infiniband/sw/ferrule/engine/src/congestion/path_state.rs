@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The path to one address, as all connections along it know it: its least round trip, the pace at which it delivers,
-//! how much round trips vary, and whether somebody else fills its queue.
+//! The path to one address, as all connections of an engine along it know it: its least round trip, the pace at which it
+//! delivers, how much round trips vary, and whether somebody else fills its queue.
 //!
 //! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
-//! And only all connections together can tell whose queue it is.
+//! And only all connections together can tell whose queue it is. Those of another engine of the same device are not
+//! among them: they know the path for themselves, and to each other they are others.
 
 use super::queue_limit::QueueLimit;
 use crate::base::attr::Gid;
@@ -24,7 +25,8 @@ const DRAIN_ROUNDS: u8 = 3;
 /// If the queue is not theirs, they compete for so many rounds.
 const COMPETE_ROUNDS: u8 = 128;
 
-/// The least round trip is measured anew after so long: routes change.
+/// The least round trip is measured anew after so long: routes change. One that is much longer now cannot be told from
+/// a queue that others fill, so connections compete there.
 pub(super) const MIN_RTT_AGE: u64 = 10_000_000_000;
 
 /// The signal that the connections of a path go by.
@@ -249,7 +251,7 @@ impl PathState {
         if delay > self.noise().max(self.drain_before / 2) {
             self.enter(Mode::Compete);
         } else {
-            // A longer route adds little.
+            // A longer route adds little, as far as it can be told from others' queue.
             if delay <= self.noise() / 2 {
                 self.min_rtt = self.drain_min;
             }

@@ -69,7 +69,7 @@ pub struct Engine<H: Host> {
     cqs: Cqs<H>,
     srqs: Srqs<H>,
     port: H::Box<Port<H>>,
-    /// The connections' knowledge of the paths to their peers.
+    /// The knowledge of this engine's connections of the paths to their peers.
     paths: H::Box<[congestion::PathState; congestion::PATHS]>,
     qps: Qps<H>,
     counters: PortCounters<H>,
