@@ -34,6 +34,7 @@ bool ferrule_helper_single_task_running(void);
 bool ferrule_helper_real_time_is_interrupted(void);
 bool ferrule_helper_preemptible_is_interrupted(void);
 bool ferrule_helper_need_resched(void);
+bool ferrule_helper_fatal_signal_pending(void);
 void ferrule_helper_preempt_disable(void);
 void ferrule_helper_preempt_enable(void);
 void ferrule_helper_cond_resched(void);

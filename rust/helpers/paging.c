@@ -20,7 +20,9 @@ static int paging_walk(struct hmm_range *range)
 	struct mm_struct *mm = range->notifier->mm;
 	int ret;
 
-	mmap_read_lock(mm);
+	ret = mmap_read_lock_killable(mm);
+	if (ret)
+		return ret;
 	ret = hmm_range_fault(range);
 	mmap_read_unlock(mm);
 	return ret;
@@ -50,7 +52,8 @@ static int paging_bring_in(struct hmm_range *range)
  * written to, or 0 if it is not there. That holds as long as the notifier's
  * sequence number is @seq.
  *
- * -EBUSY says that an invalidation came in between.
+ * -EBUSY says that an invalidation came in between, and -EINTR that the caller
+ * has been killed.
  */
 int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned long start,
 				unsigned long end, unsigned long from, unsigned long to,

@@ -11,6 +11,7 @@
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/rt.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 
 #include "helpers.h"
@@ -23,6 +24,11 @@ bool ferrule_helper_single_task_running(void)
 bool ferrule_helper_need_resched(void)
 {
 	return need_resched();
+}
+
+bool ferrule_helper_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
 }
 
 /* On PREEMPT_RT softirqs are threads, which those of real-time priority preempt. */

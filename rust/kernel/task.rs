@@ -42,6 +42,12 @@ pub fn need_resched() -> bool {
     unsafe { bindings::need_resched() }
 }
 
+/// Whether the process of the current thread has been killed.
+pub fn is_killed() -> bool {
+    // SAFETY: The function has no preconditions.
+    unsafe { bindings::fatal_signal_pending() }
+}
+
 /// Whether this softirq keeps a thread of real-time priority, or with a deadline, from its processor. That thread may have
 /// raised it.
 ///

@@ -305,6 +305,8 @@ int main(int argc, char **argv)
 		{ "storms", storms },
 		{ "registrations_in_a_storm", registrations_in_a_storm },
 		{ "prefetch", prefetch },
+		{ "long_prefetch_killed", long_prefetch_killed },
+		{ "long_prefetch_removed", long_prefetch_removed },
 		{ "process_ends", process_ends },
 		{ "served", served },
 		{ "silent_server", silent_server },

@@ -54,6 +54,7 @@ use crate::{
         Spare,
         CHUNK, //
     },
+    pd::Advice,
     workqueues::FaultQueue, //
 };
 
@@ -292,17 +293,12 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the bytes are not all inside; if they are brought in now, also if there is no such memory.
-    pub fn prefetch(
-        self: &Arc<Self>,
-        offset: u64,
-        len: u64,
-        purpose: Purpose,
-        now: bool,
-    ) -> Result {
+    /// `EFAULT` if the bytes are not all inside; if they are brought in now, also if there is no such memory, and
+    /// those of `Advice::check_wanted()`.
+    pub fn prefetch(self: &Arc<Self>, offset: u64, len: u64, advice: &Advice<'_>) -> Result {
         let (from, to) = self.range(offset, len).ok_or(EFAULT)?;
-        if !now {
-            let request = Request::new(from, to, purpose, None);
+        if !advice.now {
+            let request = Request::new(from, to, advice.purpose, None);
             // The region may go at the same time.
             self.exclusively(|state| {
                 if !state.closed {
@@ -314,10 +310,11 @@ impl OnDemand {
         }
         let mut from = from;
         while from < to {
+            advice.check_wanted()?;
             let until = to.min(chunk_end(from));
-            self.fault(from, until, purpose)
+            self.fault(from, until, advice.purpose)
                 .map_err(|error| match error {
-                    EAGAIN | ENOMEM => error,
+                    EAGAIN | ENOMEM | EINTR => error,
                     _ => EFAULT,
                 })?;
             from = until;
@@ -329,7 +326,8 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if the memory changes all the time; `ENOMEM`; any other if a page cannot be had.
+    /// `EAGAIN` if the memory changes all the time; `ENOMEM`; `EINTR` if the calling process has been killed; any other
+    /// if a page cannot be had.
     fn fault(&self, from: usize, to: usize, purpose: Purpose) -> Result {
         let notifier = self.notifier.get();
         // SAFETY: By the type invariants, the notifier was inserted, and so keeps the structure.

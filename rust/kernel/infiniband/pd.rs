@@ -2,14 +2,20 @@
 
 //! Protection domains.
 
+use core::ptr::NonNull;
+
 use kernel::{
     error::{
+        from_err_ptr,
         from_result,
         VTABLE_DEFAULT_ERROR, //
     },
     prelude::*, //
 };
-use kernel_ext::error::code::EOPNOTSUPP;
+use kernel_ext::{
+    error::code::EOPNOTSUPP,
+    task, //
+};
 
 use crate::{
     bindings,
@@ -42,7 +48,8 @@ pub trait Operations: Sized + Send + Sync + 'static {
     fn alloc(new: &New<'_, Self::Driver>, user: Option<UserCall<'_, Self::Driver>>)
         -> Result<Self>;
 
-    /// Brings memory in before it is used, of regions in this domain. Only called for a program.
+    /// Brings memory in before it is used, of regions in this domain. Only called for a program. The device's removal
+    /// waits for it: `Advice::check_wanted()` tells when to give up.
     ///
     /// # Errors
     ///
@@ -54,12 +61,17 @@ pub trait Operations: Sized + Send + Sync + 'static {
 }
 
 /// A program's advice about memory: `ibv_advise_mr()`.
+///
+/// # Invariants
+///
+/// `file` is valid, and of a device whose `disassociate_srcu` is held.
 pub struct Advice<'a> {
     /// For what the memory is going to be used.
     pub purpose: Purpose,
     /// The memory is to be there when the call returns.
     pub now: bool,
     ranges: &'a [bindings::ib_sge],
+    file: NonNull<bindings::ib_uverbs_file>,
 }
 
 impl Advice<'_> {
@@ -67,6 +79,20 @@ impl Advice<'_> {
     pub fn ranges(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
         let of = |sge: &bindings::ib_sge| (sge.lkey, sge.addr, sge.length.into());
         self.ranges.iter().map(of)
+    }
+
+    /// Whether to go on with it.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if the program has been killed; `EIO` if the device goes.
+    pub(crate) fn check_wanted(&self) -> Result {
+        if task::is_killed() {
+            return Err(EINTR);
+        }
+        // SAFETY: By the type invariants.
+        from_err_ptr(unsafe { bindings::ib_uverbs_get_ucontext_file(self.file.as_ptr()) })?;
+        Ok(())
     }
 }
 
@@ -148,16 +174,19 @@ pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D`, alive, and `sges` is a list of `count` entries.
+/// `raw` is a domain of a device of the driver `D`, alive, and `sges` is a list of `count` entries. `attrs` belongs to a
+/// command for the device, whose `disassociate_srcu` the core holds.
 pub(crate) unsafe extern "C" fn advise_callback<D: Driver>(
     raw: *mut bindings::ib_pd,
     advice: bindings::ib_uverbs_advise_mr_advice,
     flags: u32,
     sges: *mut bindings::ib_sge,
     count: u32,
-    _attrs: *mut bindings::uverbs_attr_bundle,
+    attrs: *mut bindings::uverbs_attr_bundle,
 ) -> c_int {
     from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let file = unsafe { (*attrs).__bindgen_anon_1.hdr.ufile };
         let purpose = match advice {
             bindings::ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH => {
                 Purpose::Read
@@ -171,11 +200,13 @@ pub(crate) unsafe extern "C" fn advise_callback<D: Driver>(
             _ => return Err(EOPNOTSUPP),
         };
         let flush = bindings::ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
+        // INVARIANT: By the requirements of this function.
         let advice = Advice {
             purpose,
             now: flags & flush != 0,
             // SAFETY: By the requirements of this function; the core has copied the list, which is not empty.
             ranges: unsafe { core::slice::from_raw_parts(sges, count as usize) },
+            file: NonNull::new(file).ok_or(EINVAL)?,
         };
         // SAFETY: By the requirements of this function.
         D::Pd::prefetch(unsafe { Pd::from_raw(raw) }, advice)?;

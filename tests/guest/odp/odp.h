@@ -54,6 +54,9 @@ void registrations_in_a_storm(void);
 void process_ends(void);
 /* prefetch.c */
 void prefetch(void);
+/* long.c */
+void long_prefetch_killed(void);
+void long_prefetch_removed(void);
 /* served.c */
 void served(void);
 /* silent.c */

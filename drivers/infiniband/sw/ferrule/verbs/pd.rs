@@ -71,7 +71,7 @@ impl<B: Backend> pd::Operations for Pd<B> {
                 let (pages, offset) =
                     commands.on_demand(pd.id, key, addr, length, advice.purpose)?;
                 if now {
-                    pages.prefetch(offset, length, advice.purpose, advice.now)?;
+                    pages.prefetch(offset, length, &advice)?;
                 }
             }
         }
