@@ -5,14 +5,32 @@
 
 #include <linux/hmm.h>
 #include <linux/jiffies.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/mmu_notifier.h>
+#include <linux/sched/mm.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 
 #include "rdma.h"
+
+/*
+ * From now on the current thread's memory is charged to the control group of an
+ * address space. A thread of the kernel has no group of its own, and that of a
+ * program may have imported the region of another one.
+ */
+void ferrule_helper_charge_begin(struct mm_struct *mm)
+{
+	set_active_memcg(get_mem_cgroup_from_mm(mm));
+}
+
+/* Ends that. No other one is under way: neither works nor commands have one. */
+void ferrule_helper_charge_end(void)
+{
+	mem_cgroup_put(set_active_memcg(NULL));
+}
 
 /* Tells the pages of a range, and brings in those that its flags ask for. */
 static int paging_walk(struct hmm_range *range)

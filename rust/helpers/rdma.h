@@ -57,6 +57,8 @@ struct workqueue_struct *ferrule_helper_workqueue(unsigned int which);
 struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm);
 void ferrule_helper_fault_queue_put(struct fault_queue *faults);
 struct workqueue_struct *ferrule_helper_fault_queue_workqueue(struct fault_queue *faults);
+void ferrule_helper_charge_begin(struct mm_struct *mm);
+void ferrule_helper_charge_end(void);
 int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned long start,
 				unsigned long end, unsigned long from, unsigned long to,
 				unsigned int purpose, unsigned long *pages, unsigned long *seq);

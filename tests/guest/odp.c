@@ -307,6 +307,7 @@ int main(int argc, char **argv)
 		{ "prefetch", prefetch },
 		{ "long_prefetch_killed", long_prefetch_killed },
 		{ "long_prefetch_removed", long_prefetch_removed },
+		{ "charged", charged },
 		{ "process_ends", process_ends },
 		{ "served", served },
 		{ "silent_server", silent_server },

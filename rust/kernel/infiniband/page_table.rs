@@ -4,7 +4,7 @@
 //!
 //! A processor's page tables have the same shape: a chunk of the table is there as long as one of its pages is. So a
 //! region costs nothing before it is used, however long it is, and the table has less memory than the
-//! program's own tables, which are counted against the program.
+//! program's own tables. Both are charged to the program, and so is the table of each further region of the same memory.
 
 use core::ptr::{
     self,

@@ -31,7 +31,10 @@ use kernel::{
     },
     prelude::*,
     sync::Arc,
-    types::Opaque,
+    types::{
+        NotThreadSafe,
+        Opaque, //
+    },
     workqueue::{
         impl_has_work,
         Work,
@@ -73,6 +76,26 @@ const TRIES: u32 = 64;
 pub unsafe trait Exclusive: Send + Sync {
     /// Calls `f`. Process context; must not sleep, nor wait for memory, since memory may wait for this.
     fn exclusively(&self, f: &mut dyn FnMut());
+}
+
+/// While it lives, memory that this thread allocates is charged to the program of an address space. Faults may run in a
+/// thread that is nobody's.
+struct Charge(NotThreadSafe);
+
+impl Charge {
+    /// Process context, where no other one lives.
+    fn to(mm: &Mm) -> Self {
+        // SAFETY: The address space is borrowed; `drop` undoes it.
+        unsafe { bindings::charge_begin(mm.as_raw()) };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // SAFETY: It was begun by this thread.
+        unsafe { bindings::charge_end() };
+    }
 }
 
 /// Whether bytes are in memory.
@@ -333,6 +356,7 @@ impl OnDemand {
         // SAFETY: By the type invariants, the notifier was inserted, and so keeps the structure.
         let mm = unsafe { Mm::from_raw((*notifier).mm) };
         let _user = mm.mmget_not_zero().ok_or(EFAULT)?;
+        let _charge = Charge::to(mm);
         let base = from / CHUNK * CHUNK;
         let first = base.max(self.first);
         let end = base.saturating_add(CHUNK).min(self.end);

@@ -57,6 +57,8 @@ void prefetch(void);
 /* long.c */
 void long_prefetch_killed(void);
 void long_prefetch_removed(void);
+/* charged.c */
+void charged(void);
 /* served.c */
 void served(void);
 /* silent.c */
