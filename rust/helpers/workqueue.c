@@ -16,6 +16,13 @@
 #define FAULTS 16
 
 /*
+ * How long a queue without users stays. To make and to destroy one takes a lock
+ * of all work queues of the kernel, which a program that registers and
+ * deregisters one page all the time would hold most of the time.
+ */
+#define LINGER HZ
+
+/*
  * The page faults of one address space. Each may wait for as long as a disk or a
  * server likes, so those of other programs have a queue of their own.
  */
@@ -24,17 +31,17 @@ struct fault_queue {
 	struct mm_struct *mm;
 	unsigned int users;
 	struct workqueue_struct *queue;
-	struct work_struct end;
+	struct delayed_work end;
 };
 
 /* NULL in a module that has not started them. */
 static struct workqueue_struct *queues[WORKQUEUES];
 
-/* Those that have users, and the users of each. */
+/* Those that have users or linger, and the users of each. */
 static LIST_HEAD(fault_queues);
 static DEFINE_MUTEX(fault_queues_lock);
 
-/* How many have users, or have not ended yet. */
+/* How many have not ended yet. */
 static atomic_t fault_queues_left;
 
 bool ferrule_helper_workqueues_start(void)
@@ -72,12 +79,28 @@ struct workqueue_struct *ferrule_helper_workqueue(unsigned int which)
 	return queues[which];
 }
 
-static void fault_queue_end(struct work_struct *work)
+static void fault_queue_free(struct fault_queue *faults)
 {
-	struct fault_queue *faults = container_of(work, struct fault_queue, end);
-
 	destroy_workqueue(faults->queue);
 	kfree(faults);
+}
+
+static void fault_queue_end(struct work_struct *work)
+{
+	struct fault_queue *faults = container_of(work, struct fault_queue, end.work);
+	bool used;
+
+	mutex_lock(&fault_queues_lock);
+	used = faults->users;
+	if (!used) {
+		list_del(&faults->list);
+		/* Users may have come and gone since this began. */
+		cancel_delayed_work(&faults->end);
+	}
+	mutex_unlock(&fault_queues_lock);
+	if (used)
+		return;
+	fault_queue_free(faults);
 	/* The rest of this work is waited for with its queue. */
 	if (atomic_dec_and_test(&fault_queues_left))
 		wake_up_var(&fault_queues_left);
@@ -95,29 +118,52 @@ static struct fault_queue *fault_queue_new(struct mm_struct *mm)
 		return NULL;
 	}
 	faults->mm = mm;
-	INIT_WORK(&faults->end, fault_queue_end);
-	list_add(&faults->list, &fault_queues);
-	atomic_inc(&fault_queues_left);
+	INIT_DELAYED_WORK(&faults->end, fault_queue_end);
 	return faults;
+}
+
+/* That of an address space; NULL without one. The lock is held. */
+static struct fault_queue *fault_queue_find(struct mm_struct *mm)
+{
+	struct fault_queue *faults;
+
+	list_for_each_entry(faults, &fault_queues, list)
+		if (faults->mm == mm)
+			return faults;
+	return NULL;
 }
 
 /*
  * That of an address space, for one more user; NULL without memory. The queues
- * of the module have been started, and are not stopped before it is put.
+ * of the module have been started, and are not stopped before it is put. One
+ * that lingers may be of an address space that was at the same place before.
  */
 struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm)
 {
-	struct fault_queue *faults;
+	struct fault_queue *faults, *new = NULL;
 
 	mutex_lock(&fault_queues_lock);
-	list_for_each_entry(faults, &fault_queues, list)
-		if (faults->mm == mm)
-			goto found;
-	faults = fault_queue_new(mm);
-found:
-	if (faults)
-		faults->users++;
+	faults = fault_queue_find(mm);
+	if (!faults) {
+		/* Others do not wait for memory that this program may lack. */
+		mutex_unlock(&fault_queues_lock);
+		new = fault_queue_new(mm);
+		if (!new)
+			return NULL;
+		mutex_lock(&fault_queues_lock);
+		faults = fault_queue_find(mm);
+	}
+	if (!faults) {
+		faults = new;
+		new = NULL;
+		list_add(&faults->list, &fault_queues);
+		atomic_inc(&fault_queues_left);
+	}
+	faults->users++;
 	mutex_unlock(&fault_queues_lock);
+	/* Another thread of the program was quicker. */
+	if (new)
+		fault_queue_free(new);
 	return faults;
 }
 
@@ -125,10 +171,8 @@ found:
 void ferrule_helper_fault_queue_put(struct fault_queue *faults)
 {
 	mutex_lock(&fault_queues_lock);
-	if (!--faults->users) {
-		list_del(&faults->list);
-		queue_work(queues[WORKQUEUE_ENDS], &faults->end);
-	}
+	if (!--faults->users)
+		queue_delayed_work(queues[WORKQUEUE_ENDS], &faults->end, LINGER);
 	mutex_unlock(&fault_queues_lock);
 }
 
