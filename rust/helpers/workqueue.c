@@ -16,6 +16,13 @@
 #define FAULTS 16
 
 /*
+ * The regions of an address space. Before a page of all of them goes, the engine
+ * is entered for each, by whoever takes the page, such as a thread of the kernel
+ * that reclaims memory.
+ */
+#define REGIONS 8192
+
+/*
  * How long a queue without users stays. To make and to destroy one takes a lock
  * of all work queues of the kernel, which a program that registers and
  * deregisters one page all the time would hold most of the time.
@@ -134,9 +141,10 @@ static struct fault_queue *fault_queue_find(struct mm_struct *mm)
 }
 
 /*
- * That of an address space, for one more user; NULL without memory. The queues
- * of the module have been started, and are not stopped before it is put. One
- * that lingers may be of an address space that was at the same place before.
+ * That of an address space, for one more user, which is a region; NULL without
+ * memory, or if there are too many. The queues of the module have been started,
+ * and are not stopped before it is put. One that lingers may be of an address
+ * space that was at the same place before.
  */
 struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm)
 {
@@ -159,7 +167,10 @@ struct fault_queue *ferrule_helper_fault_queue_get(struct mm_struct *mm)
 		list_add(&faults->list, &fault_queues);
 		atomic_inc(&fault_queues_left);
 	}
-	faults->users++;
+	if (faults->users < REGIONS)
+		faults->users++;
+	else
+		faults = NULL;
 	mutex_unlock(&fault_queues_lock);
 	/* Another thread of the program was quicker. */
 	if (new)

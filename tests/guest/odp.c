@@ -55,6 +55,23 @@ static void registration(void)
 	device_close(&d);
 }
 
+/* So many of one process, all of the same page; those that end make way for others. */
+static void many_regions(void)
+{
+	static struct ibv_mr *all[8192];
+	uint8_t *map = map_anonymous(PAGE);
+	struct device d;
+
+	device_open(&d);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		all[i] = reg(&d, map, PAGE, ACCESS);
+	REQUIRE_NULL_ERRNO(ibv_reg_mr(d.pd, map, PAGE, ACCESS | IBV_ACCESS_ON_DEMAND), ENOMEM);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		REQUIRE_ERRNO(ibv_dereg_mr(all[i]), 0);
+	REQUIRE_ERRNO(ibv_dereg_mr(reg(&d, map, PAGE, ACCESS)), 0);
+	device_close(&d);
+}
+
 /* Each operation, with memory at both ends that was never touched or is dropped. */
 static void operations(struct scene *s)
 {
@@ -285,6 +302,7 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		{ "abilities", abilities },
 		{ "registration", registration },
+		{ "many_regions", many_regions, 60 },
 		{ "explicit", explicit },
 		{ "implicit", implicit },
 		{ "registered_anew", registered_anew },

@@ -61,11 +61,11 @@ unsafe impl Send for FaultQueue {}
 unsafe impl Sync for FaultQueue {}
 
 impl FaultQueue {
-    /// That of `mm`. Process context.
+    /// That of `mm`, for one more region. Process context.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` in a module that has not started the queues; `ENOMEM`.
+    /// `EOPNOTSUPP` in a module that has not started the queues; `ENOMEM`, also if there are too many.
     ///
     /// # Safety
     ///
