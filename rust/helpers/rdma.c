@@ -3,6 +3,7 @@
  * Helpers for the crate rdma.
  */
 
+#include <linux/cgroup_rdma.h>
 #include <linux/ethtool.h>
 #include <linux/kasan.h>
 #include <linux/mutex.h>
@@ -46,6 +47,27 @@ void *ferrule_helper_uverbs_attr_get_obj(const struct uverbs_attr_bundle *attrs_
 bool ferrule_helper_ib_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
+}
+
+/*
+ * Charges the calling process's control group of RDMA with a handle of a device,
+ * as the core does for each open file. @group gets the group to be uncharged.
+ */
+int ferrule_helper_charge_handle(struct ib_device *dev, struct rdma_cgroup **group)
+{
+	int ret = 0;
+
+#ifdef CONFIG_CGROUP_RDMA
+	ret = rdmacg_try_charge(group, &dev->cg_device, RDMACG_RESOURCE_HCA_HANDLE);
+#endif
+	return ret;
+}
+
+void ferrule_helper_uncharge_handle(struct ib_device *dev, struct rdma_cgroup *group)
+{
+#ifdef CONFIG_CGROUP_RDMA
+	rdmacg_uncharge(group, &dev->cg_device, RDMACG_RESOURCE_HCA_HANDLE);
+#endif
 }
 
 enum ib_port_state ferrule_helper_ib_get_curr_port_state(struct net_device *dev)

@@ -38,6 +38,12 @@ struct mutex *ferrule_helper_new_link_mutex(void);
 unsigned long ferrule_helper_kernel_addresses_start(void);
 bool ferrule_helper_dma_buf_may_write(const struct dma_buf *buf);
 
+/* Not declared in a kernel without control groups of RDMA. */
+struct rdma_cgroup;
+
+int ferrule_helper_charge_handle(struct ib_device *dev, struct rdma_cgroup **group);
+void ferrule_helper_uncharge_handle(struct ib_device *dev, struct rdma_cgroup *group);
+
 /* Of ferrule_helper_paging_fault(): what pages are brought in for, and a flag of one that was found. */
 #define PAGING_NONE 0
 #define PAGING_READ 1

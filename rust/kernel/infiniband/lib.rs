@@ -22,6 +22,7 @@
 
 mod access;
 pub mod ah;
+mod charge;
 pub mod counter;
 pub mod cq;
 pub mod details;
@@ -75,6 +76,7 @@ pub use ah::{
     Ah,
     AhAttr, //
 };
+pub use charge::HandleCharge;
 pub use cq::Cq;
 pub use device::Device;
 pub use dm::Dm;

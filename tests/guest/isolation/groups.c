@@ -38,6 +38,8 @@ static void fill_group(void *arg)
 	REQUIRE_NULL_ERRNO(ibv_alloc_pd(d.ctx), EAGAIN);
 	other = ibv_open_device(d.ctx->device);
 	REQUIRE(!other);
+	/* An import is one more handle. */
+	REQUIRE_NULL_ERRNO(ibv_import_device(dup(d.ctx->cmd_fd)), EAGAIN);
 	require_charged(1, 3);
 	/* Memory that is given back can be had again. */
 	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);

@@ -32,6 +32,7 @@ use rdma::{
     },
     ucontext,
     Device,
+    HandleCharge,
     Ucontext,
     Udata, //
 };
@@ -59,8 +60,9 @@ use crate::{
     },
 };
 
-/// The most programs that have imported a context at a time.
-const MAX_IMPORTS: usize = 256;
+/// The most programs that have imported a context at a time. Each is a context of the engine's, of which a device has
+/// [`ContextId::LIMIT`].
+const MAX_IMPORTS: usize = 16;
 
 /// The doorbells of one program. Dropping them takes them from the engine.
 pub(crate) struct Doorbells<B: Backend> {
@@ -68,6 +70,8 @@ pub(crate) struct Doorbells<B: Backend> {
     id: ContextId,
     doorbell: Entry,
     status: Entry,
+    /// Of those beside the program that has opened the file, which the core has charged.
+    _charge: Option<HandleCharge<Ferrule<B>>>,
 }
 
 impl<B: Backend> Doorbells<B> {
@@ -78,6 +82,7 @@ impl<B: Backend> Doorbells<B> {
         beside: Option<ContextId>,
         map: impl Fn(Arc<SharedArea>, Protection) -> Result<Entry>,
     ) -> Result<Arc<Self>> {
+        let charge = beside.map(|_| HandleCharge::new(dev)).transpose()?;
         let commands = dev.commands();
         let areas = Areas::new()?;
         let doorbell = map(areas.doorbell.clone(), Protection::ReadWrite)?;
@@ -88,6 +93,7 @@ impl<B: Backend> Doorbells<B> {
             id,
             doorbell,
             status,
+            _charge: charge,
         };
         Ok(Arc::new(doorbells, GFP_KERNEL_ACCOUNT)?)
     }
