@@ -4,7 +4,6 @@
  */
 
 #include <linux/hmm.h>
-#include <linux/jiffies.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
@@ -12,7 +11,6 @@
 #include <linux/sched/mm.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <linux/version.h>
 
 #include "rdma.h"
 
@@ -32,7 +30,7 @@ void ferrule_helper_charge_end(void)
 	mem_cgroup_put(set_active_memcg(NULL));
 }
 
-/* Tells the pages of a range, and brings in those that its flags ask for. */
+/* Looks up the pages of a range that are in memory. */
 static int paging_walk(struct hmm_range *range)
 {
 	struct mm_struct *mm = range->notifier->mm;
@@ -47,18 +45,31 @@ static int paging_walk(struct hmm_range *range)
 }
 
 /*
- * Brings in the pages of a range. A page may take as long as a file server likes.
- * From Linux 7.3 on the lock of the address space is not held meanwhile, so that
- * the program can still map and unmap, and others can read its maps.
+ * Brings in those pages of a range that were not found, or not for writing. A page
+ * may take as long as a file server likes. The lock of the address space is not
+ * held meanwhile, so that the program can still map and unmap, and others can read
+ * its maps.
+ *
+ * hmm_range_fault_unlocked_timeout() of Linux 7.3 does not hold it either. But it
+ * does not tell that it has tried before (FAULT_FLAG_TRIED), so a page that cannot
+ * be read is tried for ever (filemap_fault()).
  */
-static int paging_bring_in(struct hmm_range *range)
+static noinline int paging_bring_in(struct mm_struct *mm, unsigned long addr, unsigned long end,
+				    bool write, const unsigned long *pages)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
-	return hmm_range_fault_unlocked_timeout(range,
-						msecs_to_jiffies(HMM_RANGE_DEFAULT_TIMEOUT));
-#else
-	return paging_walk(range);
-#endif
+	const unsigned long wanted = HMM_PFN_VALID | (write ? HMM_PFN_WRITE : 0);
+	const unsigned int flags = FAULT_FLAG_REMOTE | (write ? FAULT_FLAG_WRITE : 0);
+	bool unlocked = false;
+	int ret;
+
+	ret = mmap_read_lock_killable(mm);
+	if (ret)
+		return ret;
+	for (; addr < end && !ret; addr += PAGE_SIZE, pages++)
+		if ((*pages & wanted) != wanted)
+			ret = fixup_user_fault(mm, addr, flags, &unlocked);
+	mmap_read_unlock(mm);
+	return ret;
 }
 
 /*
@@ -80,30 +91,21 @@ int ferrule_helper_paging_fault(struct mmu_interval_notifier *notifier, unsigned
 	struct hmm_range range = {
 		.notifier = notifier,
 		.notifier_seq = mmu_interval_read_begin(notifier),
-		.start = from,
-		.end = to,
+		.start = start,
+		.end = end,
 		.hmm_pfns = pages,
-		.default_flags = HMM_PFN_REQ_FAULT,
 	};
 	unsigned long count = (end - start) >> PAGE_SHIFT, i;
-	int ret = 0;
+	int ret;
 
 	memset(pages, 0, count * sizeof(*pages));
-	if (purpose == PAGING_WRITE)
-		range.default_flags |= HMM_PFN_REQ_WRITE;
-	/*
-	 * Where a page table is missing, hmm_range_fault() brings in all of the
-	 * range that it is told, if a page of it is wanted.
-	 */
-	if (purpose != PAGING_NONE)
-		ret = paging_bring_in(&range);
-	if (ret)
-		return ret;
-
-	range.start = start;
-	range.end = end;
-	range.default_flags = 0;
 	ret = paging_walk(&range);
+	if (!ret && purpose != PAGING_NONE) {
+		ret = paging_bring_in(notifier->mm, from, to, purpose == PAGING_WRITE,
+				      pages + ((from - start) >> PAGE_SHIFT));
+		if (!ret)
+			ret = paging_walk(&range);
+	}
 	if (ret)
 		return ret;
 	*seq = range.notifier_seq;

@@ -84,24 +84,33 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* Asks for a page of each of its regions, none of which comes. It still maps and unmaps memory. */
-static void ask(void *arg)
+static void *map_served(void)
 {
-	const int *go = arg;
-	static struct ibv_mr *mrs[REGIONS];
 	char path[sizeof(where) + 8];
-	struct device d;
-	uint8_t *map;
+	void *map;
 	int fd;
 
-	/* It has the server's descriptor, too, which must not outlive the server. */
-	REQUIRE_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
 	snprintf(path, sizeof(path), "%s/file", where);
 	fd = open(path, O_RDONLY);
 	if (fd < 0)
 		FAIL("%s: %s", path, strerror(errno));
 	map = mmap(NULL, REGIONS * PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	REQUIRE(map != MAP_FAILED);
+	close(fd);
+	return map;
+}
+
+/* Asks for a page of each of its regions, none of which comes. It still maps and unmaps memory. */
+static void ask(void *arg)
+{
+	const int *go = arg;
+	static struct ibv_mr *mrs[REGIONS];
+	struct device d;
+	uint8_t *map;
+
+	/* It has the server's descriptor, too, which must not outlive the server. */
+	REQUIRE_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+	map = map_served();
 	device_open(&d);
 	for (size_t i = 0; i < REGIONS; i++)
 		mrs[i] = reg(&d, map + i * PAGE, PAGE, IBV_ACCESS_REMOTE_READ);
@@ -116,12 +125,19 @@ static void ask(void *arg)
 	pause();
 }
 
-/* The faults of one program wait for its server, and those of others do not. */
+/*
+ * The faults of one program wait for its server, and those of others do not. When
+ * the server has gone, a page of it cannot be had.
+ */
 void silent_server(void)
 {
 	char options[80];
+	struct ibv_sge sge;
 	pthread_t server;
+	struct ibv_mr *mr;
+	struct device d;
 	struct scene s;
+	void *map;
 	int go[2], fd;
 	pid_t asker;
 	char byte;
@@ -137,6 +153,8 @@ void silent_server(void)
 			 options), 0);
 	REQUIRE_ERRNO(pthread_create(&server, NULL, serve, &fd), 0);
 	REQUIRE_EQ(pipe(go), 0);
+	/* Opening a file waits for its pages, so this comes before a page is asked for. */
+	map = map_served();
 	asker = fork_process(ask, go);
 	get_bytes(go[0], &byte, 1);
 
@@ -147,10 +165,18 @@ void silent_server(void)
 	VERIFY(s.theirs, SIZE, 1);
 	scene_close(&s);
 
+	device_open(&d);
+	mr = reg(&d, map, PAGE, IBV_ACCESS_REMOTE_READ);
 	/* Forced, it aborts what waits, even where the file is still in use. */
 	REQUIRE_EQ(kill(asker, SIGKILL), 0);
 	umount2(where, MNT_FORCE);
 	REQUIRE_EQ(waitpid(asker, NULL, 0), asker);
+	sge = (struct ibv_sge){ (uintptr_t)map, PAGE, mr->lkey };
+	REQUIRE_ERRNO(ibv_advise_mr(d.pd, IBV_ADVISE_MR_ADVICE_PREFETCH,
+				    IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), EFAULT);
+	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	device_close(&d);
+	REQUIRE_EQ(munmap(map, REGIONS * PAGE), 0);
 	umount2(where, MNT_DETACH);
 	close(fd);
 	REQUIRE_ERRNO(pthread_join(server, NULL), 0);
