@@ -141,7 +141,7 @@ fn note(shards: &Shards, qpn: u32, see_to: impl Fn(&WithTimer<Core>)) {
     loop {
         let core = shards.of(block);
         {
-            // Who finds the note relies on this caller, whom no thread may keep from what is left to do.
+            // Others that find the note rely on this caller, so no thread may come between.
             let _here = NoPreempt::new();
             if core.doorbells.add(qpn) {
                 see_to(core);
