@@ -73,6 +73,7 @@ use crate::backend::{
         Limits, //
     },
     Backend,
+    Commands,
     Linked, //
 };
 
@@ -338,14 +339,12 @@ impl Backend for Soft {
                 engine.modify_qp(host, qpn, &Modify { path, ..*change }, &mut route)
             })
             .map_err(errno)?;
-        if let (
-            Some(peer),
-            Some(Path {
-                kind: PathKind::Local(_),
-                ..
-            }),
-        ) = (change.dest_qpn, path)
-        {
+        if path.is_some_and(|path| matches!(path.kind, PathKind::Local(_))) {
+            // In SQD the peer keeps its number.
+            let peer = match change.dest_qpn {
+                None => self.shared.query_qp(qpn)?.attr.dest_qpn,
+                Some(peer) => peer,
+            };
             self.meet(qpn, qp_type, peer);
         }
         Ok(())
