@@ -25,6 +25,9 @@ LEAST_QEMU = (10, 1, 1)
 
 START_SECONDS = 20
 
+# So long the program has to end when it is told to. One that has not is killed, and that is a fault of its own.
+END_SECONDS = 3
+
 # The first process of the program's namespace. When the program has ended, it waits for the others there: the keeper, which
 # ends the connections of a program that has died.
 FIRST = '"$@" & wait $!; status=$?; while kill -0 -1 2>/dev/null; do sleep 0.02; done; exit $status'
@@ -138,10 +141,15 @@ class Process:
     def kill(self) -> None:
         """End the program at once, as a fault of its own would. Its keeper ends after it."""
         self._is_meant |= self.alive()
+        self._send(signal.SIGKILL)
+        self._process.wait()
+
+    def _send(self, number: int) -> None:
+        """Send a signal to the program. If it has ended, those get it that its namespace waits for: the keeper ignores it."""
         for first in _children(self.pid):
             for program in _children(first):
-                os.kill(program, signal.SIGKILL)
-        self._process.wait()
+                with suppress(ProcessLookupError):
+                    os.kill(program, number)
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -158,10 +166,16 @@ class Process:
         return f"ferrule-nic has panicked: {panics[0]}; the end of its log:\n{tail(self.log)}" if panics else None
 
     def end(self) -> None:
-        self._is_meant |= self.alive()
-        self._process.kill()
-        self._process.wait()
-        os.close(self.death)
+        """End the program. Its status tells whether it was well until then, since its namespace may outlive it."""
+        try:
+            if self.alive():
+                self._send(signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    self._is_meant |= self._process.wait(END_SECONDS) == 0
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self.death)
 
 
 def _children(parent: int) -> list[int]:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -29,6 +30,14 @@ from labkit.errors import REPORT, LabError
 DEBIAN = "QEMU emulator version {} (Debian 1:{}+ds-1~bpo13+1)\nCopyright (c) 2003-2026 Fabrice Bellard\n"
 
 WAITS = "echo 'INFO node1.sock: waits for a client' >&2; "
+
+# A program that ends as ferrule-nic does when it is told to.
+SERVES = f"trap 'kill $!; exit 0' TERM; sleep 60 & {WAITS} wait"
+
+# The programs above ferrule-nic: the lab's child, and the first process of a namespace. There is none here, so a file tells
+# that nobody is left in it.
+ABOVE = '"$@"; exit $?'
+FIRST = nic.FIRST.replace("kill -0 -1", "[ ! -e gone ]")
 
 
 class Version(unittest.TestCase):
@@ -123,9 +132,9 @@ class Process(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
 
-    def process(self, script, nodes=1, is_ended=False):
+    def process(self, script, nodes=1, is_ended=False, above=()):
         """The process, with a shell script in its place."""
-        with (unittest.mock.patch.object(nic.tree, "command", lambda *_: ["sh", "-c", script]),
+        with (unittest.mock.patch.object(nic.tree, "command", lambda *_: [*above, "sh", "-c", script]),
               unittest.mock.patch.object(nic, "START_SECONDS", 1)):
             process = nic.Process(Path("ferrule-nic"), self.directory, range(1, nodes + 1))
         if not is_ended:
@@ -140,10 +149,38 @@ class Process(unittest.TestCase):
         self.assertFalse(process.alive())
         self.assertIsNone(process.fault())
 
+    def served(self, script, nodes=1):
+        """The process in a namespace, with a shell script in the place of the program."""
+        (self.directory / "gone").touch()
+        first = ["env", f"--chdir={self.directory}", "sh", "-c", FIRST, "sh"]
+        return self.process(script, nodes, is_ended=True, above=["sh", "-c", ABOVE, "sh", *first])
+
     def test_its_end_is_no_fault(self):
-        process = self.process(WAITS + "exec sleep 60", is_ended=True)
+        process = self.served(SERVES)
         process.end()
         self.assertIsNone(process.fault())
+
+    def test_another_status_than_0_is_one_when_it_is_told_to_end(self):
+        for end, status in (("exit 3", 3), ("kill -SEGV $$", 128 + signal.SIGSEGV)):
+            process = self.served(SERVES.replace("exit 0", end))
+            process.end()
+            self.assertIn(f"ended with status {status}", process.fault())
+
+    def test_that_it_does_not_end_is_one(self):
+        with unittest.mock.patch.object(nic, "END_SECONDS", 0.2):
+            process = self.served(f"trap '' TERM; {WAITS} sleep 1; sleep 1")
+            process.end()
+        self.assertIn(f"ended with status -{signal.SIGKILL:d}", process.fault())
+
+    def test_its_death_is_one_while_its_keeper_lives(self):
+        process = self.served(f"rm gone; echo $$ > program; {WAITS} exit 3")
+        program = Path("/proc", (self.directory / "program").read_text().strip())
+        while program.exists():
+            time.sleep(0.02)
+        self.assertTrue(process.alive())
+        threading.Timer(0.2, (self.directory / "gone").touch).start()
+        process.end()
+        self.assertIn("ended with status 3", process.fault())
 
     def test_its_own_end_is_one_although_the_lab_ends_it(self):
         process = self.process(WAITS + "exit 3", is_ended=True)
@@ -152,7 +189,8 @@ class Process(unittest.TestCase):
         self.assertIn("ended with status 3", process.fault())
 
     def test_the_end_of_a_thread_is_one(self):
-        process = self.process(WAITS + "echo \"thread 'switch' panicked at src/switch.rs:7:9:\" >&2; exec sleep 60")
+        process = self.served("echo \"thread 'switch' panicked at src/switch.rs:7:9:\" >&2; " + SERVES)
+        self.addCleanup(process.end)
         deadline = time.monotonic() + 10
         while not process.fault() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -164,7 +202,7 @@ class Process(unittest.TestCase):
 
     def test_it_does_not_listen_for_all(self):
         with self.assertRaisesRegex(LabError, "does not listen after 1 s"):
-            self.process(WAITS + "exec sleep 60", nodes=2)
+            self.served(SERVES, nodes=2)
 
     def test_a_lab_that_is_killed_leaves_none_behind(self):
         lab = multiprocessing.get_context("fork")
