@@ -7,7 +7,7 @@ units, packages, and what they leave behind.
 
 from pathlib import Path
 
-from . import cache, debian, kernel, suite, tree
+from . import cache, debian, kernel, provider, suite, tree
 from .ui import Step
 
 # Packages that those of qemu/packaging depend on and their users have; a guest has no network to fetch more from.
@@ -85,7 +85,7 @@ def image(target: kernel.Kernel) -> Path:
     # The kernel of the backports wants a newer linux-base than Debian 13's, which apt takes only if told so.
     names = [*PACKAGES, *suite.CHOSEN.minimum, suite.CHOSEN.newest("linux-base"), f"linux-image-{target.release}={target.version}"]
     tools = tree.packaging()
-    inputs = {"suite": debian.SUITE, "packages": names, "hooks": [EARLY_HOOKS, HOOKS], "tree": tools.parent.name,
-              "layout": 1}
+    inputs = {"suite": debian.SUITE, "packages": names, "rdma-core": provider.version(), "hooks": [EARLY_HOOKS, HOOKS],
+              "tree": tools.parent.name, "layout": 1}
     return cache.entry("system", inputs, f"making a Debian system with Linux {target.release} (about 2 minutes)", build,
                        keep=3)

@@ -12,10 +12,11 @@ import threading
 import unittest
 import unittest.mock
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "qemu"))
 
-from labkit import cache, debug, errors, guest, image, kernel, module, provider
+from labkit import cache, debug, errors, guest, image, kernel, module, provider, system, tree
 from labkit.arch import AMD64, ARM64
 from labkit.archive import Package
 
@@ -214,13 +215,15 @@ class Builds(InCache):
 
 class Image(unittest.TestCase):
     def test_a_guest_has_the_rdma_core_that_the_provider_is_for(self):
-        for arch in (AMD64, ARM64):
+        debian = SimpleNamespace(release="7.3.1+deb13-amd64", version="7.3.1-1")
+        for make in (lambda: image.root(), lambda: image.root(target=ARM64), lambda: system.image(debian)):
             made = set()
             for version in ("56.1", "57.0"):
-                with (unittest.mock.patch.object(image.provider, "version", lambda: version),
-                      unittest.mock.patch.object(cache, "entry", lambda _kind, inputs, *_: Path(cache.digest(inputs)))):
-                    made.add(image.root(target=arch))
-            self.assertEqual(len(made), 2, arch.name)
+                with (unittest.mock.patch.object(provider, "version", lambda: version),
+                      unittest.mock.patch.object(tree, "packaging", lambda: Path("/entries/packaging-1/root")),
+                      unittest.mock.patch.object(cache, "entry", lambda _kind, inputs, *_, **__: Path(cache.digest(inputs)))):
+                    made.add(make())
+            self.assertEqual(len(made), 2)
 
 
 class Choices(unittest.TestCase):

@@ -50,6 +50,12 @@ class Directory(unittest.TestCase):
         host = guests.Host(SimpleNamespace(qemu=None), contextlib.ExitStack(), "ferrule")
         self.assertIn((MADE, "build"), host.plan.parts)
 
+    def test_of_all_guests_beside_a_ferrule_nic(self):
+        """None of these scripts has a directory of builds but the one of the lab's suite."""
+        for file in sorted((CHECKOUT / "tests/nic").glob("*.py")):
+            lines = [line for line in file.read_text().splitlines() if '"build"' in line]
+            self.assertEqual([line for line in lines if 'programs.products(), "build"' not in line], [], file.name)
+
 
 class Kernels(unittest.TestCase):
     def test_programs_that_do_not_compile_are_the_result(self):

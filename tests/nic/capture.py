@@ -8,7 +8,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "qemu"))
 
-from labkit import backend, guest, kernel, module, nic, provider  # noqa: E402
+from labkit import backend, guest, kernel, module, nic, programs, provider  # noqa: E402
 
 FILE = "all.pcapng"
 
@@ -34,7 +34,8 @@ class Capturing(backend.Nic):
 def main():
     stock = kernel.stock()
     served = Capturing()
-    parts = [(CHECKOUT / name, name) for name in ("tests", "build")]
+    programs.build()
+    parts = [(CHECKOUT / "tests", "tests"), (programs.products(), "build")]
     parts += [(module.build(stock), "module"), (provider.build(), "provider")]
     argv = ["python3", "/ferrule/tests/guest/nic_capture.py", "ferrule0", f"/share/{FILE}"]
     served.plan = guest.Plan(argv, "ferrule", stock, parts, timeout=800, backend=served)

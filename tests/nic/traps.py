@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(CHECKOUT / "qemu"), str(CHECKOUT / "tests/guest")]
 
 from guestlib import Tap, check, note  # noqa: E402
-from labkit import backend, guest, kernel, module, nic, provider  # noqa: E402
+from labkit import backend, guest, kernel, module, nic, programs, provider  # noqa: E402
 
 SECONDS = 10
 # So many messages a second are those of the run, and not of its beginning or end.
@@ -90,7 +90,8 @@ def traps(size, parts, stock):
 
 def main():
     stock = kernel.stock()
-    parts = [(CHECKOUT / name, name) for name in ("tests", "build")]
+    programs.build()
+    parts = [(CHECKOUT / "tests", "tests"), (programs.products(), "build")]
     parts += [(module.build(stock), "module"), (provider.build(), "provider")]
     tap = Tap()
     for size in (65536, 1 << 20):
