@@ -11,9 +11,12 @@ use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 ///
 /// # Errors
 ///
-/// The kernel refuses.
+/// The kernel refuses, as where the hard limit is above `fs.nr_open`, which has been lowered since.
 pub fn raise_open_files() -> rustix::io::Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return Ok(());
+    }
     let limit = Rlimit {
         current: maximum,
         maximum,

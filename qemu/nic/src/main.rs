@@ -204,7 +204,10 @@ impl Drop for Paths {
 
 fn run(options: &Options) -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| error.to_string())?;
-    limits::raise_open_files().map_err(|error| error.to_string())?;
+    // The limit may be enough for the guests that there are.
+    if let Err(error) = limits::raise_open_files() {
+        warn!("the limit of open files cannot be raised: {error}");
+    }
     if let Some(told) = limits::overcommit_warning(Path::new(limits::OVERCOMMIT)) {
         warn!("{told}");
     }
