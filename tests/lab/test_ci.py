@@ -52,14 +52,23 @@ class Interrupted(unittest.TestCase):
         return False
 
     def test_its_end_is_that_of_what_it_runs(self):
+        self.check_end("make.pid", "lab.pid")
+
+    def test_its_end_is_that_of_an_installation(self):
+        self.program("bin/apt-get", f"#!/bin/sh\n[ $1 != indextargets ] || exit 0\n{WAITS.format(self.top / 'apt.pid')}")
+        self.program("bin/sudo", '#!/bin/sh\nshift\nexec "$@"\n')
+        self.check_end("apt.pid")
+
+    def check_end(self, *names):
+        """When the script is told to end, the programs of these files do, too."""
         for how, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
             with self.subTest(how=how):
-                for name in ("lab.pid", "make.pid"):
+                for name in names:
                     (self.top / name).unlink(missing_ok=True)
                 environment = os.environ | {"PATH": f"{self.top}/bin:{os.environ['PATH']}", "TMPDIR": str(self.top / "tmp")}
                 with subprocess.Popen([self.top / ".ci/run"], env=environment, stdin=subprocess.DEVNULL,
                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as script:
-                    begun = [self.number("make.pid"), self.number("lab.pid")]
+                    begun = [self.number(name) for name in names]
                     script.send_signal(how)
                     try:
                         script.wait(10)
@@ -69,7 +78,7 @@ class Interrupted(unittest.TestCase):
                     for number, is_gone in zip(begun, ended):
                         if not is_gone:
                             os.kill(number, signal.SIGKILL)
-                self.assertEqual((script.returncode, ended), (status, [True, True]))
+                self.assertEqual((script.returncode, ended), (status, [True] * len(names)))
                 self.assertEqual(list((self.top / "tmp").iterdir()), [])
 
 

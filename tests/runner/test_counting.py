@@ -289,18 +289,27 @@ class SeveralAtATime(unittest.TestCase):
         lanes.on_interrupt(late.set)
         self.assertTrue(late.is_set())
 
-    def run_on_host(self, command: str, lanes: Lanes) -> tuple[Result, str]:
-        """The result of a suite of this machine, and the content of the file that it may write."""
+    def run_on_host(self, command: str, lanes: Lanes, writes: bool = False) -> tuple[Result, str]:
+        """The result of a suite of this machine, and the content of the file that it may write. The time of one that `writes`
+        begins when it has."""
         with tempfile.TemporaryDirectory() as directory:
             written = Path(directory, "written")
+
+            class Limit(threading.Timer):
+                def run(self):
+                    while writes and not written.exists() and not self.finished.wait(0.02):
+                        pass
+                    super().run()
+
             one = make("end", where="host", timeout=1, command=command.replace("FILE", str(written)))
-            result = host.run(one, "stock", False, "ferrule", lanes, lambda line: None, lambda line: None)
+            with unittest.mock.patch.object(host.threading, "Timer", Limit):
+                result = host.run(one, "stock", False, "ferrule", lanes, lambda line: None, lambda line: None)
             return result, written.read_text() if written.exists() else ""
 
-    TIDY = "import time\ntry: time.sleep(30)\nfinally: open('FILE', 'w').write('tidy')"
+    TIDY = "import time\ntry: open('FILE', 'w').close(); time.sleep(30)\nfinally: open('FILE', 'w').write('tidy')"
 
     def test_a_suite_that_is_late_can_tidy_up(self):
-        result, written = self.run_on_host(f"{sys.executable} -c {shlex.quote(self.TIDY)}; true", Lanes(1))
+        result, written = self.run_on_host(f"{sys.executable} -c {shlex.quote(self.TIDY)}; true", Lanes(1), writes=True)
         self.assertEqual((result.failed, written), (1, "tidy"))
         self.assertLess(result.seconds, 20)
 
