@@ -204,7 +204,7 @@ static void importer_dies(void)
 	REQUIRE_EQ(ibv_close_device(s.d.ctx), 0);
 }
 
-/* So many at a time; those that end make way for others. */
+/* As many as the header says at a time; those that end make way for others. */
 static void many_imports(void)
 {
 	struct ibv_context *all[16];

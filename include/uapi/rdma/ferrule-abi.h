@@ -463,7 +463,7 @@ struct ferrule_create_ah_resp {
  * the doorbells and tells where they are. Their number, which is not 0, goes
  * into ferrule_create_qp_cmd and FERRULE_METHOD_KICK_IMPORTED.
  * FERRULE_METHOD_UNIMPORT gives the number up; queue pairs that have these
- * doorbells keep them. An unknown number is EINVAL for all three, and with 256
+ * doorbells keep them. An unknown number is EINVAL for all three, and with 16
  * numbers in use IMPORT is ENOMEM.
  *
  * FERRULE_METHOD_QUERY_DM tells where a device memory is to be mapped.
