@@ -11,6 +11,7 @@ pub(crate) mod debugfs;
 mod destination;
 mod device;
 mod host;
+mod join;
 mod kicks;
 mod memory;
 pub(crate) mod net;

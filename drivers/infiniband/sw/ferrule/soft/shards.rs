@@ -5,11 +5,10 @@
 //! A device has several engines, so that users that have nothing to do with each other go on side by side. Objects that
 //! use each other are in one shard: all of a program, those of a kernel user that a queue pair names, and users that talk
 //! to each other by connections on this device. A user begins with a shard of its own, if there is one. When a queue pair
-//! names objects of two shards, or two are connected ([`Shards::join`]), the shards become one.
+//! names objects of two shards, or two are connected, the shards become one ([`Shards::join`], in `join.rs`).
 //!
 //! The shard 0 is for all that may meet anybody: users with datagrams that stay on the device, XRC, frames of the network
-//! device or sets of counters.
-//! It has the first block of each kind of numbers.
+//! device or sets of counters. It has the first block of each kind of numbers.
 
 use core::{
     iter,
@@ -34,7 +33,6 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full,
             Relaxed, //
         },
         Arc,
@@ -43,16 +41,12 @@ use kernel::{
     },
 };
 use kernel_ext::{
-    sync::smp_mb,
     task::QuiescentStates,
     time::WithTimer, //
 };
 
 use super::{
-    core::{
-        Core,
-        State, //
-    },
+    core::Core,
     host::Kernel,
     owners::{
         Owners,
@@ -68,8 +62,8 @@ const FINISH_ROUNDS: u32 = 32768;
 /// The shards of a device.
 #[pin_data]
 pub(crate) struct Shards {
-    owners: Owners,
-    main: Arc<WithTimer<Core>>,
+    pub(super) owners: Owners,
+    pub(super) main: Arc<WithTimer<Core>>,
     /// From 1 on. Each is made when a user begins and all that there are have users.
     others: KVec<SetOnce<Arc<WithTimer<Core>>>>,
     /// The path MTU of the port. A caller that changes it, chooses the shard of a user, or takes a block that nobody has, holds
@@ -78,10 +72,10 @@ pub(crate) struct Shards {
     claims: Mutex<Mtu>,
     /// Somebody may send datagrams to a queue pair of the device itself: all that are for datagrams are in the shard 0, or
     /// are about to go there. It stays so.
-    datagrams_meet: Atomic<u32>,
+    pub(super) datagrams_meet: Atomic<u32>,
     /// Its holder brings them together.
     #[pin]
-    meeting: Mutex<()>,
+    pub(super) meeting: Mutex<()>,
 }
 
 /// A shard that is to have one more user: counted there as long as this lives.
@@ -134,7 +128,7 @@ impl Shards {
     }
 
     /// Those that there are beside the shard 0.
-    fn others(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
+    pub(super) fn others(&self) -> impl Iterator<Item = &Arc<WithTimer<Core>>> {
         self.others.iter().filter_map(SetOnce::as_ref)
     }
 
@@ -363,56 +357,6 @@ impl Shards {
         })
     }
 
-    /// Sees to it that the objects of two blocks are in one shard. Process context.
-    pub(super) fn join(&self, one: Block, other: Block) {
-        loop {
-            let cores = [self.of(one), self.of(other)];
-            if cores[0].index == cores[1].index {
-                break;
-            }
-            let [into, from] = if cores[0].index < cores[1].index {
-                cores
-            } else {
-                [cores[1], cores[0]]
-            };
-            self.merge(into, from);
-            if policy::inspect(into, Engine::has_datagrams) {
-                self.place_datagrams(one);
-            }
-        }
-    }
-
-    /// Sees to it that the objects of a block are in the shard 0. Process context.
-    pub(super) fn join_main(&self, block: Block) {
-        while self.of(block).index != 0 {
-            self.merge(&self.main, self.of(block));
-        }
-    }
-
-    /// Sees to it that a queue pair for datagrams of a block is found by those of the device that send to it, now or
-    /// [later](Shards::let_datagrams_meet). Process context.
-    pub(super) fn place_datagrams(&self, block: Block) {
-        if self.datagrams_meet.load(Relaxed) != 0 {
-            self.join_main(block);
-        }
-    }
-
-    /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is there. Process context.
-    ///
-    /// One is added as the owner of its shard, and then its caller asks for the mark. So either the queue pair is seen here,
-    /// or the mark there. The same holds where it comes to another shard meanwhile.
-    pub(super) fn let_datagrams_meet(&self) {
-        let _meeting = self.meeting.lock();
-        if self.datagrams_meet.xchg(1, Full) != 0 {
-            return;
-        }
-        for other in self.others() {
-            if policy::inspect(other, Engine::has_datagrams) {
-                self.merge(&self.main, other);
-            }
-        }
-    }
-
     /// Counts the objects that others need, in the shard that has a block, or with none the shard 0. The caller owns it.
     pub(super) fn count_parents(&self, block: Option<Block>, engine: &Engine<Kernel>) {
         self.of_block(block).count_parents(engine);
@@ -423,80 +367,5 @@ impl Shards {
         let core = self.of(block);
         core.set_spare(block.kind, true);
         core.count_parents(engine);
-    }
-
-    /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.
-    ///
-    /// A caller owns both for that. It waits for one of them only, since another caller that does the same may own the other
-    /// one; for which one, changes each time.
-    #[inline(never)]
-    fn merge(&self, into: &WithTimer<Core>, from: &WithTimer<Core>) {
-        if into.index == from.index {
-            return;
-        }
-        let mut quiescent = QuiescentStates::begin();
-        let (mut first, mut second) = (into, from);
-        loop {
-            let mut owner = first.shard.enter();
-            let seen = from.awaited_ends.load(Relaxed);
-            let merged = second.shard.try_enter(false, || ()).map(|mut other| {
-                if first.index == into.index {
-                    self.take_over(into, &mut owner, from, &mut other)
-                } else {
-                    self.take_over(into, &mut other, from, &mut owner)
-                }
-            });
-            let missed = owner.leave();
-            match merged {
-                None if missed => first.wake_worker(),
-                None => (),
-                Some(result) => {
-                    // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
-                    into.wake_worker();
-                    from.wake_worker();
-                    match result {
-                        Err(Refusal::InUse) => from.wait_for_end(seen),
-                        _ => break,
-                    }
-                }
-            }
-            quiescent.pass();
-            (first, second) = (second, first);
-        }
-    }
-
-    /// Moves all objects, and the notes about them. The caller owns both shards.
-    fn take_over(
-        &self,
-        into: &Core,
-        state: &mut State,
-        from: &Core,
-        other: &mut State,
-    ) -> Result<(), Refusal> {
-        let engine = &mut state.engine;
-        engine.merge(&mut other.engine, |block| {
-            self.owners.set(block, into.index)
-        })?;
-        // Whoever adds a note looks afterwards whether the block has moved. So either the note is seen here, or the move there.
-        smp_mb();
-        let mut looks = u32::MAX;
-        while !(from.kicked.is_empty() && other.kicked.is_done()) {
-            from.kicked.take(&mut other.kicked, &mut looks, |number| {
-                engine.kicked(ContextId::from_number(number))
-            });
-        }
-        while !(from.doorbells.is_empty() && other.doorbells.is_done()) {
-            from.doorbells
-                .take(&mut other.doorbells, &mut looks, |qpn| engine.ring_qp(qpn));
-        }
-        while let Some(packet) = from.inbox.pop() {
-            if !into.inbox.push(packet) {
-                into.inbox_full.fetch_add(1, Relaxed);
-            }
-        }
-        into.set_all_spare();
-        into.count_parents(engine);
-        from.count_parents(&other.engine);
-        Ok(())
     }
 }
