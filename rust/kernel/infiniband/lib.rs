@@ -21,6 +21,7 @@
 //! `include/rdma/rdma_netlink.h`.
 
 mod access;
+mod advice;
 pub mod ah;
 mod charge;
 pub mod counter;
@@ -72,6 +73,7 @@ pub mod xrcd;
 pub(crate) use bindings_ext as bindings;
 
 pub use access::Access;
+pub use advice::Advice;
 pub use ah::{
     Ah,
     AhAttr, //

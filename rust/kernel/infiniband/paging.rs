@@ -45,6 +45,7 @@ use kernel_ext::boxed::boxed;
 
 pub use crate::page_requests::Purpose;
 use crate::{
+    advice::Advice,
     bindings,
     page_requests::{
         Request,
@@ -57,7 +58,6 @@ use crate::{
         Spare,
         CHUNK, //
     },
-    pd::Advice,
     workqueues::FaultQueue, //
 };
 

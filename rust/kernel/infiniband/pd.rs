@@ -6,24 +6,21 @@ use core::ptr::NonNull;
 
 use kernel::{
     error::{
-        from_err_ptr,
         from_result,
         VTABLE_DEFAULT_ERROR, //
     },
     prelude::*, //
 };
-use kernel_ext::{
-    error::code::EOPNOTSUPP,
-    task, //
-};
+use kernel_ext::error::code::EOPNOTSUPP;
 
 use crate::{
+    advice::Advice,
     bindings,
     object::{
         impl_object,
         Object, //
     },
-    paging::Purpose,
+    page_requests::Purpose,
     udata::{
         no_udata,
         Call, //
@@ -57,42 +54,6 @@ pub trait Operations: Sized + Send + Sync + 'static {
     /// that is not all inside or not all there.
     fn prefetch(_pd: &Pd<Self::Driver>, _advice: Advice<'_>) -> Result {
         build_error!(VTABLE_DEFAULT_ERROR)
-    }
-}
-
-/// A program's advice about memory: `ibv_advise_mr()`.
-///
-/// # Invariants
-///
-/// `file` is valid, and of a device whose `disassociate_srcu` is held.
-pub struct Advice<'a> {
-    /// For what the memory is going to be used.
-    pub purpose: Purpose,
-    /// The memory is to be there when the call returns.
-    pub now: bool,
-    ranges: &'a [bindings::ib_sge],
-    file: NonNull<bindings::ib_uverbs_file>,
-}
-
-impl Advice<'_> {
-    /// The memory: of each range the local key, the address, and the length in bytes.
-    pub fn ranges(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
-        let of = |sge: &bindings::ib_sge| (sge.lkey, sge.addr, sge.length.into());
-        self.ranges.iter().map(of)
-    }
-
-    /// Whether to go on with it.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR` if the program has been killed; `EIO` if the device goes.
-    pub(crate) fn check_wanted(&self) -> Result {
-        if task::is_killed() {
-            return Err(EINTR);
-        }
-        // SAFETY: By the type invariants.
-        from_err_ptr(unsafe { bindings::ib_uverbs_get_ucontext_file(self.file.as_ptr()) })?;
-        Ok(())
     }
 }
 

@@ -7,10 +7,8 @@ use kernel::prelude::*;
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     device::OnDemand,
-    pd::{
-        self,
-        Advice, //
-    },
+    pd,
+    Advice,
     UserCall, //
 };
 
