@@ -377,6 +377,11 @@ impl Commands for Shared {
             QpType::Ud if init.context.is_some() => Some(Block::of_pd(init.pd)),
             QpType::Ud | QpType::RawPacket | QpType::XrcIni => {
                 let pd = Block::of_pd(init.pd);
+                // A user in the kernel makes its handles where nothing can wait. The core sends by queue pair 1 to other
+                // queue pairs 1.
+                if init.qp_type == QpType::Ud && !init.gsi {
+                    self.shards.let_datagrams_meet();
+                }
                 self.shards.join_main(pd);
                 Some(pd)
             }
@@ -417,12 +422,8 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        if init.qp_type == QpType::Ud && init.context.is_none() && !init.gsi {
-            self.shards.let_datagrams_meet();
-        }
-        let qp_type = init.qp_type;
         let id = self.add_boxed(pd, qp, Engine::add_qp)?;
-        if qp_type == QpType::Ud {
+        if init.qp_type == QpType::Ud {
             self.shards.place_datagrams(Block::of_qp(id.number));
         }
         Ok(NewQp {

@@ -282,7 +282,7 @@ impl Backend for Soft {
     }
 
     fn set_port_mtu(&self, mtu: Mtu) {
-        self.shared.set_port_mtu(mtu);
+        self.shared.shards.set_port_mtu(mtu);
     }
 
     /// The engine is told by each address vector.
@@ -377,7 +377,7 @@ impl Linked for Soft {
     /// `EADDRINUSE` if the port of RoCEv2 is taken, and others of [`Membership::new`]; `ENOMEM`.
     fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>> {
         let shared = Shared::new(name)?;
-        shared.set_port_mtu(mtu);
+        shared.shards.set_port_mtu(mtu);
         let wire = Membership::new(netdev, shared.shards.clone())?;
         let frames = Frames::new(netdev, shared.shards.clone())?;
         let directory = Directory::new(name, shared.clone())?;

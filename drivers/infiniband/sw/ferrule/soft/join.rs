@@ -8,10 +8,7 @@ use ferrule_engine::{
     Engine,
     Error as Refusal, //
 };
-use kernel::sync::atomic::{
-    Full,
-    Relaxed, //
-};
+use kernel::sync::atomic::Relaxed;
 use kernel_ext::{
     sync::smp_mb,
     task::QuiescentStates,
@@ -57,18 +54,19 @@ impl Shards {
     /// Sees to it that a queue pair for datagrams of a block is found by those of the device that send to it, now or
     /// [later](Shards::let_datagrams_meet). Process context.
     pub(super) fn place_datagrams(&self, block: Block) {
-        if self.datagrams_meet.load(Relaxed) != 0 {
+        let meet = *self.datagrams_meet.lock();
+        if meet {
             self.join_main(block);
         }
     }
 
     /// Sees to it that all queue pairs for datagrams are in one shard, as long as the device is there. Process context.
     ///
-    /// One is added as the owner of its shard, and then its caller asks for the mark. So either the queue pair is seen here,
-    /// or the mark there. The same holds where it comes to another shard meanwhile.
+    /// One is added first, and then its caller looks whether they meet. So either the queue pair is seen here, or that there.
+    /// The same holds where it comes to another shard meanwhile.
     pub(super) fn let_datagrams_meet(&self) {
-        let _meeting = self.meeting.lock();
-        if self.datagrams_meet.xchg(1, Full) != 0 {
+        let mut meet = self.datagrams_meet.lock();
+        if *meet {
             return;
         }
         for other in self.others() {
@@ -76,6 +74,7 @@ impl Shards {
                 self.merge(&self.main, other);
             }
         }
+        *meet = true;
     }
 
     /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.

@@ -31,10 +31,7 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
+        atomic::Relaxed,
         Arc,
         Mutex,
         SetOnce, //
@@ -72,10 +69,8 @@ pub(crate) struct Shards {
     claims: Mutex<Mtu>,
     /// Somebody may send datagrams to a queue pair of the device itself: all that are for datagrams are in the shard 0, or
     /// are about to go there. It stays so.
-    pub(super) datagrams_meet: Atomic<u32>,
-    /// Its holder brings them together.
     #[pin]
-    pub(super) meeting: Mutex<()>,
+    pub(super) datagrams_meet: Mutex<bool>,
 }
 
 /// A shard that is to have one more user: counted there as long as this lives.
@@ -120,8 +115,7 @@ impl Shards {
                 main,
                 others,
                 claims <- new_mutex!(Mtu::Mtu256, "Shards::claims"),
-                datagrams_meet: Atomic::new(0),
-                meeting <- new_mutex!((), "Shards::meeting"),
+                datagrams_meet <- new_mutex!(false, "Shards::datagrams_meet"),
             }),
             GFP_KERNEL,
         )

@@ -8,8 +8,15 @@ use core::{
 };
 
 use ferrule_engine::{
-    Block, ContextId, CountedAt, Engine, Error as Refusal, Memory, Mtu, NeedChunk, Refused,
-    UserContext,
+    Block,
+    ContextId,
+    CountedAt,
+    Engine,
+    Error as Refusal,
+    Memory,
+    NeedChunk,
+    Refused,
+    UserContext, //
 };
 use kernel::{
     error::Error,
@@ -188,11 +195,6 @@ impl Shared {
             }
             None => self.add_at(self.shards.for_context(), context, Engine::add_context),
         }
-    }
-
-    /// Tells how many bytes a datagram may have.
-    pub(super) fn set_port_mtu(&self, mtu: Mtu) {
-        self.shards.set_port_mtu(mtu);
     }
 
     /// Takes an object from the engine and drops it after the shard is left. Waits for the copy jobs that use it.
