@@ -23,38 +23,24 @@ void expect_earlier(struct ibv_cq *cq, int fit)
 /* One more completion than fits, on a queue that nobody polls. */
 static void overrun(void)
 {
-	struct end_config config = { };
 	struct device d;
 	struct end e;
-	int fit;
+	int fit = one_cq_open(&d, &e, 8);
 
-	device_open(&d);
-	config.cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
-	REQUIRE(config.cq);
-	fit = config.cq->cqe;
-	config.send_wr = fit + 8;
-	end_make(&e, &d, &config);
-	end_to_state(&e, IBV_QPS_RTS);
 	/* Exactly full is no error, and all of it can be taken. */
-	for (int i = 0; i < fit; i++)
-		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
-			  NULL, 0, 0);
+	write_signalled(&e, fit);
 	expect_no_async(d.ctx);
 	for (int i = 0; i < fit; i++)
 		EXPECT_OK(e.scq, i);
 
-	for (int i = 0; i < fit + 3; i++)
-		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
-			  NULL, 0, 0);
-	expect_async(d.ctx, IBV_EVENT_CQ_ERR, config.cq);
+	write_signalled(&e, fit + 3);
+	expect_async(d.ctx, IBV_EVENT_CQ_ERR, e.scq);
 	expect_async(d.ctx, IBV_EVENT_QP_FATAL, e.qp);
 	/* Once each. */
 	expect_no_async(d.ctx);
 	end_await_state(&e, IBV_QPS_ERR);
 	expect_earlier(e.scq, fit);
-	end_free(&e);
-	REQUIRE_ERRNO(ibv_destroy_cq(config.cq), 0);
-	device_close(&d);
+	one_cq_close(&d, &e);
 }
 
 /* The queue of one program overruns; another on the same device goes on. */
@@ -74,9 +60,7 @@ static void overrun_is_contained(void)
 	config.send_wr = fit + 8;
 	end_make(&e, &p.d, &config);
 	end_to_state(&e, IBV_QPS_RTS);
-	for (int i = 0; i < fit + 1; i++)
-		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
-			  NULL, 0, 0);
+	write_signalled(&e, fit + 1);
 	expect_async(p.d.ctx, IBV_EVENT_CQ_ERR, config.cq);
 	for (int i = 0; i < 100; i++) {
 		recv_region(&p.b, i, &r, 100, 100);

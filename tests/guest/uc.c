@@ -30,6 +30,15 @@ static void make(struct pair *p, size_t len)
 	fill(p->mine.data, len, 1);
 }
 
+/* A message goes from a to b, by requests of these numbers. */
+static void expect_message(struct pair *p, uint64_t recv_id, uint64_t send_id)
+{
+	recv_region(&p->b, recv_id, &p->theirs, 0, LEN);
+	send_region(&p->a, send_id, &p->mine, 0, LEN);
+	EXPECT_OK(p->a.scq, send_id);
+	EXPECT_OK(p->b.rcq, recv_id);
+}
+
 static void sizes(void)
 {
 	static const size_t lengths[] = { 0, 1, 255, 1024, 1025, 65536,
@@ -153,10 +162,7 @@ static void send_queue_error(void)
 	EXPECT_OK(p.a.rcq, 4);
 	EXPECT_OK(p.b.scq, 5);
 	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
-	recv_region(&p.b, 6, &p.theirs, 0, LEN);
-	send_region(&p.a, 7, &p.mine, 0, LEN);
-	EXPECT_OK(p.a.scq, 7);
-	EXPECT_OK(p.b.rcq, 6);
+	expect_message(&p, 6, 7);
 	pair_close(&p);
 }
 
@@ -184,10 +190,7 @@ static void path_in_sqd(void)
 	REQUIRE_EQ(attr.ah_attr.grh.traffic_class, 32);
 	attr.qp_state = IBV_QPS_RTS;
 	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
-	recv_region(&p.b, 1, &p.theirs, 0, LEN);
-	send_region(&p.a, 2, &p.mine, 0, LEN);
-	EXPECT_OK(p.a.scq, 2);
-	EXPECT_OK(p.b.rcq, 1);
+	expect_message(&p, 1, 2);
 	pair_close(&p);
 }
 

@@ -21,12 +21,14 @@ static inline struct ibv_pd *new_pd(void)
 	return pd;
 }
 
-static inline struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq,
-				    uint32_t depth)
+static inline struct ibv_qp *new_qp_of_cqs(enum ibv_qp_type type,
+					   struct ibv_cq *send_cq,
+					   struct ibv_cq *recv_cq,
+					   uint32_t depth)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = cq,
-		.recv_cq = cq,
+		.send_cq = send_cq,
+		.recv_cq = recv_cq,
 		.cap = { .max_send_wr = depth, .max_recv_wr = depth },
 		.qp_type = type,
 	};
@@ -36,6 +38,12 @@ static inline struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq,
 	CHECK(attr.cap.max_inline_data == 64);
 	qp->state = IBV_QPS_RTS;
 	return qp;
+}
+
+static inline struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq,
+				    uint32_t depth)
+{
+	return new_qp_of_cqs(type, cq, cq, depth);
 }
 
 static inline int post(struct ibv_qp *qp, struct ibv_send_wr *wr)

@@ -62,13 +62,7 @@ void test_stale_slots(void)
 	enum { DEPTH = 4 };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	struct ibv_cq *cq = new_cq(DEPTH), *recv_cq = new_cq(DEPTH);
-	struct ibv_qp_init_attr init = {
-		.send_cq = cq,
-		.recv_cq = recv_cq,
-		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH },
-		.qp_type = IBV_QPT_RC,
-	};
-	struct ibv_qp *qp = fake.ops->create_qp(new_pd(), &init);
+	struct ibv_qp *qp = new_qp_of_cqs(IBV_QPT_RC, cq, recv_cq, DEPTH);
 	struct ibv_qp *other = new_qp(IBV_QPT_RC, cq, DEPTH);
 	struct fake_cq *fcq = fake_cq(cq);
 	struct ferrule_cqe recv = {

@@ -53,11 +53,36 @@ static void by_receives(void)
 	device_close(&d);
 }
 
-static void write_signalled(struct end *e, int count)
+int one_cq_open(struct device *d, struct end *e, int more)
+{
+	struct end_config config = { };
+
+	device_open(d);
+	config.cq = ibv_create_cq(d->ctx, 16, NULL, NULL, 0);
+	REQUIRE(config.cq);
+	config.send_wr = config.cq->cqe + more;
+	end_make(e, d, &config);
+	end_to_state(e, IBV_QPS_RTS);
+	return config.cq->cqe;
+}
+
+void one_cq_close(struct device *d, struct end *e)
+{
+	end_free(e);
+	REQUIRE_ERRNO(ibv_destroy_cq(e->config.cq), 0);
+	device_close(d);
+}
+
+void write_signalled(struct end *e, int count)
 {
 	for (int i = 0; i < count; i++)
 		send_sges(e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
 			  NULL, 0, 0);
+}
+
+static void write_what_fits(struct end *e, int fit)
+{
+	write_signalled(e, fit);
 	expect_no_async(e->d->ctx);
 }
 
@@ -67,32 +92,24 @@ static void write_signalled(struct end *e, int count)
  */
 static void not_by_earlier_ones(void)
 {
-	struct end_config config = { };
+	struct end_config config;
 	struct device d;
 	struct end e;
-	int fit;
+	int fit = one_cq_open(&d, &e, 0);
 
-	device_open(&d);
-	config.cq = ibv_create_cq(d.ctx, 16, NULL, NULL, 0);
-	REQUIRE(config.cq);
-	fit = config.cq->cqe;
-	config.send_wr = fit;
-	end_make(&e, &d, &config);
-	end_to_state(&e, IBV_QPS_RTS);
-	write_signalled(&e, fit);
+	write_what_fits(&e, fit);
 	end_reset(&e);
 	end_to_state(&e, IBV_QPS_RTS);
-	write_signalled(&e, fit);
+	write_what_fits(&e, fit);
+	config = e.config;
 	end_free(&e);
 	end_make(&e, &d, &config);
 	end_to_state(&e, IBV_QPS_RTS);
-	write_signalled(&e, fit);
+	write_what_fits(&e, fit);
 	for (int i = 0; i < fit; i++)
 		EXPECT_OK(e.scq, i);
 	EXPECT_NO_WC(e.scq);
-	end_free(&e);
-	REQUIRE_ERRNO(ibv_destroy_cq(config.cq), 0);
-	device_close(&d);
+	one_cq_close(&d, &e);
 }
 
 const struct test_case overrun_cases[] = {
