@@ -65,7 +65,7 @@ macro_rules! new_spinlock_irq {
 }
 
 /// A spinlock whose holder runs with interrupts off, so that it may be taken in any context. On PREEMPT_RT it is a mutex
-/// with priority inheritance, as each spinlock there: interrupts stay on, and so are handlers of interrupts threads.
+/// with priority inheritance, as each spinlock there: interrupts stay on, and handlers of interrupts are threads.
 ///
 /// It lends what it protects to a closure, instead of handing out a guard. Each lock restores the
 /// interrupts as it found them, so locks have to be released in the reverse of the order in which they

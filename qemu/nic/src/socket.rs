@@ -222,9 +222,10 @@ pub(crate) fn receive(stream: impl AsFd, into: &mut [u8]) -> Result<(usize, Vec<
     }
     // The kernel has closed those for which there was no space, or no descriptor.
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(End::Broken(match files.len() < MAX_FILES {
-            true => Broken::NoDescriptors,
-            false => Broken::Files,
+        return Err(End::Broken(if files.len() < MAX_FILES {
+            Broken::NoDescriptors
+        } else {
+            Broken::Files
         }));
     }
     Ok((received.bytes, files))

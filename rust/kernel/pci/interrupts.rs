@@ -21,8 +21,8 @@ use crate::bindings;
 
 /// The handler of a function's vectors.
 pub trait Handler: Send + Sync + 'static {
-    /// The vector of this index has fired. Interrupts are off, or on PREEMPT_RT a thread calls. Calls for one vector follow each other,
-    /// those for several may be at the same time.
+    /// The vector of this index has fired. Interrupts are off; on PREEMPT_RT a thread calls. Calls for one vector follow each
+    /// other, those for several may be at the same time.
     fn handle(&self, vector: u32);
 }
 

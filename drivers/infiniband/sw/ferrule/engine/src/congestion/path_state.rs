@@ -4,8 +4,8 @@
 //! delivers, how much round trips vary, and whether somebody else fills its queue.
 //!
 //! A connection that begins while the queue is full would take the delay of that queue for the least round trip.
-//! And only all connections together can tell whose queue it is. Those of another engine of the same device are not
-//! among them: they know the path for themselves, and to each other they are others.
+//! And only all connections together can tell whose queue it is. Connections of another engine of the same device have a
+//! state of their own, and count as somebody else's.
 
 use super::queue_limit::QueueLimit;
 use crate::base::attr::Gid;

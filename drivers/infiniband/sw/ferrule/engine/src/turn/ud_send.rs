@@ -93,7 +93,7 @@ pub(crate) fn send<H: Host>(
             request.opcode.facts().extra == Extra::Immediate,
         ),
         sl: path.sl,
-        // One without a packet is in none.
+        // A datagram that is no packet is in no VLAN.
         vlan: 0,
         to,
         qkey,
