@@ -43,6 +43,7 @@ mod sleep;
 mod srq;
 mod state;
 mod steering;
+mod time;
 mod trace;
 mod traffic;
 mod uc;

@@ -6,7 +6,10 @@
 //! posted, and its slot is free from then on. Queue pairs complete in any order, so that the free
 //! slots cannot be told by completions; the word [`abi::SrqCtrl::consumer`] tells them.
 
-use core::mem::offset_of;
+use core::{
+    cell::Cell,
+    mem::offset_of, //
+};
 
 use crate::{
     base::{
@@ -216,9 +219,14 @@ impl<H: Host> Srq<H> {
         &mut self,
         host: &mut H,
         counters: &Cells,
+        time: &Cell<Option<u64>>,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
         let init = &self.init;
+        // The producer index is loaded here, or by the check of the limit.
+        if self.ring.has_taken_all() || self.limit != 0 {
+            time.set(None);
+        }
         let index = match self.ring.take(&init.ring, || init.load_producer()) {
             Ok(index) => index.ok_or(NoReceive::Empty)?,
             Err(Jump) => {
@@ -400,17 +408,19 @@ impl<H: Host> Srqs<H> {
         })
     }
 
-    /// Takes the next request of a queue; returns the protection domain of its memory.
+    /// Takes the next request of a queue; returns the protection domain of its memory. Clears the turn's `time` if it loads
+    /// the producer index.
     #[inline]
     pub(crate) fn take(
         &mut self,
         host: &mut H,
         counters: &Cells,
         number: u32,
+        time: &Cell<Option<u64>>,
         request: &mut ReceiveRequest,
     ) -> Result<u32, NoReceive> {
         match self.table.get_mut(number & INDEX_MASK) {
-            Some(srq) => srq.take(host, counters, request),
+            Some(srq) => srq.take(host, counters, time, request),
             None => Err(NoReceive::Empty),
         }
     }

@@ -253,7 +253,7 @@ pub(crate) fn flush_send_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -> N
         sq.rewind(wire.requester.oldest);
     }
     while !cx.allowance.is_spent() {
-        if !sq.take_for_flush(core) {
+        if !sq.take_for_flush(cx, core) {
             wire.stop(sq.consumer());
             return Next::Idle;
         }
@@ -273,7 +273,7 @@ pub(crate) fn flush_receive_queue<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>) -
     // and looks what was posted. So at least one of the two sees what the other did.
     H::fence();
     while !cx.allowance.is_spent() {
-        if !rq.take_for_flush(core) {
+        if !rq.take_for_flush(cx, core) {
             // Requests in a shared receive queue are for others to take. An event tells that this
             // queue pair takes no more, and that its completions are all written (IBA volume 1,
             // 11.6.3.4).

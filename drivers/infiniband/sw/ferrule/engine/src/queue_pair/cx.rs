@@ -26,6 +26,7 @@ use crate::{
         srq::Srqs, //
     },
     packet::Bth,
+    queue_pair::qp_core::QpCore, //
 };
 
 /// The context that a queue pair works in, beside the other queue pairs: at its turn, when its timer fires, when a
@@ -44,15 +45,16 @@ pub(crate) struct Cx<'a, H: Host> {
     pub(crate) ports: &'a PortCounters<H>,
     /// See [`Config`](crate::Config).
     pub(crate) retries_for_ever: bool,
-    /// The time, once it was asked for.
+    /// The time, once it was asked for, until a producer index is loaded.
     pub(crate) time: Cell<Option<u64>>,
     /// The rest of the turn's budget.
     pub(crate) allowance: Budget,
 }
 
 impl<H: Host> Cx<'_, H> {
-    /// The time, in nanoseconds of [`Host::now`]. All of a turn has one time. It is read when it is first needed: a local
-    /// message is in its place by then.
+    /// The time, in nanoseconds of [`Host::now`]. It is read when it is first needed: a local message is in its place by
+    /// then. The rest of the turn has that time, unless a producer index is loaded: requests may have been posted since, and
+    /// none completes before it was posted.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.time.get().unwrap_or_else(|| {
@@ -60,6 +62,13 @@ impl<H: Host> Cx<'_, H> {
             self.time.set(Some(now));
             now
         })
+    }
+
+    /// Loads the producer index that the program stores at an offset of [`abi::QpCtrl`](crate::abi::QpCtrl).
+    #[inline]
+    pub(crate) fn load_producer(&self, core: &QpCore<H>, offset: u32) -> u32 {
+        self.time.set(None);
+        core.load(offset)
     }
 
     /// Takes a packet that was made, with so many bytes of payload, off the rest of the budget; all of the rest if another

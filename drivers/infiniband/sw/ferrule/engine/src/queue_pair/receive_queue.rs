@@ -107,7 +107,7 @@ impl ReceiveQueue {
         self.busy = false;
     }
 
-    /// How many receive requests the peer may count on.
+    /// How many receive requests the peer may count on. None of them completes in the turn that tells the peer.
     pub(crate) fn available<H: Host>(&mut self, core: &QpCore<H>) -> u32 {
         let load = || core.load(PRODUCER);
         self.ring.available(&core.init.rq_ring, load).unwrap_or(0)
@@ -129,7 +129,9 @@ impl ReceiveQueue {
             core.init.srq
         };
         if let Some(srq) = srq {
-            let taken = cx.srqs.take(cx.host, cx.counters, srq, &mut self.request);
+            let taken = cx
+                .srqs
+                .take(cx.host, cx.counters, srq, &cx.time, &mut self.request);
             // A malformed request has been taken, too, and ends here.
             self.busy = !matches!(taken, Err(NoReceive::Empty | NoReceive::Jump));
             if core.init.qp_type.is_target() {
@@ -139,7 +141,10 @@ impl ReceiveQueue {
             return Ok(());
         }
         let init = &core.init;
-        let index = match self.ring.take(&init.rq_ring, || core.load(PRODUCER)) {
+        let index = match self
+            .ring
+            .take(&init.rq_ring, || cx.load_producer(core, PRODUCER))
+        {
             Ok(Some(index)) => index,
             Ok(None) => return Err(NoReceive::Empty),
             Err(Jump) => {
@@ -196,12 +201,13 @@ impl ReceiveQueue {
     }
 
     /// Takes the next receive request to be flushed: first the one at hand, then those in the ring.
-    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &QpCore<H>) -> bool {
+    pub(crate) fn take_for_flush<H: Host>(&mut self, cx: &Cx<'_, H>, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;
         }
         let init = &core.init;
-        let Ok(Some(index)) = self.ring.take(&init.rq_ring, || core.load(PRODUCER)) else {
+        let load = || cx.load_producer(core, PRODUCER);
+        let Ok(Some(index)) = self.ring.take(&init.rq_ring, load) else {
             return false;
         };
         self.request.read_head(&init.queue, &init.rq_ring, index);

@@ -170,7 +170,10 @@ impl SendQueue {
     pub(crate) fn take<H: Host>(&mut self, cx: &mut Cx<'_, H>, core: &QpCore<H>) -> Taken {
         let init = &core.init;
         let looks = self.ring.has_taken_all();
-        let index = match self.ring.take(&init.sq_ring, || core.load(PRODUCER)) {
+        let index = match self
+            .ring
+            .take(&init.sq_ring, || cx.load_producer(core, PRODUCER))
+        {
             Ok(Some(index)) => index,
             Ok(None) => return Taken::Nothing,
             Err(Jump) => return Taken::Jump,
@@ -231,12 +234,13 @@ impl SendQueue {
 
     /// Returns `true` if one of the next requests will send packets soon, so that its packets can ask for the
     /// acknowledgement. A request that changes a key waits, and one that registers sends nothing.
-    pub(crate) fn is_followed<H: Host>(&mut self, core: &QpCore<H>) -> bool {
+    pub(crate) fn is_followed<H: Host>(&mut self, cx: &Cx<'_, H>, core: &QpCore<H>) -> bool {
         // Kernel users post a few registrations in front of a request.
         const LOOKS: u32 = 4;
 
         let init = &core.init;
-        let waiting = self.ring.waiting(&init.sq_ring, || core.load(PRODUCER));
+        let load = || cx.load_producer(core, PRODUCER);
+        let waiting = self.ring.waiting(&init.sq_ring, load);
         let first = self.ring.index;
         let next = (0..waiting.unwrap_or(0).min(LOOKS))
             .map(|i| SendRequest::peek(&init.queue, &init.sq_ring, first.wrapping_add(i)))
@@ -308,7 +312,7 @@ impl SendQueue {
 
     /// Takes the next request to be flushed: first the one at hand, then those in the ring. After a return from SQE, these are
     /// the ones that were known then.
-    pub(crate) fn take_for_flush<H: Host>(&mut self, core: &QpCore<H>) -> bool {
+    pub(crate) fn take_for_flush<H: Host>(&mut self, cx: &Cx<'_, H>, core: &QpCore<H>) -> bool {
         if self.busy {
             return true;
         }
@@ -317,7 +321,8 @@ impl SendQueue {
             return false;
         }
         let init = &core.init;
-        let Ok(Some(index)) = self.ring.take(&init.sq_ring, || core.load(PRODUCER)) else {
+        let load = || cx.load_producer(core, PRODUCER);
+        let Ok(Some(index)) = self.ring.take(&init.sq_ring, load) else {
             return false;
         };
         self.request.read_head(&init.queue, &init.sq_ring, index);

@@ -216,7 +216,7 @@ pub(super) fn send<H: Host>(cx: &mut Cx<'_, H>, qp: &mut Qp<H>, record: &Record)
     // - it is a selective retransmission, whose acknowledgement tells of further losses;
     // - the acknowledgement interval, or a quarter of the requests in flight, has gone without a packet that asks.
     wire.requester.since_ack_request = wire.requester.since_ack_request.saturating_add(1);
-    let is_last = position.ends() && !sq.is_followed(core);
+    let is_last = position.ends() && !sq.is_followed(cx, core);
     let ahead = psn::distance(wire.requester.snd_una, psn);
     let is_window_full = ahead.saturating_add(1) >= send_window
         && !psn::within(wire.requester.ack_requested, wire.requester.snd_una, ahead);

@@ -47,6 +47,10 @@ pub struct Sim {
     pub is_contended: bool,
     /// Another thread waits for the processor.
     pub needs_resched: bool,
+    /// A program on another processor acts so right after the engine has read the clock, and tells the time that passes then.
+    pub after_reading: Cell<Option<Box<dyn FnOnce() -> u64>>>,
+    /// The time that has passed so.
+    pub passed: Cell<u64>,
     /// It notes no steps of the data path: they are measured.
     pub is_quiet: bool,
 }
@@ -157,7 +161,14 @@ impl Host for Sim {
     fn fence() {}
 
     fn now(&self) -> u64 {
-        self.now
+        if self.is_quiet {
+            return self.now;
+        }
+        let now = self.now + self.passed.get();
+        if let Some(act) = self.after_reading.take() {
+            self.passed.set(self.passed.get() + act());
+        }
+        now
     }
 
     fn need_resched(&mut self) -> bool {
