@@ -13,6 +13,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
+            Acquire,
             Atomic,
             Full,
             Relaxed, //
@@ -157,7 +158,9 @@ impl Core {
 
     /// How many user contexts, protection domains and completion queues are in the shard, or about to be.
     pub(super) fn all_parents(&self) -> u32 {
-        self.parents.load(Relaxed) + self.expected.load(Relaxed)
+        // A user is counted before it is expected no more ([`Place`](super::shards::Place)), so it is found here or there.
+        let expected = self.expected.load(Acquire);
+        expected + self.parents.load(Relaxed)
     }
 
     /// Whether the engine may have a block of a kind to spare. If not, no object of the kind has gone since it was asked.

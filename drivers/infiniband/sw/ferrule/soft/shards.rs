@@ -31,7 +31,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Relaxed,
+            Release, //
+        },
         Arc,
         Mutex,
         SetOnce, //
@@ -86,7 +89,7 @@ impl Deref for Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.expected.fetch_sub(1, Relaxed);
+        self.0.expected.fetch_sub(1, Release);
     }
 }
 
