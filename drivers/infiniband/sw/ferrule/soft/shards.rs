@@ -159,9 +159,7 @@ impl Shards {
     /// Two that begin at the same time are not to have the same one, since users that have shared a shard once stay together,
     /// and so do those to whom they are connected.
     pub(super) fn for_context(&self) -> Place<'_> {
-        let claims = self.claims.lock();
-        let least = || self.others().min_by_key(|core| core.all_parents());
-        self.place(self.idle(*claims).or_else(least))
+        self.place(|| self.others().min_by_key(|core| core.all_parents()))
     }
 
     /// The shard for a new protection domain or completion queue of a user in the kernel: one without users, and if all have
@@ -170,36 +168,44 @@ impl Shards {
     /// A queue pair brings several of these together. If they began in the shards of others by any other order, all would
     /// come together soon. A thread makes those of a queue pair one after the other.
     pub(super) fn for_kernel_user(&self) -> Place<'_> {
-        let claims = self.claims.lock();
-        let by_thread = || {
+        self.place(|| {
             let thread = current!().pid().unsigned_abs() as usize;
             self.others()
                 .nth(thread.checked_rem(self.others().count())?)
-        };
-        self.place(self.idle(*claims).or_else(by_thread))
+        })
     }
 
-    /// A shard without users, which may be a new one for this path MTU, or none. The caller holds `claims`.
-    fn idle(&self, mtu: Mtu) -> Option<&Arc<WithTimer<Core>>> {
-        let idle = self.others().find(|core| core.is_idle());
-        idle.or_else(|| self.add(mtu))
+    /// Counts a user that is about to begin in a shard without users, which may be a new one; or else in this one, or with none
+    /// in the shard 0.
+    fn place<'a>(&'a self, shared: impl FnOnce() -> Option<&'a Arc<WithTimer<Core>>>) -> Place<'a> {
+        let mut made = None;
+        let mut has_memory = true;
+        loop {
+            let claims = self.claims.lock();
+            if let Some(core) = made.take() {
+                self.add(core, *claims);
+            }
+            let idle = self.others().find(|core| core.is_idle());
+            let count = self.others().count();
+            if idle.is_some() || count == self.others.len() || !has_memory {
+                let core = idle.or_else(shared).unwrap_or(&self.main);
+                core.expected.fetch_add(1, Relaxed);
+                break Place(core);
+            }
+            // Memory may be long in coming, and `claims` is held under the RTNL, too.
+            drop(claims);
+            made = Core::in_arc(count + 1).ok();
+            has_memory = made.is_some();
+        }
     }
 
-    /// Counts a user that is about to begin there, or with none in the shard 0.
-    fn place<'a>(&'a self, core: Option<&'a Arc<WithTimer<Core>>>) -> Place<'a> {
-        let core = core.unwrap_or(&self.main);
-        core.expected.fetch_add(1, Relaxed);
-        Place(core)
-    }
-
-    /// Makes one more shard, unless there are as many as there may be, or there is no memory. The caller holds `claims`.
-    fn add(&self, mtu: Mtu) -> Option<&Arc<WithTimer<Core>>> {
+    /// Adds a shard for this path MTU, unless somebody else has added one of its number. The caller holds `claims`.
+    fn add(&self, core: Arc<WithTimer<Core>>, mtu: Mtu) {
         let made = self.others().count();
-        let place = self.others.get(made)?;
-        let core = Core::in_arc(made + 1).ok()?;
-        set_mtu(&core, mtu);
-        place.populate(core);
-        place.as_ref()
+        if let Some(place) = self.others.get(made).filter(|_| core.index == made + 1) {
+            set_mtu(&core, mtu);
+            place.populate(core);
+        }
     }
 
     /// Tells how many bytes a datagram may have. Process context.
