@@ -30,6 +30,7 @@ mod shards;
 mod shared;
 mod softirq;
 mod statistics;
+mod timer_share;
 mod worker;
 
 pub(crate) use self::device::Soft;

@@ -53,7 +53,8 @@ use super::{
         Caller,
         Kernel, //
     },
-    shard::Owner, //
+    shard::Owner,
+    timer_share, //
 };
 
 /// The budget of a kick: some hundred microseconds of copying. A program that posts more than that
@@ -169,7 +170,7 @@ fn turn(
 #[inline]
 pub(super) fn fire_in(core: &WithTimer<Core>, wait: u64) {
     let at = monotonic_ns().saturating_add(wait);
-    let at = at.max(core.timer_rests_until.load(Relaxed));
+    let at = at.max(timer_share::rests_until());
     if at < core.timer_due.load(Relaxed) {
         core.timer_due.store(at, Relaxed);
         core.arm_at(at);
@@ -178,7 +179,7 @@ pub(super) fn fire_in(core: &WithTimer<Core>, wait: u64) {
 
 /// Whether packets or frames wait at the moment.
 #[inline]
-fn has_arrivals(core: &Core) -> bool {
+pub(super) fn has_arrivals(core: &Core) -> bool {
     !core.inbox.is_empty() || !core.frames.is_empty()
 }
 

@@ -40,12 +40,14 @@ use super::{
     },
     policy::{
         fire_in,
+        has_arrivals,
         serve,
         HELD_UP_NS,
         LEFT_DELAY,
         SLICE, //
     },
-    shards::Shards, //
+    shards::Shards,
+    timer_share, //
 };
 
 /// The budget of the timer, and of a packet that has come: a few slices, since the rest waits for the worker, and the
@@ -63,15 +65,6 @@ const LOOPBACK: Budget = Budget {
 
 /// How long work waits while a thread is to have the processor, in nanoseconds.
 const DELAY: u64 = 20_000;
-
-/// How many times as long as the timer has worked it does not fire again. Programs can have as many
-/// timers as queue pairs, each due every ten microseconds; this leaves them a ninth of a processor at
-/// most, in which nobody could be scheduled.
-const TIMER_PAUSE: u64 = 8;
-
-/// The longest such pause, in nanoseconds. A timer that took longer than the work of a budget was interrupted itself, or its
-/// virtual processor was.
-const MAX_TIMER_PAUSE_NS: u64 = 8_000_000;
 
 /// Whether a softirq leaves its work to the timer. If a thread of real-time priority has sent packets itself, they may come back
 /// at once.
@@ -217,12 +210,16 @@ impl TimerCallback for Core {
             return core.arm_at(at);
         }
         see_to_worker(core, begin);
-        let more = serve_in_softirq(core, BUDGET, Caller::Softirq);
-        let end = monotonic_ns();
-        let pause = end.saturating_sub(begin).saturating_mul(TIMER_PAUSE);
-        let pause = pause.min(MAX_TIMER_PAUSE_NS);
-        core.timer_rests_until
-            .store(end.saturating_add(pause), Relaxed);
+        let rests_until = timer_share::rests_until();
+        // Requests of kernel users and packets do not wait: each of them is paid for by its sender.
+        let rests = begin < rests_until && core.doorbells.is_empty() && !has_arrivals(core);
+        let more = if rests {
+            // In case that the worker does not get a processor before.
+            core.arm_at(rests_until);
+            true
+        } else {
+            serve_in_softirq(core, BUDGET, Caller::Softirq)
+        };
         if core.worker_looks.load(Relaxed) != 0 {
             // An owner of the shard that sets the timer at this moment has it fire later, by this much at most.
             fire_in(core, HELD_UP_NS);
@@ -230,5 +227,6 @@ impl TimerCallback for Core {
         if more {
             core.wake_worker();
         }
+        timer_share::has_worked(begin, monotonic_ns());
     }
 }

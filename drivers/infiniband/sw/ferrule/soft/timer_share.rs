@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The part of each processor that the timers of all shards have together.
+//!
+//! Programs can have as many timers as queue pairs, each due every ten microseconds, and a shard for each time that they open
+//! the device. A softirq is not preempted. So after a timer has worked, all timers of that processor rest for
+//! [`REST`] times as long: they have a ninth of it at most, in which nobody could be scheduled. Deadlines that come meanwhile
+//! are the workers', which are scheduled as other threads are.
+
+use kernel::{
+    cpu::CpuId,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    },
+};
+
+/// How many times as long as they have worked the timers rest.
+const REST: u64 = 8;
+
+/// The longest rest, in nanoseconds. A timer that took longer than the work of a budget was interrupted itself, or its virtual
+/// processor was.
+const MAX_REST_NS: u64 = 8_000_000;
+
+/// Processors whose numbers are equal modulo this share an account.
+const ACCOUNTS: usize = 256;
+
+/// Until when the timers of a processor rest, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns).
+static RESTS_UNTIL: [Atomic<u64>; ACCOUNTS] = [const { Atomic::new(0) }; ACCOUNTS];
+
+/// The account of this processor.
+fn account() -> &'static Atomic<u64> {
+    &RESTS_UNTIL[CpuId::current().as_u32() as usize % ACCOUNTS]
+}
+
+/// Until when the timers of this processor rest, by the same clock.
+#[inline]
+pub(super) fn rests_until() -> u64 {
+    account().load(Relaxed)
+}
+
+/// A timer of this processor has worked from `begin` to `end`.
+pub(super) fn has_worked(begin: u64, end: u64) {
+    let account = account();
+    let from = account.load(Relaxed).max(end);
+    let rest = end.saturating_sub(begin).saturating_mul(REST);
+    let until = from
+        .saturating_add(rest)
+        .min(end.saturating_add(MAX_REST_NS));
+    account.store(until, Relaxed);
+}
