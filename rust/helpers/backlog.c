@@ -18,8 +18,9 @@ u32 ferrule_helper_backlog_end(unsigned int *cpu)
 }
 
 /*
- * A backlog is scheduled as long as packets are in it. It may be so for long if others send, too. Then the count of those
- * that were received tells, as it tells get_rps_cpu() whether a flow may move.
+ * A backlog is scheduled as long as packets are in it. It may be so for long if others send, too. Then the counts tell, as
+ * they tell get_rps_cpu() whether a flow may move: the packet is in the backlog as long as fewer have come since than are
+ * in it. The count of those received does not tell alone, since it goes half around while a flow sends nothing for long.
  */
 bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end)
 {
@@ -28,7 +29,13 @@ bool ferrule_helper_backlog_passed(unsigned int cpu, u32 end)
 	if (cpu == raw_smp_processor_id() || !test_bit(NAPI_STATE_SCHED, &sd->backlog.state))
 		return true;
 #ifdef CONFIG_RPS
-	return (s32)(READ_ONCE(sd->input_queue_head) - end) >= 0;
+	/*
+	 * It is written under the backlog's lock. If the head has passed the value that was read, the packet seems to be in
+	 * the backlog still, and the caller asks again.
+	 */
+	u32 tail = data_race(READ_ONCE(sd->input_queue_tail));
+
+	return tail - end >= tail - READ_ONCE(sd->input_queue_head);
 #else
 	return false;
 #endif
