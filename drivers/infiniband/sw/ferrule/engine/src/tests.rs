@@ -160,12 +160,29 @@ fn lists_of_groups_are_short() {
     assert!(lists.len() > 50);
 }
 
+/// Half of the sequence numbers, and how far apart those of a test are.
+const HALF: u32 = 1 << 23;
+const STEP: u32 = 1 << 8;
+
+/// The same packet, with the number that is so far behind the first one.
+fn numbered(packet: &SentPacket, behind: u32) -> SentPacket {
+    let mut packet = packet.clone();
+    let number = psn::advance(SQ_PSN, behind).to_be_bytes();
+    packet.transport[9..12].copy_from_slice(&number[1..]);
+    packet.seal();
+    packet
+}
+
+/// The responder expects that number next.
+fn expect(link: &mut Wire, end: &End, behind: u32) {
+    let engine = &mut link.worlds[1].engine;
+    let qp = engine.qps_mut().get_mut(end.qp.id.number).unwrap();
+    qp.rq.psn = psn::advance(SQ_PSN, behind);
+}
+
 /// When numbers come round, a resource that was kept to answer a read of long ago is not taken for a new request's.
 #[test]
 fn old_answers_are_forgotten_before_numbers_come_round() {
-    const HALF: u32 = 1 << 23;
-    const STEP: u32 = 1 << 8;
-
     let mut link = Wire::new(1, Faults::default(), false);
     let [a, b] = link.pair(|world, cq| world.qp(cq, cq), |_| ());
     let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(24 << 10));
@@ -180,35 +197,57 @@ fn old_answers_are_forgotten_before_numbers_come_round() {
     a.qp.post_send(&fetch_add);
     let fetch_add = link.sent(0).remove(0);
 
-    // The packet with the number that is so far behind the first one, which is the one expected.
-    let expect = |link: &mut Wire, packet: &SentPacket, behind: u32| {
-        let number = psn::advance(SQ_PSN, behind);
-        let engine = &mut link.worlds[1].engine;
-        let qp = engine.qps_mut().get_mut(b.qp.id.number).unwrap();
-        qp.rq.psn = number;
-        let mut packet = packet.clone();
-        packet.transport[9..12].copy_from_slice(&number.to_be_bytes()[1..]);
-        packet.seal();
-        [packet]
-    };
     // One of each 256 packets comes: that whose lower bits are all set. As long as the read's numbers may be in
     // use, it is answered again.
     let first = psn::distance(SQ_PSN, STEP - 1);
     for behind in (first..1 << 24).step_by(STEP as usize) {
-        let packet = expect(&mut link, &write, behind);
-        link.give(1, &packet);
+        expect(&mut link, &b, behind);
+        link.give(1, &[numbered(&write, behind)]);
         link.sent(1);
         if (HALF - 2 * STEP..HALF - STEP).contains(&behind) {
             link.give(1, &read);
             assert_eq!(link.sent(1).len(), 24);
         }
     }
-    let packet = expect(&mut link, &fetch_add, 12);
+    expect(&mut link, &b, 12);
+    let packet = [numbered(&fetch_add, 12)];
     link.give(1, &packet);
     let lost = link.sent(1);
     assert_eq!(lost.len(), 1);
     link.give(1, &packet);
     assert_eq!(link.sent(1), lost);
+}
+
+/// When numbers come round, a write of long ago is not taken for one that is still to come: a peer that sends reads alone
+/// gets no acknowledgement beside their responses.
+#[test]
+fn an_old_write_is_not_acknowledged_when_numbers_come_round() {
+    let mut link = Wire::new(1, Faults::default(), false);
+    let [a, b] = link.pair(|world, cq| world.qp(cq, cq), |_| ());
+    let [mine, theirs] = [0, 1].map(|i| link.worlds[i].mr(64));
+    a.qp.post_send(&Wr::write(1, &[], theirs.remote(0)));
+    let write = link.sent(0);
+    link.give(1, &write);
+    assert_eq!(link.sent(1).len(), 1);
+    a.qp.post_send(&Wr::read(2, &[mine.sge(0, 8)], theirs.remote(0)));
+    let read = link.sent(0).remove(0);
+
+    // As above, one of each 256 packets comes.
+    let first = psn::distance(SQ_PSN, STEP - 1);
+    for behind in (first..HALF + 2 * STEP).step_by(STEP as usize) {
+        expect(&mut link, &b, behind);
+        link.give(1, &[numbered(&read, behind)]);
+        assert_eq!(link.sent(1).len(), 1);
+    }
+    // The first of two reads is lost, and comes again.
+    let lost = HALF + 2 * STEP;
+    expect(&mut link, &b, lost);
+    link.give(1, &[numbered(&read, lost + 1)]);
+    assert_eq!(link.sent(1).len(), 1);
+    link.give(1, &[numbered(&read, lost)]);
+    let responses = link.sent(1);
+    let opcodes: Vec<u8> = responses.iter().map(|sent| sent.transport[0]).collect();
+    assert_eq!(opcodes, [packet::opcode::rc::READ_RESPONSE_ONLY; 2]);
 }
 
 impl TimerSlots for Vec<TimerSlot> {

@@ -25,7 +25,7 @@ use crate::{
 /// How far apart sequence numbers may be that are in use (IBA volume 1, 9.7.2).
 pub(crate) const SPAN: u32 = 1 << 23;
 
-/// Once in so many packets, a power of two, resources that are too old are dropped.
+/// Once in so many packets, a power of two and half of [`SPAN`], what is too old is forgotten.
 const STALE_CHECK: u32 = 1 << 22;
 
 /// A responder resource: a request of the peer that has a response of its own (a READ, an atomic operation, an ATOMIC
@@ -238,7 +238,7 @@ impl<H: Host> ResponderState<H> {
         oldest.filter(|oldest| !is_waiting(oldest)).map(|_| place)
     }
 
-    /// A request of so many packets from `psn` on is carried out: forgets resources that are too old, now and then.
+    /// A request of so many packets from `psn` on is carried out: forgets what is too old, now and then.
     #[inline]
     fn forget_stale(&mut self, psn: u32, packets: u32) {
         let since = psn & STALE_CHECK.wrapping_sub(1);
@@ -249,9 +249,12 @@ impl<H: Host> ResponderState<H> {
     }
 
     /// Forgets requests whose responses nobody can wait for any more when packet `psn` comes: soon their
-    /// numbers are those of others.
+    /// numbers are those of others. And before the last packet that may be acknowledged seems to lie ahead, since only
+    /// requests without a response renew it.
     #[cold]
     fn forget_before(&mut self, psn: u32) {
+        self.last_coalescable
+            .take_if(|last| psn::distance(*last, psn) >= STALE_CHECK);
         for resource in self.resources.iter_mut() {
             if psn::distance(resource.psn, psn) >= SPAN {
                 *resource = Resource::default();
