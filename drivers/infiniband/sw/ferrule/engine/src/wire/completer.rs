@@ -121,6 +121,13 @@ pub(super) fn receive<H: Host>(
         (_, Some(Syndrome::Negative(nak))) => refused(qps, cx, qp, nak),
         (_, None) => (),
     }
+    // A READ that was asked for again in parts may be several messages to the responder. Its credits are
+    // by its own count, so the requester goes on from that when all that was sent has been answered.
+    let requester = &mut qp.wire.requester;
+    let is_idle = requester.outstanding(qp.sq.consumer()) == 0;
+    if let Some(aeth) = packet.aeth().filter(|_| is_idle) {
+        requester.ssn = aeth.msn.get();
+    }
 }
 
 /// The limit sequence number that an acknowledgement reports; `None`: no limit.

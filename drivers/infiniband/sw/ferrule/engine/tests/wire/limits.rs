@@ -109,6 +109,36 @@ fn messages_under_way_are_as_many_as_there_are_credits() {
     cq.expect(7, Status::Success);
 }
 
+/// A READ that is lost and asked for again in parts is one message to the requester, and several to the responder. The
+/// requester then goes on from the responder's count, or it would see receive requests that are not there.
+#[test]
+fn parts_of_a_read_are_no_credits() {
+    const LENGTH: u32 = 8192;
+
+    let mut link = Link::new(1, Faults::default(), false);
+    let [(qp, cq, mr), (peer, peer_cq, peer_mr)] = pair(&mut link, |_| ());
+    // Of the whole READ, the request and the probe are lost. After the timeout the window is one packet.
+    link.network.doomed = [(1, 0), (1, 1)].into();
+    qp.post_send(&Wr::read(0, &[mr.sge(0, LENGTH)], peer_mr.remote(0)));
+    link.settle();
+    cq.expect(0, Status::Success);
+    let before = link.network.sent[1];
+    assert!(before > 3);
+    for i in 1..4 {
+        qp.post_send(&Wr::send(i, &[mr.sge(0, 100)]));
+    }
+    link.run();
+    assert_eq!(link.network.sent[1], before + 1);
+    for i in 1..4 {
+        peer.post_recv(i, &[peer_mr.sge(0, 100)]);
+    }
+    link.settle();
+    for i in 1..4 {
+        cq.expect(i, Status::Success);
+        peer_cq.expect(i, Status::Success);
+    }
+}
+
 /// A turn ends with the packet at hand if another thread waits for the processor. Nothing is lost by that.
 #[test]
 fn a_packet_at_a_time_goes_where_a_thread_waits() {

@@ -239,7 +239,7 @@ pub(crate) struct RequesterState<H: Host> {
     /// The sequence number after the newest one that was ever sent (SND.NXT of TCP). A retransmission does not change
     /// it.
     pub(crate) snd_nxt: u32,
-    /// Messages sent so far (24 bits).
+    /// Messages sent so far, counted as the responder does (24 bits).
     pub(crate) ssn: u32,
     /// The limit sequence number: up to which message the responder has receive requests (IBA volume 1, 9.7.7.2).
     /// `None`: no limit.
