@@ -66,14 +66,15 @@ impl Table {
             }
             _ => (),
         }
-        let share = self.shares.entry(port).or_default();
-        if *share >= SHARE {
-            return Ok(());
-        }
-        *share = share.saturating_add(1);
-        let seen = Some(now);
-        if let Some(before) = self.stations.insert(mac, Station { port, seen }) {
+        // The station has left its old port, even if this one cannot have it.
+        if let Some(before) = self.stations.remove(&mac) {
             self.give_back(before.port);
+        }
+        let share = self.shares.entry(port).or_default();
+        if *share < SHARE {
+            *share = share.saturating_add(1);
+            let seen = Some(now);
+            self.stations.insert(mac, Station { port, seen });
         }
         Ok(())
     }
@@ -157,6 +158,19 @@ mod tests {
             assert_eq!(table.learn(bad, 1, now), Err(Spoofed));
         }
         assert_eq!(table.port(&mac(1)), Some(0));
+    }
+
+    #[test]
+    fn an_address_that_moves_to_a_full_port_is_forgotten() {
+        let now = Instant::now();
+        let mut table = Table::default();
+        for number in 0..SHARE as u16 {
+            table.learn(mac(number), 1, now).unwrap();
+        }
+        table.learn(mac(1000), 2, now).unwrap();
+        table.learn(mac(1000), 1, now).unwrap();
+        assert_eq!(table.port(&mac(1000)), None);
+        assert_eq!([table.shares[&1], table.shares[&2]], [SHARE, 0]);
     }
 
     proptest! {
