@@ -15,6 +15,7 @@
 enum {
 	CONTEXTS = 6,
 	BEGINNERS = 16,
+	QUERIERS = 16,
 	LARGE = 256 << 10,
 	DEPTH = 8,
 };
@@ -343,6 +344,40 @@ static void joined_beside_commands(void)
 	join_beside(commands);
 }
 
+static void *queries(void *arg)
+{
+	struct program *p = arg;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	while (!p->stop)
+		REQUIRE_ERRNO(ibv_query_qp(p->a.qp, &attr, IBV_QP_STATE, &init),
+			      0);
+	return NULL;
+}
+
+/* Commands wait for their turn in both shards all the time. */
+static void joined_beside_queries(void)
+{
+	pthread_t threads[2 * QUERIERS];
+	struct program p[2];
+
+	for (int i = 0; i < 2; i++)
+		program_open(&p[i], IBV_QPT_RC);
+	for (int i = 0; i < 2 * QUERIERS; i++)
+		REQUIRE_ERRNO(pthread_create(&threads[i], NULL, queries,
+					     &p[i % 2]), 0);
+	ends_connect(&p[0].far, &p[1].far);
+	REQUIRE_EQ(shard_of(p[0].far.qp), shard_of(p[1].far.qp));
+	exchange(&p[0], &p[1], 1);
+	for (int i = 0; i < 2; i++)
+		p[i].stop = true;
+	for (int i = 0; i < 2 * QUERIERS; i++)
+		REQUIRE_ERRNO(pthread_join(threads[i], NULL), 0);
+	for (int i = 0; i < 2; i++)
+		program_close(&p[i]);
+}
+
 struct ibv_ah *to_itself(struct device *d)
 {
 	struct ibv_ah_attr attr = {
@@ -426,6 +461,7 @@ static const struct test_case cases[] = {
 	{ "datagrams_meet_by_a_local_handle", datagrams_meet_by_a_local_handle },
 	{ "joined_beside_streams", joined_beside_streams, 120 },
 	{ "joined_beside_commands", joined_beside_commands, 120 },
+	{ "joined_beside_queries", joined_beside_queries, 60 },
 	{ "joined_at_once", joined_at_once, 120 },
 	{ "one_of_each_in_all", one_of_each_in_all },
 	{ "numbers_are_for_everybody", numbers_are_for_everybody, 120 },

@@ -2,6 +2,8 @@
 
 //! Users that may meet come together in one shard, and stay there.
 
+use core::cmp::Ordering;
+
 use ferrule_engine::{
     Block,
     ContextId,
@@ -11,7 +13,6 @@ use ferrule_engine::{
 use kernel::sync::atomic::Relaxed;
 use kernel_ext::{
     sync::smp_mb,
-    task::QuiescentStates,
     time::WithTimer, //
 };
 
@@ -21,6 +22,7 @@ use super::{
         State, //
     },
     policy,
+    shard::Shard,
     shards::Shards, //
 };
 
@@ -32,13 +34,8 @@ impl Shards {
             if cores[0].index == cores[1].index {
                 break;
             }
-            let [into, from] = if cores[0].index < cores[1].index {
-                cores
-            } else {
-                [cores[1], cores[0]]
-            };
-            self.merge(into, from);
-            if policy::inspect(into, Engine::has_datagrams) {
+            self.merge(cores[0], cores[1]);
+            if policy::inspect(self.of(one), Engine::has_datagrams) {
                 self.place_datagrams(one);
             }
         }
@@ -77,43 +74,29 @@ impl Shards {
         *meet = true;
     }
 
-    /// Lets the engine of a shard take over the objects of another one. Does nothing if both are the same.
+    /// Lets the engine of a shard take over the objects of another one: that with the smaller number. Does nothing if both are
+    /// the same. Process context.
     ///
-    /// A caller owns both for that. It waits for one of them only, since another caller that does the same may own the other
-    /// one; for which one, changes each time.
+    /// A caller owns both for that, and has to wait for each. The smaller number comes first, so no two wait for each other.
     #[inline(never)]
-    pub(super) fn merge(&self, into: &WithTimer<Core>, from: &WithTimer<Core>) {
-        if into.index == from.index {
-            return;
-        }
-        let mut quiescent = QuiescentStates::begin();
-        let (mut first, mut second) = (into, from);
+    pub(super) fn merge(&self, one: &WithTimer<Core>, other: &WithTimer<Core>) {
+        let (into, from) = match one.index.cmp(&other.index) {
+            Ordering::Less => (one, other),
+            Ordering::Equal => return,
+            Ordering::Greater => (other, one),
+        };
         loop {
-            let mut owner = first.shard.enter();
+            let (mut owner, mut other) = Shard::enter_both(&into.shard, &from.shard);
             let seen = from.awaited_ends.load(Relaxed);
-            let merged = second.shard.try_enter(false, || ()).map(|mut other| {
-                if first.index == into.index {
-                    self.take_over(into, &mut owner, from, &mut other)
-                } else {
-                    self.take_over(into, &mut other, from, &mut owner)
-                }
-            });
-            let missed = owner.leave();
-            match merged {
-                None if missed => first.wake_worker(),
-                None => (),
-                Some(result) => {
-                    // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
-                    into.wake_worker();
-                    from.wake_worker();
-                    match result {
-                        Err(Refusal::InUse) => from.wait_for_end(seen),
-                        _ => break,
-                    }
-                }
+            let result = self.take_over(into, &mut owner, from, &mut other);
+            drop((owner, other));
+            // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
+            into.wake_worker();
+            from.wake_worker();
+            match result {
+                Err(Refusal::InUse) => from.wait_for_end(seen),
+                _ => break,
             }
-            quiescent.pass();
-            (first, second) = (second, first);
         }
     }
 

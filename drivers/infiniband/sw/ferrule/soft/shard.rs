@@ -149,6 +149,16 @@ impl<T> Shard<T> {
         }
     }
 
+    /// Becomes the owner of two shards, as [`Shard::enter`] does of one.
+    ///
+    /// It owns the first while it waits for the second. All callers give two in the same order, so none wait in a circle.
+    pub(crate) fn enter_both<'a>(
+        first: &'a Self,
+        second: &'a Self,
+    ) -> (Owner<'a, T>, Owner<'a, T>) {
+        (first.enter(), second.enter())
+    }
+
     /// Becomes the owner, waiting for it where need be. Missed calls stay for a later owner.
     ///
     /// Waits without a time limit, since every owner leaves after its slice and the softirqs of its burst. Process context

@@ -96,6 +96,25 @@ impl<T: Unpin> Shard<T> {
         self.owner(self.state.lock())
     }
 
+    /// Becomes the owner of two shards, as [`Shard::enter`] does of one. The caller has the engines run for missed calls
+    /// afterwards, as it has held the locks before it was the owner, too.
+    ///
+    /// The holder of a spinlock may not wait for a mutex. So the caller has its turn at the second shard first: then only
+    /// those that do not queue up may become its owner before. It owns neither of the two while it waits.
+    pub(crate) fn enter_both<'a>(
+        first: &'a Self,
+        second: &'a Self,
+    ) -> (Owner<'a, T>, Owner<'a, T>) {
+        let _turn = second.queue.lock();
+        loop {
+            drop(second.state.lock());
+            let state = first.state.lock();
+            if let Some(other) = second.state.try_lock() {
+                return (first.owner(state), second.owner(other));
+            }
+        }
+    }
+
     fn owner<'a>(&'a self, state: Guard<'a, T, SpinLockBackend>) -> Owner<'a, T> {
         Owner {
             state,

@@ -41,9 +41,9 @@ struct Shards {
 }
 
 impl Core {
-    /// Becomes the owner, or leaves a note if `notes`.
-    fn try_enter(&self, notes: bool) -> bool {
-        let mut noted = !notes;
+    /// Becomes the owner, or leaves a note.
+    fn try_enter(&self) -> bool {
+        let mut noted = false;
         let mut word = self.word.load(Relaxed);
         loop {
             let free = word & OWNED == 0;
@@ -57,6 +57,18 @@ impl Core {
                 Ok(_) => break free,
                 Err(now) => word = now,
             }
+        }
+    }
+
+    /// Becomes the owner when nobody else is. Missed calls stay.
+    fn enter(&self) {
+        loop {
+            let word = self.word.load(Relaxed) & !OWNED;
+            let next = word | OWNED;
+            if (self.word.compare_exchange(word, next, SeqCst, SeqCst)).is_ok() {
+                break;
+            }
+            thread::yield_now();
         }
     }
 
@@ -94,7 +106,7 @@ impl Shards {
         loop {
             let index = self.owner.load(Relaxed);
             let core = &self.cores[index];
-            if core.try_enter(true) {
+            if core.try_enter() {
                 self.run(core, true);
                 core.leave();
             }
@@ -105,31 +117,24 @@ impl Shards {
         }
     }
 
-    /// Moves the context to the shard 0, if both are free.
-    fn merge(&self) -> bool {
+    /// Moves the context to the shard 0.
+    fn merge(&self) {
         let [into, from] = &self.cores;
-        if !into.try_enter(false) {
-            return false;
+        into.enter();
+        from.enter();
+        let mut engine = into.engine.try_lock().expect("one owner at a time");
+        let mut other = from.engine.try_lock().expect("one owner at a time");
+        std::mem::swap(&mut *engine, &mut *other);
+        self.owner.store(0, Relaxed);
+        fence(SeqCst);
+        if from.kicked.load(Relaxed) != 0 {
+            engine.is_due |= from.kicked.swap(0, SeqCst) != 0;
         }
-        let has_both = from.try_enter(false);
-        if has_both {
-            let mut engine = into.engine.try_lock().expect("one owner at a time");
-            let mut other = from.engine.try_lock().expect("one owner at a time");
-            std::mem::swap(&mut *engine, &mut *other);
-            self.owner.store(0, Relaxed);
-            fence(SeqCst);
-            if from.kicked.load(Relaxed) != 0 {
-                engine.is_due |= from.kicked.swap(0, SeqCst) != 0;
-            }
-            drop((engine, other));
-            from.leave();
+        drop((engine, other));
+        for core in [into, from] {
+            core.leave();
+            core.wanted.store(1, Relaxed);
         }
-        into.leave();
-        if has_both {
-            into.wanted.store(1, Relaxed);
-            from.wanted.store(1, Relaxed);
-        }
-        has_both
     }
 }
 
@@ -146,17 +151,17 @@ fn a_kick_finds_its_context() {
         };
         shards.rung.store(1, Relaxed);
         shards.kick();
-        let has_merged = merger.join().unwrap();
+        merger.join().unwrap();
         // Workers that were woken run, in whatever order.
         let is_served = shards.rung.load(Relaxed) == 0;
         for core in &shards.cores {
             if core.wanted.load(Relaxed) != 0 {
-                assert!(core.try_enter(true));
+                assert!(core.try_enter());
                 shards.run(core, false);
             }
         }
         assert_eq!(shards.rung.load(Relaxed), 0);
-        if has_merged && !is_served {
+        if !is_served {
             noted.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     });
