@@ -62,6 +62,10 @@ const WAITING: u32 = 4;
 /// their turns before, each for the work of a whole kick.
 const PATIENCE_NS: u64 = 1_000_000;
 
+/// How long it waits once it has seen that somebody waits in [`Shard::enter`], in nanoseconds: some slices. Where several do
+/// so, the shard is never free in between. Each of those serves the calls that were missed before, and no others.
+const PATIENCE_BEHIND_NS: u64 = 100_000;
+
 /// A value that one owner at a time may use, without any lock.
 ///
 /// # Invariants
@@ -95,7 +99,7 @@ impl<T> Shard<T> {
     /// sets [`MISSED`]. The owner that clears it sees the note.
     ///
     /// The new owner has taken the missed calls, and is about to run the engine for all of them. A caller that may wait is
-    /// in process context, and waits for [`PATIENCE_NS`] first; others may be in any context.
+    /// in process context, and waits for a while first; others may be in any context.
     #[inline]
     pub(crate) fn try_enter(&self, may_wait: bool, note: impl FnOnce()) -> Option<Owner<'_, T>> {
         if may_wait {
@@ -126,12 +130,12 @@ impl<T> Shard<T> {
     }
 
     /// Becomes the owner as soon as the shard is free and nobody waits in [`Shard::enter`], and takes the missed calls. Gives
-    /// up after [`PATIENCE_NS`].
+    /// up after [`PATIENCE_NS`], or [`PATIENCE_BEHIND_NS`].
     ///
     /// The caller may be preempted while it waits.
     #[inline]
     fn enter_soon(&self) -> Option<Owner<'_, T>> {
-        let mut since = None;
+        let mut until = u64::MAX;
         loop {
             let word = self.word.load(Relaxed);
             if word & !MISSED == 0 {
@@ -142,7 +146,13 @@ impl<T> Shard<T> {
                 }
             }
             let now = monotonic_ns();
-            if now.wrapping_sub(*since.get_or_insert(now)) > PATIENCE_NS {
+            let patience = if word & WAITING == 0 {
+                PATIENCE_NS
+            } else {
+                PATIENCE_BEHIND_NS
+            };
+            until = until.min(now.saturating_add(patience));
+            if now > until {
                 return None;
             }
             cpu_relax();
