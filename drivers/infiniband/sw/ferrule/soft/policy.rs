@@ -86,7 +86,8 @@ pub(super) const HELD_UP_NS: u64 = 4_000_000;
 
 /// The most that an owner does before it leaves the shard, to enter it again if its budget allows. An owner is
 /// not preempted, so this is how long others may have to wait, threads with real-time priority among them: some
-/// 25 thousand instructions, or 8 thousand and the copying. Scanning doorbells and notes counts, each of them
+/// 25 thousand instructions, or 8 thousand and the copying. A caller that waits in [`Shard::enter`](super::shard::Shard::enter)
+/// keeps its processor for as many slices as others wait before it. Scanning doorbells and notes counts, each of them
 /// as a part of a request, since programs decide how many there are.
 pub(super) const SLICE: Budget = Budget {
     requests: 32,

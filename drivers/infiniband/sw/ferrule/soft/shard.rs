@@ -173,6 +173,10 @@ impl<T> Shard<T> {
     ///
     /// Waits without a time limit, since every owner leaves after its slice and the softirqs of its burst. Process context
     /// only.
+    ///
+    /// Preemption is off meanwhile: the queue is a spinlock, since the kernel takes pages away where nothing may sleep
+    /// (`paging.rs`). So a caller keeps its processor for a turn of each one before it, of which another processor has one at
+    /// most.
     pub(crate) fn enter(&self) -> Owner<'_, T> {
         let here = NoPreempt::new();
         let word = self.word.load(Relaxed) & MISSED;
