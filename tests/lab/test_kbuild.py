@@ -17,8 +17,8 @@ from labkit import module
 CHECKOUT = Path(__file__).resolve().parents[2]
 KBUILD = CHECKOUT / "Kbuild"
 KCONFIG = CHECKOUT / "drivers/infiniband/sw/ferrule/Kconfig"
-FIT = {"CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m", "CONFIG_INFINIBAND_VIRT_DMA": "y",
-       "CONFIG_INFINIBAND_ON_DEMAND_PAGING": "y", "CONFIG_PCI_MSI": "y"}
+FIT = {"SRCARCH": "x86", "CONFIG_MODULES": "y", "CONFIG_RUST": "y", "CONFIG_INFINIBAND_USER_ACCESS": "m",
+       "CONFIG_INFINIBAND_VIRT_DMA": "y", "CONFIG_INFINIBAND_ON_DEMAND_PAGING": "y", "CONFIG_PCI_MSI": "y"}
 
 
 def read(config: dict[str, str]) -> subprocess.CompletedProcess:
@@ -35,14 +35,23 @@ class Refused(unittest.TestCase):
         self.assertRegex(lines[0], rf"^Kbuild:\d+: \*\*\* This kernel .*{why}.*  Stop\.$")
 
     def test_each_dependency_of_kconfig(self):
-        dependencies = re.findall(r"^\tdepends on (\w+)$", KCONFIG.read_text(), re.MULTILINE)
-        self.assertEqual(len(dependencies), KCONFIG.read_text().count("depends on"))
-        for name in dependencies:
+        dependencies = re.findall(r"^\tdepends on (!?)(\w+)$", KCONFIG.read_text(), re.MULTILINE)
+        # One more is that of the architecture.
+        self.assertEqual(len(dependencies) + 1, KCONFIG.read_text().count("depends on"))
+        for absent, name in dependencies:
             with self.subTest(name):
-                self.refused({**FIT, f"CONFIG_{name}": ""}, f"CONFIG_{name}")
+                self.refused({**FIT, f"CONFIG_{name}": "y" if absent else ""}, f"CONFIG_{name}")
+
+    def test_architectures(self):
+        self.assertIn("\tdepends on (X86_64 && !UML) || ARM64\n", KCONFIG.read_text())
+        for arch in ("arm", "powerpc", "riscv", "s390", "um"):
+            with self.subTest(arch):
+                self.refused({**FIT, "SRCARCH": arch}, arch)
 
     def test_others_are_not(self):
-        self.assertNotIn("This kernel", read(FIT).stderr)
+        for arch in ("x86", "arm64"):
+            with self.subTest(arch):
+                self.assertNotIn("This kernel", read({**FIT, "SRCARCH": arch}).stderr)
 
 
 class Made(unittest.TestCase):
