@@ -118,9 +118,10 @@ impl DmaArea {
         &self.area
     }
 
-    /// The addresses by which the device reaches the memory, in order, one for each [`DMA_PAGE`] bytes.
+    /// The addresses by which the device reaches the memory, in order, one for each [`DMA_PAGE`] bytes. Those of the bytes that
+    /// were asked for: larger pages of the kernel have more, of which a device need not know.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = u64> + Clone + '_ {
-        (0..self.area.len() / DMA_PAGE).map(|index| {
+        (0..self.area.asked().div_ceil(DMA_PAGE)).map(|index| {
             let offset = index * DMA_PAGE;
             // There are as many as the area has pages.
             let page = self.pages.get(offset / PAGE_SIZE).copied().unwrap_or(0);
@@ -162,7 +163,7 @@ impl PageList {
             list.area
                 .store_u64(index / ENTRIES * DMA_PAGE + word, address)?;
         }
-        for (index, next) in list.pages().take(lists).skip(1).enumerate() {
+        for (index, next) in list.pages().skip(1).enumerate() {
             let word = ENTRIES * size_of::<u64>();
             list.area.store_u64(index * DMA_PAGE + word, next)?;
         }

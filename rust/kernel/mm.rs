@@ -58,10 +58,11 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, len: usize) {
 /// # Invariants
 ///
 /// `start` is the first of `len` bytes of memory from `vmalloc`, where `len` is a multiple of the
-/// page size and not 0.
+/// page size and not 0. `asked` is at most `len`.
 pub struct SharedArea {
     start: NonNull<u8>,
     len: usize,
+    asked: usize,
 }
 
 // SAFETY: The pages belong to no thread.
@@ -108,18 +109,19 @@ macro_rules! words {
 }
 
 impl SharedArea {
-    /// Allocates at least `len` bytes, rounded up to pages.
-    pub fn new(len: usize) -> Result<Self> {
-        if len == 0 {
+    /// Allocates `asked` bytes, rounded up to pages.
+    pub fn new(asked: usize) -> Result<Self> {
+        if asked == 0 {
             return Err(EINVAL);
         }
-        let len = len.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
+        let len = asked.checked_next_multiple_of(PAGE_SIZE).ok_or(ENOMEM)?;
         // SAFETY: The function has no preconditions but a context that may sleep.
         let start = unsafe { bindings::vmalloc_account(len) };
-        // INVARIANT: The memory has `len` bytes, whole pages.
+        // INVARIANT: The memory has `len` bytes, whole pages, of which `asked` are no more.
         Ok(SharedArea {
             start: NonNull::new(start.cast()).ok_or(ENOMEM)?,
             len,
+            asked,
         })
     }
 
@@ -128,6 +130,11 @@ impl SharedArea {
     #[allow(clippy::len_without_is_empty, reason = "an area is never empty")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The length that was asked for, in bytes.
+    pub fn asked(&self) -> usize {
+        self.asked
     }
 
     /// The page at `index`, for mapping it. It is freed with the area, or with the last mapping.

@@ -19,6 +19,7 @@ mod tests {
         assert_eq!(SharedArea::new(1)?.len(), PAGE_SIZE);
         assert_eq!(SharedArea::new(PAGE_SIZE)?.len(), PAGE_SIZE);
         assert_eq!(SharedArea::new(PAGE_SIZE + 1)?.len(), 2 * PAGE_SIZE);
+        assert_eq!(SharedArea::new(PAGE_SIZE + 1)?.asked(), PAGE_SIZE + 1);
         Ok(())
     }
 
