@@ -31,6 +31,7 @@ struct net_device *ferrule_helper_ipv6_dev_find_rcu(struct net *net, const void 
 struct net_device *ferrule_helper_netdev_by_address_rcu(struct net *net, const u8 *address);
 bool ferrule_helper_is_vlan_dev(const struct net_device *dev);
 u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev);
+struct net_device *ferrule_helper_vlan_dev_real_dev(const struct net_device *dev);
 u16 ferrule_helper_netdev_vlan_rcu(struct net_device *dev);
 bool ferrule_helper_netdev_has_upper(struct net_device *dev, struct net_device *upper);
 bool ferrule_helper_netdev_is_registered(const struct net_device *dev);
@@ -126,6 +127,8 @@ bool ferrule_helper_dst_takes_lists(const struct dst_entry *dst, bool ipv6);
 
 /* socket.c */
 int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 port);
+int ferrule_helper_udp_sock_create(struct net *net, struct udp_port_cfg *cfg,
+				   struct socket **sockp);
 struct net *ferrule_helper_sock_net(const struct sock *sk);
 void *ferrule_helper_rcu_dereference_sk_user_data(const struct sock *sk);
 void ferrule_helper_udp_sock_stop(struct sock *sk);

@@ -110,6 +110,11 @@ u16 ferrule_helper_vlan_dev_vlan_id(const struct net_device *dev)
 	return vlan_dev_vlan_id(dev);
 }
 
+struct net_device *ferrule_helper_vlan_dev_real_dev(const struct net_device *dev)
+{
+	return vlan_dev_real_dev(dev);
+}
+
 static int first_vlan(struct net_device *lower, struct netdev_nested_priv *priv)
 {
 	if (is_vlan_dev(lower))

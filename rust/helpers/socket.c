@@ -19,6 +19,12 @@ int ferrule_helper_udp_any_port_cfg(struct udp_port_cfg *cfg, bool ipv6, __be16 
 	return 0;
 }
 
+int ferrule_helper_udp_sock_create(struct net *net, struct udp_port_cfg *cfg,
+				   struct socket **sockp)
+{
+	return udp_sock_create(net, cfg, sockp);
+}
+
 struct net *ferrule_helper_sock_net(const struct sock *sk)
 {
 	return sock_net(sk);

@@ -244,13 +244,7 @@ impl<R: Receive> UdpSocket<R> {
         to_result(unsafe { bindings::udp_any_port_cfg(config.get(), ipv6, port.to_be()) })?;
         let mut socket = core::ptr::null_mut();
         // SAFETY: The namespace is valid, and the description is complete.
-        to_result(unsafe {
-            if ipv6 {
-                bindings::udp_sock_create6(net.as_raw(), config.get(), &mut socket)
-            } else {
-                bindings::udp_sock_create4(net.as_raw(), config.get(), &mut socket)
-            }
-        })?;
+        to_result(unsafe { bindings::udp_sock_create(net.as_raw(), config.get(), &mut socket) })?;
         // SAFETY: The function has made a socket.
         let sk = NonNull::new(unsafe { (*socket).sk }).ok_or(ENOMEM)?;
 
