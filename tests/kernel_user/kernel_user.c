@@ -2,8 +2,8 @@
 /*
  * A kernel user of an RDMA device, for requests that no other kernel user of
  * the lab makes: READ with invalidate, as users of iWARP have it for the memory
- * of their READs. Several kernel users at a time, queues that are full or reset,
- * and the events of one that has fallen behind.
+ * of their READs. Several kernel users at a time, queues that are full, reset or
+ * freed, and the events of one that has fallen behind.
  *
  * It runs its cases when it is loaded, writes a line of TAP for each to the
  * log, and is not loaded if one has failed. With the parameter streams it tells
@@ -213,6 +213,7 @@ static const struct {
 	{ "full_queues", full_queues },
 	{ "before_reset", before_reset },
 	{ "stale_slots", stale_slots },
+	{ "freed_beside_event", freed_beside_event },
 };
 
 static bool run(struct ib_device *dev, bool (*test)(struct scene *s))

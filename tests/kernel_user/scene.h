@@ -66,6 +66,9 @@ int open_memory(struct scene *s, struct memory *m, int access);
  */
 s64 run_streams(struct ib_device *dev, int threads, int scenes, size_t bytes, int ms);
 
+/* A case of freed.c. */
+bool freed_beside_event(struct scene *s);
+
 /* Cases of queues.c. */
 bool full_queues(struct scene *s);
 bool before_reset(struct scene *s);

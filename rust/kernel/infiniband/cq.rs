@@ -181,7 +181,8 @@ impl<D: Driver> New<'_, D> {
 /// The way from a completion queue to its owner.
 ///
 /// It may outlive the queue: then it does nothing any more. Destroying the queue waits for calls
-/// that are under way.
+/// that are under way, and one that the core polls (`ib_alloc_cq()`) has no calls any more before the
+/// core cancels the work or the softirq that polls it.
 #[pin_data]
 pub struct Notifier {
     #[pin]
@@ -430,7 +431,33 @@ pub(crate) unsafe extern "C" fn req_notify_callback<D: Driver>(
     })
 }
 
-/// `destroy_cq` of `struct ib_device_ops`.
+/// `pre_destroy_cq` of `struct ib_device_ops`: the core is about to free a queue that it polls
+/// (`ib_free_cq()`). An event after it has cancelled its poll would begin another one, of a queue that is freed then.
+///
+/// # Safety
+///
+/// `raw` is a queue of a device of the driver `D`, alive, and this is called once for it. Process context.
+pub(crate) unsafe extern "C" fn pre_destroy_callback<D: Driver>(
+    raw: *mut bindings::ib_cq,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let cq = unsafe { Cq::<D>::from_raw(raw) };
+    cq.notifier().cq.close();
+    0
+}
+
+/// `post_destroy_cq` of `struct ib_device_ops`, which follows [`pre_destroy_callback`].
+///
+/// # Safety
+///
+/// As for [`destroy_callback`], and [`pre_destroy_callback`] has been called for the queue.
+pub(crate) unsafe extern "C" fn post_destroy_callback<D: Driver>(raw: *mut bindings::ib_cq) {
+    let this = raw.cast::<Cq<D>>();
+    // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`, and the gate has been closed.
+    unsafe { Object::dismiss(&raw mut (*this).0, |_| ()) };
+}
+
+/// `destroy_cq` of `struct ib_device_ops`, for queues that the core does not poll, or not yet.
 ///
 /// # Safety
 ///

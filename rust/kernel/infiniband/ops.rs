@@ -148,6 +148,8 @@ pub(crate) fn device_ops<D: Driver>() -> bindings::ib_device_ops {
     ops.create_cq = Some(cq::create_callback::<D>);
     ops.create_user_cq = Some(cq::create_callback::<D>);
     ops.destroy_cq = Some(cq::destroy_callback::<D>);
+    ops.pre_destroy_cq = Some(cq::pre_destroy_callback::<D>);
+    ops.post_destroy_cq = Some(cq::post_destroy_callback::<D>);
     if D::Cq::HAS_RESIZE {
         ops.resize_user_cq = Some(cq::resize_callback::<D>);
     }
