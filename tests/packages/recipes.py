@@ -104,41 +104,64 @@ class Machine:
 GITHUB = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c")
 GITLAB = ("bash", "-e", "-o", "pipefail", "-c")
 
+# The values that GitHub fills into the action's steps, by the last word of their names.
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CONTEXTS = {"action_repository": "owner/ferrule", "action_ref": "v9", "temp": "/home/temp",
+            "bundle": BUNDLE, "nodes": "1", "peer": "", "timeout": "300", "junit": ""}
+
 
 def results(machine):
     suite = ElementTree.parse(machine.project / "results.xml").getroot().find("testsuite")
     return [(case.get("name"), [child.tag for child in case]) for case in suite]
 
 
+def step(machine, number, wanted=0, network=True, **contexts):
+    """Run a step of the action, filled in as GitHub does it: steps of a composite action have no GITHUB_ACTION_REF and no
+    GITHUB_ACTION_REPOSITORY."""
+    text = (CI / "action.yml").read_text()
+    script, lines = block(text, "run")[1 + number], block(text, "env")[number].splitlines()
+    contexts = CONTEXTS | contexts
+    settings = {"GITHUB_ACTION_PATH": "/action", "GITHUB_OUTPUT": "/home/output", "GITHUB_SERVER_URL": "https://forge.example"}
+    for name, value in (line.strip().split(": ", 1) for line in lines if not line.strip().startswith("#")):
+        settings[name] = re.sub(r"\$\{\{ [\w.]+\.(\w+) \}\}", lambda found: contexts[found[1]], value)
+    return machine.script(GITHUB, script, wanted, network, **settings)
+
+
+def outputs(machine, **contexts):
+    """The outputs of the step that names the bundle."""
+    machine.script(GITHUB, ": > /home/output")
+    step(machine, 0, **contexts)
+    return dict(line.split("=", 1) for line in (machine.home / "output").read_text().splitlines())
+
+
 def action(machine):
     """The steps of the action, twice: the second time the bundle is in the cache, and there is no network."""
-    url, fetch, run = block((CI / "action.yml").read_text(), "run")[1:]
     for network in (True, False):
-        machine.script(GITHUB, ": > /home/output")
-        machine.script(GITHUB, url, BUNDLE=BUNDLE, GITHUB_OUTPUT="/home/output")
-        output = dict(line.split("=", 1) for line in (machine.home / "output").read_text().splitlines())
+        output = outputs(machine)
         check(output["url"] == BUNDLE and re.fullmatch(r"ferrule-[0-9a-f]{16}", output["key"]), f"outputs: {output}")
-        machine.script(GITHUB, fetch, network=network, GITHUB_ACTION_PATH="/action", URL=output["url"])
-        settings = {"FERRULE_CACHE": "/home/logs", "NODES": "1", "PEER": "", "TIMEOUT": "300", "JUNIT": ""}
+        step(machine, 1, network=network, url=output["url"])
         if network:
-            machine.script(GITHUB, run, **settings | {"RUN": "./my-test ferrule0", "JUNIT": "results.xml"})
+            step(machine, 2, run="./my-test ferrule0", junit="results.xml")
             check(results(machine) == [("ferrule0 is up", [])], f"results: {results(machine)}")
         else:
-            machine.script(GITHUB, run, network=False, **settings | {"RUN": "ping -c 1 10.77.0.2", "NODES": "2", "PEER": "sleep 60"})
-    logs = sorted(path.name for path in (machine.home / "logs/runs").glob("*/node?.log"))
+            step(machine, 2, network=False, run="ping -c 1 10.77.0.2", nodes="2", peer="sleep 60")
+    logs = sorted(path.name for path in (machine.home / "temp/ferrule/runs").glob("*/node?.log"))
     check(logs == ["node1.log", "node1.log", "node2.log"], f"logs: {logs}")
 
 
 def action_that_fails(machine):
-    """The status of the command is that of the step; without an own URL, the bundle is that of the action's release."""
-    url, _, run = block((CI / "action.yml").read_text(), "run")[1:]
-    settings = {"NODES": "1", "PEER": "", "TIMEOUT": "300", "JUNIT": "", "RUN": "exit 9"}
-    machine.script(GITHUB, run, 9, **settings)
-    machine.script(GITHUB, ": > /home/output")
-    machine.script(GITHUB, url, BUNDLE="", GITHUB_OUTPUT="/home/output", GITHUB_SERVER_URL="https://forge.example",
-                   GITHUB_ACTION_REPOSITORY="owner/ferrule", GITHUB_ACTION_REF="v9")
-    output = (machine.home / "output").read_text()
-    check("url=https://forge.example/owner/ferrule/releases/download/v9/ferrule-lab.tar.xz\n" in output, output)
+    """The status of the command is that of the step."""
+    step(machine, 2, 9, run="exit 9")
+
+
+def bundle_of_the_release(machine):
+    """Without an own URL, the bundle is that of the action's release, which a commit has not."""
+    found = outputs(machine, bundle="", action_ref="v9")["url"]
+    check(found == "https://forge.example/owner/ferrule/releases/download/v9/ferrule-lab.tar.xz", found)
+    for ref in (COMMIT, ""):
+        said = step(machine, 0, 1, bundle="", action_ref=ref)
+        check(f"'{ref}' is no tag of a release" in said, said)
+    check(outputs(machine, action_ref=COMMIT)["url"] == BUNDLE, "a bundle's own URL is not taken with a commit")
 
 
 def bundle_that_cannot_be_fetched(machine):
@@ -166,7 +189,7 @@ def main():
         directory.chmod(0o755)
         try:
             machine = Machine(suite, directory, bundle)
-            for case in (action, action_that_fails, bundle_that_cannot_be_fetched, gitlab):
+            for case in (action, action_that_fails, bundle_of_the_release, bundle_that_cannot_be_fetched, gitlab):
                 tap.case(f"{suite}_{case.__name__}", case, machine)
         finally:
             shutil.rmtree(directory)
