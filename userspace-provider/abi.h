@@ -15,13 +15,29 @@
 #include <rdma/ferrule-abi.h>
 
 /*
- * An argument of ibv_cmd_*() behind another, which rdma-core 65 has and 56 has
- * not. A build of the provider is for one of them.
+ * An argument of ibv_cmd_*() behind another, by the version of rdma-core that
+ * has added it. Of these versions, 54 alone kept the number of the interface
+ * (CMakeLists.txt tells it).
  */
-#if IBVERBS_PABI_VERSION >= 65
-#define AND_65(_arg) , _arg
+#ifdef BEFORE_54
+#define AND_54(_arg)
 #else
-#define AND_65(_arg)
+#define AND_54(_arg) , _arg
+#endif
+#if IBVERBS_PABI_VERSION >= 57
+#define AND_57(_arg) , _arg
+#else
+#define AND_57(_arg)
+#endif
+#if IBVERBS_PABI_VERSION >= 59
+#define AND_59(_arg) , _arg
+#else
+#define AND_59(_arg)
+#endif
+#if IBVERBS_PABI_VERSION >= 64
+#define AND_64(_arg) , _arg
+#else
+#define AND_64(_arg)
 #endif
 
 /* The two parts touch: the kernel fills each through a pointer of its own. */

@@ -171,7 +171,7 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 		return NULL;
 	cq->origin = origin;
 
-	err = ibv_cmd_create_cq_ex(context, attr AND_65(NULL), &cq->verbs, &cmd,
+	err = ibv_cmd_create_cq_ex(context, attr AND_59(NULL), &cq->verbs, &cmd,
 				   sizeof(cmd), &resp.core, sizeof(resp), 0);
 	if (err)
 		goto err_free;

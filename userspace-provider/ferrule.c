@@ -130,7 +130,7 @@ static int open_context(struct ferrule_context *ctx, int cmd_fd)
 	int err;
 
 	err = ibv_cmd_get_context(&ctx->verbs, &cmd,
-				  sizeof(cmd) AND_65(NULL), &resp.core,
+				  sizeof(cmd) AND_57(NULL), &resp.core,
 				  sizeof(resp));
 	if (err)
 		return err;

@@ -138,7 +138,7 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 
 	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd.core,
 				    sizeof(cmd), &resp.core,
-				    sizeof(resp) AND_65(NULL));
+				    sizeof(resp) AND_64(NULL));
 	if (err)
 		goto err_free;
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "abi.h"
 #include "ferrule.h"
 
 int ferrule_query_device(struct ibv_context *context,
@@ -74,8 +75,8 @@ struct ibv_mr *ferrule_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	if (!mr)
 		return NULL;
 
-	ret = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr,
-				    NULL);
+	ret = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access,
+				    mr AND_54(NULL));
 	if (ret) {
 		free(mr);
 		errno = ret;

@@ -78,7 +78,7 @@ struct ibv_qp *ferrule_create_target(struct ibv_context *context,
 
 	err = ibv_cmd_create_qp_ex2(context, &qp->verbs, attr, &cmd,
 				    sizeof(cmd), &resp,
-				    sizeof(resp) AND_65(NULL));
+				    sizeof(resp) AND_64(NULL));
 	if (err) {
 		free(qp);
 		errno = err;

@@ -225,7 +225,7 @@ void verbs_set_ops(struct verbs_context *vctx,
 
 int ibv_cmd_get_context(struct verbs_context *context,
 			struct ibv_get_context *cmd, size_t cmd_size
-				AND_65(struct ibv_fd_arr *fd_arr),
+				AND_57(struct ibv_fd_arr *fd_arr),
 			struct ib_uverbs_get_context_resp *resp,
 			size_t resp_size)
 {
@@ -260,7 +260,7 @@ int ibv_cmd_dealloc_pd(struct ibv_pd *pd)
 
 int ibv_cmd_create_cq_ex(struct ibv_context *context,
 			 const struct ibv_cq_init_attr_ex *attr
-				 AND_65(struct verbs_create_cq_prov_attr *prov),
+				 AND_59(struct verbs_create_cq_prov_attr *prov),
 			 struct verbs_cq *cq, struct ibv_create_cq_ex *cmd,
 			 size_t cmd_size,
 			 struct ib_uverbs_ex_create_cq_resp *resp,
@@ -321,7 +321,7 @@ int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct verbs_qp *qp,
 			  struct ibv_create_qp_ex *cmd, size_t cmd_size,
 			  struct ib_uverbs_ex_create_qp_resp *resp,
 			  size_t resp_size
-				  AND_65(struct ibv_command_buffer *more))
+				  AND_64(struct ibv_command_buffer *more))
 {
 	struct fake_qp *fqp = &fake.qps[fake.num_qps];
 	struct create_qp_resp *r = (void *)resp;

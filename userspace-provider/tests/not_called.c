@@ -24,7 +24,7 @@ NOT_CALLED(ibv_cmd_reg_mr, struct ibv_pd *pd, void *addr, size_t length,
 	   struct ib_uverbs_reg_mr_resp *resp, size_t resp_size)
 NOT_CALLED(ibv_cmd_reg_dmabuf_mr, struct ibv_pd *pd, uint64_t offset,
 	   size_t length, uint64_t iova, int fd, int access,
-	   struct verbs_mr *vmr, struct ibv_command_buffer *driver)
+	   struct verbs_mr *vmr AND_54(struct ibv_command_buffer *driver))
 NOT_CALLED(ibv_cmd_dereg_mr, struct verbs_mr *vmr)
 NOT_CALLED(ibv_cmd_advise_mr, struct ibv_pd *pd,
 	   enum ibv_advise_mr_advice advice, uint32_t flags,
