@@ -56,9 +56,9 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	bool anew = false;
 	uint32_t word, sn;
 
-	/* Nobody would hear of it. */
+	/* Nobody would hear of the event. */
 	if (!ibcq->channel)
-		return EINVAL;
+		return 0;
 
 	word = shared_load32(&cq->ctrl->arm, memory_order_acquire);
 	sn = atomic_load_explicit(&cq->arm_sn, memory_order_relaxed);

@@ -240,8 +240,8 @@ void test_arm(void)
 	struct ibv_comp_channel channel;
 	int ends[2];
 
-	/* Nobody would hear of it. */
-	CHECK(fake.ops->req_notify_cq(cq, 0) == EINVAL);
+	/* Nobody would hear of the event. */
+	CHECK(!fake.ops->req_notify_cq(cq, 0));
 	fake_event(fcq, false);
 	CHECK(!fcq->events);
 

@@ -135,8 +135,8 @@ static void no_channel(void)
 	struct pair p;
 
 	pair_open(&p, NULL);
-	REQUIRE_ERRNO(ibv_req_notify_cq(p.a.scq, 0), EINVAL);
-	REQUIRE_ERRNO(ibv_req_notify_cq(p.a.scq, 1), EINVAL);
+	REQUIRE_ERRNO(ibv_req_notify_cq(p.a.scq, 0), 0);
+	REQUIRE_ERRNO(ibv_req_notify_cq(p.a.scq, 1), 0);
 	pair_close(&p);
 }
 
