@@ -40,6 +40,16 @@
 #define AND_64(_arg)
 #endif
 
+/*
+ * A program in a confidential guest lets buffers be shared memory, for a device
+ * that can use no other (IBV_DEVICE_CC_DMA_BOUNCE). Ferrule uses any.
+ */
+#if IBVERBS_PABI_VERSION >= 64
+#define PD_CC_SHARED IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+#else
+#define PD_CC_SHARED 0
+#endif
+
 /* The two parts touch: the kernel fills each through a pointer of its own. */
 #define FERRULE_RESP(_name, _core, _drv)                                       \
 	struct _name {                                                         \

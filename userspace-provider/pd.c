@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi.h"
 #include "ferrule.h"
 
 /* Objects have a cache line to themselves. */
@@ -169,7 +170,8 @@ ferrule_alloc_parent_domain(struct ibv_context *context,
 		return NULL;
 	if (!check_comp_mask(attr->comp_mask,
 			     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-			     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)) {
+			     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			     PD_CC_SHARED)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "../abi.h"
 #include "../ferrule.h"
 #include "provider_test.h"
 
@@ -79,7 +80,7 @@ void test_domains(void)
 	CHECK(!new_parent(&attr) && errno == EOPNOTSUPP);
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
 	CHECK(!new_parent(&attr) && errno == EINVAL);
-	attr.comp_mask = 0;
+	attr.comp_mask = PD_CC_SHARED;
 	attr.td = td;
 	parent = new_parent(&attr);
 	CHECK(parent && parent->context == fake.context);
