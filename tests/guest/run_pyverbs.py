@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs modules of rdma-core's own tests (pyverbs) on a device, and judges the skips by a list.
 
-usage: run_pyverbs.py [--skips FILE] [--beside FILE] [--seconds N] DEVICE MODULE...
+usage: run_pyverbs.py [--skips FILE] [--beside FILE] [--seconds N] DEVICE [MODULE...]
 
+Without a name, it is all modules that are not for one vendor's devices, so none that a newer rdma-core adds is left out.
 Prints TAP. A skip that is in the list is a skip; one that is not has failed, and so has an entry of the list whose
 test was not skipped, or is not there any more. The list has a line for each expected skip: module.Class.method and
 the reason, behind a '#'; one whose reason begins with "nic:" is for the PCI function alone, and with "65:" for the
@@ -27,6 +28,7 @@ from guestlib import huge_pages
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTS = os.environ.get("RDMA_CORE_TESTS", "/usr/lib/rdma-core-tests")
 GPU = os.path.join(HERE, "../../build/tests/gpu.so")
+VENDORS = ("test_efa", "test_mlx5")
 # Some tests do not ask whether the device has what they need: they fail by its errno value.
 NOT_SUPPORTED = "Errno: 95, Operation not supported"
 
@@ -116,6 +118,12 @@ def mend_dma_bufs(tests):
             super().__init__(pd, length, access, Buffer(length + offset, gpu, gtt), offset)
 
     tests.DmaBufMR = Region
+
+
+def general_modules():
+    """The modules that are not for one vendor's devices."""
+    names = (os.path.basename(path).removesuffix(".py") for path in glob.glob(os.path.join(TESTS, "tests/test_*.py")))
+    return sorted(name for name in names if not name.startswith(VENDORS))
 
 
 def read_skips(path, modules, device):
@@ -254,16 +262,17 @@ def main():
     parser.add_argument("--beside", default=os.path.join(HERE, "..", "pyverbs-rxe.txt"))
     parser.add_argument("--seconds", type=int, default=120, help="time limit of a module")
     parser.add_argument("device")
-    parser.add_argument("modules", nargs="+")
+    parser.add_argument("modules", nargs="*")
     options = parser.parse_args()
-    if not os.path.isdir(os.path.join(TESTS, "tests")):
+    modules = options.modules or general_modules()
+    if not modules:
         sys.exit(f"run_pyverbs.py: rdma-core's tests are not in {TESTS}")
     slow = int(os.environ.get("TEST_SLOW", "1"))
-    skips = read_skips(options.skips, options.modules, options.device)
+    skips = read_skips(options.skips, modules, options.device)
     tap = Tap()
     # One for each of two ends, and as many to spare.
     with huge_pages(4):
-        for module in options.modules:
+        for module in modules:
             watch_module(tap, skips, options.device, module, options.seconds * slow)
     table(tap.tally, options.device, options.beside)
     print(f"1..{tap.count}")
