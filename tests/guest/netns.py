@@ -324,6 +324,23 @@ def netdev_leaves():
     traffic("ltdev0", "ltns")
 
 
+def netdev_leaves_its_groups():
+    """The memberships of programs end with their network device's stay in a namespace. Those that it has in another one from
+    then on are none of theirs: its RDMA device leaves them alone when it goes after that."""
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1")
+    link_add("ltdev0", "lt0")
+    with subprocess.Popen(["/ferrule/build/tests/holder", "ltdev0", "all-nodes"], stdout=subprocess.PIPE, text=True) as member:
+        try:
+            check(member.stdout.readline() == "holding\n", "the groups were not joined")
+            must("ip", "link", "set", "lt0", "netns", "ltns")
+            wait_for(lambda: "ltdev0" not in devices(), "the device has gone")
+        finally:
+            member.kill()
+    groups = must("ip", "-n", "ltns", "maddress", "show", "dev", "lt0").split()
+    check("ff02::1" in groups and "33:33:00:00:00:01" in groups, f"{' '.join(groups)}")
+
+
 def at_once(*commands):
     """Runs commands at a time; whether each succeeded."""
     running = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -437,8 +454,8 @@ def main():
     tap = Tap()
     must("modprobe", "veth")
     for case in (all_see_all, no_moves, made_within, moved, moved_between_peers, moved_under_a_program, namespace_ends,
-                 namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_meanwhile, address_elsewhere, two_exclusive,
-                 first_and_another, groups_within):
+                 namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_its_groups, netdev_leaves_meanwhile,
+                 address_elsewhere, two_exclusive, first_and_another, groups_within):
         clear()
         tap.case(case.__name__, case)
     clear()

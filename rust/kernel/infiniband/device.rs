@@ -270,19 +270,6 @@ pub fn is_taken<D: Driver>(netdev: &NetDevice) -> bool {
     }
 }
 
-/// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent follow the
-/// network devices themselves.
-pub(crate) fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
-    Device::<D>::lookup(netdev).filter(|device| device.parent().is_none())
-}
-
-/// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later.
-pub(crate) fn unregister_for<D: Driver>(netdev: &NetDevice) {
-    if let Some(device) = lookup_link::<D>(netdev) {
-        device.unregister_later();
-    }
-}
-
 /// The limits and abilities of a device: `struct ib_device_attr`.
 #[derive(Clone, Debug, Default)]
 #[allow(

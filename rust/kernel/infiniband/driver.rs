@@ -250,6 +250,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
     fn netdev_mtu_changed(_dev: &Device<Self>, _netdev: &NetDevice) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
+
+    /// The network device goes, or leaves its network namespace, and the device is unregistered some time later. The RTNL
+    /// is held. Only told to devices of `rdma link`.
+    fn netdev_lost(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
 }
 
 /// A kind of object that a driver does not have. No value of it exists.

@@ -12,20 +12,22 @@ use kernel::{
     types::Opaque, //
 };
 use kernel_ext::error::code::EOPNOTSUPP;
-use net_ext::notifier::{
-    DeviceEvent,
-    DeviceNotice,
-    Devices,
-    Notifier,
-    Watch, //
+use net_ext::{
+    notifier::{
+        DeviceEvent,
+        DeviceNotice,
+        Devices,
+        Notifier,
+        Watch, //
+    },
+    NetDevice, //
 };
 
 use crate::{
     bindings,
     device::{
-        lookup_link,
-        unregister_for,
-        Extra, //
+        Extra,
+        Held, //
     },
     link::{
         make_link_ops,
@@ -156,6 +158,23 @@ unsafe extern "C" fn client_rename<D: Driver>(dev: *mut bindings::ib_device, _da
         )
     };
     D::renamed(dev, name);
+}
+
+/// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent follow the
+/// network devices themselves.
+fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
+    Device::<D>::lookup(netdev).filter(|device| device.parent().is_none())
+}
+
+/// Removes the device of `rdma link` that belongs to `netdev`, if there is one, some time later. The RTNL is held, and
+/// `netdev` goes, or leaves its network namespace.
+fn unregister_for<D: Driver>(netdev: &NetDevice) {
+    if let Some(device) = lookup_link::<D>(netdev) {
+        if D::HAS_NETDEV_LOST {
+            D::netdev_lost(&device);
+        }
+        device.unregister_later();
+    }
 }
 
 /// Follows the network devices for a driver.

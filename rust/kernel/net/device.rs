@@ -270,8 +270,8 @@ impl NetDevice {
     /// Receives what is sent to the multicast group, in addition to all others who have joined it
     /// here, and tells the routers (IGMP, MLD). Process context.
     ///
-    /// Each call needs a [`leave_multicast`](Self::leave_multicast) of its own, before the device
-    /// is unregistered: all memberships go with it.
+    /// Each call needs a [`leave_multicast`](Self::leave_multicast) of its own, before the device is unregistered or moves to
+    /// another network namespace: all memberships end then.
     ///
     /// # Errors
     ///

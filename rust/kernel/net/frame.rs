@@ -206,7 +206,8 @@ pub enum Accept {
 }
 
 impl NetDevice {
-    /// Has the device receive more frames, or undoes one such call. Process context.
+    /// Has the device receive more frames, or undoes one such call. Addresses are forgotten when it moves to another network
+    /// namespace, and then are not to be taken back. Process context.
     ///
     /// # Errors
     ///

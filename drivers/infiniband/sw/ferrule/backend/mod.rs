@@ -125,6 +125,9 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
         false
     }
 
+    /// The network device goes, or leaves its network namespace. The RTNL is held.
+    fn netdev_lost(&self) {}
+
     /// The path MTU of the port has changed. The RTNL is held.
     fn set_port_mtu(&self, mtu: Mtu);
 
@@ -180,14 +183,14 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// `ENOMEM` if there are too many; `EINVAL`; those of joining.
-    fn attach_mcast(&self, qpn: u32, group: &Gid, netdev: &NetDevice) -> Result;
+    fn attach_mcast(&self, qpn: u32, group: &Gid) -> Result;
 
-    /// Detaches a queue pair from a multicast group. A network device that has gone has left its groups.
+    /// Detaches a queue pair from a multicast group.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is not attached.
-    fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result;
+    fn detach_mcast(&self, qpn: u32, group: &Gid) -> Result;
 }
 
 /// A backend of devices that users make for network devices.

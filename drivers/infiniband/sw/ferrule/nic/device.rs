@@ -230,13 +230,13 @@ impl Backend for Nic {
     }
 
     /// Packets do not come by the network device.
-    fn attach_mcast(&self, qpn: u32, group: &Gid, _netdev: &NetDevice) -> Result {
+    fn attach_mcast(&self, qpn: u32, group: &Gid) -> Result {
         self.function
             .execute::<command::AttachMcast>(&multicast(qpn, group))?;
         Ok(())
     }
 
-    fn detach_mcast(&self, qpn: u32, group: &Gid, _netdev: Option<&NetDevice>) -> Result {
+    fn detach_mcast(&self, qpn: u32, group: &Gid) -> Result {
         let done = self
             .function
             .execute::<command::DetachMcast>(&multicast(qpn, group));

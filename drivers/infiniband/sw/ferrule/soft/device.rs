@@ -52,6 +52,7 @@ use super::{
             Flow,
             Frames, //
         },
+        lower::Lower,
         multicast,
         path::UdpPath,
         ports::Membership,
@@ -103,6 +104,7 @@ pub(crate) struct Soft {
     shared: Shared,
     /// The limit that the queue pairs share for packets on their way.
     limit: Arc<Limit>,
+    lower: Arc<Lower>,
     /// The network device's, for raw packet queue pairs.
     frames: Arc<Frames>,
     /// Dropped before the worker: then nothing comes from the wire any more.
@@ -281,6 +283,10 @@ impl Backend for Soft {
         self.directory.rename(name);
     }
 
+    fn netdev_lost(&self) {
+        self.lower.lose();
+    }
+
     fn set_port_mtu(&self, mtu: Mtu) {
         self.shared.shards.set_port_mtu(mtu);
     }
@@ -350,9 +356,9 @@ impl Backend for Soft {
         Ok(())
     }
 
-    fn attach_mcast(&self, qpn: u32, group: &Gid, netdev: &NetDevice) -> Result {
+    fn attach_mcast(&self, qpn: u32, group: &Gid) -> Result {
         self.enter_mcast(qpn, group)?;
-        multicast::join(netdev, group).inspect_err(|_| {
+        multicast::join(&self.lower, group).inspect_err(|_| {
             let _ = self.leave_mcast(qpn, group);
         })
     }
@@ -361,12 +367,9 @@ impl Backend for Soft {
         self.frames.steer(rule, qpn)
     }
 
-    fn detach_mcast(&self, qpn: u32, group: &Gid, netdev: Option<&NetDevice>) -> Result {
+    fn detach_mcast(&self, qpn: u32, group: &Gid) -> Result {
         self.leave_mcast(qpn, group)?;
-        // A network device that has gone has taken its memberships along.
-        if let Some(netdev) = netdev {
-            multicast::leave(netdev, group);
-        }
+        multicast::leave(&self.lower, group);
         Ok(())
     }
 }
@@ -379,12 +382,14 @@ impl Linked for Soft {
         let shared = Shared::new(name)?;
         shared.shards.set_port_mtu(mtu);
         let wire = Membership::new(netdev, shared.shards.clone())?;
-        let frames = Frames::new(netdev, shared.shards.clone())?;
+        let lower = Arc::new(Lower::new(netdev), GFP_KERNEL)?;
+        let frames = Frames::new(lower.clone(), shared.shards.clone())?;
         let directory = Directory::new(name, shared.clone())?;
 
         Ok(try_pin_init!(Self {
             directory <- directory,
             limit: Limit::new(shared.shards.clone())?,
+            lower,
             frames,
             _workers: StopWorkers(shared.workers.clone()),
             wire,

@@ -130,6 +130,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
         dev.set_port_mtu(mtu::port_mtu(netdev));
     }
+
+    fn netdev_lost(dev: &Device<Self>) {
+        dev.netdev_lost();
+    }
 }
 
 #[vtable]

@@ -385,13 +385,12 @@ impl<B: Backend> qp::Operations for Qp<B> {
 
     fn attach_mcast(qp: &rdma::Qp<Ferrule<B>>, group: &Gid) -> Result {
         let dev = qp.device();
-        let netdev = dev.netdev().ok_or(ENODEV)?;
-        dev.attach_mcast(qp.qpn, group, &netdev)
+        dev.netdev().ok_or(ENODEV)?;
+        dev.attach_mcast(qp.qpn, group)
     }
 
     fn detach_mcast(qp: &rdma::Qp<Ferrule<B>>, group: &Gid) -> Result {
-        let dev = qp.device();
-        dev.detach_mcast(qp.qpn, group, dev.netdev().as_deref())
+        qp.device().detach_mcast(qp.qpn, group)
     }
 }
 

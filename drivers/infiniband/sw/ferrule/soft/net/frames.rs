@@ -30,7 +30,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        aref::ARef,
         rcu,
         Arc,
         Mutex,
@@ -51,11 +50,13 @@ use net_ext::{
         NewSkBuff,
         OwnedSkBuff, //
     },
-    NetDevice,
     Rtnl, //
 };
 
-use super::device::Device;
+use super::{
+    device::Device,
+    lower::Lower, //
+};
 
 /// The bytes of the headers that a frame may have beside what the MTU counts: those of Ethernet and a VLAN tag, as
 /// `is_skb_forwardable()` of Linux has it.
@@ -64,7 +65,7 @@ const BESIDE_MTU: u32 = 14 + 4;
 /// The frames of a network device.
 #[pin_data]
 pub(crate) struct Frames {
-    netdev: ARef<NetDevice>,
+    lower: Arc<Lower>,
     device: Arc<dyn Device>,
     /// Sorted.
     rules: RcuArc<KVec<Entry>>,
@@ -115,15 +116,15 @@ fn accept(rule: &Rule) -> Accept {
 }
 
 impl Frames {
-    /// Those of `netdev`, for the queue pairs of `device`.
+    /// Those of the network device `lower`, for the queue pairs of `device`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(netdev: &NetDevice, device: Arc<dyn Device>) -> Result<Arc<Self>> {
+    pub(crate) fn new(lower: Arc<Lower>, device: Arc<dyn Device>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Frames {
-                netdev: netdev.hold(),
+                lower,
                 device,
                 rules: RcuArc::new(None),
                 state <- new_mutex!(State::default(), "Frames::state"),
@@ -136,7 +137,8 @@ impl Frames {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, also with as many rules as there can be; those of the network device that is to receive them.
+    /// `ENOMEM`, also with as many rules as there can be; those of the network device that is to receive them, and `ENODEV`
+    /// if that is lost.
     pub(crate) fn steer(self: &Arc<Self>, rule: Rule, qpn: u32) -> Result<Flow> {
         let mut state = self.state.lock();
         if state.count == MAX_RULES {
@@ -149,13 +151,18 @@ impl Frames {
         // Without rules it finds none yet.
         let watch = match state.count {
             0 => Some(KBox::pin_init(
-                Watch::new(self.netdev.clone(), self.clone()),
+                Watch::new(self.lower.hold(), self.clone()),
                 GFP_KERNEL,
             )?),
             _ => None,
         };
         let accept = accept(&rule);
-        self.netdev.accept(&Rtnl::lock(), accept, true)?;
+        let rtnl = Rtnl::lock();
+        if self.lower.is_lost(&rtnl) {
+            return Err(ENODEV);
+        }
+        self.lower.accept(&rtnl, accept, true)?;
+        drop(rtnl);
         // Nothing fails from here on.
         let flow = Flow {
             frames: self.clone(),
@@ -198,8 +205,12 @@ impl Frames {
             state.spare = self.publish(list);
         }
         drop(state);
-        // A device that refuses has gone.
-        let _ = self.netdev.accept(&Rtnl::lock(), flow.accept, false);
+        // A network device that is lost has forgotten the addresses, but not that it was to receive all. One that refuses
+        // has gone.
+        let rtnl = Rtnl::lock();
+        if !(self.lower.is_lost(&rtnl) && matches!(flow.accept, Accept::Address(_))) {
+            let _ = self.lower.accept(&rtnl, flow.accept, false);
+        }
     }
 
     /// Copies the rules that there are, as far as there is space.
@@ -222,7 +233,7 @@ impl Frames {
 
     /// The bytes of a frame that is sent, at most.
     pub(crate) fn limit(&self) -> u32 {
-        self.netdev.mtu().saturating_add(BESIDE_MTU)
+        self.lower.mtu().saturating_add(BESIDE_MTU)
     }
 
     /// Sends a frame of `length` bytes, which `fill` adds. Queue pairs of this device to which rules steer it get it, too,
@@ -233,21 +244,21 @@ impl Frames {
     ///
     /// - `ENOBUFS` if the queue of the network device is full, `ENOMEM`: try again later.
     /// - `EINVAL` if `fill` adds fewer bytes.
-    /// - Those of `fill`, and of [`NetDevice::send_frame`].
+    /// - Those of `fill`, and of [`net_ext::NetDevice::send_frame`].
     pub(crate) fn send<E: From<Error>>(
         &self,
         charged: &Charged,
         length: usize,
         fill: impl FnOnce(&mut Appender<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut packet = NewSkBuff::new(self.netdev.headroom(), length)?;
+        let mut packet = NewSkBuff::new(self.lower.headroom(), length)?;
         packet.append_with(length, fill)?;
         if packet.len() != length {
             return Err(EINVAL.into());
         }
         let frame = OwnedSkBuff::from(packet);
         self.loop_back(&frame);
-        Ok(self.netdev.send_frame(frame, charged)?)
+        Ok(self.lower.send_frame(frame, charged)?)
     }
 
     /// Hands a frame of a queue pair to those of the same device that rules steer it to.
@@ -259,7 +270,7 @@ impl Frames {
         let Some(fields) = Fields::parse(frame.linear(), None) else {
             return;
         };
-        if !fields.is_multicast() && fields.ethernet.dst_mac != self.netdev.address() {
+        if !fields.is_multicast() && fields.ethernet.dst_mac != self.lower.address() {
             return;
         }
         for qpn in steer(rules, &fields, Origin::Own).qpns(rules) {

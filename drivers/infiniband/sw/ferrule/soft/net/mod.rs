@@ -6,6 +6,7 @@
 //! |---|---|
 //! | the port 4791 of a network namespace, which its devices share; whose a packet is | [`ports`] |
 //! | the way to a peer: headers, prepared, and a route; sending by it | [`path`] |
+//! | the network device below a device, and whether it is still there | [`lower`] |
 //! | multicast groups of the network device | [`multicast`] |
 //! | a packet that has come, as the engine sees it | [`received`] |
 //! | packets out of order, until those before them come | [`reorder`] |
@@ -20,6 +21,7 @@
 pub(crate) mod device;
 pub(crate) mod frames;
 pub(crate) mod gso;
+pub(crate) mod lower;
 pub(crate) mod multicast;
 pub(crate) mod path;
 pub(crate) mod ports;
