@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from guestlib import Tap, check, must, pci_function, read, wait_for
+from guestlib import Tap, check, must, pci_function, read, run, set_namespace_mode, wait_for, within
 
 
 class Adapter:
@@ -93,10 +93,35 @@ def down_and_up(adapter):
     check(read(f"{adapter.port}/state") == "4: ACTIVE", "the port's state in sysfs")
 
 
+def found_after_a_move(adapter):
+    """A device that has got another network namespace looks for its network device itself: it was told of none meanwhile. Nor
+    is it told of one that gets the address while it is up."""
+    name = adapter.link()["netdev"]
+    address = read(f"/sys/class/net/{name}/address")
+    set_namespace_mode("exclusive")
+    must("ip", "netns", "attach", "first", 1)
+    must("ip", "netns", "add", "far")
+    try:
+        must("ip", "link", "set", name, "netns", "far")
+        must("ip", "link", "add", "other0", "up", "type", "dummy")
+        must("ip", "link", "set", "other0", "address", address)
+        check("netdev" not in adapter.link(), f"{adapter.link()}")
+        must("rdma", "dev", "set", adapter.device, "netns", "far")
+        must(*within("far"), "rdma", "dev", "set", adapter.device, "netns", "first")
+        check(adapter.link().get("netdev") == "other0" and adapter.netdevs() == {"other0"}, f"{adapter.link()}")
+    finally:
+        run("ip", "link", "delete", "other0")
+        must("ip", "-n", "far", "link", "set", name, "netns", "first")
+        must("ip", "netns", "delete", "first")
+        must("ip", "netns", "delete", "far")
+        set_namespace_mode("shared")
+    check(adapter.link().get("netdev") == name, f"{adapter.link()}")
+
+
 def main():
     tap = Tap()
     adapter = Adapter(sys.argv[1])
-    for case in (pci_adapter, beside_its_network_device, another_is_not_its_own, renamed, down_and_up):
+    for case in (pci_adapter, beside_its_network_device, another_is_not_its_own, renamed, down_and_up, found_after_a_move):
         tap.case(case.__name__, case, adapter)
     tap.end()
 

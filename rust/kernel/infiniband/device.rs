@@ -140,7 +140,7 @@ impl<D: Driver> Device<D> {
     }
 
     /// Has the device unregistered, some time later. Any context.
-    pub(crate) fn unregister_later(&self) {
+    pub fn unregister_later(&self) {
         // SAFETY: Drivers get references to this type only for devices that are registered, and stay so meanwhile.
         // The work is waited for when the module goes (`ib_unregister_driver()`); if the device is not registered any
         // more by then, it calls no driver.

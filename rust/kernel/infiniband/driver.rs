@@ -10,7 +10,8 @@ use core::{
 use kernel::{
     error::VTABLE_DEFAULT_ERROR,
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::aref::ARef, //
 };
 use kernel_ext::error::code::EOPNOTSUPP;
 use net_ext::NetDevice;
@@ -240,8 +241,15 @@ pub trait Driver: Sized + Send + Sync + 'static {
     }
 
     /// Whether a network device is to be that of the port, which has none. The RTNL is held, and the network device is
-    /// being registered or set up. Only asked for devices that belong to another device, such as a PCI function.
+    /// being registered or set up, or was found by [`find_netdev`](Self::find_netdev). Only asked for devices that belong to
+    /// another device, such as a PCI function.
     fn wants_netdev(_dev: &Device<Self>, _netdev: &NetDevice) -> bool {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// The network device that is to be that of the port, which has none, if there is such a one. The RTNL is held, and the
+    /// device is being enabled: after that, [`wants_netdev`](Self::wants_netdev) is asked about all that come.
+    fn find_netdev(_dev: &Device<Self>) -> Option<ARef<NetDevice>> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

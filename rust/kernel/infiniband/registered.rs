@@ -30,8 +30,7 @@ use net_ext::{
         Notifier,
         Watch, //
     },
-    NetDevice,
-    Rtnl, //
+    NetDevice, //
 };
 
 use crate::{
@@ -98,16 +97,10 @@ impl<D: Driver> Clone for Known<D> {
 pub struct Handle<D: Driver>(Known<D>);
 
 impl<D: Driver> Handle<D> {
-    /// The device, which cannot go until the result is dropped. `None` if it has gone. Any context.
+    /// The device, which cannot go until the result is dropped. `None` if it has gone, and for a moment while it gets another
+    /// network namespace (`rdma dev set`). Any context.
     pub fn device(&self) -> Option<Held<D>> {
         self.0.get()
-    }
-
-    /// Has the device unregistered, some time later, as dropping its [`Registered`] does at once. Any context.
-    pub fn unregister_later(&self) {
-        if let Some(device) = self.device() {
-            device.unregister_later();
-        }
     }
 }
 
@@ -124,10 +117,10 @@ impl<D: Driver> Follow<D> {
         }
     }
 
-    /// A network device has come, or was set up; perhaps it is the device's, which has none.
-    fn gain(device: &Device<D>, netdev: &NetDevice) {
+    /// A network device has come, or was set up; perhaps it is the device's, which has none. Whether it is.
+    pub(crate) fn gain(device: &Device<D>, netdev: &NetDevice) -> bool {
         if device.netdev().is_some() || !D::wants_netdev(device, netdev) {
-            return;
+            return false;
         }
         // SAFETY: Both devices are valid and registered, and the device has such a port, with port data: nothing is
         // allocated, and this cannot fail.
@@ -135,6 +128,7 @@ impl<D: Driver> Follow<D> {
         if D::HAS_NETDEV_MTU_CHANGED {
             D::netdev_mtu_changed(device, netdev);
         }
+        true
     }
 
     fn is_of(device: &Device<D>, netdev: &NetDevice) -> bool {
@@ -243,21 +237,5 @@ impl<D: Driver> Registered<D> {
     /// A handle to the device. `None` if it has gone. Any context.
     pub fn handle(&self) -> Option<Handle<D>> {
         self.0.try_access_with(|this| Handle(this.device.clone()))
-    }
-
-    /// Offers a network device to a device that has none, and has the core look for its GIDs. Process context, without
-    /// the RTNL.
-    pub fn offer_netdev(&self, netdev: &NetDevice) {
-        let Some(device) = self.device().filter(|_| D::HAS_WANTS_NETDEV) else {
-            return;
-        };
-        {
-            let _rtnl = Rtnl::lock();
-            if netdev.is_registered() {
-                Follow::gain(&device, netdev);
-            }
-        }
-        // SAFETY: The device is valid and registered, and has such a port.
-        unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
     }
 }

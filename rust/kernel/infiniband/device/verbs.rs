@@ -355,7 +355,7 @@ pub(crate) unsafe extern "C" fn del_gid<D: Driver>(
 
 /// `enable_driver`: the device is found from now on, after it is registered and after it has got another namespace (`rdma
 /// dev set`). The notifiers did not find it before, and may have missed the end of its network device, its move to another
-/// namespace or its new MTU. Notices come under the RTNL, so this catches up with all of them.
+/// namespace or its new MTU, or that it came. Notices come under the RTNL, so this catches up with all of them.
 ///
 /// # Safety
 ///
@@ -365,6 +365,13 @@ pub(crate) unsafe extern "C" fn enable_driver<D: Driver>(dev: *mut bindings::ib_
     let device = unsafe { Device::<D>::from_raw(dev) };
     let rtnl = Rtnl::lock();
     let Some(netdev) = device.netdev() else {
+        let gained = D::HAS_FIND_NETDEV
+            && D::find_netdev(device).is_some_and(|netdev| Follow::gain(device, &netdev));
+        drop(rtnl);
+        if gained {
+            // SAFETY: The device is valid and registered, and has such a port. The function takes the RTNL itself.
+            unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
+        }
         return 0;
     };
     if !device.has_lost(&netdev, &rtnl) {

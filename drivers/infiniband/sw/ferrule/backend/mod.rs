@@ -35,7 +35,10 @@ use ferrule_engine::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
 };
 use kernel_ext::{
     error::code::EOPNOTSUPP,
@@ -123,6 +126,11 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// Whether a network device is to be that of the port, which has none. The RTNL is held.
     fn wants_netdev(&self, _netdev: &NetDevice) -> bool {
         false
+    }
+
+    /// The network device that is to be that of the port, which has none, if there is such a one. The RTNL is held.
+    fn find_netdev(&self) -> Option<ARef<NetDevice>> {
+        None
     }
 
     /// The network device goes, or leaves its network namespace. The RTNL is held.

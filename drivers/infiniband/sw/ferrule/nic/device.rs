@@ -12,7 +12,10 @@ use ferrule_engine::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
 };
 use net_ext::{
     Namespace,
@@ -169,6 +172,10 @@ impl Backend for Nic {
             return false;
         }
         true
+    }
+
+    fn find_netdev(&self) -> Option<ARef<NetDevice>> {
+        NetDevice::by_address(Namespace::init(), self.mac)
     }
 
     fn set_port_mtu(&self, mtu: Mtu) {

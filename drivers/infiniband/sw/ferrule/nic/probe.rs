@@ -136,15 +136,8 @@ fn register(
     let net = Namespace::init().try_hold().ok_or(ENODEV)?;
     // That of the other events has no completions, unless it is the only one.
     let vectors = (vectors - 1).max(1);
-    let device = new_device(net, mac, netdev, vectors, Ok::<_, Error>(nic))?
-        .register_on(function.as_ref(), c"ferrule%d")?;
-    // One that came before the device was known was offered to nobody.
-    if netdev.is_none() {
-        if let Some(netdev) = NetDevice::by_address(Namespace::init(), mac) {
-            device.offer_netdev(&netdev);
-        }
-    }
-    Ok(device)
+    new_device(net, mac, netdev, vectors, Ok::<_, Error>(nic))?
+        .register_on(function.as_ref(), c"ferrule%d")
 }
 
 /// An address, for people.

@@ -35,15 +35,14 @@ impl Watch {
 
 impl TimerCallback for Watch {
     fn expired(this: &WithTimer<Self>) {
+        // A device that is not found may just be on its way to another network namespace. If it has gone, the timer soon does.
         let Some(device) = this.0.device() else {
-            return;
+            return Self::start(this);
         };
         if device.function.look() {
-            Self::start(this);
-            return;
+            return Self::start(this);
         }
         device.function.fail();
-        drop(device);
-        this.0.unregister_later();
+        device.unregister_later();
     }
 }

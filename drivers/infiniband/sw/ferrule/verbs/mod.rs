@@ -29,7 +29,8 @@ use core::marker::PhantomData;
 use kernel::{
     cpu::nr_cpu_ids,
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::aref::ARef, //
 };
 use net_ext::{
     eui64_from_mac,
@@ -125,6 +126,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
 
     fn wants_netdev(dev: &Device<Self>, netdev: &NetDevice) -> bool {
         dev.wants_netdev(netdev)
+    }
+
+    fn find_netdev(dev: &Device<Self>) -> Option<ARef<NetDevice>> {
+        dev.find_netdev()
     }
 
     fn netdev_mtu_changed(dev: &Device<Self>, netdev: &NetDevice) {
