@@ -141,6 +141,11 @@ bool ferrule_helper_netdev_knows_speed(struct net_device *dev)
 	return knows;
 }
 
+bool ferrule_helper_ib_device_in_init_net(struct ib_device *dev)
+{
+	return net_eq(rdma_dev_net(dev), &init_net);
+}
+
 /*
  * Copies the name, of at most IB_DEVICE_NAME_MAX bytes, of a driver's device
  * that is bound to a network device of the namespace, if there is any.

@@ -30,6 +30,7 @@ const struct attribute_group *ferrule_helper_device_group(void);
 enum rdma_network_type
 ferrule_helper_rdma_gid_attr_network_type(const struct ib_gid_attr *attr);
 bool ferrule_helper_netdev_knows_speed(struct net_device *dev);
+bool ferrule_helper_ib_device_in_init_net(struct ib_device *dev);
 bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *name);
 struct nlattr *ferrule_helper_nla_nest_start(struct sk_buff *skb, int attrtype);
 void ferrule_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start);

@@ -99,6 +99,13 @@ def must(*words, seconds=20):
     return output
 
 
+def at_once(*commands):
+    """Runs commands at a time; whether each succeeded."""
+    running = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+               for command in commands]
+    return [one.wait(20 * SLOW) == 0 for one in running]
+
+
 def read(path):
     with open(path) as file:
         return file.read().strip()

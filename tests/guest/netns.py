@@ -18,10 +18,11 @@ import sys
 
 import node
 import wire
-from guestlib import (SLOW, Failure, Tap, call_within, calling_within, check, gid_index, must, namespace_mode, note,
+from guestlib import (SLOW, Failure, Tap, at_once, call_within, calling_within, check, gid_index, must, namespace_mode, note,
                       port_is_free, remove_links, rounds, run, server_and_client, set_namespace_mode, wait_for, within)
 
 CLASS = "/sys/class/infiniband"
+DEBUGFS = "/sys/kernel/debug/ferrule"
 # The namespace of the test, for commands that want a name.
 FIRST = "ltfirst"
 # Programs that one namespace runs with the other over a connection between them.
@@ -69,6 +70,16 @@ def clear():
     set_namespace_mode("shared")
     remove_links("lt")
     must("ip", "netns", "attach", FIRST, 1)
+
+
+def expect_directories(*names):
+    """Those in debugfs, of the devices of a case."""
+    if TYPE != "ferrule":
+        return
+    found = {name for name in os.listdir(DEBUGFS) if name.startswith("lt")}
+    check(found == set(names), f"{names}: there are {found}")
+    for name in names:
+        check(os.path.exists(f"{DEBUGFS}/{name}/engine"), f"{name} is empty")
 
 
 def pingpong(device, gid=None):
@@ -217,6 +228,31 @@ def made_within():
     traffic("ltdev0", "ltns")
 
 
+def directories():
+    """Each device has a directory in debugfs, though several have one name, and wherever it goes."""
+    set_namespace_mode("exclusive")
+    namespace_add("ltns")
+    netdev_add("lt0", "10.79.0.1", "ltns")
+    link_add("ltdev0", "lt0", "ltns")
+    within_it, = json.loads(must(*within("ltns"), "rdma", "-j", "dev", "show", "ltdev0"))
+    number = within_it["ifindex"]
+    expect_directories(f"ltdev0@{number}")
+    netdev_add("lt1", "10.79.1.1")
+    status, _ = run("rdma", "link", "add", "ltdev0", "type", TYPE, "netdev", "lt1")
+    if status:
+        note("a name is in use by one namespace only: so it is before Linux 7.3")
+    else:
+        expect_directories("ltdev0", f"ltdev0@{number}")
+        must("rdma", "link", "delete", "ltdev0")
+        expect_directories(f"ltdev0@{number}")
+    must(*within("ltns"), "rdma", "dev", "set", "ltdev0", "netns", FIRST)
+    expect_directories("ltdev0")
+    must("rdma", "dev", "set", "ltdev0", "netns", "ltns")
+    expect_directories(f"ltdev0@{number}")
+    must(*within("ltns"), "rdma", "dev", "set", "ltdev0", "name", "ltdev7")
+    expect_directories(f"ltdev7@{number}")
+
+
 def moved():
     """A device goes to another namespace and back; its network device and its socket stay where they are."""
     set_namespace_mode("exclusive")
@@ -299,8 +335,7 @@ def namespace_ends_under_descriptor():
             check(holder.stdout.readline() == "holding\n", "the device was not opened")
             must("ip", "netns", "delete", "ltns")
             # It may be in the first namespace for a moment, before its network device goes.
-            wait_for(lambda: not os.path.exists("/sys/kernel/debug/ferrule/ltdev0") and devices() == {DEVICE},
-                     "the device has gone with its namespace")
+            wait_for(lambda: devices() == {DEVICE}, "the device has gone with its namespace")
             holder.communicate("\n", timeout=20 * SLOW)
             check(holder.returncode == 0, f"the program ended with {holder.returncode}")
         finally:
@@ -341,13 +376,6 @@ def netdev_leaves_its_groups():
     check("ff02::1" in groups and "33:33:00:00:00:01" in groups, f"{' '.join(groups)}")
 
 
-def at_once(*commands):
-    """Runs commands at a time; whether each succeeded."""
-    running = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-               for command in commands]
-    return [one.wait(20 * SLOW) == 0 for one in running]
-
-
 def netdev_leaves_meanwhile():
     """A network device moves while its RDMA device is being registered, or moved: nobody finds that one by it meanwhile.
     It goes all the same."""
@@ -386,7 +414,7 @@ def address_elsewhere():
     if not gids:
         note("the core makes no GID of it")
         return
-    must("sh", "-c", "echo 1 > /sys/kernel/debug/ferrule/ltdev0/wire_only")
+    must("sh", "-c", f"echo 1 > {DEBUGFS}/ltdev0/wire_only")
     traffic("ltdev0")
     try:
         pingpong("ltdev0", gids[0])
@@ -453,8 +481,8 @@ def groups_within():
 def main():
     tap = Tap()
     must("modprobe", "veth")
-    for case in (all_see_all, no_moves, made_within, moved, moved_between_peers, moved_under_a_program, namespace_ends,
-                 namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_its_groups, netdev_leaves_meanwhile,
+    for case in (all_see_all, no_moves, made_within, directories, moved, moved_between_peers, moved_under_a_program,
+                 namespace_ends, namespace_ends_under_descriptor, netdev_leaves, netdev_leaves_its_groups, netdev_leaves_meanwhile,
                  address_elsewhere, two_exclusive, first_and_another, groups_within):
         clear()
         tap.case(case.__name__, case)

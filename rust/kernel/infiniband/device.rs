@@ -131,6 +131,19 @@ impl<D: Driver> Device<D> {
         Some(unsafe { ARef::from_raw(netdev) })
     }
 
+    /// The number that no other device has as long as this one is registered.
+    pub fn index(&self) -> u32 {
+        // SAFETY: The device is valid, and the number does not change.
+        unsafe { (*self.as_raw()).index }
+    }
+
+    /// Whether it belongs to the first network namespace, as all do that are seen in all of them (`rdma system set netns`).
+    /// No other one there has its name. Any context.
+    pub fn is_in_first_namespace(&self) -> bool {
+        // SAFETY: The device is valid.
+        unsafe { bindings::ib_device_in_init_net(self.as_raw()) }
+    }
+
     /// Whether `netdev`, which was the port's, has gone or left the namespace that the device was made for. The RTNL is
     /// held, so that no move is half done.
     pub(crate) fn has_lost(&self, netdev: &NetDevice, _rtnl: &Rtnl) -> bool {

@@ -234,9 +234,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The device has another name. The core renames no device meanwhile. Process context. Told as long
-    /// as there is a [`Registration`](crate::Registration) of the driver.
-    fn renamed(_dev: &Device<Self>, _name: &CStr) {
+    /// The device is registered, or has another name or another network namespace; with `None` it goes, or leaves its
+    /// namespace. The core renames no device meanwhile. Process context. Told as long as there is a
+    /// [`Registration`](crate::Registration) of the driver.
+    ///
+    /// Devices of several network namespaces may have one name: see [`Device::is_in_first_namespace`].
+    fn named(_dev: &Device<Self>, _name: Option<&CStr>) {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 

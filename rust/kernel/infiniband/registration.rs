@@ -4,7 +4,10 @@
 //!
 //! C header: `include/rdma/rdma_netlink.h`.
 
-use core::marker::PhantomData;
+use core::{
+    marker::PhantomData,
+    ptr::null_mut, //
+};
 
 use kernel::{
     error::to_result,
@@ -82,7 +85,7 @@ impl<D: Link> Registration<D> {
             // Devices cannot be there before the notifier is.
             _notifier <- Notifier::new(Follow(PhantomData)),
             client <- Opaque::try_ffi_init(|slot: *mut bindings::ib_client| {
-                if !D::HAS_RENAMED {
+                if !D::HAS_NAMED {
                     return Ok(());
                 }
                 // SAFETY: `slot` is valid for writing and stays in place, and `PinnedDrop` unregisters it.
@@ -92,6 +95,7 @@ impl<D: Link> Registration<D> {
                     (*slot).name = D::NAME.as_char_ptr();
                     (*slot).add = Some(client_add::<D>);
                     (*slot).rename = Some(client_rename::<D>);
+                    (*slot).remove = Some(client_remove::<D>);
                     to_result(bindings::ib_register_client(slot))
                 }
             }),
@@ -121,7 +125,7 @@ impl<D: Link> PinnedDrop for Registration<D> {
         unsafe {
             bindings::rdma_link_unregister(self.link.get());
             bindings::ib_unregister_driver(D::ID);
-            if D::HAS_RENAMED {
+            if D::HAS_NAMED {
                 bindings::ib_unregister_client(self.client.get());
             }
         }
@@ -135,11 +139,12 @@ impl<D: Link> PinnedDrop for Registration<D> {
 /// `dev` is a device, and the caller keeps it from going.
 unsafe extern "C" fn client_add<D: Driver>(dev: *mut bindings::ib_device) -> c_int {
     // SAFETY: The core tells of devices that are registered.
-    if unsafe { Extra::is_of::<D>(dev) } {
-        0
-    } else {
-        EOPNOTSUPP.to_errno()
+    if !unsafe { Extra::is_of::<D>(dev) } {
+        return EOPNOTSUPP.to_errno();
     }
+    // SAFETY: The device is one of the driver `D`, and the core renames none while it adds one to its clients.
+    unsafe { client_rename::<D>(dev, null_mut()) };
+    0
 }
 
 /// `rename` of `struct ib_client`.
@@ -157,7 +162,17 @@ unsafe extern "C" fn client_rename<D: Driver>(dev: *mut bindings::ib_device, _da
             CStr::from_char_ptr((&raw const (*dev).name).cast()),
         )
     };
-    D::renamed(dev, name);
+    D::named(dev, Some(name));
+}
+
+/// `remove` of `struct ib_client`: the device goes, or leaves its network namespace, where its name is free then.
+///
+/// # Safety
+///
+/// `dev` is a device that [`client_add`] has taken, and the caller keeps it from going.
+unsafe extern "C" fn client_remove<D: Driver>(dev: *mut bindings::ib_device, _data: *mut c_void) {
+    // SAFETY: The device is one of the driver `D`.
+    D::named(unsafe { Device::<D>::from_raw(dev) }, None);
 }
 
 /// The device of `rdma link` that belongs to `netdev`, if there is one. Those that have a parent follow the

@@ -120,8 +120,9 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// Tells the values of the counters.
     fn read_counters(&self, values: &mut [u64]);
 
-    /// The device has another name.
-    fn renamed(&self, name: &CStr);
+    /// The device has this name from now on, which no other one has in any network namespace; or none, while it gets another
+    /// namespace, when it goes, and without memory. Only told to devices of `rdma link`.
+    fn named(&self, _name: Option<&CStr>) {}
 
     /// Whether a network device is to be that of the port, which has none. The RTNL is held.
     fn wants_netdev(&self, _netdev: &NetDevice) -> bool {

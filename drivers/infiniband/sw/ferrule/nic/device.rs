@@ -152,9 +152,6 @@ impl Backend for Nic {
         }
     }
 
-    /// The device has no name.
-    fn renamed(&self, _name: &CStr) {}
-
     fn wants_netdev(&self, netdev: &NetDevice) -> bool {
         if netdev.address() != self.mac
             || !netdev.is_ethernet()

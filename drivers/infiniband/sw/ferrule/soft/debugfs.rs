@@ -104,20 +104,19 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Makes the directory of the device `name`.
+    /// That of a device which has no name yet, and so no directory.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(name: &CStr, shared: Shared) -> Result<impl PinInit<Self, Error>> {
+    pub(super) fn new(shared: Shared) -> Result<impl PinInit<Self, Error>> {
         let switches = Switches {
             wire_only: Atomic::new(0),
             gso: Atomic::new(1),
         };
         let switches = Arc::new(switches, GFP_KERNEL)?;
-        let files = Self::files(name, &shared, &switches)?;
         Ok(try_pin_init!(Self {
-            files <- new_mutex!(Some(files), "Directory::files"),
+            files <- new_mutex!(None, "Directory::files"),
             switches,
             shared,
         }))
@@ -140,12 +139,12 @@ impl Directory {
         )
     }
 
-    /// The device has another name. Without memory, it has no directory any more.
-    pub(super) fn rename(&self, name: &CStr) {
+    /// The device has another name, which no other one has, or none. Without a name or memory it has no directory.
+    pub(super) fn set_name(&self, name: Option<&CStr>) {
         let mut files = self.files.lock();
         // This waits for programs that read or write one of the files.
         *files = None;
-        *files = Self::files(name, &self.shared, &self.switches).ok();
+        *files = name.and_then(|name| Self::files(name, &self.shared, &self.switches).ok());
     }
 
     /// Whether connections that are made from now on take the wire, though their peer is here.

@@ -279,8 +279,8 @@ impl Backend for Soft {
         self.shared.read_statistics(values);
     }
 
-    fn renamed(&self, name: &CStr) {
-        self.directory.rename(name);
+    fn named(&self, name: Option<&CStr>) {
+        self.directory.set_name(name);
     }
 
     fn netdev_lost(&self) {
@@ -384,7 +384,7 @@ impl Linked for Soft {
         let wire = Membership::new(netdev, shared.shards.clone())?;
         let lower = Arc::new(Lower::new(netdev), GFP_KERNEL)?;
         let frames = Frames::new(lower.clone(), shared.shards.clone())?;
-        let directory = Directory::new(name, shared.clone())?;
+        let directory = Directory::new(shared.clone())?;
 
         Ok(try_pin_init!(Self {
             directory <- directory,

@@ -30,6 +30,7 @@ use kernel::{
     cpu::nr_cpu_ids,
     fmt,
     prelude::*,
+    str::CString,
     sync::aref::ARef, //
 };
 use net_ext::{
@@ -120,8 +121,15 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         dev.set_gid(attr.index(), None)
     }
 
-    fn renamed(dev: &Device<Self>, name: &CStr) {
-        dev.renamed(name);
+    fn named(dev: &Device<Self>, name: Option<&CStr>) {
+        match name {
+            // Others may have the name, too.
+            Some(name) if !dev.is_in_first_namespace() => {
+                let unique = CString::try_from_fmt(fmt!("{}@{}", name, dev.index()));
+                dev.named(unique.ok().as_deref());
+            }
+            _ => dev.named(name),
+        }
     }
 
     fn wants_netdev(dev: &Device<Self>, netdev: &NetDevice) -> bool {
