@@ -66,7 +66,6 @@ def details(device):
         check(cq["producer"] == 0 and cq["consumer"] == 0 and cq["overrun"] == 0, f"{cq}")
 
         mr = only([mr for mr in shown("mr", device, "-dd") if mr["mrlen"] == 12345], "region")
-        check(int(str(mr["iova"]), 0) == objects.mr.buf, f"{mr}, {objects.mr.buf:#x}")
         check(int(str(mr["access"]), 0) == e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ, f"{mr}")
         check(mr["writable"] == 1 and mr["has_windows"] == 0, f"{mr}")
 
@@ -80,19 +79,21 @@ def without(device):
     """Without -dd there are no details."""
     objects = Objects(device)
     try:
-        for kind, name in (("qp", "max_send_wr"), ("cq", "depth"), ("mr", "iova"), ("srq", "max_wr")):
+        for kind, name in (("qp", "max_send_wr"), ("cq", "depth"), ("mr", "extents"), ("srq", "max_wr")):
             check(not any(name in one for one in shown(kind, device)), kind)
     finally:
         objects.close()
 
 
-def unprivileged(device):
-    """Users without CAP_NET_ADMIN see no address, of whomever it is."""
+def no_addresses(device):
+    """Nobody is told an address: anybody may list the objects of others, and the kernel's."""
     objects = Objects(device)
     try:
+        for kind in ("qp", "cq", "mr", "srq"):
+            for one in shown(kind, device, "-dd"):
+                check("iova" not in one, f"{kind}: {one}")
         found = shown("mr", device, "-dd", as_user=("setpriv", "--reuid", "65534", "--clear-groups"))
         check(any("extents" in mr for mr in found), f"no details: {found}")
-        check(not any("iova" in mr for mr in found), f"{found}")
     finally:
         objects.close()
 
@@ -160,7 +161,7 @@ def kernel_users(device):
 
 def main(device):
     tap = Tap()
-    for case in (details, without, unprivileged, many, pieces, kernel_users):
+    for case in (details, without, no_addresses, many, pieces, kernel_users):
         tap.case(case.__name__, case, device)
     tap.end()
 

@@ -39,7 +39,8 @@ pub struct Functions<D: Driver> {
     pub srq: fn(&Srq<D>, &mut Details<'_>) -> Result,
 }
 
-/// The message that details are written to.
+/// The message that details are written to. Anybody may ask for details, and the reply to a list of objects may go on in the
+/// name of another process than the one that asked: so addresses are none.
 ///
 /// # Invariants
 ///
@@ -71,22 +72,6 @@ impl Details<'_> {
         number(u32) = rdma_nl_put_driver_u32;
         /// Tells bits, in hexadecimal.
         bits(u32) = rdma_nl_put_driver_u32_hex;
-        /// Tells 64 bits, in hexadecimal.
-        long_bits(u64) = rdma_nl_put_driver_u64_hex;
-    }
-
-    /// Tells an address, in hexadecimal, if the caller has `CAP_NET_ADMIN`: anybody may ask for details, and the address may
-    /// be the kernel's or another program's. The core tells keys of regions likewise.
-    ///
-    /// # Errors
-    ///
-    /// As [`Details::bits`].
-    pub fn address(&mut self, name: &CStr, value: u64) -> Result {
-        // SAFETY: The function has no preconditions but process context.
-        if !unsafe { bindings::capable(bindings::CAP_NET_ADMIN as c_int) } {
-            return Ok(());
-        }
-        self.long_bits(name, value)
     }
 
     /// Writes the details of an object to a message: all that `tell` tells, or nothing.

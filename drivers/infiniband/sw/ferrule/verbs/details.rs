@@ -2,6 +2,8 @@
 
 //! The details of objects that `rdma resource show -dd` shows: what the engine knows, and the core does not.
 //!
+//! Anybody may see them, so there are no addresses: those of the kernel or of other programs would help attackers.
+//!
 //! Names are those of the engine and of the verbs. Indices are free-running counters of 32 bits.
 
 use kernel::prelude::*;
@@ -54,7 +56,6 @@ fn cq<B: Backend>(cq: &rdma::Cq<Ferrule<B>>, details: &mut Details<'_>) -> Resul
 
 fn mr<B: Backend>(mr: &rdma::Mr<Ferrule<B>>, details: &mut Details<'_>) -> Result {
     let info = mr.commands().query_mr(mr.key())?;
-    details.address(c"iova", info.region.iova)?;
     details.bits(c"access", info.region.access.bits())?;
     details.number(c"writable", info.writable.into())?;
     details.number(c"has_windows", info.has_windows.into())?;
