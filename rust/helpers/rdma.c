@@ -159,7 +159,8 @@ bool ferrule_helper_ib_device_name_in_net(struct net *net, u32 driver_id, char *
 	for_each_netdev_rcu(net, netdev) {
 		dev = ib_device_get_by_netdev(netdev, driver_id);
 		if (dev) {
-			strscpy(name, dev_name(&dev->dev), IB_DEVICE_NAME_MAX);
+			/* Not dev_name(): a new name frees the old one at once. */
+			strscpy(name, dev->name, IB_DEVICE_NAME_MAX);
 			ib_device_put(dev);
 			break;
 		}
