@@ -9,6 +9,7 @@
 
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define DRIVER "/sys/bus/pci/drivers/ferrule"
@@ -126,6 +127,10 @@ void own_device_make(struct own_device *o, unsigned int number, int mtu)
 		   0);
 	REQUIRE_EQ(run_command("rdma link add %s type %s netdev %s", o->device,
 			       opt.type, o->netdev), 0);
+	/* wire_only.sh says so. */
+	if (getenv("WIRE_ONLY"))
+		REQUIRE_EQ(run_command("echo 1 > /sys/kernel/debug/ferrule/%s/wire_only",
+				       o->device), 0);
 	wait_for_gids(o->device);
 }
 
