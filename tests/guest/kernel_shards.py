@@ -5,12 +5,11 @@
 usage: kernel_shards.py DEVICE
 """
 
+import concurrent.futures
 import ctypes
 import os
 import re
 import sys
-import threading
-import time
 
 from guestlib import Skip, Tap, check, must, read, wait_for
 
@@ -38,13 +37,12 @@ def queue_pairs(device):
 def each_has_its_own(device):
     if os.cpu_count() == 1:
         raise Skip("with one processor there is one shard")
-    users = threading.Thread(target=streams, args=[device], kwargs={"streams": 3, "bytes": 4096, "ms": 3000})
-    users.start()
-    wait_for(lambda: len(queue_pairs(device)) >= 3, "three shards with queue pairs")
-    # Those that have come last are connected now.
-    time.sleep(0.5)
-    found = queue_pairs(device)
-    users.join()
+    with concurrent.futures.ThreadPoolExecutor() as thread:
+        users = thread.submit(streams, device, streams=3, bytes=4096, ms=3000)
+        wait_for(lambda: sum(queue_pairs(device).values()) == 6 or users.done(), "six queue pairs are connected")
+        found = queue_pairs(device)
+        # Raises what failed there.
+        users.result()
     check(sorted(found.values()) == [2, 2, 2] and 0 not in found, f"queue pairs by shards: {found}")
 
 
