@@ -120,8 +120,9 @@ static void program_killed(void)
 		REQUIRE_EQ(waitpid(p.pid, &status, 0), p.pid);
 		close(p.ready[0]);
 	}
-	REQUIRE_EQ(run_command("rdma resource show qp link %s/1 | grep -q 'pid '",
-			       own.device), 1);
+	REQUIRE_EQ(run_command("found=$(rdma resource show qp link %s/1) && "
+			       "! echo \"$found\" | grep 'pid '",
+			       own.device), 0);
 	timed_delete(&own);
 	own_device_clean(&own);
 }
