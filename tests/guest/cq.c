@@ -333,7 +333,10 @@ static void extended(void)
 static void resize(void)
 {
 	struct end_config config = { .send_wr = 200 };
+	struct ibv_sge sge;
+	struct region r;
 	struct device d;
+	struct peer to;
 	struct end e;
 
 	device_open(&d);
@@ -364,13 +367,22 @@ static void resize(void)
 	for (int i = 0; i < 40; i++)
 		send_sges(&e, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0,
 			  NULL, 0, 0);
-	sleep_us(10000);
+	/* One more tells when they have ended, with no completion of its own. */
+	region_make(&r, &d, 2, 0, ACCESS_ALL);
+	r.data[0] = 0;
+	r.data[1] = 1;
+	sge = sge_of(&r, 1, 1);
+	to = end_address(&e, &r);
+	send_sges(&e, 40, IBV_WR_RDMA_WRITE, 0, &sge, 1, &to, 0, 0);
+	while (!*(volatile uint8_t *)r.data)
+		;
 	REQUIRE_ERRNO(ibv_resize_cq(config.cq, 16), EINVAL);
 	REQUIRE_ERRNO(ibv_resize_cq(config.cq, d.attr.max_cqe + 1), EINVAL);
 	REQUIRE_ERRNO(ibv_resize_cq(config.cq, 0), EINVAL);
 	for (int i = 0; i < 40; i++)
 		EXPECT_OK(e.scq, i);
 	end_free(&e);
+	region_free(&r);
 	REQUIRE_ERRNO(ibv_destroy_cq(config.cq), 0);
 	device_close(&d);
 }
