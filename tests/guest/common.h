@@ -158,6 +158,9 @@ void wait_for_gids(const char *device);
 /* Runs a shell command; returns its exit status. */
 int run_command(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* A counter of the port, such as "hw_counters/dropped". */
+uint64_t port_counter(const char *name);
+
 /*
  * One of uverbs' write commands, as old programs give them; returns 0 or an
  * errno value. It begins with the address of its answer, if it has one.

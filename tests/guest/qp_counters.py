@@ -9,7 +9,6 @@ import contextlib
 import json
 import sys
 import tempfile
-import time
 import types
 
 import pyverbs.enums as e
@@ -17,7 +16,7 @@ from pyverbs.qp import QP, QPCap, QPInitAttr
 
 import counters
 from ends import transfer, two_ends
-from guestlib import Tap, check, must, run
+from guestlib import Tap, check, must, run, wait_for
 
 ADDRESS = "10.77.0.1"
 # The most sets of counters of a device.
@@ -158,8 +157,13 @@ def packets(device):
             must_bind(device, other)
             before = counters.statistic(device)
             transfer(one, other, 3000)
+
+            def is_quiet():
+                now = counters.statistic(device)
+                return now["sent_pkts"] - before["sent_pkts"] == now["rcvd_pkts"] - before["rcvd_pkts"]
+
             # The last acknowledgement may be under way as yet.
-            time.sleep(0.2)
+            wait_for(is_quiet, "each packet that was sent has come")
             after = counters.statistic(device)
             a, b = of(device, one), of(device, other)
             check(a["sent_pkts"] >= 3 and b["sent_pkts"] >= 1 and a["sent_bytes"] > 3000, f"{a}, {b}")

@@ -10,6 +10,7 @@ beside programs that keep as many processors busy: RCU looks again after a tenth
 runs at all. Both are measured in turn, since the machine below the guest is not the same at all times.
 """
 
+import contextlib
 import os
 import statistics
 import subprocess
@@ -50,8 +51,12 @@ def detaches(what):
 
 def workers():
     """The directories of the threads of the engines: that of shard 3 has the name DEVICE/3."""
-    names = [name for name in os.listdir("/proc") if name.isdigit()]
-    found = [f"/proc/{name}" for name in names if read(f"/proc/{name}/comm").strip().split("/")[0] == DEVICE]
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        # Any other process may end meanwhile.
+        with contextlib.suppress(OSError):
+            if read(f"/proc/{name}/comm").split("/")[0] == DEVICE:
+                found.append(f"/proc/{name}")
     check(found, f"there is no thread {DEVICE}")
     return found
 

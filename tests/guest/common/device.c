@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "../common.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
 #include <stdarg.h>
@@ -29,6 +30,24 @@ struct ibv_context *open_by_name(const char *name)
 		FAIL("ibv_open_device(%s): %s", name, strerror(errno));
 	ibv_free_device_list(list);
 	return ctx;
+}
+
+uint64_t port_counter(const char *name)
+{
+	char path[128];
+	uint64_t value;
+	FILE *file;
+
+	/* The core keeps the figures of hw_counters for 10 ms. */
+	sleep_us(20000);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/%s",
+		 opt.device, name);
+	file = fopen(path, "r");
+	if (!file)
+		FAIL("%s: %s", path, strerror(errno));
+	REQUIRE_EQ(fscanf(file, "%" SCNu64, &value), 1);
+	fclose(file);
+	return value;
 }
 
 static void choose_gid(struct device *d)

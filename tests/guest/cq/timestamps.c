@@ -147,7 +147,7 @@ static void polled_late(void)
 	send_region(&s.e, 1, &s.r, LEN, LEN);
 	while (!*(volatile uint8_t *)(s.r.data + LEN - 1))
 		;
-	sleep_us(20000 * opt.slow);
+	sleep_us(200000 * opt.slow);
 	after = now(s.d.ctx);
 	sleep_us(300000 * opt.slow);
 	for (int k = 0; k < 2; k++) {

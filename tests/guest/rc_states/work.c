@@ -58,13 +58,17 @@ static void send_queue_drain(void)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1
 	};
+	uint64_t refused;
 
 	pair_open(&p, &config);
 	region_make(&p.mine, &p.d, 64, 0, 0);
 	region_make(&p.theirs, &p.d, 64, 0, IBV_ACCESS_LOCAL_WRITE);
+	refused = port_counter("hw_counters/receiver_not_ready");
 	/* Begun, and not to be ended as long as b has no receive. */
 	send_region(&p.a, 1, &p.mine, 0, 64);
-	sleep_us(30000);
+	for (uint64_t end = now_us() + PATIENCE_US;
+	     port_counter("hw_counters/receiver_not_ready") == refused;)
+		REQUIRE(now_us() < end);
 	REQUIRE_ERRNO(ibv_modify_qp(p.a.qp, &attr, IBV_QP_STATE |
 				    IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
 	send_region(&p.a, 2, &p.mine, 0, 64);
