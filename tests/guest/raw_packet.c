@@ -141,6 +141,78 @@ static void drops(void)
 	teardown();
 }
 
+/*
+ * Each frame that leaves comes to all sniffers, and the engine sends more
+ * frames than it takes. Those that find no space are counted, each one.
+ */
+static void inbox_full(void)
+{
+	enum { SNIFFERS = 16, FRAMES = 512, ALL = SNIFFERS * FRAMES };
+	static const char *const names[] = {
+		"hw_counters/rcvd_pkts", "hw_counters/dropped",
+		"hw_counters/inbox_full", "counters/port_rcv_errors",
+	};
+	static struct ibv_send_wr wr[FRAMES];
+	struct raw sniffers[SNIFFERS], r;
+	struct ibv_flow *flows[SNIFFERS];
+	struct ibv_send_wr *bad;
+	struct ibv_qp_init_attr attr;
+	uint64_t counts[4], end;
+	struct ibv_cq *small;
+	struct ibv_sge sge;
+	struct ibv_qp *qp;
+
+	setup();
+	for (int i = 0; i < SNIFFERS; i++) {
+		raw_make(&sniffers[i]);
+		flows[i] = flow_of(&sniffers[i], IBV_FLOW_ATTR_SNIFFER);
+	}
+	raw_make(&r);
+	qp = r.qp;
+	small = r.scq;
+	r.scq = ibv_create_cq(dev.ctx, FRAMES, NULL, NULL, 0);
+	REQUIRE(r.scq);
+	attr = init_attr(&r, NULL);
+	attr.cap.max_send_wr = FRAMES;
+	r.qp = ibv_create_qp(dev.pd, &attr);
+	REQUIRE(r.qp);
+	to_rts(r.qp);
+	for (int i = 0; i < 4; i++)
+		counts[i] = port_counter(names[i]);
+	frame(r.tx.data, mac_a, TYPE, 60, 1);
+	sge = sge_of(&r.tx, 0, 60);
+	for (int i = 0; i < FRAMES; i++)
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = i, .opcode = IBV_WR_SEND, .sg_list = &sge,
+			.num_sge = 1, .next = i + 1 < FRAMES ? &wr[i + 1] : NULL,
+		};
+	REQUIRE_ERRNO(ibv_post_send(r.qp, wr, &bad), 0);
+	for (int i = 0; i < FRAMES; i++)
+		EXPECT_OK(r.scq, i);
+	for (end = now_us() + PATIENCE_US;
+	     port_counter(names[0]) - counts[0] < ALL;)
+		REQUIRE(now_us() < end);
+	for (int i = 0; i < 4; i++)
+		counts[i] = port_counter(names[i]) - counts[i];
+	test_note("of %d frames, the inbox had no space for %llu", ALL,
+		  (unsigned long long)counts[2]);
+	REQUIRE_EQ(counts[0], ALL);
+	REQUIRE_EQ(counts[1] + counts[2], ALL);
+	/* An inbox holds 1024. */
+	REQUIRE(counts[2] && counts[1] >= 1024);
+	REQUIRE_EQ(counts[3], counts[2]);
+	for (int i = 0; i < SNIFFERS; i++) {
+		end_flow(flows[i]);
+		raw_free(&sniffers[i]);
+	}
+	REQUIRE_ERRNO(ibv_destroy_qp(r.qp), 0);
+	REQUIRE_ERRNO(ibv_destroy_cq(r.scq), 0);
+	r.qp = qp;
+	r.scq = small;
+	raw_free(&r);
+	teardown();
+}
+
 static void shared_queue(void)
 {
 	struct ibv_srq_init_attr srq_attr = {
@@ -287,6 +359,7 @@ int main(int argc, char **argv)
 		{ "wrong_lengths", wrong_lengths },
 		{ "receives", receives },
 		{ "drops", drops },
+		{ "inbox_full", inbox_full },
 		{ "shared_queue", shared_queue },
 		{ "states", states },
 		{ "rights", rights },
