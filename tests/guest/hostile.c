@@ -51,6 +51,7 @@ struct round {
 	unsigned long number;
 	const struct attack *attack;
 	const struct neighbour *n;
+	bool *attacks;			/* shared: it has come to that */
 };
 
 /* Faults in its own memory are no news, and none for the kernel's log. */
@@ -68,9 +69,10 @@ static void round_main(void *arg)
 		.random = 0x9e3779b97f4a7c15ull * (r->number + 1),
 	};
 
+	hostile_make(&h);
 	signal(SIGSEGV, end_quietly);
 	signal(SIGBUS, end_quietly);
-	hostile_make(&h);
+	*r->attacks = true;
 	r->attack->run(&h);
 	/* It leaves nothing in order. */
 	_exit(0);
@@ -97,22 +99,30 @@ static void rounds(void)
 {
 	struct neighbour *n = neighbour_start();
 	unsigned long count = opt.rounds ?: ARRAY_SIZE(attacks);
+	struct round r = { .n = n, .attacks = shared_map(sizeof(bool)) };
 	uint64_t random = 1;
 
 	for (unsigned long i = 0; i < count; i++) {
-		struct round r = { i, &attacks[i % ARRAY_SIZE(attacks)], n };
-		pid_t pid = fork_process(round_main, &r);
+		bool is_killed;
+		pid_t pid;
 
+		r.number = i;
+		r.attack = &attacks[i % ARRAY_SIZE(attacks)];
+		*r.attacks = false;
+		pid = fork_process(round_main, &r);
 		test_note("round %lu: %s", i, r.attack->name);
 		/* One of three is killed, wherever it is by then. */
 		random = random * 6364136223846793005ull + 1442695040888963407;
-		if ((random >> 33) % 3 == 0) {
+		is_killed = (random >> 33) % 3 == 0;
+		if (is_killed) {
 			sleep_us((random >> 40) % (4 * ATTACK_US));
 			kill(pid, SIGKILL);
 		}
 		await_end(pid, &r);
+		REQUIRE(is_killed || *r.attacks);
 		neighbour_await(n, 2);
 	}
+	shared_unmap(r.attacks, sizeof(bool));
 	neighbour_stop(n);
 }
 
