@@ -89,6 +89,9 @@ static void core_objects(char *text, size_t len)
 
 /* ---- The verbs ---- */
 
+/* Of all verbs of the case: failures that were injected, and calls refused. */
+static unsigned int failures, refusals;
+
 static void try_verb(const struct verb *v)
 {
 	unsigned int n, refused = 0;
@@ -125,6 +128,8 @@ static void try_verb(const struct verb *v)
 	resources(after, sizeof(after));
 	if (strcmp(before, after))
 		FAIL("%s: before: %s, and after: %s", v->name, before, after);
+	failures += n - 1;
+	refusals += refused;
 	test_note("%s: %u allocations, %u of them refused the call", v->name,
 		  n - 1, refused);
 }
@@ -152,6 +157,7 @@ static void each_verb(void)
 		try_verbs(paging_verbs);
 	if (stage_has_raw_packets())
 		try_verbs(raw_packet_verbs);
+	REQUIRE(failures && refusals);
 	core_objects(after, sizeof(after));
 	if (strcmp(before, after))
 		FAIL("before: %s, and after: %s", before, after);
@@ -181,11 +187,13 @@ static void try_destroying(const struct destroyed *d)
 			int again = d->destroy(object);
 
 			REQUIRE(!again || (again == ENOENT && ret == EFAULT));
+			refusals++;
 		}
 		if (!injected)
 			break;
 	}
 	REQUIRE(n < MOST);
+	failures += n - 1;
 }
 
 static void try_to_destroy(const struct destroyed *table)
@@ -207,6 +215,9 @@ static void destroy_again(void)
 		try_to_destroy(paging_destroyed);
 	if (stage_has_raw_packets())
 		try_to_destroy(raw_packet_destroyed);
+	test_note("%u allocations, %u of them refused the call", failures,
+		  refusals);
+	REQUIRE(failures && refusals);
 	resources(after, sizeof(after));
 	if (strcmp(before, after))
 		FAIL("before: %s, and after: %s", before, after);
@@ -318,6 +329,7 @@ static void each_new_device(void)
 	}
 	test_note("a new device: %u allocations, each %u. tried, %u refused it",
 		  n, step, refused);
+	REQUIRE(n > 1 && refused);
 	close(fd);
 	/* After all that it works. */
 	own_device_make(&own, 0, 9000);
