@@ -21,7 +21,8 @@ import sys
 import time
 
 import node
-from guestlib import (PREEMPT_RT, SLOW, Failure, Tap, call_within, check, must, note, remove_links, run, wait_for, within)
+from guestlib import (PREEMPT_RT, SLOW, Failure, Tap, call_within, check, check_perftest, must, note, remove_links, run,
+                      wait_for, within)
 
 TYPE, WHAT = sys.argv[1:]
 MODULE = {"ferrule": "/ferrule/module/ferrule.ko"}.get(TYPE)
@@ -35,6 +36,9 @@ ROUNDS = 3
 # A measure beside a full queue has to reach so much of what it is alone.
 SHARE = 0.8
 SECONDS = 1
+SIZE = 65536
+# The memory of a packet of 4 KiB and its headers, at least.
+MEMORY = 8192
 
 _port = 19500
 
@@ -155,15 +159,19 @@ class Pair:
         self.said = [process.communicate()[0] for process in self.processes]
 
 
+def writes(client, server):
+    """The output of WRITEs for some seconds."""
+    return Pair(("ib_write_bw",), client, server, "-s", SIZE, "-D", SECONDS, "-f", 0, "-u", 18).wait(20)
+
+
 def measure(client, server):
-    """MiB/s of WRITEs for some seconds; 0 if nothing came of it."""
-    pair = Pair(("ib_write_bw",), client, server, "-s", 65536, "-D", SECONDS, "-f", 0, "-u", 18)
+    """MiB/s of them; 0 if nothing came of it."""
     try:
-        text = pair.wait(20)
+        text = writes(client, server)
     except Failure as failure:
         note(str(failure))
         return 0.0
-    row = re.search(r"^\s*65536\s+\d+\s+\S+\s+(\S+)", text, re.MULTILINE)
+    row = re.search(rf"^\s*{SIZE}\s+\d+\s+\S+\s+(\S+)", text, re.MULTILINE)
     check(row, f"no row of results:\n{text}")
     return float(row[1])
 
@@ -178,7 +186,7 @@ MEASURES = {
 
 
 @contextlib.contextmanager
-def filling(*more):
+def filling(*more, least=1 << 20):
     """A program that has sent as much as it may to where nothing leaves, and sleeps."""
     pair = Pair(("ib_send_bw", "-e"), HERE, (PEER, SLOW_PEER[1], STUCK), "-s", 65536, "-t", 64, "-u", 21, *more)
     try:
@@ -186,13 +194,13 @@ def filling(*more):
 
         def is_full():
             sizes.append(backlog())
-            return len(sizes) > 4 and sizes[-1][0] > 1 << 20 and sizes[-1] == sizes[-4]
+            return len(sizes) > 4 and sizes[-1][0] > least and sizes[-1] == sizes[-4]
 
         for _ in range(100):
             if is_full():
                 break
             time.sleep(0.1 * SLOW)
-        check(sizes[-1][0] > 1 << 20, f"the queue is not full: bytes and packets {sizes[-1]}")
+        check(sizes[-1][0] > least, f"the queue is not full: bytes and packets {sizes[-1]}")
         yield pair
     finally:
         pair.kill()
@@ -238,11 +246,22 @@ def none_is_held_up(tap):
     def compare(name):
         check(len(beside[name]) == ROUNDS, "it was not measured")
         usual, then = typical(alone[name]), typical(beside[name])
+        check(usual > 0, "alone, nothing came of it")
         note(f"alone {usual:.2f} MiB/s of {sorted(alone[name])}, beside {then:.2f} of {sorted(beside[name])}")
         check(then >= SHARE * usual, f"{then:.2f} MiB/s beside a full queue, {usual:.2f} alone")
 
     for name in MEASURES:
         tap.case(f"{name} is not held up", compare, name)
+
+
+def limits():
+    """A queue pair has 1 MiB of memory on its way, and those of a device 4 MiB, but for 256 KiB of each. An unreliable
+    connection has no window below that."""
+    for queue_pairs, most in ((1, 1 << 20), (16, (4 << 20) + 16 * (256 << 10))):
+        with shaped(), filling("-c", "UC", "-q", queue_pairs, "-n", 100000, least=most // 4):
+            queued, packets = backlog()
+            note(f"{queue_pairs} queue pairs: {queued} bytes and {packets} packets")
+            check(packets * MEMORY <= most, f"{packets} packets of {queue_pairs} queue pairs are on their way")
 
 
 def goes_on():
@@ -273,17 +292,20 @@ def goes_at_once(what, words):
     # The queued packets are freed only now.
 
 
+def works_again():
+    add_devices()
+    check_perftest(SIZE, writes(*MEASURES[SAME_DEVICE]))
+
+
 def link_goes():
     goes_at_once("rdma link delete", ("rdma", "link", "delete", SLOW_LINK[1]))
-    add_devices()
-    measure(*MEASURES[SAME_DEVICE])
+    works_again()
 
 
 def module_goes():
     goes_at_once("rmmod", ("rmmod", NAME))
     load()
-    add_devices()
-    measure(*MEASURES[SAME_DEVICE])
+    works_again()
 
 
 def main():
@@ -295,6 +317,7 @@ def main():
         if WHAT == "measure":
             none_is_held_up(tap)
         else:
+            tap.case("queue pairs have so much on their way at most", limits)
             tap.case("a sender that waits goes on when there is write space", goes_on)
             tap.case("a link is deleted at once", link_goes)
             tap.case("the module goes at once", module_goes)
