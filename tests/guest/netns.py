@@ -410,14 +410,16 @@ def address_elsewhere():
     must("ip", "link", "add", "link", "lt0", "name", "ltmac", "netns", "ltns", "type", "macvlan", "mode", "bridge")
     must("ip", "-n", "ltns", "address", "add", "10.79.5.1/24", "dev", "ltmac")
     must("ip", "-n", "ltns", "link", "set", "ltmac", "up")
-    gids = [index for index, gid in node.roce_gids("ltdev0") if gid.endswith(":0a4f:0501")]
-    if not gids:
-        note("the core makes no GID of it")
-        return
+
+    def gids():
+        return [index for index, gid in node.roce_gids("ltdev0") if gid.endswith(":0a4f:0501")]
+
+    # The core fills the table from a work queue.
+    wait_for(gids, "the address is a GID")
     must("sh", "-c", f"echo 1 > {DEBUGFS}/ltdev0/wire_only")
     traffic("ltdev0")
     try:
-        pingpong("ltdev0", gids[0])
+        pingpong("ltdev0", gids()[0])
     except Failure as failure:
         check("Failed to modify QP" in str(failure), f"it is refused otherwise: {failure}")
     else:
