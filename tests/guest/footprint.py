@@ -6,6 +6,7 @@ all its programs have ended is what their verbs objects have left behind.
 """
 
 import os
+import re
 import time
 
 from guestlib import check, must, note, read
@@ -127,15 +128,19 @@ def compare(before, after):
 RULE = "=" * 20
 LEFT_OUT = {"invoked oom-killer": "out of memory: Killed process", "BUG: KCSAN: ": RULE}
 
+# A line of the driver's own, of whatever level; what is in front of it is its time.
+OWN_LINE = re.compile(r"^(\[[^]]*\] *)*ferrule\b")
+
 
 class Log:
-    """The kernel's warnings since this was made, without those that do not count."""
+    """The kernel's log since this was made."""
 
     def __init__(self, *expected):
         self.expected = expected
         self.before = set(must("dmesg").splitlines())
 
     def check(self):
+        """There are no warnings, without those that do not count."""
         lines = []
         end = None
         for line in must("dmesg", "--level=emerg,alert,crit,err,warn").splitlines():
@@ -145,3 +150,8 @@ class Log:
             if end and end in line:
                 end = None
         check(not lines, "the kernel's log has warnings:\n" + "\n".join(lines[:30]))
+
+    def check_driver(self):
+        """The driver has written nothing."""
+        own = [line for line in must("dmesg").splitlines() if OWN_LINE.match(line) and line not in self.before]
+        check(not own, "the driver has written to the kernel's log:\n" + "\n".join(own[:30]))

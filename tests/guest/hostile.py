@@ -46,6 +46,7 @@ def main():
     tap.case(f"{ROUNDS} rounds", group.run, lambda: attack(ROUNDS))
     tap.case("memory as before", compare, before, memory(group))
     tap.case("the kernel's log is quiet", log.check)
+    tap.case("the driver has written nothing to it", log.check_driver)
     tap.end()
 
 

@@ -79,6 +79,7 @@ def main():
         tap.case("no object is left", nothing_is_left, held)
         tap.case("memory as before", compare, footprint, memory(group))
         tap.case("the kernel's log is quiet", log.check)
+        tap.case("the driver has written nothing to it", log.check_driver)
     finally:
         for address in ADDRESSES:
             must("ip", "address", "delete", address, "dev", "lo")
