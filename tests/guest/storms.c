@@ -257,7 +257,7 @@ static void case_wait_for_receivers(void)
 
 static void case_wait_in_contexts(void)
 {
-	measure("wait_in_contexts", wait_in_contexts, rest, 24);
+	measure("wait_in_contexts", wait_in_contexts, rest, 4);
 }
 
 int main(int argc, char **argv)
