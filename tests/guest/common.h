@@ -222,6 +222,12 @@ void verify_byte_at(const void *buf, size_t len, uint8_t byte,
 #define VERIFY_BYTE(buf, len, byte) \
 	verify_byte_at(buf, len, byte, __FILE__, __LINE__)
 
+/*
+ * Opens the device so many times, each with a few queue pairs that wait for
+ * receivers without end, by a timer of 10 us.
+ */
+void wait_in_contexts(unsigned int contexts);
+
 /* The memory that this process has pinned, in KiB. */
 long pinned_kib(void);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The awake worker serves programs that need not kick. While a thread of
- * real-time priority has its processor, they go on by themselves.
+ * real-time priority has its processor, they go on by themselves. So do those
+ * that wait for timers while such threads have all processors.
  *
  * For a guest whose clock counts instructions: elsewhere the machine below
  * keeps the processors from each other, too.
@@ -13,6 +14,8 @@
 #include <rdma/ferrule-abi.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -26,6 +29,10 @@ enum {
 	MOST_US = 20000,
 	/* So many requests without a kick: the worker is awake. */
 	STREAM = 256,
+	/* Others' contexts, each with timers of its own. */
+	CONTEXTS = 24,
+	/* A message beside them. */
+	MOST_BESIDE_US = 10000,
 };
 
 static void be_on(int processor, int priority)
@@ -147,10 +154,92 @@ static void held_up(void)
 	REQUIRE(most < MOST_US);
 }
 
+/* ---- Timers ---- */
+
+static void others(void *ready)
+{
+	wait_in_contexts(CONTEXTS);
+	sem_post(ready);
+	for (;;)
+		pause();
+}
+
+/* A message for which the receiver is not ready at first. */
+static void send_too_early(struct end *e, struct region *r)
+{
+	uint64_t ready_at;
+
+	send_region(e, 1, r, 0, 8);
+	for (ready_at = now_us() + 50; now_us() < ready_at;)
+		;
+	recv_region(e, 2, r, 8, 8);
+	for (int ended = 0; ended < 2;) {
+		struct ibv_wc wc;
+
+		if (ibv_poll_cq(e->scq, 1, &wc) == 0)
+			continue;
+		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
+		ended++;
+	}
+}
+
+static void timers_of_many(void)
+{
+	static struct bursts b;
+	struct end_config config = { .rnr_timer = 1 };
+	sem_t *ready = shared_map(sizeof(*ready));
+	struct device d;
+	struct region r;
+	struct end end;
+	pthread_t thread;
+	uint64_t most = 0, count = 0;
+	pid_t pid;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		test_skip("one processor: all contexts have one timer");
+	REQUIRE_EQ(sem_init(ready, 1, 0), 0);
+	pid = fork_process(others, ready);
+	REQUIRE_EQ(sem_wait(ready), 0);
+	device_open(&d);
+	config.cq = ibv_create_cq(d.ctx, 4, NULL, NULL, 0);
+	REQUIRE(config.cq);
+	end_make(&end, &d, &config);
+	end_to_state(&end, IBV_QPS_RTS);
+	region_make(&r, &d, 16, 0, ACCESS_ALL);
+	REQUIRE_EQ(sem_init(&b.begin, 0, 0), 0);
+	REQUIRE_EQ(pthread_create(&thread, NULL, take_processor, &b), 0);
+	be_on(0, 50);
+	for (int i = 0; i < BURSTS; i++) {
+		b.begun = b.ended = false;
+		REQUIRE_EQ(sem_post(&b.begin), 0);
+		while (!b.begun)
+			;
+		while (!b.ended) {
+			uint64_t us = now_us();
+
+			send_too_early(&end, &r);
+			us = now_us() - us;
+			most = us > most ? us : most;
+			count++;
+		}
+		sleep_us(BURST_US);
+	}
+	b.stop = true;
+	REQUIRE_EQ(sem_post(&b.begin), 0);
+	REQUIRE_EQ(pthread_join(thread, NULL), 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	test_note("beside %d contexts whose timers are due, and %d bursts of %d us on both processors, %llu messages arrived; one took %llu us at most",
+		  CONTEXTS, BURSTS, BURST_US, (unsigned long long)count,
+		  (unsigned long long)most);
+	REQUIRE(most < MOST_BESIDE_US);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		{ "held_up", held_up, 60 },
+		{ "timers_of_many", timers_of_many, 120 },
 		{ }
 	};
 

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     /// When the timer fires at the latest, in nanoseconds of [`monotonic_ns`](kernel_ext::time::monotonic_ns); `u64::MAX`: it
     /// is not set.
     pub(super) timer_due: Atomic<u64>,
+    /// Until when the timer rests, by the same clock; `u64::MAX`: it does not. For the timer alone.
+    pub(super) timer_rests_until: Atomic<u64>,
     /// Until when the timer waits for a thread of real-time priority, by the same clock; 0: it does not. For the timer alone.
     pub(super) timer_waits_until: Atomic<u64>,
     /// The looks of the worker since it is awake; 0: it is not. The worker alone counts.
@@ -124,6 +126,7 @@ impl Core {
             wanted: Atomic::new(0),
             offers: Offers::new(),
             timer_due: Atomic::new(u64::MAX),
+            timer_rests_until: Atomic::new(u64::MAX),
             timer_waits_until: Atomic::new(0),
             worker_looks: Atomic::new(0),
             looks_seen: Atomic::new(0),

@@ -167,7 +167,7 @@ fn turn(
 /// engine asks for the rest of the time.
 ///
 /// The timer function clears `timer_due` before it tries to own the shard. An owner that has read the older value has
-/// missed its call, so it comes here again.
+/// missed its call, so it comes here again. A timer that rests tries nothing, but sets itself, and wakes the worker.
 #[inline]
 pub(super) fn fire_in(core: &WithTimer<Core>, wait: u64) {
     let at = monotonic_ns().saturating_add(wait);

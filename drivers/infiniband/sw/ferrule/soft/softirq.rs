@@ -90,20 +90,43 @@ fn wait_for_real_time(core: &Core, now: u64) -> Option<u64> {
     waits.then_some(until)
 }
 
-/// Lets programs kick again, some of them each time, if the awake worker has not looked for [`HELD_UP_NS`]. The caller then
-/// runs the engine, and so makes up for missed calls.
-fn see_to_worker(core: &WithTimer<Core>, now: u64) {
+/// Until when the timer that fires now rests instead of running the engine, if it does ([`timer_share`]). The worker does its
+/// work. If that has not come by the time that the timer was told first, the timer rests no more: others that rest make the
+/// time of all later, and threads of real-time priority may have every processor.
+///
+/// Requests of kernel users and packets do not wait: each of them is paid for by its sender.
+fn rest(core: &Core, now: u64) -> Option<u64> {
+    let worker_has_come = core.wanted.load(Relaxed) == 0;
+    let told = if worker_has_come {
+        u64::MAX
+    } else {
+        core.timer_rests_until.load(Relaxed)
+    };
+    let until = timer_share::rests_until().min(told);
+    let rests = now < until && core.doorbells.is_empty() && !has_arrivals(core);
+    core.timer_rests_until
+        .store(if rests { until } else { u64::MAX }, Relaxed);
+    rests.then_some(until)
+}
+
+/// Lets programs kick again, some of them each time, if the awake worker has not looked for [`HELD_UP_NS`]. Returns whether it
+/// was the owner of the shard for that: then the caller runs the engine, and so makes up for missed calls.
+fn see_to_worker(core: &WithTimer<Core>, now: u64) -> bool {
     let looks = core.worker_looks.load(Relaxed);
     if looks == 0 || now < core.sees_looks_at.load(Relaxed) {
-        return;
+        return false;
     }
     core.sees_looks_at
         .store(now.saturating_add(HELD_UP_NS), Relaxed);
-    if core.looks_seen.xchg(looks, Relaxed) == looks {
-        if let Some(mut owner) = core.shard.try_enter(false, || ()) {
-            let _step = owner.engine.sleep(SLICE.looks());
-        }
+    if core.looks_seen.xchg(looks, Relaxed) != looks {
+        return false;
     }
+    let owner = core.shard.try_enter(false, || ());
+    let is_owner = owner.is_some();
+    if let Some(mut owner) = owner {
+        let _step = owner.engine.sleep(SLICE.looks());
+    }
+    is_owner
 }
 
 /// Runs the engine, and sees to it that the timer is set for what is left. Returns whether anything is.
@@ -209,21 +232,18 @@ impl TimerCallback for Core {
         if let Some(at) = wait_for_real_time(core, begin) {
             return core.arm_at(at);
         }
-        see_to_worker(core, begin);
-        let rests_until = timer_share::rests_until();
-        // Requests of kernel users and packets do not wait: each of them is paid for by its sender.
-        let rests = begin < rests_until && core.doorbells.is_empty() && !has_arrivals(core);
-        let more = if rests {
-            // In case that the worker does not get a processor before.
-            core.arm_at(rests_until);
-            true
-        } else {
-            serve_in_softirq(core, BUDGET, Caller::Softirq)
-        };
+        let runs = see_to_worker(core, begin);
         if core.worker_looks.load(Relaxed) != 0 {
             // An owner of the shard that sets the timer at this moment has it fire later, by this much at most.
             fire_in(core, HELD_UP_NS);
         }
+        let more = match rest(core, begin) {
+            Some(until) if !runs => {
+                core.arm_at(until);
+                true
+            }
+            _ => serve_in_softirq(core, BUDGET, Caller::Softirq),
+        };
         if more {
             core.wake_worker();
         }

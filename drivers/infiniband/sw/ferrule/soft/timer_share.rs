@@ -3,9 +3,13 @@
 //! The part of each processor that the timers of all shards have together.
 //!
 //! Programs can have as many timers as queue pairs, each due every ten microseconds, and a shard for each time that they open
-//! the device. A softirq is not preempted. So after a timer has worked, all timers of that processor rest for
-//! [`REST`] times as long: they have a ninth of it at most, in which nobody could be scheduled. Deadlines that come meanwhile
-//! are the workers', which are scheduled as other threads are.
+//! the device, and a softirq is not preempted by their threads. So after a timer has worked, all timers of that processor rest
+//! for [`REST`] times as long, though not for more than [`MAX_REST_NS`]: they have a ninth of it, in which nobody could be
+//! scheduled. Deadlines that come meanwhile are the workers', which are scheduled as other threads are. Requests of kernel
+//! users and packets do not wait for the end of a rest.
+//!
+//! Time is that of the clock. A timer whose virtual processor was taken away, or that was preempted on PREEMPT_RT, seems to
+//! have worked for long.
 
 use kernel::{
     cpu::CpuId,
@@ -18,8 +22,7 @@ use kernel::{
 /// How many times as long as they have worked the timers rest.
 const REST: u64 = 8;
 
-/// The longest rest, in nanoseconds. A timer that took longer than the work of a budget was interrupted itself, or its virtual
-/// processor was.
+/// The longest rest, in nanoseconds.
 const MAX_REST_NS: u64 = 8_000_000;
 
 /// Processors whose numbers are equal modulo this share an account.
