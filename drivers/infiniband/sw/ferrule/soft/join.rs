@@ -89,8 +89,10 @@ impl Shards {
             let (mut owner, mut other) = Shard::enter_both(&into.shard, &from.shard);
             let seen = from.awaited_ends.load(Relaxed);
             let result = self.take_over(into, &mut owner, from, &mut other);
-            // In case that threads of real-time priority keep the worker from every processor: deadlines have moved.
+            // In case that threads of real-time priority keep the workers from every processor: deadlines have moved, or a timer
+            // has fired in vain meanwhile.
             policy::fire_in(into, policy::LEFT_DELAY);
+            policy::fire_in(from, policy::LEFT_DELAY);
             drop((owner, other));
             // Each sees to calls that were missed. That of `into` goes on with the work, and sets the timer.
             into.wake_worker();
