@@ -104,6 +104,15 @@ impl<D: Driver> Handle<D> {
     }
 }
 
+/// Has a device of `rdma link` unregistered, some time later: its network device goes, or leaves its network namespace. The RTNL
+/// is held.
+pub(crate) fn unregister_lost<D: Driver>(device: &Device<D>) {
+    if D::HAS_NETDEV_LOST {
+        D::netdev_lost(device);
+    }
+    device.unregister_later();
+}
+
 /// Follows the network devices for one device.
 pub(crate) struct Follow<D: Driver>(Known<D>);
 

@@ -37,6 +37,7 @@ use crate::{
         Link,
         Offered, //
     },
+    registered::unregister_lost,
     Device,
     Driver, //
 };
@@ -185,10 +186,7 @@ fn lookup_link<D: Driver>(netdev: &NetDevice) -> Option<Held<D>> {
 /// `netdev` goes, or leaves its network namespace.
 fn unregister_for<D: Driver>(netdev: &NetDevice) {
     if let Some(device) = lookup_link::<D>(netdev) {
-        if D::HAS_NETDEV_LOST {
-            D::netdev_lost(&device);
-        }
-        device.unregister_later();
+        unregister_lost(&device);
     }
 }
 

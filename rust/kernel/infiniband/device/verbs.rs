@@ -28,7 +28,10 @@ use crate::{
         self,
         PORT, //
     },
-    registered::Follow,
+    registered::{
+        unregister_lost,
+        Follow, //
+    },
     udata::no_udata,
     Driver,
     GidAttr, //
@@ -364,24 +367,25 @@ pub(crate) unsafe extern "C" fn enable_driver<D: Driver>(dev: *mut bindings::ib_
     // SAFETY: By the requirements of this function.
     let device = unsafe { Device::<D>::from_raw(dev) };
     let rtnl = Rtnl::lock();
-    let Some(netdev) = device.netdev() else {
-        let gained = D::HAS_FIND_NETDEV
-            && D::find_netdev(device).is_some_and(|netdev| Follow::gain(device, &netdev));
-        drop(rtnl);
-        if gained {
-            // SAFETY: The device is valid and registered, and has such a port. The function takes the RTNL itself.
-            unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
+    if let Some(netdev) = device.netdev() {
+        if !device.has_lost(&netdev, &rtnl) {
+            if D::HAS_NETDEV_MTU_CHANGED {
+                D::netdev_mtu_changed(device, &netdev);
+            }
+            return 0;
         }
-        return 0;
-    };
-    if !device.has_lost(&netdev, &rtnl) {
-        if D::HAS_NETDEV_MTU_CHANGED {
-            D::netdev_mtu_changed(device, &netdev);
+        if device.parent().is_none() {
+            unregister_lost(device);
+            return 0;
         }
-    } else if device.parent().is_some() {
         Follow::lose(device, &netdev);
-    } else {
-        device.unregister_later();
+    }
+    let gained = D::HAS_FIND_NETDEV
+        && D::find_netdev(device).is_some_and(|netdev| Follow::gain(device, &netdev));
+    drop(rtnl);
+    if gained {
+        // SAFETY: The device is valid and registered, and has such a port. The function takes the RTNL itself.
+        unsafe { bindings::rdma_roce_rescan_port(device.as_raw(), PORT) };
     }
     0
 }
