@@ -78,20 +78,8 @@ static int free_one(struct scene *s, struct span *last)
 static int keep_busy(void *scene)
 {
 	struct scene *s = scene;
-	struct ib_sge sge = {
-		.addr = sg_dma_address(&s->mine.sg),
-		.length = s->bytes,
-		.lkey = s->pd->local_dma_lkey,
-	};
-	struct ib_rdma_wr wr = {
-		.wr = {
-			.opcode = IB_WR_RDMA_READ,
-			.sg_list = &sge,
-			.num_sge = 1,
-		},
-		.remote_addr = s->theirs.mr->iova,
-		.rkey = s->theirs.mr->rkey,
-	};
+	struct ib_sge sge;
+	struct ib_rdma_wr wr = whole(s, IB_WR_RDMA_READ, &sge);
 	int ret = 0;
 
 	while (!kthread_should_stop()) {

@@ -67,6 +67,20 @@ int reconnect(struct scene *s)
 	return ret ?: connect_both(s);
 }
 
+struct ib_rdma_wr whole(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge)
+{
+	*sge = (struct ib_sge){
+		.addr = sg_dma_address(&s->mine.sg),
+		.length = s->bytes,
+		.lkey = s->pd->local_dma_lkey,
+	};
+	return (struct ib_rdma_wr){
+		.wr = { .opcode = opcode, .sg_list = sge, .num_sge = 1 },
+		.remote_addr = s->theirs.mr->iova,
+		.rkey = s->theirs.mr->rkey,
+	};
+}
+
 int post(struct scene *s, struct ib_send_wr *wr)
 {
 	unsigned long end = jiffies + 20 * HZ;

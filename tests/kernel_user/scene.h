@@ -54,6 +54,9 @@ void scene_free(struct scene *s);
 /* Connects the queue pairs again, from whatever state they are in. */
 int reconnect(struct scene *s);
 
+/* A request between the whole of mine and theirs. Its list is `sge`, which it fills. */
+struct ib_rdma_wr whole(struct scene *s, enum ib_wr_opcode opcode, struct ib_sge *sge);
+
 /* The status of the request, or -1 if its completion does not come. */
 int post(struct scene *s, struct ib_send_wr *wr);
 

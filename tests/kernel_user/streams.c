@@ -29,23 +29,11 @@ struct stream {
 
 static int post_write(struct scene *s)
 {
-	struct ib_sge sge = {
-		.addr = sg_dma_address(&s->mine.sg),
-		.length = s->bytes,
-		.lkey = s->pd->local_dma_lkey,
-	};
-	struct ib_rdma_wr wr = {
-		.wr = {
-			.wr_id = ++s->wr_id,
-			.opcode = IB_WR_RDMA_WRITE,
-			.send_flags = IB_SEND_SIGNALED,
-			.sg_list = &sge,
-			.num_sge = 1,
-		},
-		.remote_addr = s->theirs.mr->iova,
-		.rkey = s->theirs.mr->rkey,
-	};
+	struct ib_sge sge;
+	struct ib_rdma_wr wr = whole(s, IB_WR_RDMA_WRITE, &sge);
 
+	wr.wr.wr_id = ++s->wr_id;
+	wr.wr.send_flags = IB_SEND_SIGNALED;
 	return ib_post_send(s->qp[0], &wr.wr, NULL);
 }
 

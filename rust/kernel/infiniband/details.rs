@@ -40,7 +40,7 @@ pub struct Functions<D: Driver> {
 }
 
 /// The message that details are written to. Anybody may ask for details, and the reply to a list of objects may go on in the
-/// name of another process than the one that asked: so addresses are none.
+/// name of another process than the one that asked: so there are no addresses.
 ///
 /// # Invariants
 ///

@@ -63,7 +63,7 @@ const WAITING: u32 = 4;
 const PATIENCE_NS: u64 = 1_000_000;
 
 /// How long it waits once it has seen that somebody waits in [`Shard::enter`], in nanoseconds: some slices. Where several do
-/// so, the shard is never free in between. Each of those serves the calls that were missed before, and no others.
+/// so, the shard is never free in between. Each of those, or its worker, serves the calls that were missed before.
 const PATIENCE_BEHIND_NS: u64 = 100_000;
 
 /// A value that one owner at a time may use, without any lock.

@@ -18,6 +18,16 @@ fn post_after_reading(w: &mut World, post: impl FnOnce() + 'static) {
     w.host.after_reading.set(Some(Box::new(act)));
 }
 
+/// Sends two messages. The receive request 11 is there, and `post` adds 12 during the turn.
+fn expect_late(w: &mut World, a: &End, b: &End, post: impl FnOnce() + 'static) {
+    a.qp.post_send(&Wr::send(1, &[]));
+    a.qp.post_send(&Wr::send(2, &[]));
+    post_after_reading(w, post);
+    w.run();
+    let times = [11, 12].map(|wr_id| b.cq.expect(wr_id, Status::Success).timestamp);
+    assert_eq!(times, [0, LATER]);
+}
+
 #[test]
 fn of_a_request_that_is_posted_during_the_turn() {
     let mut w = World::new();
@@ -35,13 +45,8 @@ fn of_a_receive_request_that_is_posted_during_the_turn() {
     let mut w = World::new();
     let (a, b) = w.pair();
     b.qp.post_recv(11, &[]);
-    a.qp.post_send(&Wr::send(1, &[]));
-    a.qp.post_send(&Wr::send(2, &[]));
     let late = b.qp.clone();
-    post_after_reading(&mut w, move || late.post_recv(12, &[]));
-    w.run();
-    let times = [11, 12].map(|wr_id| b.cq.expect(wr_id, Status::Success).timestamp);
-    assert_eq!(times, [0, LATER]);
+    expect_late(&mut w, &a, &b, move || late.post_recv(12, &[]));
 }
 
 #[test]
@@ -54,13 +59,8 @@ fn of_a_shared_receive_request_that_is_posted_during_the_turn() {
     };
     let (a, b) = w.pair_with(&spec);
     assert!(srq.post(11, &[]));
-    a.qp.post_send(&Wr::send(1, &[]));
-    a.qp.post_send(&Wr::send(2, &[]));
     let late = srq.clone();
-    post_after_reading(&mut w, move || assert!(late.post(12, &[])));
-    w.run();
-    let times = [11, 12].map(|wr_id| b.cq.expect(wr_id, Status::Success).timestamp);
-    assert_eq!(times, [0, LATER]);
+    expect_late(&mut w, &a, &b, move || assert!(late.post(12, &[])));
 }
 
 #[test]
