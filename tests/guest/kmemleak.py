@@ -24,10 +24,12 @@ SHOWN = 20 if FIND else 400
 
 # Memory that Linux itself loses: the program, a function of the stack, and how.
 KNOWN = (
-    # Linux 7.2, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver or the control group refuses a context, that is
-    # freed without rdma_restrack_put, and with it a reference to the task.
+    # Linux 7.2 and 7.3, UVERBS_HANDLER(UVERBS_METHOD_GET_CONTEXT): where the driver or the control group refuses a context, that
+    # is freed without rdma_restrack_put, and with it a reference to the task. The driver refuses a program that is killed while
+    # the worker of its shard starts (EINTR of kthread_create).
     ("fail_nth", "copy_process", "of a task that could not open a device"),
     ("isolation", "copy_process", "of a task that could not open a device"),
+    ("storms", "copy_process", "of a task that could not open a device"),
     # Linux 7.2, uverbs_alloc_api: where memory ends in the middle of radix_tree_insert, nodes without items are left, and
     # uverbs_destroy_api removes items.
     ("fail_nth", "radix_tree_insert", "of a description of verbs that was given up"),
