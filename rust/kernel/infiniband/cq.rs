@@ -37,7 +37,6 @@ use crate::{
         Object, //
     },
     udata::{
-        no_udata,
         Call, //
     },
     wc::{
@@ -459,20 +458,18 @@ pub(crate) unsafe extern "C" fn post_destroy_callback<D: Driver>(raw: *mut bindi
 
 /// `destroy_cq` of `struct ib_device_ops`, for queues that the core does not poll, or not yet.
 ///
+/// If the core cannot tell the program of a queue that it has just made, this has the request of the creation. So a request is no
+/// reason to refuse.
+///
 /// # Safety
 ///
-/// `raw` is a queue of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
-/// null or belongs to the call.
+/// `raw` is a queue of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
     raw: *mut bindings::ib_cq,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
-        let this = raw.cast::<Cq<D>>();
-        // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`.
-        unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.cq.close()) };
-        Ok(0)
-    })
+    let this = raw.cast::<Cq<D>>();
+    // SAFETY: By the requirements of this function. `Cq` is transparent over `Object`.
+    unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.cq.close()) };
+    0
 }

@@ -254,22 +254,18 @@ pub(crate) unsafe extern "C" fn detach_mcast<D: Driver>(
     })
 }
 
-/// `destroy_qp` of `struct ib_device_ops`.
+/// `destroy_qp` of `struct ib_device_ops`. It may have the request of the creation, as that of a
+/// [completion queue](crate::cq::destroy_callback).
 ///
 /// # Safety
 ///
-/// `raw` is a pair of a device of the driver `D`, alive, and nobody uses it any more. `udata` is null
-/// or belongs to the call.
+/// `raw` is a pair of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn destroy<D: Driver>(
     raw: *mut bindings::ib_qp,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
-        let this = raw.cast::<Qp<D>>();
-        // SAFETY: By the requirements of this function. `Qp` is transparent over `Object`.
-        unsafe { Object::dismiss(&raw mut (*this).0, |extra| extra.notifier.close()) };
-        Ok(0)
-    })
+    let this = raw.cast::<Qp<D>>();
+    // SAFETY: By the requirements of this function. `Qp` is transparent over `Object`.
+    unsafe { Object::dismiss(&raw mut (*this).0, |extra| extra.notifier.close()) };
+    0
 }
