@@ -36,9 +36,7 @@ use crate::{
         impl_object,
         Object, //
     },
-    udata::{
-        Call, //
-    },
+    udata::Call,
     wc::{
         self,
         Completions, //
