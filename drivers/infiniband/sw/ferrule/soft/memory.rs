@@ -168,6 +168,14 @@ impl Region for Registered {
         }
     }
 
+    fn replica(&self) -> Option<Self> {
+        match &self.0 {
+            // INVARIANT: It is a program's, and not paged on demand.
+            Bytes::Pinned(umem) => Some(Registered(Bytes::Pinned(umem.clone()))),
+            Bytes::Alone(_) => None,
+        }
+    }
+
     #[inline]
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         // SAFETY: By the type invariants, the user opened the bytes that are named for writing.

@@ -139,7 +139,7 @@ pub use crate::{
     },
     memory::{
         fast,
-        key::{
+        memory_region::{
             Memory,
             Mr,
             MrChange,
@@ -150,6 +150,11 @@ pub use crate::{
             Mw,
             MwType,
             MAX_MW, //
+        },
+        replica::{
+            Pruned,
+            Removed,
+            Replicas, //
         },
     },
     object::{

@@ -34,6 +34,7 @@ mod provider;
 mod rc;
 mod reach;
 mod read;
+mod replica;
 mod reset;
 mod rnr;
 mod rung;

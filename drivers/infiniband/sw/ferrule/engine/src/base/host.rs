@@ -215,6 +215,15 @@ pub trait Region {
     /// memory that is paged on demand, and where nobody but the owner of the shard may access them.
     fn share(&self, write: bool) -> Option<Self::Shared>;
 
+    /// The same bytes once more, for another engine of the device, whose owner accesses them beside the owner of this one.
+    /// `None` where no two may.
+    fn replica(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Copies from private memory to the region.
     ///
     /// # Errors

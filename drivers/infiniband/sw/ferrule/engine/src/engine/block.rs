@@ -12,7 +12,7 @@ use crate::{
         table::BLOCK, //
     },
     memory::{
-        key::MAX_MR,
+        memory_region::MAX_MR,
         memory_window::{
             window_index,
             MAX_MW, //

@@ -14,7 +14,7 @@ use crate::{
         table::TableChunk, //
     },
     memory::{
-        key::Mr,
+        memory_region::Mr,
         memory_window::Mw, //
     },
     object::{

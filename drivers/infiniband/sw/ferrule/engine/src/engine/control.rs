@@ -24,7 +24,7 @@ use crate::{
     },
     engine::Engine,
     memory::{
-        key::{
+        memory_region::{
             Mr,
             MrChange, //
         },

@@ -55,12 +55,19 @@ impl<H: Host> Engine<H> {
     /// # Errors
     ///
     /// [`Error::Busy`] if the other engine has multicast groups or sets of counters; [`Error::InUse`] while a copy job uses
-    /// objects there. Nothing has changed then.
+    /// objects there. With replicas in one of the two, no job may use objects here either, since a region may be found at
+    /// another place then than when its use was counted; [`Engine::is_copying`] tells which one is to be waited for. Nothing
+    /// has changed then.
     pub fn merge(&mut self, other: &mut Self, mut each: impl FnMut(Block)) -> Result<(), Error> {
         if other.port.groups.len() != 0 || other.counters.has_sets() {
             return Err(Error::Busy);
         }
         other.keys.uses.claim()?;
+        // A caller that was refused because of this engine is here again, or another one waits likewise.
+        let is_awaited = !self.keys.uses.may_begin();
+        if is_awaited || !self.keys.replicas.is_empty() || !other.keys.replicas.is_empty() {
+            self.keys.uses.claim()?;
+        }
         self.contexts
             .take_over(&mut other.contexts, of_kind(&mut each, TableKind::Contexts));
         self.pds

@@ -9,6 +9,7 @@ mod control;
 mod copies;
 mod counting;
 mod merge;
+mod replicate;
 pub(crate) mod run;
 
 use crate::{
@@ -129,6 +130,11 @@ impl<H: Host> Engine<H> {
             address_handles: self.port.ahs.len(),
             groups: self.port.groups.len(),
         }
+    }
+
+    /// Whether a copy job uses a memory region.
+    pub fn is_copying(&self) -> bool {
+        self.keys.uses.is_used()
     }
 
     /// Whether there is a queue pair for datagrams.

@@ -22,7 +22,8 @@ use crate::{
         },
         table::{
             Table,
-            TableChunk, //
+            TableChunk,
+            BLOCK, //
         },
         uses::Uses, //
     },
@@ -33,138 +34,19 @@ use crate::{
             KeyUse,
             Piece, //
         },
+        memory_region::{
+            Mr,
+            MrChange,
+            MAX_MR, //
+        },
         memory_window::{
             window_index,
             Binding,
-            Mws,
-            TAG, //
+            Mws, //
         },
+        replica::ReplicaTrees,
     },
 };
-
-/// The most memory regions of an engine.
-pub const MAX_MR: u32 = 1 << 18;
-
-/// The parameters of a memory region.
-pub struct MrInit<H: Host> {
-    /// The protection domain.
-    pub pd: u32,
-    /// The rights to the memory. To read it locally is always allowed.
-    pub access: Access,
-    /// The memory.
-    pub memory: Memory<H>,
-}
-
-/// The memory of a region.
-pub struct Memory<H: Host> {
-    /// The address by which requests name the first byte.
-    pub iova: u64,
-    /// The length in bytes. `iova + length` does not exceed 2^64.
-    pub length: u64,
-    /// The bytes.
-    pub region: H::Region,
-}
-
-impl<H: Host> Memory<H> {
-    /// Whether all bytes have addresses.
-    pub(crate) fn is_addressable(&self) -> bool {
-        let last = self.length.saturating_sub(1);
-        self.iova.checked_add(last).is_some()
-    }
-}
-
-/// The changes of a memory region. `None` leaves a part as it is.
-pub struct MrChange<H: Host> {
-    /// The protection domain.
-    pub pd: Option<u32>,
-    /// The rights to the memory.
-    pub access: Option<Access>,
-    /// The memory. After the change, this is the old memory.
-    pub memory: Option<Memory<H>>,
-}
-
-/// A memory region.
-pub struct Mr<H: Host> {
-    /// The key by which it is known.
-    key: u32,
-    /// With the index in the key, this names the region for all time: a key returns after 256 regions of an index.
-    generation: u64,
-    /// The key that opens it, or none: small numbers are no keys.
-    open: u32,
-    /// It is for fast registration: requests register and invalidate it.
-    fast: bool,
-    /// The memory windows that are bound to it.
-    mws: u32,
-    /// The copy jobs that use it.
-    uses: Uses,
-    init: MrInit<H>,
-}
-
-impl<H: Host> Mr<H> {
-    /// Makes a memory region, to be handed to [`Engine::add_mr`](crate::Engine::add_mr).
-    pub fn new(init: MrInit<H>) -> Self {
-        Self {
-            key: 0,
-            generation: 0,
-            open: 0,
-            fast: false,
-            mws: 0,
-            uses: Uses::default(),
-            init,
-        }
-    }
-
-    /// Makes a memory region that opens nothing before a request registers it ([`crate::fast`]).
-    pub fn fast(init: MrInit<H>) -> Self {
-        Self {
-            fast: true,
-            ..Self::new(init)
-        }
-    }
-
-    /// The key, once the region has been added. Requests that register a region may change the lower
-    /// 8 bits.
-    pub fn key(&self) -> u32 {
-        self.key
-    }
-
-    /// Its present parameters.
-    pub fn init(&self) -> &MrInit<H> {
-        &self.init
-    }
-
-    /// As [`Mr::init`], to be changed.
-    pub(crate) fn init_mut(&mut self) -> &mut MrInit<H> {
-        &mut self.init
-    }
-
-    /// Whether its key opens it now.
-    pub(crate) fn opens(&self) -> bool {
-        self.open == self.key
-    }
-
-    /// It has this key from now on, which opens it.
-    pub(crate) fn open(&mut self, key: u32) {
-        self.key = key;
-        self.open = key;
-    }
-
-    /// It opens nothing.
-    pub(crate) fn close(&mut self) {
-        self.open = 0;
-    }
-
-    /// Whether this is its key, or, of a region for fast registration, was or may become it.
-    fn is_named(&self, key: u32) -> bool {
-        let tag = if self.fast { TAG } else { 0 };
-        (self.key ^ key) & !tag == 0
-    }
-
-    /// Whether memory windows are bound to it. They open nothing when it is removed.
-    pub fn has_windows(&self) -> bool {
-        self.mws != 0
-    }
-}
 
 /// Whether a region may give these rights. No memory of an engine persists, so none may be flushed until it does.
 fn may_be_given(access: Access) -> bool {
@@ -174,6 +56,8 @@ fn may_be_given(access: Access) -> bool {
 /// All memory regions and windows by their keys.
 pub(crate) struct Keys<H: Host> {
     table: Table<H, Mr<H>, ()>,
+    /// Those of other engines, for queue pairs of this one ([`replica`](crate::memory::replica)).
+    pub(crate) replicas: ReplicaTrees<H>,
     /// A region is paged on demand, or was.
     is_paging: bool,
     /// The queue pair that asks for absent memory: it has its turn, or a packet or a timer is for it.
@@ -189,6 +73,7 @@ impl<H: Host> Keys<H> {
         // known generations.
         Self {
             table: Table::new(TableKind::Keys, 1, MAX_MR, seed | 1),
+            replicas: ReplicaTrees::default(),
             is_paging: false,
             asker: Asker::default(),
             uses: Uses::default(),
@@ -259,21 +144,55 @@ impl<H: Host> Keys<H> {
     /// There is none by the key of a window, nor of a region for fast registration: requests close these keys, and would
     /// have to wait for the job.
     pub(crate) fn share(&self, key: u32, write: bool) -> Option<<H::Region as Region>::Shared> {
-        let mr = self.table.get(key.wrapping_shr(8))?;
-        if mr.open != key || mr.fast || !mr.uses.may_begin() {
+        let mr = self.opened(key)?;
+        if mr.fast || !mr.uses.may_begin() {
             return None;
         }
         mr.init.memory.region.share(write)
     }
 
-    /// The uses of the region of a key by copy jobs. While there is one, the region stays.
+    /// The uses by copy jobs of the region that a key opens. While there is one, it stays, and the key opens it.
     pub(crate) fn uses_mut(&mut self, key: u32) -> Option<&mut Uses> {
-        Some(&mut self.table.get_mut(key.wrapping_shr(8))?.uses)
+        match self.table.get_mut(key.wrapping_shr(8)) {
+            Some(mr) if mr.open == key => Some(&mut mr.uses),
+            _ => Some(&mut self.replicas.find_mut(key)?.uses),
+        }
+    }
+
+    /// The region that a key opens.
+    #[inline(always)]
+    fn opened(&self, key: u32) -> Option<&Mr<H>> {
+        match self.table.get(key.wrapping_shr(8)) {
+            Some(mr) if mr.open == key => Some(mr),
+            _ => self.replicas.opened(key),
+        }
     }
 
     pub(crate) fn mr(&self, key: u32) -> Result<&Mr<H>, Error> {
         let mr = self.table.get(key.wrapping_shr(8));
         mr.filter(|mr| mr.is_named(key)).ok_or(Error::NotFound)
+    }
+
+    /// The key of the first region of a protection domain from an index on, and where the search goes on; `None` at its end. It
+    /// looks at some indices at a time.
+    pub(crate) fn next_of(&self, pd: u32, from: u32) -> (Option<u32>, Option<u32>) {
+        let end = self.table.end();
+        let mut index = from;
+        for _ in 0..BLOCK {
+            if index >= end {
+                return (None, None);
+            }
+            let here = index;
+            index = match self.table.has_block_of(here) {
+                true => here.wrapping_add(1),
+                false => (here | (BLOCK - 1)).wrapping_add(1),
+            };
+            match self.table.get(here) {
+                Some(mr) if mr.init.pd == pd => return (Some(mr.key), Some(index)),
+                _ => (),
+            }
+        }
+        (None, Some(index))
     }
 
     /// The region for fast registration that a key names, whether it opens it or not.
@@ -323,6 +242,7 @@ impl<H: Host> Keys<H> {
     /// Takes over all regions of `other`, and tells of each block.
     pub(crate) fn take_over(&mut self, other: &mut Self, each: impl FnMut(u32)) {
         self.table.take_over(&mut other.table, each);
+        self.replicas.take_over(&mut other.replicas);
         self.is_paging |= other.is_paging;
     }
 
@@ -359,7 +279,7 @@ impl<H: Host> Keys<H> {
                 (bound.start, bound.length)
             }
             None => {
-                let mr = self.table.get(want.key.wrapping_shr(8))?;
+                let mr = self.opened(want.key)?;
                 (mr.init.memory.iova, mr.init.memory.length)
             }
         };
@@ -417,8 +337,8 @@ impl<H: Host> Keys<H> {
     #[inline(always)]
     pub(crate) fn piece(&self, checked: CheckedUse) -> Option<Piece<'_, H>> {
         let CheckedUse { key, offset } = checked;
-        let mr = self.table.get(key.wrapping_shr(8))?;
-        (mr.open == key).then_some(Piece {
+        let mr = self.opened(key)?;
+        Some(Piece {
             region: &mr.init.memory.region,
             offset,
             key,
@@ -428,10 +348,7 @@ impl<H: Host> Keys<H> {
     /// [`Keys::check`] of what has to be a region's key, as that of every local use: a window opens to peers only (C10-70).
     #[inline(always)]
     pub(crate) fn check_region(&self, want: &KeyUse) -> Result<(&H::Region, u64), KeyError> {
-        let mr = match self.table.get(want.key.wrapping_shr(8)) {
-            Some(mr) if mr.open == want.key => mr,
-            _ => return Err(KeyError::Stale),
-        };
+        let mr = self.opened(want.key).ok_or(KeyError::Stale)?;
         if mr.init.pd != want.pd {
             return Err(KeyError::Domain);
         }

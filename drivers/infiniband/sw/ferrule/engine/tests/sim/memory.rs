@@ -91,6 +91,11 @@ impl Region for SimRegion {
         })
     }
 
+    /// Memory that may be absent is that of one engine alone.
+    fn replica(&self) -> Option<Self> {
+        (self.absent.get() == 0).then(|| self.clone())
+    }
+
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         let range = self.range(offset, from.len())?;
         self.memory.borrow_mut()[range].copy_from_slice(from);
