@@ -67,13 +67,21 @@ FERRULE_RESP(alloc_ucontext_resp, ib_uverbs_get_context_resp,
 FERRULE_RESP(create_cq_resp, ib_uverbs_ex_create_cq_resp,
 	     ferrule_create_cq_resp);
 FERRULE_RESP(resize_cq_resp, ib_uverbs_resize_cq_resp, ferrule_resize_cq_resp);
+struct create_cq_cmd {
+	struct ibv_create_cq_ex core;
+	struct ferrule_create_cmd drv;
+};
+static_assert(sizeof(struct create_cq_cmd) ==
+		      sizeof(struct ibv_create_cq_ex) +
+			      sizeof(struct ferrule_create_cmd),
+	      "padding in create_cq_cmd");
 struct create_qp_cmd {
 	struct ibv_create_qp_ex core;
-	struct ferrule_create_qp_cmd drv;
+	struct ferrule_create_cmd drv;
 };
 static_assert(sizeof(struct create_qp_cmd) ==
 		      sizeof(struct ibv_create_qp_ex) +
-			      sizeof(struct ferrule_create_qp_cmd),
+			      sizeof(struct ferrule_create_cmd),
 	      "padding in create_qp_cmd");
 FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
 	     ferrule_create_qp_resp);

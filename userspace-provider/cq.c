@@ -84,7 +84,7 @@ int ferrule_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	 * fences in between likewise, finds the queue armed.
 	 */
 	atomic_thread_fence(memory_order_seq_cst);
-	kick_deferred(ibcq->context);
+	kick_deferred(cq);
 
 	return 0;
 }
@@ -139,7 +139,7 @@ static int map_cq(struct ferrule_cq *cq, int cmd_fd,
 struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 				       struct ibv_cq_init_attr_ex *attr)
 {
-	struct ibv_create_cq_ex cmd = {};
+	struct create_cq_cmd cmd = {};
 	struct create_cq_resp resp = {};
 	struct ibv_pd *parent = NULL;
 	struct ferrule_origin origin;
@@ -170,9 +170,14 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 	if (!cq)
 		return NULL;
 	cq->origin = origin;
+	cq->db = ferrule_take_doorbells(to_fctx(context));
+	/* An import's are beside the first ones, and older modules know no others. */
+	if (cq->db != to_fctx(context)->db)
+		cmd.drv.doorbells = cq->db->number;
 
-	err = ibv_cmd_create_cq_ex(context, attr AND_59(NULL), &cq->verbs, &cmd,
-				   sizeof(cmd), &resp.core, sizeof(resp), 0);
+	err = ibv_cmd_create_cq_ex(context, attr AND_59(NULL), &cq->verbs,
+				   &cmd.core, sizeof(cmd), &resp.core,
+				   sizeof(resp), 0);
 	if (err)
 		goto err_free;
 
@@ -193,6 +198,7 @@ struct ibv_cq_ex *ferrule_create_cq_ex(struct ibv_context *context,
 err_destroy:
 	ibv_cmd_destroy_cq(&cq->verbs.cq);
 err_free:
+	ferrule_leave_doorbells(to_fctx(context), cq->db);
 	ferrule_free_object(cq, FERRULE_RESOURCE_CQ, origin);
 	errno = err;
 	return NULL;
@@ -305,6 +311,7 @@ int ferrule_destroy_cq(struct ibv_cq *ibcq)
 	munmap((void *)cq->ring.slots, cq->ring.size);
 	munmap(cq->ctrl, cq->ctrl_size);
 	pthread_mutex_destroy(&cq->resizing);
+	ferrule_leave_doorbells(to_fctx(ibcq->context), cq->db);
 	ferrule_free_object(cq, FERRULE_RESOURCE_CQ, cq->origin);
 
 	return 0;

@@ -25,6 +25,7 @@
 #define FERRULE_DOORBELL_H
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/ioctl.h>
@@ -41,9 +42,13 @@ struct ferrule_doorbell {
 	__le64 *leaf;
 	const struct ferrule_status *status;
 	const __le64 *leaf_ack;
-	uint32_t import;	/* not 0: the file is another program's */
+	uint32_t number;	/* among the context's; 0: the first ones */
 	atomic_uint unkicked;	/* bytes, or 1: rung, and the kick deferred */
 	struct ferrule_lock lock;	/* of the words of *db and *leaf */
+	struct ferrule_doorbell *_Atomic next;	/* of the context's */
+	/* Under ferrule_context.threads.lock. */
+	unsigned int cqs;	/* completion queues that have them */
+	pthread_t thread;	/* that has made the first of these */
 };
 
 static inline bool ferrule_device_is_dead(const struct ferrule_doorbell *db)
@@ -223,18 +228,18 @@ static inline void ferrule_db_kick(const struct ferrule_doorbell *db,
 {
 	const struct {
 		struct ib_uverbs_ioctl_hdr hdr;
-		struct ib_uverbs_attr import;
+		struct ib_uverbs_attr number;
 	} cmd = {
-		.hdr.length = db->import ? sizeof(cmd) : sizeof(cmd.hdr),
+		.hdr.length = db->number ? sizeof(cmd) : sizeof(cmd.hdr),
 		.hdr.object_id = UVERBS_OBJECT_DEVICE,
-		.hdr.method_id = db->import ? FERRULE_METHOD_KICK_IMPORTED :
+		.hdr.method_id = db->number ? FERRULE_METHOD_KICK_DOORBELLS :
 					      FERRULE_METHOD_KICK,
-		.hdr.num_attrs = !!db->import,
+		.hdr.num_attrs = !!db->number,
 		.hdr.driver_id = FERRULE_DRIVER_ID,
-		.import.attr_id = FERRULE_ATTR_IMPORT,
-		.import.len = sizeof(db->import),
-		.import.flags = UVERBS_ATTR_F_MANDATORY,
-		.import.data = db->import,
+		.number.attr_id = FERRULE_ATTR_NUMBER,
+		.number.len = sizeof(db->number),
+		.number.flags = UVERBS_ATTR_F_MANDATORY,
+		.number.data = db->number,
 	};
 
 	for (int tries = 0; tries < 8; tries++)

@@ -87,42 +87,6 @@ static const struct verbs_context_ops context_ops = {
 	.unimport_pd = ferrule_unimport_pd,
 };
 
-static int map_doorbells(struct ferrule_doorbell *db, int cmd_fd,
-			 const struct ferrule_alloc_ucontext_resp *resp)
-{
-	void *mine, *theirs;
-
-	mine = mmap(NULL, FERRULE_DB_AREA_SIZE, PROT_READ | PROT_WRITE,
-		    MAP_SHARED, cmd_fd, resp->db_offset);
-	if (mine == MAP_FAILED)
-		return errno;
-
-	theirs = mmap(NULL, FERRULE_DB_AREA_SIZE, PROT_READ, MAP_SHARED, cmd_fd,
-		      resp->status_offset);
-	if (theirs == MAP_FAILED) {
-		int err = errno;
-
-		munmap(mine, FERRULE_DB_AREA_SIZE);
-		return err;
-	}
-
-	db->db = mine;
-	db->leaf = mine + FERRULE_DB_LEAF_OFFSET;
-	db->status = theirs;
-	db->leaf_ack = theirs + FERRULE_DB_LEAF_OFFSET;
-	db->import = resp->import;
-	atomic_init(&db->unkicked, 0);
-	ferrule_lock_init(&db->lock, false);
-
-	return 0;
-}
-
-static void unmap_doorbells(struct ferrule_doorbell *db)
-{
-	munmap((void *)db->status, FERRULE_DB_AREA_SIZE);
-	munmap(db->db, FERRULE_DB_AREA_SIZE);
-}
-
 static int open_context(struct ferrule_context *ctx, int cmd_fd)
 {
 	struct alloc_ucontext_resp resp = {};
@@ -135,15 +99,17 @@ static int open_context(struct ferrule_context *ctx, int cmd_fd)
 	if (err)
 		return err;
 
-	return map_doorbells(&ctx->db, cmd_fd, &resp.drv);
+	ctx->db = ferrule_map_doorbells(cmd_fd, &resp.drv);
+
+	return ctx->db ? 0 : errno;
 }
 
-static void release_doorbells(struct ibv_context *context, uint32_t import)
+static void release_doorbells(struct ibv_context *context, uint32_t number)
 {
 	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_DEVICE,
 			       FERRULE_METHOD_UNIMPORT, 1);
 
-	fill_attr_in(cmd, FERRULE_ATTR_IMPORT, &import, sizeof(import));
+	fill_attr_in(cmd, FERRULE_ATTR_NUMBER, &number, sizeof(number));
 	execute_ioctl(context, cmd);
 }
 
@@ -165,9 +131,11 @@ static int import_context(struct ferrule_context *ctx, int cmd_fd)
 	if (err)
 		return err;
 
-	err = map_doorbells(&ctx->db, cmd_fd, &resp);
-	if (err)
-		release_doorbells(context, resp.import);
+	ctx->db = ferrule_map_doorbells(cmd_fd, &resp);
+	if (!ctx->db) {
+		err = errno;
+		release_doorbells(context, resp.number);
+	}
 
 	return err;
 }
@@ -201,6 +169,7 @@ new_context(struct ibv_device *device, int cmd_fd,
 	}
 
 	ctx->yields = may_yield();
+	ferrule_threads_init(ctx);
 	ferrule_qp_table_init(&ctx->qps);
 	verbs_set_ops(&ctx->verbs, &context_ops);
 
@@ -223,11 +192,12 @@ static struct verbs_context *ferrule_import_context(struct ibv_device *device,
 static void ferrule_free_context(struct ibv_context *ibctx)
 {
 	struct ferrule_context *ctx = to_fctx(ibctx);
+	uint32_t number = ctx->db->number;
 
 	ferrule_qp_table_free(&ctx->qps);
-	unmap_doorbells(&ctx->db);
-	if (ctx->db.import)
-		release_doorbells(ibctx, ctx->db.import);
+	ferrule_threads_free(ctx);
+	if (number)
+		release_doorbells(ibctx, number);
 	verbs_uninit_context(&ctx->verbs);
 	free(ctx);
 }

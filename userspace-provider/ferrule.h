@@ -18,8 +18,14 @@
 
 struct ferrule_context {
 	struct verbs_context verbs;
-	struct ferrule_doorbell db;
+	struct ferrule_doorbell *db;	/* the first; others are behind */
 	struct ferrule_qp_table qps;
+	struct {
+		pthread_mutex_t lock;
+		bool may_add;	/* the device may have more doorbells */
+		/* Queue pairs have completion queues of two threads. */
+		atomic_bool share;
+	} threads;
 	bool yields;	/* threads that poll in vain call sched_yield() */
 	/* Of the device's clock, against CLOCK_MONOTONIC_RAW; nanoseconds. */
 	atomic_ullong clock_ahead;
@@ -54,6 +60,7 @@ struct ferrule_cq_ring {
 struct ferrule_cq {
 	struct verbs_cq verbs;
 	struct ferrule_origin origin;
+	struct ferrule_doorbell *db;	/* of those who send */
 	struct ferrule_lock lock;
 	/* Where completions are taken, up to those of ring.next. */
 	struct ferrule_cq_ring ring;
@@ -105,6 +112,7 @@ struct ferrule_queue {
 struct ferrule_qp {
 	struct verbs_qp verbs;
 	struct ferrule_origin origin;
+	struct ferrule_doorbell *db;
 	struct ferrule_queue sq;
 	struct ferrule_queue rq;
 	uint32_t gen;
@@ -203,11 +211,38 @@ static inline bool queue_is_full(struct ferrule_queue *queue, uint32_t index)
 	return queue_outstanding(queue, index) >= queue->max_wr;
 }
 
-/* The program waits for the engine from here on. */
-static inline void kick_deferred(struct ibv_context *context)
+/*
+ * The program waits for completions of this queue from here on. They may be of
+ * queue pairs whose sends complete elsewhere.
+ */
+static inline void kick_deferred(struct ferrule_cq *cq)
 {
-	ferrule_db_kick_deferred(&to_fctx(context)->db, context->cmd_fd);
+	struct ibv_context *context = cq->verbs.cq.context;
+	struct ferrule_context *ctx = to_fctx(context);
+	struct ferrule_doorbell *db;
+
+	if (likely(!atomic_load_explicit(&ctx->threads.share,
+					 memory_order_relaxed))) {
+		ferrule_db_kick_deferred(cq->db, context->cmd_fd);
+		return;
+	}
+
+	for (db = ctx->db; db;
+	     db = atomic_load_explicit(&db->next, memory_order_acquire))
+		ferrule_db_kick_deferred(db, context->cmd_fd);
 }
+
+/* Doorbells: threads.c */
+struct ferrule_doorbell *
+ferrule_map_doorbells(int cmd_fd,
+		      const struct ferrule_alloc_ucontext_resp *resp);
+void ferrule_unmap_doorbells(struct ferrule_doorbell *db);
+void ferrule_threads_init(struct ferrule_context *ctx);
+void ferrule_threads_free(struct ferrule_context *ctx);
+/* Those for a completion queue that the calling thread makes. */
+struct ferrule_doorbell *ferrule_take_doorbells(struct ferrule_context *ctx);
+void ferrule_leave_doorbells(struct ferrule_context *ctx,
+			     struct ferrule_doorbell *db);
 
 /* Device and port, memory regions and windows: verbs.c */
 int ferrule_query_device(struct ibv_context *context,

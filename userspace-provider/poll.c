@@ -214,8 +214,7 @@ static bool flush(struct ferrule_cq *cq)
  */
 static bool take(struct ferrule_cq *cq)
 {
-	const struct ferrule_doorbell *db =
-		&to_fctx(cq->verbs.cq.context)->db;
+	const struct ferrule_doorbell *db = cq->db;
 	uint64_t index;
 
 	if (unlikely(cq->flushing))
@@ -329,7 +328,7 @@ static void end_empty_poll(struct ferrule_cq *cq)
 
 	ferrule_unlock(&cq->lock);
 
-	kick_deferred(context);
+	kick_deferred(cq);
 	if (unlikely(yield) && to_fctx(context)->yields)
 		sched_yield();
 }

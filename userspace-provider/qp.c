@@ -100,6 +100,16 @@ static void unmap_qp(struct ferrule_qp *qp)
 	munmap(qp->buf, qp->buf_size);
 }
 
+/* Those of the completion queue for sends, which any but an XRC target has. */
+static void choose_doorbells(struct ferrule_qp *qp, struct ferrule_context *ctx,
+			     const struct ibv_qp_init_attr_ex *attr)
+{
+	qp->db = attr->send_cq ? to_fcq(attr->send_cq)->db : ctx->db;
+	if (attr->recv_cq && to_fcq(attr->recv_cq)->db != qp->db)
+		atomic_store_explicit(&ctx->threads.share, true,
+				      memory_order_relaxed);
+}
+
 #define SUPPORTED_COMP_MASK                                                    \
 	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |                 \
 	 IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
@@ -108,7 +118,7 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 				    struct ibv_qp_init_attr_ex *attr)
 {
 	struct ferrule_context *ctx = to_fctx(context);
-	struct create_qp_cmd cmd = { .drv.import = ctx->db.import };
+	struct create_qp_cmd cmd = {};
 	struct create_qp_resp resp = {};
 	struct ferrule_origin origin;
 	struct ferrule_qp *qp;
@@ -128,6 +138,8 @@ struct ibv_qp *ferrule_create_qp_ex(struct ibv_context *context,
 	if (!qp)
 		return NULL;
 	qp->origin = origin;
+	choose_doorbells(qp, ctx, attr);
+	cmd.drv.doorbells = qp->db->number;
 
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		err = ferrule_set_send_ops(qp, attr->qp_type,

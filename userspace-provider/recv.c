@@ -63,15 +63,13 @@ static void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 	ferrule_unlock(&qp->rq.lock);
 
 	if (unlikely(ring) &&
-	    ferrule_db_ring(&to_fctx(context)->db, qp->verbs.qp.qp_num,
-			    false, 0))
-		ferrule_db_kick(&to_fctx(context)->db, context->cmd_fd);
+	    ferrule_db_ring(qp->db, qp->verbs.qp.qp_num, false, 0))
+		ferrule_db_kick(qp->db, context->cmd_fd);
 }
 
 int ferrule_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 		      struct ibv_recv_wr **bad_wr)
 {
-	struct ferrule_context *ctx = to_fctx(ibqp->context);
 	struct ferrule_qp *qp = to_fqp(ibqp);
 	uint32_t index;
 	int ret = 0;
@@ -80,7 +78,7 @@ int ferrule_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	index = qp->rq.producer;
 
 	/* A queue pair in RESET takes no receive request (C10-97.2.1). */
-	if (unlikely(ferrule_device_is_dead(&ctx->db)))
+	if (unlikely(ferrule_device_is_dead(qp->db)))
 		ret = EIO;
 	else if (unlikely(ibqp->state == IBV_QPS_RESET || ibqp->srq ||
 			  ferrule_is_xrc(ibqp)))
@@ -121,7 +119,7 @@ int ferrule_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr,
 					    memory_order_acquire),
 			      memory_order_relaxed);
 
-	if (unlikely(ferrule_device_is_dead(&to_fctx(ibsrq->context)->db)))
+	if (unlikely(ferrule_device_is_dead(to_fctx(ibsrq->context)->db)))
 		ret = EIO;
 
 	while (wr && !ret) {

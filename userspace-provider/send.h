@@ -221,7 +221,7 @@ static inline int check_post(const struct ferrule_qp *qp)
 {
 	const struct ibv_qp *ibqp = &qp->verbs.qp;
 
-	if (unlikely(ferrule_device_is_dead(&to_fctx(ibqp->context)->db)))
+	if (unlikely(ferrule_device_is_dead(qp->db)))
 		return EIO;
 	if (unlikely(ibqp->state < IBV_QPS_RTS))
 		return EINVAL;
@@ -260,7 +260,7 @@ static inline bool has_backlog(struct ferrule_qp *qp, uint32_t index,
 static inline void publish_and_unlock(struct ferrule_qp *qp, uint32_t index)
 {
 	struct ibv_context *context = qp->verbs.qp.context;
-	struct ferrule_doorbell *db = &to_fctx(context)->db;
+	struct ferrule_doorbell *db = qp->db;
 	uint32_t requests = index - qp->sq.producer;
 	uint32_t length;
 	bool kick = false;

@@ -51,9 +51,13 @@ int ferrule_close_xrcd(struct ibv_xrcd *ibxrcd)
 	return 0;
 }
 
-/* Queues of no slots, so that posting fails as it should. */
-static void init_target(struct ferrule_qp *qp)
+/*
+ * Queues of no slots, so that posting fails as it should, and doorbells that
+ * tell whether the device is gone.
+ */
+static void init_target(struct ferrule_qp *qp, struct ibv_context *context)
 {
+	qp->db = to_fctx(context)->db;
 	ferrule_queue_init(&qp->sq, false, NULL, 0, 0, NULL, 0, 0);
 	ferrule_queue_init(&qp->rq, false, NULL, 0, 0, NULL, 0, 0);
 }
@@ -84,7 +88,7 @@ struct ibv_qp *ferrule_create_target(struct ibv_context *context,
 		errno = err;
 		return NULL;
 	}
-	init_target(qp);
+	init_target(qp, context);
 
 	return &qp->verbs.qp;
 }
@@ -108,7 +112,7 @@ struct ibv_qp *ferrule_open_qp(struct ibv_context *context,
 		errno = err;
 		return NULL;
 	}
-	init_target(qp);
+	init_target(qp, context);
 
 	return &qp->verbs.qp;
 }

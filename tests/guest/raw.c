@@ -53,6 +53,30 @@ int raw_kick(struct raw_context *c)
 	return ioctl(c->ctx->cmd_fd, RDMA_VERBS_IOCTL, &hdr);
 }
 
+int raw_method(int fd, uint16_t method, uint32_t number)
+{
+	struct {
+		struct ib_uverbs_ioctl_hdr hdr;
+		struct ib_uverbs_attr attr;
+	} cmd = {
+		.hdr = {
+			.length = sizeof(cmd),
+			.object_id = UVERBS_OBJECT_DEVICE,
+			.method_id = method,
+			.num_attrs = 1,
+			.driver_id = FERRULE_DRIVER_ID,
+		},
+		.attr = {
+			.attr_id = FERRULE_ATTR_NUMBER,
+			.len = sizeof(number),
+			.flags = UVERBS_ATTR_F_MANDATORY,
+			.data = number,
+		},
+	};
+
+	return ioctl(fd, RDMA_VERBS_IOCTL, &cmd) ? errno : 0;
+}
+
 void raw_count(struct raw_context *c)
 {
 	uint64_t count = (le64toh(c->db->rung) >> FERRULE_RUNG_COUNT_SHIFT) + 1;

@@ -4,18 +4,13 @@
  * have (ibv_import_device(3), ibv_import_pd(3), ibv_import_mr(3)).
  */
 #define _GNU_SOURCE
-#include "common.h"
+#include "raw.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <rdma/ferrule-abi.h>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
 
 enum { HALF = 4096 };
 
@@ -232,30 +227,6 @@ static void many_imports(void)
 	shared_free(&s);
 }
 
-static int call_method(int fd, uint16_t method, uint32_t import)
-{
-	struct {
-		struct ib_uverbs_ioctl_hdr hdr;
-		struct ib_uverbs_attr attr;
-	} cmd = {
-		.hdr = {
-			.length = sizeof(cmd),
-			.object_id = UVERBS_OBJECT_DEVICE,
-			.method_id = method,
-			.num_attrs = 1,
-			.driver_id = FERRULE_DRIVER_ID,
-		},
-		.attr = {
-			.attr_id = FERRULE_ATTR_IMPORT,
-			.len = sizeof(import),
-			.flags = UVERBS_ATTR_F_MANDATORY,
-			.data = import,
-		},
-	};
-
-	return ioctl(fd, RDMA_VERBS_IOCTL, &cmd) ? errno : 0;
-}
-
 /* A file of no device, a handle of no region, a number of no import. */
 static void refused(void)
 {
@@ -268,10 +239,10 @@ static void refused(void)
 	REQUIRE_NULL_ERRNO(ibv_import_device(-1), EINVAL);
 	REQUIRE_NULL_ERRNO(ibv_import_device(ends[0]), EINVAL);
 	REQUIRE_NULL_ERRNO(ibv_import_mr(s.d.pd, s.mr->handle + 1000), ENOENT);
-	REQUIRE_ERRNO(call_method(fd, FERRULE_METHOD_UNIMPORT, 0), EINVAL);
-	REQUIRE_ERRNO(call_method(fd, FERRULE_METHOD_UNIMPORT, 1), EINVAL);
-	REQUIRE_ERRNO(call_method(fd, FERRULE_METHOD_UNIMPORT, ~0u), EINVAL);
-	REQUIRE_ERRNO(call_method(fd, FERRULE_METHOD_KICK_IMPORTED, 1), EINVAL);
+	REQUIRE_ERRNO(raw_method(fd, FERRULE_METHOD_UNIMPORT, 0), EINVAL);
+	REQUIRE_ERRNO(raw_method(fd, FERRULE_METHOD_UNIMPORT, 1), EINVAL);
+	REQUIRE_ERRNO(raw_method(fd, FERRULE_METHOD_UNIMPORT, ~0u), EINVAL);
+	REQUIRE_ERRNO(raw_method(fd, FERRULE_METHOD_KICK_DOORBELLS, 1), EINVAL);
 	transfers(&s, 0, 10);
 	shared_free(&s);
 }

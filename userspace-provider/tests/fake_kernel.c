@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #define _GNU_SOURCE
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
-
-#include <rdma/ib_user_ioctl_cmds.h>
 
 #include "../abi.h"
 #include "fake_kernel.h"
@@ -34,6 +28,21 @@ static void *new_pages(size_t size, __u64 *offset)
 	CHECK(file_used <= FILE_SIZE);
 
 	return pages;
+}
+
+struct fake_areas fake_new_areas(struct ferrule_alloc_ucontext_resp *resp)
+{
+	uint8_t *mine, *theirs;
+
+	mine = new_pages(FERRULE_DB_AREA_SIZE, &resp->db_offset);
+	theirs = new_pages(FERRULE_DB_AREA_SIZE, &resp->status_offset);
+
+	return (struct fake_areas){
+		.db = (void *)mine,
+		.leaf = (void *)(mine + FERRULE_DB_LEAF_OFFSET),
+		.status = (void *)theirs,
+		.leaf_ack = (void *)(theirs + FERRULE_DB_LEAF_OFFSET),
+	};
 }
 
 void fake_open(void)
@@ -230,15 +239,13 @@ int ibv_cmd_get_context(struct verbs_context *context,
 			size_t resp_size)
 {
 	struct alloc_ucontext_resp *r = (void *)resp;
-	uint8_t *area;
+	struct fake_areas areas = fake_new_areas(&r->drv);
 
 	CHECK(resp_size == sizeof(*r));
-	area = new_pages(FERRULE_DB_AREA_SIZE, &r->drv.db_offset);
-	fake.db = (void *)area;
-	fake.leaf = (void *)(area + FERRULE_DB_LEAF_OFFSET);
-	area = new_pages(FERRULE_DB_AREA_SIZE, &r->drv.status_offset);
-	fake.status = (void *)area;
-	fake.leaf_ack = (void *)(area + FERRULE_DB_LEAF_OFFSET);
+	fake.db = areas.db;
+	fake.leaf = areas.leaf;
+	fake.status = areas.status;
+	fake.leaf_ack = areas.leaf_ack;
 
 	return 0;
 }
@@ -267,9 +274,14 @@ int ibv_cmd_create_cq_ex(struct ibv_context *context,
 			 size_t resp_size, uint32_t cmd_flags)
 {
 	struct fake_cq *fcq = &fake.cqs[fake.num_cqs];
+	struct create_cq_cmd *c = (void *)cmd;
 	struct create_cq_resp *r = (void *)resp;
 
-	CHECK(resp_size == sizeof(*r));
+	CHECK(cmd_size == sizeof(*c) && resp_size == sizeof(*r));
+	CHECK(!c->drv.reserved);
+	if (fake.cq_refusal)
+		return fake.cq_refusal;
+	fcq->doorbells = c->drv.doorbells;
 	CHECK(fake.num_cqs < FAKE_MAX_CQ);
 	fcq->depth = 1;
 	while (fcq->depth < attr->cqe)
@@ -324,10 +336,13 @@ int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct verbs_qp *qp,
 				  AND_64(struct ibv_command_buffer *more))
 {
 	struct fake_qp *fqp = &fake.qps[fake.num_qps];
+	struct create_qp_cmd *c = (void *)cmd;
 	struct create_qp_resp *r = (void *)resp;
 	struct ferrule_create_qp_resp *l = &r->drv;
 
-	CHECK(resp_size == sizeof(*r));
+	CHECK(cmd_size == sizeof(*c) && resp_size == sizeof(*r));
+	CHECK(!c->drv.reserved);
+	fqp->doorbells = c->drv.doorbells;
 	CHECK(fake.num_qps < FAKE_MAX_QP);
 	attr->cap.max_send_sge = 4;
 	attr->cap.max_recv_sge = 7;
@@ -433,53 +448,4 @@ int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah,
 int ibv_cmd_destroy_ah(struct ibv_ah *ah)
 {
 	return 0;
-}
-
-/* The one command by ioctl that tests let the provider give. */
-int execute_ioctl(struct ibv_context *context, struct ibv_command_buffer *cmd)
-{
-	struct timespec now;
-
-	CHECK(context == fake.context);
-	CHECK(cmd->hdr.object_id == UVERBS_OBJECT_DEVICE);
-	CHECK(cmd->hdr.method_id == FERRULE_METHOD_QUERY_CLOCK);
-	CHECK(cmd->next_attr == cmd->hdr.attrs + 1);
-	CHECK(cmd->hdr.attrs[0].attr_id == FERRULE_ATTR_CLOCK);
-	CHECK(cmd->hdr.attrs[0].len == sizeof(uint64_t));
-
-	fake.clock_queries++;
-	clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-	*(uint64_t *)(uintptr_t)cmd->hdr.attrs[0].data =
-		now.tv_sec * 1000000000ULL + now.tv_nsec + fake.clock_ahead;
-	return 0;
-}
-
-/* The kick. glibc's own is hidden by this one. */
-int ioctl(int fd, unsigned long request, ...)
-{
-	struct ib_uverbs_ioctl_hdr *hdr;
-	va_list args;
-
-	va_start(args, request);
-	hdr = va_arg(args, struct ib_uverbs_ioctl_hdr *);
-	va_end(args);
-
-	CHECK(fd == fake.context->cmd_fd && request == RDMA_VERBS_IOCTL);
-	CHECK(hdr->length == sizeof(*hdr) && !hdr->num_attrs);
-	CHECK(hdr->object_id == UVERBS_OBJECT_DEVICE);
-	CHECK(hdr->method_id == FERRULE_METHOD_KICK);
-	CHECK(hdr->driver_id == FERRULE_DRIVER_ID);
-	CHECK(!hdr->reserved1 && !hdr->reserved2);
-
-	__atomic_add_fetch(&fake.kicks, 1, __ATOMIC_RELAXED);
-	if (fake.on_kick)
-		fake.on_kick();
-	return 0;
-}
-
-/* Counts. glibc's own is hidden by this one, too. */
-int sched_yield(void)
-{
-	__atomic_add_fetch(&fake.yields, 1, __ATOMIC_RELAXED);
-	return syscall(SYS_sched_yield);
 }

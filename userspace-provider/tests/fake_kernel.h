@@ -2,9 +2,9 @@
 /*
  * A kernel module and an engine small enough to test the provider against.
  *
- * fake_kernel.c takes the place of libibverbs and of the kernel behind it: the
- * command file is a memfd, and rings and doorbells are pages of it. The tests
- * do the engine's part by the functions below, which follow
+ * fake_kernel.c and fake_calls.c take the place of libibverbs and of the kernel
+ * behind it: the command file is a memfd, and rings and doorbells are pages of
+ * it. The tests do the engine's part by the functions below, which follow
  * <rdma/ferrule-abi.h> and share no code with the provider.
  */
 #ifndef FERRULE_FAKE_KERNEL_H
@@ -31,6 +31,17 @@
 #define FAKE_MAX_CQ 8
 #define FAKE_MAX_QP 16
 #define FAKE_MAX_SRQ 4
+#define FAKE_MAX_THREADS 3
+/* The doorbells of a thread have this number, and those behind. */
+#define FAKE_FIRST_THREAD 17
+
+/* The words that user space and the engine write about doorbells. */
+struct fake_areas {
+	struct ferrule_db *db;
+	uint64_t *leaf;
+	struct ferrule_status *status;
+	uint64_t *leaf_ack;
+};
 
 struct fake_cq {
 	struct ferrule_cqe *ring;
@@ -40,6 +51,7 @@ struct fake_cq {
 	uint32_t producer;
 	uint32_t last_event;
 	unsigned int events;
+	uint32_t doorbells;	/* the number that the command had */
 };
 
 struct fake_qp {
@@ -52,6 +64,7 @@ struct fake_qp {
 	uint32_t qp_num;
 	uint32_t consumer;	/* of the send queue */
 	uint64_t next_wr_id;	/* that the test expects */
+	uint32_t doorbells;
 };
 
 struct fake_srq {
@@ -76,7 +89,14 @@ struct fake_kernel {
 	unsigned int num_srqs;
 	uint32_t next_qp_num;	/* that the next queue pair gets */
 	uint32_t next_gen;
+	struct fake_areas threads[FAKE_MAX_THREADS];
+	unsigned int num_threads;
+	unsigned int max_threads;	/* more are refused */
+	unsigned int thread_requests;
+	int thread_refusal;	/* errno value; 0: EOPNOTSUPP */
+	int cq_refusal;		/* errno value of create_cq; 0: none */
 	unsigned int kicks;
+	uint32_t last_kick;	/* number of its doorbells */
 	unsigned int yields;
 	void (*on_kick)(void);
 	uint64_t clock_ahead;	/* of this machine's raw clock */
@@ -87,6 +107,8 @@ extern struct fake_kernel fake;
 
 void fake_open(void);
 void fake_close(void);
+/* Doorbells, and where user space maps them. */
+struct fake_areas fake_new_areas(struct ferrule_alloc_ucontext_resp *resp);
 
 /* Handles are indices. */
 static inline struct fake_cq *fake_cq(struct ibv_cq *cq)

@@ -214,6 +214,6 @@ void test_thread_domain(void)
 	CHECK(to_fqp(qp)->rq.lock.single_threaded);
 	CHECK(to_fsrq(srq_of(with))->rq.lock.single_threaded);
 	/* The doorbells are the whole process's. */
-	CHECK(!to_fctx(fake.context)->db.lock.single_threaded);
+	CHECK(!to_fctx(fake.context)->db->lock.single_threaded);
 	CHECK(!post_id(qp, 1));
 }

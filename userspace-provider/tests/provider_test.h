@@ -103,6 +103,13 @@ void test_domains(void);
 void test_allocators(void);
 void test_thread_domain(void);
 
+/* threads_test.c */
+void test_threads(void);
+void test_threads_refused(void);
+void test_threads_unsupported(void);
+void test_threads_crossed(void);
+void test_threads_failed(void);
+
 /* stress_test.c */
 void test_stress_worker(void);
 void test_stress_worker_drain(void);

@@ -375,7 +375,7 @@ struct ferrule_alloc_ucontext_resp {
 	__aligned_u64	db_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read/write */
 	__aligned_u64	status_offset;	/* for mmap; FERRULE_DB_AREA_SIZE bytes, read-only */
 	__u32	max_inline;		/* bytes */
-	__u32	import;			/* FERRULE_METHOD_IMPORT: its number; else 0 */
+	__u32	number;			/* of the doorbells; 0: those of the open file */
 };
 
 struct ferrule_create_cq_resp {
@@ -395,9 +395,9 @@ struct ferrule_resize_cq_resp {
 	__u32	reserved;
 };
 
-/* The request, which may be left out: then it is all zero. */
-struct ferrule_create_qp_cmd {
-	__u32	import;			/* number of its doorbells; 0: those of the open file */
+/* To create a CQ or a QP. It may be left out: then it is all zero. */
+struct ferrule_create_cmd {
+	__u32	doorbells;		/* the number of those that ring for it */
 	__u32	reserved;
 };
 
@@ -457,14 +457,15 @@ struct ferrule_create_ah_resp {
  * within a budget and wakes the worker for what is left. It answers EIO once
  * the device is gone.
  *
- * A program that has the open file of another one (ibv_import_device) may make
- * queue pairs there. It rings doorbells of its own, since only the threads of
- * one process share the lock of a doorbell area. FERRULE_METHOD_IMPORT makes
- * the doorbells and tells where they are. Their number, which is not 0, goes
- * into ferrule_create_qp_cmd and FERRULE_METHOD_KICK_IMPORTED.
- * FERRULE_METHOD_UNIMPORT gives the number up; queue pairs that have these
- * doorbells keep them. An unknown number is EINVAL for all three, and with 16
- * numbers in use IMPORT is ENOMEM.
+ * A context may have more doorbells than those of the open file; each have a
+ * number. FERRULE_METHOD_IMPORT makes some for a program that has the file of
+ * another one (ibv_import_device): only threads of one process share the lock of
+ * a doorbell area. FERRULE_METHOD_UNIMPORT gives the number up; queue pairs that
+ * have these doorbells keep them. With 16 in use IMPORT is ENOMEM.
+ * FERRULE_METHOD_ADD_THREAD makes some for a thread: queues made with them go on
+ * beside those of other threads, if the engine can do so (else EOPNOTSUPP). They
+ * stay as long as the context, and there is one for each further processor at
+ * most, and 63 (else ENOMEM).
  *
  * FERRULE_METHOD_QUERY_DM tells where a device memory is to be mapped.
  *
@@ -476,14 +477,15 @@ enum ferrule_device_methods {
 	FERRULE_METHOD_KICK = (1U << 12),
 	FERRULE_METHOD_IMPORT,
 	FERRULE_METHOD_UNIMPORT,
-	FERRULE_METHOD_KICK_IMPORTED,
+	FERRULE_METHOD_KICK_DOORBELLS,
 	FERRULE_METHOD_QUERY_DM,
 	FERRULE_METHOD_QUERY_CLOCK,
+	FERRULE_METHOD_ADD_THREAD,
 };
 
 enum ferrule_device_attrs {
 	FERRULE_ATTR_DOORBELLS = (1U << 12),	/* struct ferrule_alloc_ucontext_resp */
-	FERRULE_ATTR_IMPORT,			/* __u32: the number */
+	FERRULE_ATTR_NUMBER,			/* __u32: the number */
 	FERRULE_ATTR_DM,			/* handle: of UVERBS_OBJECT_DM */
 	FERRULE_ATTR_DM_PLACE,			/* struct ferrule_dm_place */
 	FERRULE_ATTR_CLOCK,			/* __u64: nanoseconds */

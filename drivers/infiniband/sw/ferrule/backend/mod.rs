@@ -96,6 +96,8 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
 
     /// Whether queue pairs can be bound to sets of counters. [`Backend::read_counters`] leaves those out.
     const HAS_QP_COUNTERS: bool = false;
+    /// Whether contexts may have engines of their own.
+    const HAS_ENGINES: bool = false;
     /// Whether there are raw packet queue pairs, to which frames of the network device are steered.
     const HAS_FRAMES: bool = false;
     /// The operations that reach memory which is paged on demand. Without any, [`Commands::page_on_demand`] and
@@ -337,6 +339,32 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
 
     /// Takes a key back and unpins the pages.
     fn remove_mr(&self, key: u32);
+
+    /// Lets the queue pairs of a context use a region that may be in the engine of another one, with all of its domain. The region
+    /// is not removed before its replicas.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EOPNOTSUPP` for memory that one engine alone may access.
+    fn replicate(&self, _key: u32, _to: ContextId) -> Result {
+        Ok(())
+    }
+
+    /// As [`Commands::replicate`], with all regions of a protection domain. Some may have been replicated where it fails.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` besides, if the calling process has been killed.
+    fn replicate_domain(&self, _pd: u32, _to: ContextId) -> Result {
+        Ok(())
+    }
+
+    /// The queue pairs of a context, and all that are in its engine, use a region no more unless it is there. There may be no
+    /// replica.
+    fn remove_replicas(&self, _key: u32, _from: ContextId) {}
+
+    /// Sees to it that the objects of two contexts are in one engine, from now on. Replicas stay until they are removed.
+    fn join_contexts(&self, _one: ContextId, _other: ContextId) {}
 
     /// Makes a memory window, which is not bound, and returns its key.
     fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32>;

@@ -263,6 +263,23 @@ impl Commands for Shared {
         self.removed(Some(Block::of_key(key)), |engine| engine.remove_mr(key));
     }
 
+    fn replicate(&self, key: u32, to: ContextId) -> Result {
+        self.add_replica(key, to)
+    }
+
+    fn replicate_domain(&self, pd: u32, to: ContextId) -> Result {
+        self.add_replicas(pd, to)
+    }
+
+    fn remove_replicas(&self, key: u32, from: ContextId) {
+        self.drop_replicas(key, from);
+    }
+
+    fn join_contexts(&self, one: ContextId, other: ContextId) {
+        self.shards
+            .join(Block::of_context(one), Block::of_context(other));
+    }
+
     fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32> {
         self.add(Block::of_pd(pd), Mw::new(pd, kind), Engine::add_mw)
     }
@@ -370,13 +387,15 @@ impl Commands for Shared {
     }
 
     fn add_qp(&self, init: QpInit<Destination>) -> Result<NewQp> {
-        let pd = match init.qp_type {
-            // Its peer comes later.
-            QpType::Rc | QpType::Uc => Some(Block::of_pd(init.pd)),
+        let pd = Block::of_pd(init.pd);
+        let home = match init.qp_type {
+            // An XRC target has an XRC domain instead, all of whose objects are in the shard 0.
+            QpType::XrcTgt => None,
+            // Its peer comes later. Of a program's it has the regions by replicas.
+            QpType::Rc | QpType::Uc => Some(init.context.map_or(pd, Block::of_context)),
             // A program tells by an address handle that it sends to queue pairs of the device.
-            QpType::Ud if init.context.is_some() => Some(Block::of_pd(init.pd)),
+            QpType::Ud if init.context.is_some() => Some(pd),
             QpType::Ud | QpType::RawPacket | QpType::XrcIni => {
-                let pd = Block::of_pd(init.pd);
                 // A user in the kernel makes its handles where nothing can wait. The core sends by queue pair 1 to other
                 // queue pairs 1.
                 if init.qp_type == QpType::Ud && !init.gsi {
@@ -385,14 +404,16 @@ impl Commands for Shared {
                 self.shards.join_main(pd);
                 Some(pd)
             }
-            // It has an XRC domain instead, all of whose objects are in the shard 0.
-            QpType::XrcTgt => None,
         };
         let cqs = [init.send_cq, init.recv_cq].into_iter();
         let cqs = cqs.filter(|cq| *cq != NO_CQ).map(Block::of_cq);
-        for used in Iterator::chain(cqs, init.srq.map(Block::of_srq)) {
-            if let Some(pd) = pd {
-                self.shards.join(pd, used);
+        let others = [
+            init.srq.map(Block::of_srq),
+            init.context.map(Block::of_context),
+        ];
+        for used in Iterator::chain(cqs, others.into_iter().flatten()) {
+            if let Some(home) = home {
+                self.shards.join(home, used);
             }
         }
         let QpRings {
@@ -422,7 +443,7 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        let id = self.add_boxed(pd, qp, Engine::add_qp)?;
+        let id = self.add_boxed(home, qp, Engine::add_qp)?;
         if init.qp_type == QpType::Ud {
             self.shards.place_datagrams(Block::of_qp(id.number));
         }

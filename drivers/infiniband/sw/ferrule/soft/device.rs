@@ -236,6 +236,7 @@ impl Backend for Soft {
     /// Requests to block devices have no more as a rule.
     const MAX_FAST_REG_PAGES: u32 = 512;
     const HAS_QP_COUNTERS: bool = true;
+    const HAS_ENGINES: bool = true;
     const HAS_FRAMES: bool = true;
     /// All that programs can ask for. A datagram that comes by the wire when the memory for it is absent is dropped.
     const ON_DEMAND: OnDemand = OnDemand {

@@ -87,8 +87,13 @@ impl Shards {
         };
         loop {
             let (mut owner, mut other) = Shard::enter_both(&into.shard, &from.shard);
-            let seen = from.awaited_ends.load(Relaxed);
             let result = self.take_over(into, &mut owner, from, &mut other);
+            let busy = if other.engine.is_copying() {
+                from
+            } else {
+                into
+            };
+            let seen = busy.awaited_ends.load(Relaxed);
             // In case that threads of real-time priority keep the workers from every processor: deadlines have moved, or a timer
             // has fired in vain meanwhile.
             policy::fire_in(into, policy::LEFT_DELAY);
@@ -98,10 +103,11 @@ impl Shards {
             into.wake_worker();
             from.wake_worker();
             match result {
-                Err(Refusal::InUse) => from.wait_for_end(seen),
+                Err(Refusal::InUse) => busy.wait_for_end(seen),
                 _ => break,
             }
         }
+        self.unite_replicas(into);
     }
 
     /// Moves all objects, and the notes about them. The caller owns both shards.

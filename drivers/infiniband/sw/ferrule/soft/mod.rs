@@ -20,6 +20,7 @@ mod owners;
 mod paging;
 mod pending;
 mod policy;
+mod replicas;
 mod report;
 #[cfg(not(CONFIG_PREEMPT_RT))]
 mod shard;

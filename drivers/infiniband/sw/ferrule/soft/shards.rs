@@ -3,7 +3,8 @@
 //! The shards of a device, and which objects are in which one.
 //!
 //! A device has several engines, so that users that have nothing to do with each other go on side by side. Objects that
-//! use each other are in one shard: all of a program, those of a kernel user that a queue pair names, and users that talk
+//! use each other are in one shard: all of a program, but for queues of its threads that need nothing but
+//! [replicas](super::replicas) of its regions; those of a kernel user that a queue pair names; and users that talk
 //! to each other by connections on this device. A user begins with a shard of its own, if there is one. When a queue pair
 //! names objects of two shards, or two are connected, the shards become one ([`Shards::join`], in `join.rs`).
 //!

@@ -26,20 +26,23 @@ pub(crate) const METHOD_IMPORT: u16 = METHOD_KICK + 1;
 /// `FERRULE_METHOD_UNIMPORT`.
 pub(crate) const METHOD_UNIMPORT: u16 = METHOD_KICK + 2;
 
-/// `FERRULE_METHOD_KICK_IMPORTED`.
-pub(crate) const METHOD_KICK_IMPORTED: u16 = METHOD_KICK + 3;
+/// `FERRULE_METHOD_KICK_DOORBELLS`.
+pub(crate) const METHOD_KICK_DOORBELLS: u16 = METHOD_KICK + 3;
 
 /// `FERRULE_ATTR_DOORBELLS`.
 pub(crate) const ATTR_DOORBELLS: u16 = 1 << 12;
 
-/// `FERRULE_ATTR_IMPORT`.
-pub(crate) const ATTR_IMPORT: u16 = ATTR_DOORBELLS + 1;
+/// `FERRULE_ATTR_NUMBER`.
+pub(crate) const ATTR_NUMBER: u16 = ATTR_DOORBELLS + 1;
 
 /// `FERRULE_METHOD_QUERY_DM`.
 pub(crate) const METHOD_QUERY_DM: u16 = METHOD_KICK + 4;
 
 /// `FERRULE_METHOD_QUERY_CLOCK`.
 pub(crate) const METHOD_QUERY_CLOCK: u16 = METHOD_KICK + 5;
+
+/// `FERRULE_METHOD_ADD_THREAD`.
+pub(crate) const METHOD_ADD_THREAD: u16 = METHOD_KICK + 6;
 
 /// `FERRULE_ATTR_DM`.
 pub(crate) const ATTR_DM: u16 = ATTR_DOORBELLS + 2;
@@ -57,7 +60,7 @@ pub(crate) struct AllocUcontextResp {
     pub(crate) db_offset: u64,
     pub(crate) status_offset: u64,
     pub(crate) max_inline: u32,
-    pub(crate) import: u32,
+    pub(crate) number: u32,
 }
 
 /// `struct ferrule_create_cq_resp`.
@@ -83,11 +86,11 @@ pub(crate) struct ResizeCqResp {
     pub(crate) reserved: u32,
 }
 
-/// `struct ferrule_create_qp_cmd`.
+/// `struct ferrule_create_cmd`.
 #[derive(FromBytes)]
 #[repr(C)]
-pub(crate) struct CreateQpCmd {
-    pub(crate) import: u32,
+pub(crate) struct CreateCmd {
+    pub(crate) doorbells: u32,
     pub(crate) reserved: u32,
 }
 

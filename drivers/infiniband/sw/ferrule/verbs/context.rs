@@ -3,14 +3,12 @@
 //! User contexts: an open device file, with doorbells for each program that posts by it.
 //!
 //! That is the program that has opened the file, and those that have imported it (`ibv_import_device`). Each has doorbells of
-//! its own, since ringing takes a lock, which only the threads of one process share.
+//! its own, since ringing takes a lock, which only the threads of one process share. A thread may have doorbells of its own,
+//! too ([`threads`](super::threads)).
 
 use core::marker::PhantomData;
 
-use ferrule_engine::{
-    abi,
-    ContextId, //
-};
+use ferrule_engine::ContextId;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -19,27 +17,20 @@ use kernel::{
         Mutex, //
     }, //
 };
-use kernel_ext::mm::SharedArea;
+use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     method::{
         Attr,
         Attrs,
         Method, //
     },
-    mmap::{
-        Entry,
-        Protection, //
-    },
     ucontext,
-    Device,
-    HandleCharge,
     Ucontext,
     Udata, //
 };
 
 use crate::{
     backend::{
-        ring::Doorbells as Areas,
         Backend,
         Commands, //
     },
@@ -48,14 +39,20 @@ use crate::{
             AllocUcontextResp,
             ATTR_CLOCK,
             ATTR_DOORBELLS,
-            ATTR_IMPORT,
+            ATTR_NUMBER,
+            METHOD_ADD_THREAD,
             METHOD_IMPORT,
             METHOD_KICK,
-            METHOD_KICK_IMPORTED,
+            METHOD_KICK_DOORBELLS,
             METHOD_QUERY_CLOCK,
             METHOD_UNIMPORT, //
         },
         dm,
+        doorbells::Doorbells,
+        threads::{
+            Threads,
+            MAX_THREADS, //
+        },
         Ferrule, //
     },
 };
@@ -63,66 +60,6 @@ use crate::{
 /// The most programs that have imported a context at a time. Each is a context of the engine's, of which a device has
 /// [`ContextId::LIMIT`].
 const MAX_IMPORTS: usize = 16;
-
-/// The doorbells of one program. Dropping them takes them from the engine.
-pub(crate) struct Doorbells<B: Backend> {
-    commands: B::Commands,
-    id: ContextId,
-    doorbell: Entry,
-    status: Entry,
-    /// Of those beside the program that has opened the file, which the core has charged.
-    _charge: Option<HandleCharge<Ferrule<B>>>,
-}
-
-impl<B: Backend> Doorbells<B> {
-    /// New ones, of a program of its own or `beside` that of another context; `map` makes an area mappable by the programs of
-    /// the context.
-    fn new(
-        dev: &Device<Ferrule<B>>,
-        beside: Option<ContextId>,
-        map: impl Fn(Arc<SharedArea>, Protection) -> Result<Entry>,
-    ) -> Result<Arc<Self>> {
-        let charge = beside.map(|_| HandleCharge::new(dev)).transpose()?;
-        let commands = dev.commands();
-        let areas = Areas::new()?;
-        let doorbell = map(areas.doorbell.clone(), Protection::ReadWrite)?;
-        let status = map(areas.status.clone(), Protection::ReadOnly)?;
-        let id = commands.add_context(areas, beside)?;
-        let doorbells = Doorbells {
-            commands,
-            id,
-            doorbell,
-            status,
-            _charge: charge,
-        };
-        Ok(Arc::new(doorbells, GFP_KERNEL_ACCOUNT)?)
-    }
-
-    /// The engine's name for them.
-    pub(super) fn id(&self) -> ContextId {
-        self.id
-    }
-
-    /// How the program finds them; `import` is their number among those of a context.
-    fn response(&self, import: u32) -> AllocUcontextResp {
-        AllocUcontextResp {
-            db_offset: self.doorbell.offset(),
-            status_offset: self.status.offset(),
-            max_inline: abi::MAX_INLINE as u32,
-            import,
-        }
-    }
-
-    fn kick(&self) -> Result {
-        self.commands.kick(self.id)
-    }
-}
-
-impl<B: Backend> Drop for Doorbells<B> {
-    fn drop(&mut self) {
-        self.commands.remove_context(self.id);
-    }
-}
 
 /// Doorbells of programs; none in places that are free.
 type Imported<B> = KVec<Option<Arc<Doorbells<B>>>>;
@@ -132,13 +69,15 @@ pub(crate) struct Context<B: Backend> {
     own: Arc<Doorbells<B>>,
     /// Those of programs that have imported the context, by their number less one.
     imported: Pin<KBox<Mutex<Imported<B>>>>,
+    /// Those of threads have the numbers behind.
+    threads: Arc<Threads<B>>,
     dm: Arc<dm::Quota>,
 }
 
 impl<B: Backend> Context<B> {
     /// The engine's name for it.
     pub(super) fn id(&self) -> ContextId {
-        self.own.id
+        self.own.id()
     }
 
     /// The doorbells of a number: 0 stands for those of the program that has opened the file.
@@ -146,13 +85,22 @@ impl<B: Backend> Context<B> {
     /// # Errors
     ///
     /// `EINVAL` if there are none.
-    pub(super) fn doorbells(&self, import: u32) -> Result<Arc<Doorbells<B>>> {
-        let Some(index) = import.checked_sub(1) else {
+    pub(super) fn doorbells(&self, number: u32) -> Result<Arc<Doorbells<B>>> {
+        let Some(index) = number.checked_sub(1) else {
             return Ok(self.own.clone());
         };
+        if let Some(thread) = self.thread(number) {
+            return Ok(thread.clone());
+        }
         let imported = self.imported.lock();
         let found = imported.get(index as usize).ok_or(EINVAL)?;
         found.clone().ok_or(EINVAL)
+    }
+
+    /// The doorbells of a number, if they are a thread's.
+    fn thread(&self, number: u32) -> Option<&Arc<Doorbells<B>>> {
+        let index = (number as usize).checked_sub(1 + MAX_IMPORTS)?;
+        self.threads.doorbells(index)
     }
 
     /// Keeps the doorbells of a program that imports the context, and returns their number.
@@ -180,6 +128,11 @@ impl<B: Backend> Context<B> {
         place.take().ok_or(EINVAL)
     }
 
+    /// The threads that have doorbells of their own.
+    pub(super) fn threads(&self) -> &Arc<Threads<B>> {
+        &self.threads
+    }
+
     /// The bytes of device memory that it may have.
     pub(super) fn dm_quota(&self) -> &Arc<dm::Quota> {
         &self.dm
@@ -193,25 +146,26 @@ impl<B: Backend> ucontext::Operations for Context<B> {
     const IMPORTABLE: bool = true;
 
     fn alloc(new: &ucontext::New<'_, Ferrule<B>>, udata: Udata<'_>) -> Result<Self> {
-        let own = Doorbells::new(new.device(), None, |area, protection| {
-            new.map(area, protection)
-        })?;
+        let map = |area, protection| new.map(area, protection);
+        let own = Doorbells::new(new.device(), None, true, map)?;
         let imported = new_mutex!(KVec::new(), "Context::imported");
         let imported = KBox::pin_init(imported, GFP_KERNEL_ACCOUNT)?;
+        let threads = Threads::new(new.device().commands(), own.id())?;
         let dm = dm::Quota::new()?;
         udata.respond(&own.response(0))?;
-        Ok(Context { own, imported, dm })
+        Ok(Context {
+            own,
+            imported,
+            threads,
+            dm,
+        })
     }
 
     fn quiesce(ctx: &Ucontext<Ferrule<B>>) {
-        ctx.own.commands.quiesce_context(ctx.own.id);
-        let mut import = 1;
         // Doorbells that were given up have no queue pairs, or none that can be rung by a program that lives.
-        while import <= MAX_IMPORTS as u32 {
-            if let Ok(doorbells) = ctx.doorbells(import) {
-                doorbells.commands.quiesce_context(doorbells.id);
-            }
-            import += 1;
+        let most = (MAX_IMPORTS + MAX_THREADS) as u32;
+        for doorbells in (0..=most).filter_map(|number| ctx.doorbells(number).ok()) {
+            doorbells.quiesce();
         }
     }
 
@@ -234,8 +188,8 @@ impl<B: Backend> Method for Kick<B> {
 /// The doorbells that a program gets.
 const DOORBELLS: Attr = Attr::output::<AllocUcontextResp>(ATTR_DOORBELLS);
 
-/// The number of a program that has imported a context.
-const IMPORT: Attr = Attr::input::<u32>(ATTR_IMPORT);
+/// The number of doorbells.
+const NUMBER: Attr = Attr::input::<u32>(ATTR_NUMBER);
 
 /// `FERRULE_METHOD_IMPORT`.
 pub(crate) struct Import<B>(PhantomData<fn() -> B>);
@@ -248,11 +202,34 @@ impl<B: Backend> Method for Import<B> {
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
         let map = |area, protection| ctx.map(area, protection);
-        let doorbells = Doorbells::new(ctx.device(), Some(ctx.id()), map)?;
+        let doorbells = Doorbells::new(ctx.device(), Some(ctx.id()), false, map)?;
         let import = ctx.add(&doorbells)?;
         attrs
             .write(&DOORBELLS, &doorbells.response(import))
             .inspect_err(|_| drop(ctx.remove(import)))
+    }
+}
+
+/// `FERRULE_METHOD_ADD_THREAD`.
+pub(crate) struct AddThread<B>(PhantomData<fn() -> B>);
+
+impl<B: Backend> Method for AddThread<B> {
+    type Driver = Ferrule<B>;
+
+    const ID: u16 = METHOD_ADD_THREAD;
+    const ATTRS: &'static [&'static Attr] = &[&DOORBELLS];
+
+    /// Doorbells of which the program hears nothing, as if its memory has gone, are there all the same.
+    fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
+        if !B::HAS_ENGINES {
+            return Err(EOPNOTSUPP);
+        }
+        let (index, doorbells) = ctx.threads.add(|beside| {
+            let map = |area, protection| ctx.map(area, protection);
+            Doorbells::new(ctx.device(), beside, false, map)
+        })?;
+        let number = 1 + MAX_IMPORTS + index;
+        attrs.write(&DOORBELLS, &doorbells.response(number as u32))
     }
 }
 
@@ -263,24 +240,28 @@ impl<B: Backend> Method for Unimport<B> {
     type Driver = Ferrule<B>;
 
     const ID: u16 = METHOD_UNIMPORT;
-    const ATTRS: &'static [&'static Attr] = &[&IMPORT];
+    const ATTRS: &'static [&'static Attr] = &[&NUMBER];
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
-        ctx.remove(attrs.read(&IMPORT)?).map(drop)
+        ctx.remove(attrs.read(&NUMBER)?).map(drop)
     }
 }
 
-/// `FERRULE_METHOD_KICK_IMPORTED`.
-pub(crate) struct KickImported<B>(PhantomData<fn() -> B>);
+/// `FERRULE_METHOD_KICK_DOORBELLS`.
+pub(crate) struct KickDoorbells<B>(PhantomData<fn() -> B>);
 
-impl<B: Backend> Method for KickImported<B> {
+impl<B: Backend> Method for KickDoorbells<B> {
     type Driver = Ferrule<B>;
 
-    const ID: u16 = METHOD_KICK_IMPORTED;
-    const ATTRS: &'static [&'static Attr] = &[&IMPORT];
+    const ID: u16 = METHOD_KICK_DOORBELLS;
+    const ATTRS: &'static [&'static Attr] = &[&NUMBER];
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
-        ctx.doorbells(attrs.read(&IMPORT)?)?.kick()
+        let number = attrs.read(&NUMBER)?;
+        match ctx.thread(number) {
+            Some(thread) => thread.kick(),
+            None => ctx.doorbells(number)?.kick(),
+        }
     }
 }
 
@@ -297,6 +278,6 @@ impl<B: Backend> Method for QueryClock<B> {
     const ATTRS: &'static [&'static Attr] = &[&CLOCK];
 
     fn call(ctx: &Ucontext<Ferrule<B>>, attrs: &Attrs<'_, Ferrule<B>>) -> Result {
-        attrs.write(&CLOCK, &ctx.own.commands.clock()?)
+        attrs.write(&CLOCK, &ctx.device().commands().clock()?)
     }
 }

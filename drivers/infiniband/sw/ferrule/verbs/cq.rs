@@ -42,6 +42,7 @@ use crate::{
             CreateCqResp,
             ResizeCqResp, //
         },
+        doorbells::doorbells,
         Ferrule, //
     },
 };
@@ -138,6 +139,7 @@ impl<B: Backend> cq::Operations for Cq<B> {
         let Some(user) = user else {
             return Self::for_kernel(new, attr);
         };
+        let doorbells = doorbells(&user)?;
         let (depth, slots, ring_entry) = new_ring(user.ucontext(), attr.cqe)?;
         let ctrl = CqRing::ctrl()?;
         let ctrl_entry = user.ucontext().map(ctrl.clone(), Protection::ReadWrite)?;
@@ -154,7 +156,7 @@ impl<B: Backend> cq::Operations for Cq<B> {
         let commands = new.device().commands();
         let handle = new.notifier();
         let cqn = commands.add_cq(
-            Some(user.ucontext().id()),
+            Some(doorbells.id()),
             depth,
             CqRing {
                 slots,

@@ -147,8 +147,7 @@ impl<B: Backend> dm::Operations for Dm<B> {
             part.offset,
             part.length,
         )?;
-        new.set_keys(key, key);
-        Ok(Mr::new(commands, key))
+        Ok(Mr::new(new, key))
     }
 }
 

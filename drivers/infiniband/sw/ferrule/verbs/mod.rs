@@ -14,6 +14,7 @@ mod cq;
 mod details;
 mod device;
 mod dm;
+mod doorbells;
 mod flow;
 mod layout;
 mod mr;
@@ -22,6 +23,7 @@ mod mw;
 mod pd;
 mod qp;
 mod srq;
+mod threads;
 mod xrcd;
 
 use core::marker::PhantomData;
@@ -66,9 +68,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         &method::Definition::of::<context::Kick<B>>(),
         &method::Definition::of::<context::Import<B>>(),
         &method::Definition::of::<context::Unimport<B>>(),
-        &method::Definition::of::<context::KickImported<B>>(),
+        &method::Definition::of::<context::KickDoorbells<B>>(),
         &method::Definition::of::<dm::Query<B>>(),
         &method::Definition::of::<context::QueryClock<B>>(),
+        &method::Definition::of::<context::AddThread<B>>(),
     ];
     const COUNTERS: &'static [Counter] = B::COUNTERS;
     const QP_COUNTERS: Option<rdma::counter::Functions<Self>> = counter::functions();

@@ -3,7 +3,10 @@
 //! Memory regions: pages of a program, pinned and given keys; and for kernel users all memory, and what
 //! their requests register.
 
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     device::OnDemand,
@@ -23,6 +26,7 @@ use crate::{
     },
     verbs::{
         pd::Pd,
+        threads::Threads,
         Ferrule, //
     },
 };
@@ -46,17 +50,32 @@ fn offered<B: Backend>() -> Access {
     }
 }
 
-/// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under
-/// way any more when [`Commands::remove_mr`] returns.
+/// A memory region. Dropping it takes the keys back and then unpins the pages: no copy is under way any more when
+/// [`Commands::remove_mr`] has returned.
 pub(crate) struct Mr<B: Backend> {
     commands: B::Commands,
     key: u32,
+    /// Its protection domain when it was made.
+    pd: u32,
+    /// The threads of the program that it is of; none of a kernel user.
+    threads: Option<Arc<Threads<B>>>,
 }
 
 impl<B: Backend> Mr<B> {
-    /// A region that the backend has, by its key.
-    pub(super) fn new(commands: B::Commands, key: u32) -> Self {
-        Mr { commands, key }
+    /// A region that the backend has, by its key. From now on its user knows it by that.
+    pub(super) fn new(new: &mut mr::New<'_, Ferrule<B>>, key: u32) -> Self {
+        new.set_keys(key, key);
+        let pd = new.pd().id();
+        let threads = new.pd().threads().cloned();
+        if let Some(threads) = &threads {
+            threads.registered(key, pd);
+        }
+        Mr {
+            commands: new.device().commands(),
+            key,
+            pd,
+            threads,
+        }
     }
 
     /// The key by which the engine knows the region.
@@ -77,8 +96,10 @@ fn pages<B: Backend>(
     region: &mr::UserRegion,
 ) -> Result<Umem> {
     if region.access.contains(Access::ON_DEMAND) {
-        let context = pd.context().ok_or(EOPNOTSUPP)?;
-        dev.commands().page_on_demand(context, region)
+        let threads = pd.threads().ok_or(EOPNOTSUPP)?;
+        // The memory manager takes pages back from one engine.
+        threads.gather();
+        dev.commands().page_on_demand(threads.first(), region)
     } else {
         Umem::pin(dev, region.start, region.length, region.access)
     }
@@ -118,8 +139,7 @@ impl<B: Backend> mr::Operations for Mr<B> {
             first_byte(region.access, region.iova),
             pages(new.device(), new.pd(), region)?,
         )?;
-        new.set_keys(key, key);
-        Ok(Mr::new(commands, key))
+        Ok(Mr::new(new, key))
     }
 
     fn reg_dma_buf(
@@ -139,8 +159,7 @@ impl<B: Backend> mr::Operations for Mr<B> {
             first_byte(access, iova),
             memory,
         )?;
-        new.set_keys(key, key);
-        Ok(Mr::new(commands, key))
+        Ok(Mr::new(new, key))
     }
 
     fn get_dma(
@@ -153,15 +172,13 @@ impl<B: Backend> mr::Operations for Mr<B> {
         }
         let commands = new.device().commands();
         let key = commands.add_dma_mr(new.pd().id(), engine_access(access), memory)?;
-        new.set_keys(key, key);
-        Ok(Mr::new(commands, key))
+        Ok(Mr::new(new, key))
     }
 
     fn alloc(new: &mut mr::New<'_, Ferrule<B>>, memory: rdma::Memory) -> Result<Self> {
         let commands = new.device().commands();
         let key = commands.add_fast_mr(new.pd().id(), memory, new.max_pages())?;
-        new.set_keys(key, key);
-        Ok(Mr::new(commands, key))
+        Ok(Mr::new(new, key))
     }
 
     fn mapped(mr: &rdma::Mr<Ferrule<B>>, extents: impl Iterator<Item = (u64, u64)>) -> Result {
@@ -214,6 +231,9 @@ impl<B: Backend> mr::Operations for Mr<B> {
             }
             None => None,
         };
+        if let Some(threads) = &mr.threads {
+            threads.gather_region(mr.key, mr.pd);
+        }
         mr.commands.rereg_mr(
             mr.key,
             MrChange {
@@ -237,6 +257,9 @@ impl<B: Backend> mr::Operations for Mr<B> {
 
 impl<B: Backend> Drop for Mr<B> {
     fn drop(&mut self) {
-        self.commands.remove_mr(self.key);
+        match &self.threads {
+            Some(threads) => threads.deregister(self.key, self.pd),
+            None => self.commands.remove_mr(self.key),
+        }
     }
 }

@@ -36,6 +36,10 @@ impl<B: Backend> mw::Operations for Mw<B> {
             mw::Type::Type1 => MwType::Type1,
             mw::Type::Type2 => MwType::Type2,
         };
+        // Requests bind it, and so change what its engine knows.
+        if let Some(threads) = new.pd().threads() {
+            threads.gather();
+        }
         let commands = new.device().commands();
         let key = commands.add_mw(new.pd().id(), kind)?;
         new.set_rkey(key);

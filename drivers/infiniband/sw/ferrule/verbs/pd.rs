@@ -2,8 +2,10 @@
 
 //! Protection domains: a number that keys and queue pairs have in common.
 
-use ferrule_engine::ContextId;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use kernel_ext::error::code::EOPNOTSUPP;
 use rdma::{
     device::OnDemand,
@@ -17,15 +19,18 @@ use crate::{
         Backend,
         Commands, //
     },
-    verbs::Ferrule, //
+    verbs::{
+        threads::Threads,
+        Ferrule, //
+    },
 };
 
 /// A protection domain.
 pub(crate) struct Pd<B: Backend> {
     commands: B::Commands,
     id: u32,
-    /// The context that it is of; none of a kernel user.
-    context: Option<ContextId>,
+    /// The threads of the program that it is of; none of a kernel user.
+    threads: Option<Arc<Threads<B>>>,
 }
 
 impl<B: Backend> Pd<B> {
@@ -34,9 +39,9 @@ impl<B: Backend> Pd<B> {
         self.id
     }
 
-    /// The context that it is of; none of a kernel user.
-    pub(super) fn context(&self) -> Option<ContextId> {
-        self.context
+    /// The threads of the program that it is of; none of a kernel user.
+    pub(super) fn threads(&self) -> Option<&Arc<Threads<B>>> {
+        self.threads.as_ref()
     }
 }
 
@@ -49,12 +54,13 @@ impl<B: Backend> pd::Operations for Pd<B> {
         user: Option<UserCall<'_, Ferrule<B>>>,
     ) -> Result<Self> {
         let commands = new.device().commands();
-        let context = user.map(|user| user.ucontext().id());
+        let threads = user.map(|user| user.ucontext().threads().clone());
+        let context = threads.as_ref().map(|threads| threads.first());
         let id = commands.add_pd(context)?;
         Ok(Pd {
             commands,
             id,
-            context,
+            threads,
         })
     }
 
@@ -79,6 +85,9 @@ impl<B: Backend> pd::Operations for Pd<B> {
 
 impl<B: Backend> Drop for Pd<B> {
     fn drop(&mut self) {
+        if let Some(threads) = &self.threads {
+            threads.forget_domain(self.id);
+        }
         self.commands.remove_pd(self.id);
     }
 }

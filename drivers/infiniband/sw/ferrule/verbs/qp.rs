@@ -49,12 +49,12 @@ use crate::{
         Commands, //
     },
     verbs::{
-        abi::{
-            CreateQpCmd,
-            CreateQpResp, //
-        },
+        abi::CreateQpResp,
         address::address_vector,
-        context::Doorbells,
+        doorbells::{
+            doorbells,
+            Doorbells, //
+        },
         layout::Layout,
         mtu::{
             engine_mtu,
@@ -168,7 +168,8 @@ impl<B: Backend> qp::Operations for Qp<B> {
             QpType::XrcIni | QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => (),
         }
         let has_receives = qp_type != QpType::XrcIni;
-        let pd = new.pd().ok_or(EINVAL)?.id();
+        let domain = new.pd().ok_or(EINVAL)?;
+        let pd = domain.id();
         let send_cq = new.send_cq().ok_or(EINVAL)?;
         let recv_cq = match has_receives {
             true => Some(new.recv_cq().ok_or(EINVAL)?),
@@ -185,12 +186,12 @@ impl<B: Backend> qp::Operations for Qp<B> {
         let notifier = new.notifier();
         let side = match user {
             Some(user) => {
-                // Of a program that knows of no import, there is no request.
-                let CreateQpCmd { import, reserved } = user.copy_in(0)?;
-                if reserved != 0 {
-                    return Err(EINVAL);
+                let doorbells = doorbells(&user)?;
+                if let Some(threads) = domain.threads() {
+                    // Of the objects of other engines, these queue pairs need regions alone.
+                    let is_apart = matches!(qp_type, QpType::Rc | QpType::Uc) && srq.is_none();
+                    threads.add_queue_pair(doorbells.id(), is_apart.then_some(pd))?;
                 }
-                let doorbells = user.ucontext().doorbells(import)?;
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
                 Side::Program(user, doorbells, entry)
             }
