@@ -171,6 +171,9 @@ int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
 	uverbs_command(fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), resp, \
 		       sizeof(*(resp)))
 
+/* The shard of a queue pair; -1 where the engine is elsewhere. */
+int shard_of(const struct ibv_qp *qp);
+
 /* Takes the next asynchronous event, if one comes within so many ms. */
 bool next_async(struct ibv_context *ctx, struct ibv_async_event *event, int ms);
 /* Fails unless this asynchronous event is the next, and takes it. */

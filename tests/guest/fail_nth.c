@@ -144,7 +144,7 @@ static void each_verb(void)
 {
 	static const struct verb *const tables[] = {
 		object_verbs, change_verbs, query_verbs, traffic_verbs,
-		sharing_verbs,
+		sharing_verbs, thread_verbs,
 	};
 	char before[1024], after[1024];
 

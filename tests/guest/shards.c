@@ -8,7 +8,6 @@
 #include "shards/shards.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,28 +18,6 @@ enum {
 	LARGE = 256 << 10,
 	DEPTH = 8,
 };
-
-int shard_of(const struct ibv_qp *qp)
-{
-	char path[128], line[256];
-	unsigned int number;
-	int shard = -1, found = -1;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
-		 opt.device);
-	file = fopen(path, "r");
-	REQUIRE(file);
-	while (found < 0 && fgets(line, sizeof(line), file)) {
-		sscanf(line, "shard %d", &shard);
-		if (sscanf(line, "qp %x", &number) == 1 &&
-		    number == qp->qp_num)
-			found = shard;
-	}
-	fclose(file);
-	REQUIRE(found >= 0);
-	return found;
-}
 
 /* With one processor there is one shard. */
 static bool has_shards(void)

@@ -50,6 +50,29 @@ uint64_t port_counter(const char *name)
 	return value;
 }
 
+int shard_of(const struct ibv_qp *qp)
+{
+	char path[128], line[256];
+	unsigned int number;
+	int shard = -1, found = -1;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
+		 opt.device);
+	file = fopen(path, "r");
+	if (!file)
+		return -1;
+	while (found < 0 && fgets(line, sizeof(line), file)) {
+		sscanf(line, "shard %d", &shard);
+		if (sscanf(line, "qp %x", &number) == 1 &&
+		    number == qp->qp_num)
+			found = shard;
+	}
+	fclose(file);
+	REQUIRE(found >= 0);
+	return found;
+}
+
 static void choose_gid(struct device *d)
 {
 	static const uint8_t v4_mapped[12] = { [10] = 0xff, [11] = 0xff };

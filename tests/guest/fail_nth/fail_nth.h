@@ -35,6 +35,7 @@ extern const struct verb change_verbs[];
 extern const struct verb query_verbs[];
 extern const struct verb traffic_verbs[];
 extern const struct verb sharing_verbs[];
+extern const struct verb thread_verbs[];
 /* Only where the device has on-demand paging. */
 extern const struct verb paging_verbs[];
 /* Only where the device has raw packet queue pairs. */

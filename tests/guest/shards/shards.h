@@ -25,8 +25,6 @@ void program_open(struct program *p, enum ibv_qp_type far_type);
 void program_close(struct program *p);
 /* Sends from one program to the other one and back, and compares. */
 void exchange(struct program *one, struct program *other, uint64_t seed);
-/* The shard of a queue pair. */
-int shard_of(const struct ibv_qp *qp);
 /* An address handle for the device itself; NULL and errno if there is none. */
 struct ibv_ah *to_itself(struct device *d);
 
