@@ -216,6 +216,7 @@ WIRE = (
 MANY = (
     *(TimesFewer(measure, 2, fewer=1, factor=factor)
       for measure, factor in (("many_64k", 1.6), ("many_4k", 1.2), ("many_8", 1),
+                              ("many_threads_64k", 1.6), ("many_threads_4k", 1.2), ("many_threads_8", 1),
                               ("many_kernel_64k", 1.6), ("many_kernel_4k", 1.2))),
     *(TimesFewer(measure, 8, fewer=2, factor=0.9) for measure in ("many_64k", "many_4k", "many_8")),
 )

@@ -206,6 +206,19 @@ class KernelUsers(Way):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Threads(Way):
+    """The sum of so many threads of one program (tests/bench/writers.c). In MiB/s, or of 8 bytes in thousands a second."""
+
+    size: int               # bytes
+    threads: int
+    SECONDS = 2
+
+    def run(self, driver: str) -> Iterator[Figure]:
+        rate = float(must(f"{PROGRAMS}/writers", f"{driver}0", self.threads, self.size, self.SECONDS, seconds=30))
+        yield self.figure(rate / 1000 if self.size == 8 else rate * self.size / (1 << 20))
+
+
+@dataclass(frozen=True, kw_only=True)
 class PerMessage(Perftest):
     """The cost of a message: the difference of a short and a long run, so that beginning and end do not count.
 
