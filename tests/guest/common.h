@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -170,6 +171,9 @@ int uverbs_command(int fd, uint32_t number, void *cmd, size_t in, void *resp,
 #define UVERBS_COMMAND(fd, name, cmd, resp)                                  \
 	uverbs_command(fd, IB_USER_VERBS_CMD_##name, cmd, sizeof(*(cmd)), resp, \
 		       sizeof(*(resp)))
+
+/* The file in debugfs about the engine; NULL where that is elsewhere. */
+FILE *engine_file(void);
 
 /* The shard of a queue pair; -1 where the engine is elsewhere. */
 int shard_of(const struct ibv_qp *qp);

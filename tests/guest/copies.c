@@ -23,13 +23,10 @@ enum {
 /* Copies outside of the engine so far; none where the engine is elsewhere. */
 static long copy_jobs(void)
 {
-	char path[128], line[128];
+	FILE *file = engine_file();
 	long jobs = -1;
-	FILE *file;
+	char line[128];
 
-	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
-		 opt.device);
-	file = fopen(path, "r");
 	if (!file)
 		return -1;
 	while (jobs < 0 && fgets(line, sizeof(line), file))
@@ -37,7 +34,7 @@ static long copy_jobs(void)
 			jobs = -1;
 	fclose(file);
 	if (jobs < 0)
-		FAIL("no copy_jobs in %s", path);
+		FAIL("the engine tells of no copy_jobs");
 	return jobs;
 }
 

@@ -39,9 +39,7 @@ static void resources(char *text, size_t len)
 	size_t have = 0;
 	FILE *file;
 
-	snprintf(line, sizeof(line), "/sys/kernel/debug/ferrule/%s/engine",
-		 opt.device);
-	file = fopen(line, "r");
+	file = engine_file();
 	REQUIRE(file || has_function());
 	while (file && fgets(line, sizeof(line), file)) {
 		objects |= !strncmp(line, "Objects", 7);

@@ -53,7 +53,8 @@ int raw_kick(struct raw_context *c)
 	return ioctl(c->ctx->cmd_fd, RDMA_VERBS_IOCTL, &hdr);
 }
 
-int raw_method(int fd, uint16_t method, uint32_t number)
+int raw_call(int fd, uint16_t method, uint16_t attr, uint16_t len,
+	     uint64_t data)
 {
 	struct {
 		struct ib_uverbs_ioctl_hdr hdr;
@@ -67,14 +68,20 @@ int raw_method(int fd, uint16_t method, uint32_t number)
 			.driver_id = FERRULE_DRIVER_ID,
 		},
 		.attr = {
-			.attr_id = FERRULE_ATTR_NUMBER,
-			.len = sizeof(number),
+			.attr_id = attr,
+			.len = len,
 			.flags = UVERBS_ATTR_F_MANDATORY,
-			.data = number,
+			.data = data,
 		},
 	};
 
 	return ioctl(fd, RDMA_VERBS_IOCTL, &cmd) ? errno : 0;
+}
+
+int raw_method(int fd, uint16_t method, uint32_t number)
+{
+	return raw_call(fd, method, FERRULE_ATTR_NUMBER, sizeof(number),
+			number);
 }
 
 void raw_count(struct raw_context *c)

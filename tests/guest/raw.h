@@ -18,7 +18,10 @@ struct raw_context {
 /* Opens the device; the case is skipped where it is none of ours. */
 void raw_open(struct raw_context *c, struct device *d);
 int raw_kick(struct raw_context *c);
-/* A method with the number of doorbells; 0 or an errno value. */
+/* A method with one attribute; 0 or an errno value. */
+int raw_call(int fd, uint16_t method, uint16_t attr, uint16_t len,
+	     uint64_t data);
+/* That with the number of doorbells. */
 int raw_method(int fd, uint16_t method, uint32_t number);
 /* Says that doorbells were rung, and not which. */
 void raw_count(struct raw_context *c);

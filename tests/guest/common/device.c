@@ -50,16 +50,22 @@ uint64_t port_counter(const char *name)
 	return value;
 }
 
-int shard_of(const struct ibv_qp *qp)
+FILE *engine_file(void)
 {
-	char path[128], line[256];
-	unsigned int number;
-	int shard = -1, found = -1;
-	FILE *file;
+	char path[128];
 
 	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
 		 opt.device);
-	file = fopen(path, "r");
+	return fopen(path, "r");
+}
+
+int shard_of(const struct ibv_qp *qp)
+{
+	FILE *file = engine_file();
+	int shard = -1, found = -1;
+	unsigned int number;
+	char line[256];
+
 	if (!file)
 		return -1;
 	while (found < 0 && fgets(line, sizeof(line), file)) {

@@ -200,13 +200,10 @@ static void aim_at_target(struct scene *s, bool six, uint8_t *bth)
 void look_at_neighbour(struct scene *s)
 {
 	unsigned int qpn, sq_psn, rq_psn;
-	char path[128], line[256];
+	FILE *file = engine_file();
 	bool found = false;
-	FILE *file;
+	char line[256];
 
-	snprintf(path, sizeof(path), "/sys/kernel/debug/ferrule/%s/engine",
-		 opt.device);
-	file = fopen(path, "r");
 	REQUIRE(file);
 	while (fgets(line, sizeof(line), file)) {
 		if (sscanf(line, "qp %x %*s %*s peer %*x sq %*u/%*u psn %x "

@@ -194,26 +194,8 @@ void imported(void)
 static int add_doorbells(int fd, uint16_t method,
 			 struct ferrule_alloc_ucontext_resp *resp)
 {
-	struct {
-		struct ib_uverbs_ioctl_hdr hdr;
-		struct ib_uverbs_attr attr;
-	} cmd = {
-		.hdr = {
-			.length = sizeof(cmd),
-			.object_id = UVERBS_OBJECT_DEVICE,
-			.method_id = method,
-			.num_attrs = 1,
-			.driver_id = FERRULE_DRIVER_ID,
-		},
-		.attr = {
-			.attr_id = FERRULE_ATTR_DOORBELLS,
-			.len = sizeof(*resp),
-			.flags = UVERBS_ATTR_F_MANDATORY,
-			.data = (uintptr_t)resp,
-		},
-	};
-
-	return ioctl(fd, RDMA_VERBS_IOCTL, &cmd) ? errno : 0;
+	return raw_call(fd, method, FERRULE_ATTR_DOORBELLS, sizeof(*resp),
+			(uintptr_t)resp);
 }
 
 /* The head of an extended command by write(2), with a request of the driver's. */

@@ -7,6 +7,16 @@
 
 static struct team team;
 
+/* The threads are in one shard, see that they are to end, and do the rest. */
+static void finish_together(void)
+{
+	team_require_together(&team);
+	team.stop = true;
+	team_meet(&team);
+	team_meet(&team);
+	team_join(&team);
+}
+
 static struct ibv_mw *windows[THREADS];
 
 static void bind_own(struct worker *w)
@@ -58,11 +68,7 @@ void window(void)
 		REQUIRE(windows[i]);
 		team_await(&team, 2);
 	}
-	team_require_together(&team);
-	team.stop = true;
-	team_meet(&team);
-	team_meet(&team);
-	team_join(&team);
+	finish_together();
 	for (unsigned int i = 0; i < THREADS; i++)
 		REQUIRE_ERRNO(ibv_dealloc_mw(windows[i]), 0);
 	team_close(&team);
@@ -103,11 +109,7 @@ void paged(void)
 	region_make(&late, &team.d, 2 * THREADS * PART, 0,
 		    ACCESS | IBV_ACCESS_ON_DEMAND);
 	team_await(&team, 2);
-	team_require_together(&team);
-	team.stop = true;
-	team_meet(&team);
-	team_meet(&team);
-	team_join(&team);
+	finish_together();
 	region_free(&late);
 	team_close(&team);
 }
