@@ -31,6 +31,7 @@
 #include <sys/ioctl.h>
 
 #include <rdma/ferrule-abi.h>
+#include <rdma/ferrule_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 

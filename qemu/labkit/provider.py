@@ -14,7 +14,6 @@ from .errors import LabError
 from .ui import Step
 
 PROVIDER = tree.CHECKOUT / "userspace-provider"
-ABI_HEADER = tree.CHECKOUT / "include/uapi/rdma/ferrule-abi.h"
 SOURCES = ["userspace-provider", "include/uapi"]
 INSIDE = "/rdma-core"
 

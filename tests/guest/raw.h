@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <rdma/ferrule-abi.h>
+#include <rdma/ferrule_user_ioctl_cmds.h>
 
 /* The doorbell and status areas of a context. */
 struct raw_context {

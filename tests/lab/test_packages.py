@@ -70,7 +70,8 @@ class Dkms(unittest.TestCase):
 
     def test_sources_are_those_of_the_module(self):
         names = {str(file) for file in dkms.module_sources()}
-        self.assertLessEqual({"Kbuild", "include/uapi/rdma/ferrule-abi.h", "rust/bindings/parameters",
+        self.assertLessEqual({"Kbuild", "include/uapi/rdma/ferrule-abi.h",
+                              "include/uapi/rdma/ferrule_user_ioctl_cmds.h", "rust/bindings/parameters",
                               "drivers/infiniband/sw/ferrule/engine/src/lib.rs"}, names)
         self.assertEqual([name for name in names if "/tests/" in name or name.startswith("tests") or "/fuzz/" in name], [])
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <rdma/ferrule_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 
 #include "../abi.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requests and replies of the command channel, as `ferrule-abi.h` defines them.
+//! The requests and replies of the command channel, as `ferrule-abi.h` and `ferrule_user_ioctl_cmds.h` define them.
 //!
 //! They travel through uverbs, which has them in host order. The mapped layouts are the engine's
 //! (`ferrule_engine::abi`).
@@ -29,12 +29,6 @@ pub(crate) const METHOD_UNIMPORT: u16 = METHOD_KICK + 2;
 /// `FERRULE_METHOD_KICK_DOORBELLS`.
 pub(crate) const METHOD_KICK_DOORBELLS: u16 = METHOD_KICK + 3;
 
-/// `FERRULE_ATTR_DOORBELLS`.
-pub(crate) const ATTR_DOORBELLS: u16 = 1 << 12;
-
-/// `FERRULE_ATTR_NUMBER`.
-pub(crate) const ATTR_NUMBER: u16 = ATTR_DOORBELLS + 1;
-
 /// `FERRULE_METHOD_QUERY_DM`.
 pub(crate) const METHOD_QUERY_DM: u16 = METHOD_KICK + 4;
 
@@ -43,6 +37,12 @@ pub(crate) const METHOD_QUERY_CLOCK: u16 = METHOD_KICK + 5;
 
 /// `FERRULE_METHOD_ADD_THREAD`.
 pub(crate) const METHOD_ADD_THREAD: u16 = METHOD_KICK + 6;
+
+/// `FERRULE_ATTR_DOORBELLS`.
+pub(crate) const ATTR_DOORBELLS: u16 = 1 << 12;
+
+/// `FERRULE_ATTR_NUMBER`.
+pub(crate) const ATTR_NUMBER: u16 = ATTR_DOORBELLS + 1;
 
 /// `FERRULE_ATTR_DM`.
 pub(crate) const ATTR_DM: u16 = ATTR_DOORBELLS + 2;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The layouts and values of `ferrule-abi.h` are those that the engine and the driver have.
+//! The layouts and values of `ferrule-abi.h` and `ferrule_user_ioctl_cmds.h` are those that the engine and the driver have.
 //!
-//! A C compiler (`$CC`, else `cc`) says what the header means. Every field of every structure and
-//! every name that the header defines has to be compared here.
+//! A C compiler (`$CC`, else `cc`) says what the headers mean. Every field of every structure and
+//! every name that they define has to be compared here.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -264,6 +264,8 @@ fn union_words() -> Vec<(&'static str, usize)> {
     ]
 }
 
+const HEADERS: [&str; 2] = ["ferrule-abi.h", "ferrule_user_ioctl_cmds.h"];
+
 fn include_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../../include/uapi/rdma")
 }
@@ -272,9 +274,11 @@ fn include_dir() -> PathBuf {
 fn ask_c(name: &str, expressions: &[String]) -> Vec<u64> {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (source, program) = (dir.join(format!("{name}.c")), dir.join(name));
-    let mut text = String::from(
-        "#include <stdio.h>\n#include <stddef.h>\n#include \"ferrule-abi.h\"\nint main(void)\n{\n",
-    );
+    let mut text = String::from("#include <stdio.h>\n#include <stddef.h>\n");
+    for header in HEADERS {
+        writeln!(text, "#include \"{header}\"").unwrap();
+    }
+    text.push_str("int main(void)\n{\n");
     for expression in expressions {
         writeln!(
             text,
@@ -359,11 +363,12 @@ fn values_are_as_in_the_header() {
     assert_eq!(rights.map(|right| right.0), [1, 2, 4, 8, 16, 32, 256, 512]);
 }
 
-/// The comparisons above cover all that the header defines.
+/// The comparisons above cover all that the headers define.
 #[test]
-fn nothing_in_the_header_is_left_out() {
-    let header = std::fs::read_to_string(include_dir().join("ferrule-abi.h")).unwrap();
-    let code: String = header
+fn nothing_in_the_headers_is_left_out() {
+    let read = |header: &str| std::fs::read_to_string(include_dir().join(header)).unwrap();
+    let headers = HEADERS.map(read).join("\n");
+    let code: String = headers
         .split("/*")
         .enumerate()
         .map(|(i, part)| match part.split_once("*/") {
@@ -378,6 +383,7 @@ fn nothing_in_the_header_is_left_out() {
     };
     let mut compared: BTreeSet<String> = values().keys().map(|name| (*name).to_owned()).collect();
     compared.insert("FERRULE_ABI_H".into());
+    compared.insert("FERRULE_USER_IOCTL_CMDS_H".into());
     let mut names = words(&code);
     names.retain(|name| name.starts_with("FERRULE_"));
     assert!(names.is_subset(&compared), "{names:?}");
