@@ -85,6 +85,14 @@ static_assert(sizeof(struct create_qp_cmd) ==
 	      "padding in create_qp_cmd");
 FERRULE_RESP(create_qp_resp, ib_uverbs_ex_create_qp_resp,
 	     ferrule_create_qp_resp);
+struct create_srq_cmd {
+	struct ibv_create_srq core;
+	struct ferrule_create_cmd drv;
+};
+static_assert(sizeof(struct create_srq_cmd) ==
+		      sizeof(struct ibv_create_srq) +
+			      sizeof(struct ferrule_create_cmd),
+	      "padding in create_srq_cmd");
 FERRULE_RESP(create_srq_resp, ib_uverbs_create_srq_resp,
 	     ferrule_create_srq_resp);
 struct modify_srq_cmd {

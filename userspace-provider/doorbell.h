@@ -48,7 +48,7 @@ struct ferrule_doorbell {
 	struct ferrule_lock lock;	/* of the words of *db and *leaf */
 	struct ferrule_doorbell *_Atomic next;	/* of the context's */
 	/* Under ferrule_context.threads.lock. */
-	unsigned int cqs;	/* completion queues that have them */
+	unsigned int queues;	/* completion and shared receive queues */
 	pthread_t thread;	/* that has made the first of these */
 };
 

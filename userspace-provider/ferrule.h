@@ -133,6 +133,7 @@ struct ferrule_qp {
 struct ferrule_srq {
 	struct verbs_srq verbs;
 	struct ferrule_origin origin;
+	struct ferrule_doorbell *db;	/* whose engine has it; none of XRC */
 	struct ferrule_queue rq;
 	const struct ferrule_srq_ctrl *ctrl;
 	void *buf;
@@ -239,7 +240,7 @@ ferrule_map_doorbells(int cmd_fd,
 void ferrule_unmap_doorbells(struct ferrule_doorbell *db);
 void ferrule_threads_init(struct ferrule_context *ctx);
 void ferrule_threads_free(struct ferrule_context *ctx);
-/* Those for a completion queue that the calling thread makes. */
+/* Those for a completion or shared receive queue that the thread makes. */
 struct ferrule_doorbell *ferrule_take_doorbells(struct ferrule_context *ctx);
 void ferrule_leave_doorbells(struct ferrule_context *ctx,
 			     struct ferrule_doorbell *db);

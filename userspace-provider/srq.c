@@ -36,8 +36,9 @@ static int map_srq(struct ferrule_srq *srq, int cmd_fd,
 struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 				   struct ibv_srq_init_attr *attr)
 {
+	struct ferrule_context *ctx = to_fctx(pd->context);
 	struct create_srq_resp resp = {};
-	struct ibv_create_srq cmd = {};
+	struct create_srq_cmd cmd = {};
 	struct ferrule_origin origin;
 	struct ferrule_srq *srq;
 	int err;
@@ -48,8 +49,13 @@ struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 		return NULL;
 	srq->origin = origin;
 
-	err = ibv_cmd_create_srq(pd, &srq->verbs.srq, attr, &cmd, sizeof(cmd),
-				 &resp.core, sizeof(resp));
+	srq->db = ferrule_take_doorbells(ctx);
+	/* As with a completion queue. */
+	if (srq->db != ctx->db)
+		cmd.drv.doorbells = srq->db->number;
+
+	err = ibv_cmd_create_srq(pd, &srq->verbs.srq, attr, &cmd.core,
+				 sizeof(cmd), &resp.core, sizeof(resp));
 	if (err)
 		goto err_free;
 
@@ -63,6 +69,7 @@ struct ibv_srq *ferrule_create_srq(struct ibv_pd *pd,
 err_destroy:
 	ibv_cmd_destroy_srq(&srq->verbs.srq);
 err_free:
+	ferrule_leave_doorbells(ctx, srq->db);
 	ferrule_free_object(srq, FERRULE_RESOURCE_SRQ, origin);
 	errno = err;
 	return NULL;
@@ -233,6 +240,8 @@ int ferrule_destroy_srq(struct ibv_srq *ibsrq)
 
 	if (srq->verbs.xrcd)
 		unlink_srq(srq);
+	else
+		ferrule_leave_doorbells(to_fctx(ibsrq->context), srq->db);
 	munmap(srq->buf, srq->buf_size);
 	ferrule_free_object(srq, FERRULE_RESOURCE_SRQ, srq->origin);
 

@@ -3,11 +3,11 @@
  * The doorbells of a context: the first ones, and those of threads.
  *
  * Queues that are made with the doorbells of a thread go on beside those of
- * other threads, on a processor of their own. The first thread that makes completion queues
- * has the context's first doorbells. Each other one is given doorbells of its
- * own, as long as the device has some, and a queue pair has those of its
- * completion queue for sends. So a program whose queues are all made by one
- * thread is as without.
+ * other threads, on a processor of their own. The first thread that makes
+ * completion queues or shared receive queues has the context's first doorbells.
+ * Each other one is given doorbells of its own, as long as the device has some,
+ * and a queue pair has those of its completion queue for sends. So a program
+ * whose queues are all made by one thread is as without.
  */
 
 #define _GNU_SOURCE
@@ -127,7 +127,7 @@ static struct ferrule_doorbell *add_thread(struct ferrule_context *ctx)
 
 static bool is_mine(const struct ferrule_doorbell *db)
 {
-	return db->cqs && pthread_equal(db->thread, pthread_self());
+	return db->queues && pthread_equal(db->thread, pthread_self());
 }
 
 /*
@@ -157,7 +157,7 @@ static struct ferrule_doorbell *find(struct ferrule_context *ctx)
 	for (db = ctx->db; db; db = db->next) {
 		if (is_mine(db))
 			return db;
-		if (!db->cqs)
+		if (!db->queues)
 			free = db;
 	}
 	if (free)
@@ -179,7 +179,7 @@ struct ferrule_doorbell *ferrule_take_doorbells(struct ferrule_context *ctx)
 
 	pthread_mutex_lock(&ctx->threads.lock);
 	db = find(ctx);
-	if (!db->cqs++)
+	if (!db->queues++)
 		db->thread = pthread_self();
 	pthread_mutex_unlock(&ctx->threads.lock);
 
@@ -190,6 +190,6 @@ void ferrule_leave_doorbells(struct ferrule_context *ctx,
 			     struct ferrule_doorbell *db)
 {
 	pthread_mutex_lock(&ctx->threads.lock);
-	db->cqs--;
+	db->queues--;
 	pthread_mutex_unlock(&ctx->threads.lock);
 }

@@ -397,11 +397,14 @@ int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
 		       struct ib_uverbs_create_srq_resp *resp, size_t resp_size)
 {
 	struct fake_srq *fsrq = &fake.srqs[fake.num_srqs];
+	struct create_srq_cmd *c = (void *)cmd;
 	struct create_srq_resp *r = (void *)resp;
 	struct ferrule_create_srq_resp *l = &r->drv;
 
-	CHECK(resp_size == sizeof(*r));
+	CHECK(cmd_size == sizeof(*c) && resp_size == sizeof(*r));
+	CHECK(!c->drv.reserved);
 	CHECK(fake.num_srqs < FAKE_MAX_SRQ);
+	fsrq->doorbells = c->drv.doorbells;
 	attr->attr.max_sge = 3;
 	l->stride = 64;
 	l->depth = 1;

@@ -68,6 +68,7 @@ struct fake_qp {
 };
 
 struct fake_srq {
+	uint32_t doorbells;
 	uint8_t *buf;
 	struct ferrule_create_srq_resp layout;
 	struct ferrule_srq_ctrl *ctrl;

@@ -42,6 +42,7 @@ int main(void)
 		{ "threads_refused", test_threads_refused },
 		{ "threads_unsupported", test_threads_unsupported },
 		{ "threads_crossed", test_threads_crossed },
+		{ "threads_srq", test_threads_srq },
 		{ "threads_failed", test_threads_failed },
 		{ "stress_worker", test_stress_worker },
 		{ "stress_worker_drain", test_stress_worker_drain },

@@ -108,6 +108,7 @@ void test_threads(void);
 void test_threads_refused(void);
 void test_threads_unsupported(void);
 void test_threads_crossed(void);
+void test_threads_srq(void);
 void test_threads_failed(void);
 
 /* stress_test.c */

@@ -12,6 +12,7 @@ struct other {
 	sem_t go, done;
 	void (*run)(struct other *other);
 	struct ibv_cq *cq;
+	struct ibv_srq *srq;
 };
 
 static void *follow(void *arg)
@@ -205,6 +206,37 @@ void test_threads_crossed(void)
 	fake.status->deferred = 0;
 	fake.threads[0].status->deferred = 0;
 	other_end(&second);
+}
+
+static void make_srq(struct other *other)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4,
+						    .max_sge = 1 } };
+
+	other->srq = fake.ops->create_srq(new_pd(), &attr);
+	CHECK(other->srq);
+}
+
+/* Shared receive queues have doorbells as completion queues do, and keep them. */
+void test_threads_srq(void)
+{
+	struct other second = {}, third = {};
+
+	fake.max_threads = 1;
+	CHECK(!number_of(new_cq(16)));
+	other_start(&second);
+	other_start(&third);
+	other_do(&second, make_srq);
+	CHECK(fake_srq(second.srq)->doorbells == FAKE_FIRST_THREAD);
+	CHECK(number_of(cq_by(&second)) == FAKE_FIRST_THREAD);
+	CHECK(fake.thread_requests == 1);
+	/* Another thread has them once they are nobody's. */
+	destroy_cq(second.cq);
+	CHECK(!fake.ops->destroy_srq(second.srq));
+	CHECK(number_of(cq_by(&third)) == FAKE_FIRST_THREAD);
+	CHECK(fake.thread_requests == 1);
+	other_end(&second);
+	other_end(&third);
 }
 
 static void fail_to_make_cq(struct other *other)

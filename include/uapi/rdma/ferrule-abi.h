@@ -395,7 +395,7 @@ struct ferrule_resize_cq_resp {
 	__u32	reserved;
 };
 
-/* To create a CQ or a QP. It may be left out: then it is all zero. */
+/* To create a CQ, a QP or an SRQ. It may be left out: then it is all zero. */
 struct ferrule_create_cmd {
 	__u32	doorbells;		/* the number of those that ring for it */
 	__u32	reserved;

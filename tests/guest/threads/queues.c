@@ -166,10 +166,12 @@ void sent_here_received_there(void)
 	team_close(&team);
 }
 
-static struct ibv_srq *srq;
 static struct region pool;
 
-static void post_shared(unsigned int slot)
+/* As many requests as slots for a thread. */
+enum { SLOTS = 4 };
+
+static void post_shared(struct ibv_srq *srq, unsigned int slot)
 {
 	struct ibv_sge sge = sge_of(&pool, slot * LEN, LEN);
 	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 };
@@ -178,8 +180,21 @@ static void post_shared(unsigned int slot)
 	REQUIRE_ERRNO(ibv_post_srq_recv(srq, &wr, &bad), 0);
 }
 
-/* Each takes what another one has posted. */
-static void receive_shared(struct worker *w)
+static struct ibv_srq *make_srq(struct device *d, unsigned int first,
+				unsigned int count)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = count,
+						    .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(d->pd, &init);
+
+	REQUIRE(srq);
+	for (unsigned int i = first; i < first + count; i++)
+		post_shared(srq, i);
+	return srq;
+}
+
+/* A thread's queue pair that takes its receives there. */
+static void receive_from(struct worker *w, struct ibv_srq *srq)
 {
 	struct end_config config = thread_end;
 	struct end a, b;
@@ -201,27 +216,59 @@ static void receive_shared(struct worker *w)
 		REQUIRE_EQ(wc.status, IBV_WC_SUCCESS);
 		REQUIRE_EQ(wc.byte_len, LEN);
 		VERIFY(pool.data + wc.wr_id * LEN, LEN, w->seed);
-		post_shared(wc.wr_id);
+		post_shared(srq, wc.wr_id);
 		round_of(w);
 	}
+	REQUIRE_EQ(shard_of(b.qp), shard_of(w->a.qp));
 	end_free(&a);
 	end_free(&b);
 }
 
+static void receive_own(struct worker *w)
+{
+	struct ibv_srq *srq = make_srq(&w->d, w->number * SLOTS, SLOTS);
+
+	receive_from(w, srq);
+	team_meet(w->team);
+	REQUIRE_ERRNO(ibv_destroy_srq(srq), 0);
+	team_meet(w->team);
+}
+
+/* With a shared receive queue of its own a thread stays by itself. */
+void receives_of_their_own(void)
+{
+	team_open(&team, THREADS);
+	region_make(&pool, &team.d, THREADS * SLOTS * LEN, 0, ACCESS);
+	team_start(&team, receive_own);
+	team_meet(&team);
+	REQUIRE(team_is_apart(&team));
+	team_meet(&team);
+	team_join(&team);
+	region_free(&pool);
+	team_close(&team);
+}
+
+static struct ibv_srq *common;
+
+static void receive_common(struct worker *w)
+{
+	receive_from(w, common);
+	team_meet(w->team);
+	team_meet(w->team);
+}
+
+/* Each takes what another one has posted, so they come together. */
 void shared_receives(void)
 {
-	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4 * THREADS,
-						    .max_sge = 1 } };
-
 	team_open(&team, THREADS);
-	srq = ibv_create_srq(team.d.pd, &init);
-	REQUIRE(srq);
-	region_make(&pool, &team.d, 4 * THREADS * LEN, 0, ACCESS);
-	for (unsigned int i = 0; i < 4 * THREADS; i++)
-		post_shared(i);
-	team_start(&team, receive_shared);
+	region_make(&pool, &team.d, THREADS * SLOTS * LEN, 0, ACCESS);
+	common = make_srq(&team.d, 0, THREADS * SLOTS);
+	team_start(&team, receive_common);
+	team_meet(&team);
+	team_require_together(&team);
+	team_meet(&team);
 	team_join(&team);
-	REQUIRE_ERRNO(ibv_destroy_srq(srq), 0);
+	REQUIRE_ERRNO(ibv_destroy_srq(common), 0);
 	region_free(&pool);
 	team_close(&team);
 }

@@ -64,6 +64,8 @@ void team_close(struct team *t);
 /* A team that is at work until `team_stop`. */
 void team_busy(struct team *t, unsigned int count);
 void team_stop(struct team *t);
+/* Some are in shards of their own, if the machine and the device can do so. */
+bool team_is_apart(struct team *t);
 /* All queue pairs of the program are in one shard. */
 void team_require_together(struct team *t);
 
@@ -99,6 +101,7 @@ void device_memory(void);
 /* queues.c */
 void crossed_queues(void);
 void sent_here_received_there(void);
+void receives_of_their_own(void);
 void shared_receives(void);
 void datagrams(void);
 void events(void);

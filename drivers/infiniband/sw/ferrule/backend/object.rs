@@ -100,6 +100,8 @@ pub(crate) struct SrqResize {
 /// A shared receive queue to be made.
 pub(crate) struct SrqInit {
     pub(crate) pd: u32,
+    /// The user context that it is made with; none of a kernel user.
+    pub(crate) context: Option<ContextId>,
     /// The XRC domain and the completion queue of an XRC queue.
     pub(crate) xrc: Option<XrcSrq>,
     /// Scatter entries of a request.

@@ -334,10 +334,14 @@ impl Commands for Shared {
 
     fn add_srq(&self, init: SrqInit) -> Result<u32> {
         let pd = Block::of_pd(init.pd);
-        if let Some(xrc) = &init.xrc {
-            self.shards.join_main(pd);
-            self.shards.join(pd, Block::of_cq(xrc.cq));
-        }
+        let home = match &init.xrc {
+            Some(xrc) => {
+                self.shards.join_main(pd);
+                self.shards.join(pd, Block::of_cq(xrc.cq));
+                pd
+            }
+            None => init.context.map_or(pd, Block::of_context),
+        };
         let srq = Srq::<Kernel>::new(ferrule_engine::SrqInit {
             pd: init.pd,
             xrc: init.xrc,
@@ -348,7 +352,7 @@ impl Commands for Shared {
             handle: init.notifier,
         })
         .map_err(errno)?;
-        self.add(pd, srq, Engine::add_srq)
+        self.add(home, srq, Engine::add_srq)
     }
 
     fn set_srq_limit(&self, number: u32, limit: u32) -> Result {

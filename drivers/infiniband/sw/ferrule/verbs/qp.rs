@@ -189,8 +189,8 @@ impl<B: Backend> qp::Operations for Qp<B> {
                 let doorbells = doorbells(&user)?;
                 if let Some(threads) = domain.threads() {
                     // Of the objects of other engines, these queue pairs need regions alone.
-                    let is_apart = matches!(qp_type, QpType::Rc | QpType::Uc) && srq.is_none();
-                    threads.add_queue_pair(doorbells.id(), is_apart.then_some(pd))?;
+                    let is_apart = matches!(qp_type, QpType::Rc | QpType::Uc);
+                    threads.add_queue(doorbells.id(), is_apart.then_some(pd))?;
                 }
                 let entry = user.ucontext().map(buffer.clone(), Protection::ReadWrite)?;
                 Side::Program(user, doorbells, entry)

@@ -50,6 +50,7 @@ use crate::{
             ModifySrqCmd,
             ResizeSrqResp, //
         },
+        doorbells::doorbells,
         layout::receive_ring,
         Ferrule, //
     },
@@ -181,6 +182,12 @@ impl<B: Backend> srq::Operations for Srq<B> {
         if xrc.is_some() && user.is_none() {
             return Err(EOPNOTSUPP);
         }
+        let pd = new.pd().id();
+        let doorbells = user.as_ref().map(doorbells).transpose()?;
+        let context = doorbells.as_ref().map(|doorbells| doorbells.id());
+        if let (Some(threads), Some(context)) = (new.pd().threads(), context) {
+            threads.add_queue(context, xrc.is_none().then_some(pd))?;
+        }
         let (ring, max_sge) = receive_ring(0, attr.max_wr, attr.max_sge);
         let ctrl = ctrl(&ring);
         let buffer = new_area(size(&ring))?;
@@ -212,7 +219,8 @@ impl<B: Backend> srq::Operations for Srq<B> {
 
         let commands = new.device().commands();
         let number = commands.add_srq(SrqInit {
-            pd: new.pd().id(),
+            pd,
+            context,
             xrc,
             max_sge,
             ring,

@@ -2,9 +2,9 @@
 
 //! Threads of a program whose queues have engines of their own.
 //!
-//! The objects of a program are in one engine, but for completion queues and queue pairs that were made with the doorbells of
-//! a thread. Queue pairs find memory regions in their own engine, so there are replicas of those of their protection
-//! domain. All else brings the threads together: one engine has everything then, for as long as the context is there.
+//! The objects of a program are in one engine, but for completion queues, queue pairs and shared receive queues that were made
+//! with the doorbells of a thread. Requests find memory regions in the engine of their queue, so there are replicas of those of
+//! its protection domain. All else brings the threads together: one engine has everything then, for as long as the context is there.
 
 use ferrule_engine::ContextId;
 use kernel::{
@@ -132,13 +132,13 @@ impl<B: Backend> Threads<B> {
         self.doorbells.get(index)?.as_ref()
     }
 
-    /// A queue pair of this context of the engine's is about to come, which uses the regions of a protection domain, or without
-    /// one also other objects of the program.
+    /// A queue pair or a shared receive queue of this context of the engine's is about to come, which uses the regions of a
+    /// protection domain, or without one also other objects of the program.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn add_queue_pair(&self, context: ContextId, pd: Option<u32>) -> Result {
+    pub(super) fn add_queue(&self, context: ContextId, pd: Option<u32>) -> Result {
         let mut state = self.state.lock();
         if state.is_together {
             return Ok(());
