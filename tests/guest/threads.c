@@ -194,14 +194,20 @@ void team_stop(struct team *t)
 
 bool team_is_apart(struct team *t)
 {
-	bool apart = sysconf(_SC_NPROCESSORS_CONF) == 1;
+	const unsigned int processors = sysconf(_SC_NPROCESSORS_CONF);
+	unsigned int shards = 0;
 
 	for (unsigned int i = 0; i < t->count; i++) {
 		int shard = shard_of(t->w[i].a.qp);
+		unsigned int j = 0;
 
-		apart |= shard < 0 || shard != shard_of(t->w[0].a.qp);
+		if (shard < 0)
+			return true;
+		while (j < i && shard != shard_of(t->w[j].a.qp))
+			j++;
+		shards += j == i;
 	}
-	return apart;
+	return shards == (t->count < processors ? t->count : processors);
 }
 
 void team_require_together(struct team *t)

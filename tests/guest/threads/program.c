@@ -344,8 +344,10 @@ void hostile(void)
 		REQUIRE(resp[count].number > last);
 		last = resp[count].number;
 	}
-	if (count || err != EOPNOTSUPP)
+	if (count || err != EOPNOTSUPP) {
 		REQUIRE_ERRNO(err, ENOMEM);
+		REQUIRE_EQ(count, processors <= MOST ? processors - 1 : MOST - 1);
+	}
 	for (unsigned int i = 0; i < count; i++) {
 		REQUIRE_ERRNO(raw_method(fd, FERRULE_METHOD_UNIMPORT,
 					 resp[i].number), EINVAL);

@@ -64,7 +64,10 @@ void team_close(struct team *t);
 /* A team that is at work until `team_stop`. */
 void team_busy(struct team *t, unsigned int count);
 void team_stop(struct team *t);
-/* Some are in shards of their own, if the machine and the device can do so. */
+/*
+ * Each has a shard of its own, as far as there are processors; or the engine
+ * is elsewhere.
+ */
 bool team_is_apart(struct team *t);
 /* All queue pairs of the program are in one shard. */
 void team_require_together(struct team *t);
