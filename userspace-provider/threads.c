@@ -132,7 +132,8 @@ static bool is_mine(const struct ferrule_doorbell *db)
 
 /*
  * When there are no more: all queues of a thread are to have the same, or a
- * queue pair with two of them would bring the threads together.
+ * queue pair with two of them would bring the threads together. So the thread
+ * is not given others that come free later.
  */
 static struct ferrule_doorbell *shared(struct ferrule_context *ctx)
 {
@@ -160,11 +161,9 @@ static struct ferrule_doorbell *find(struct ferrule_context *ctx)
 		if (!db->queues)
 			free = db;
 	}
-	if (free)
-		return free;
 
 	if (ctx->threads.may_add) {
-		db = add_thread(ctx);
+		db = free ?: add_thread(ctx);
 		if (db)
 			return db;
 		ctx->threads.may_add = false;

@@ -38,23 +38,39 @@ static int add_thread(struct ferrule_alloc_ucontext_resp *resp)
 	return 0;
 }
 
+static int import(struct ferrule_alloc_ucontext_resp *resp)
+{
+	fake_new_first(resp);
+	resp->number = FAKE_IMPORT;
+
+	return 0;
+}
+
 /* The commands by ioctl that tests let the provider give: each has an answer. */
 int execute_ioctl(struct ibv_context *context, struct ibv_command_buffer *cmd)
 {
 	const struct ib_uverbs_attr *attr = cmd->hdr.attrs;
 	void *answer = (void *)(uintptr_t)attr->data;
 
-	CHECK(context == fake.context);
 	CHECK(cmd->hdr.object_id == UVERBS_OBJECT_DEVICE);
 	CHECK(cmd->next_attr == attr + 1);
-	if (cmd->hdr.method_id == FERRULE_METHOD_QUERY_CLOCK) {
+	switch (cmd->hdr.method_id) {
+	case FERRULE_METHOD_QUERY_CLOCK:
 		CHECK(attr->attr_id == FERRULE_ATTR_CLOCK);
 		CHECK(attr->len == sizeof(uint64_t));
 		return query_clock(answer);
+	case FERRULE_METHOD_UNIMPORT:
+		CHECK(attr->attr_id == FERRULE_ATTR_NUMBER);
+		CHECK(attr->len == sizeof(uint32_t));
+		fake.unimported = attr->data;
+		return 0;
 	}
-	CHECK(cmd->hdr.method_id == FERRULE_METHOD_ADD_THREAD);
 	CHECK(attr->attr_id == FERRULE_ATTR_DOORBELLS);
 	CHECK(attr->len == sizeof(struct ferrule_alloc_ucontext_resp));
+	if (cmd->hdr.method_id == FERRULE_METHOD_IMPORT)
+		return import(answer);
+	CHECK(context == fake.context);
+	CHECK(cmd->hdr.method_id == FERRULE_METHOD_ADD_THREAD);
 	return add_thread(answer);
 }
 

@@ -45,9 +45,18 @@ struct fake_areas fake_new_areas(struct ferrule_alloc_ucontext_resp *resp)
 	};
 }
 
-void fake_open(void)
+void fake_new_first(struct ferrule_alloc_ucontext_resp *resp)
 {
-	struct verbs_context *ctx;
+	struct fake_areas areas = fake_new_areas(resp);
+
+	fake.db = areas.db;
+	fake.leaf = areas.leaf;
+	fake.status = areas.status;
+	fake.leaf_ack = areas.leaf_ack;
+}
+
+static int new_file(void)
+{
 	int fd;
 
 	memset(&fake, 0, sizeof(fake));
@@ -61,7 +70,23 @@ void fake_open(void)
 	file = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(file != MAP_FAILED);
 
-	ctx = driver->alloc_context(NULL, fd, NULL);
+	return fd;
+}
+
+void fake_open(void)
+{
+	struct verbs_context *ctx;
+
+	ctx = driver->alloc_context(NULL, new_file(), NULL);
+	CHECK(ctx);
+	fake.context = &ctx->context;
+}
+
+void fake_import(void)
+{
+	struct verbs_context *ctx;
+
+	ctx = driver->import_context(NULL, new_file());
 	CHECK(ctx);
 	fake.context = &ctx->context;
 }
@@ -239,13 +264,17 @@ int ibv_cmd_get_context(struct verbs_context *context,
 			size_t resp_size)
 {
 	struct alloc_ucontext_resp *r = (void *)resp;
-	struct fake_areas areas = fake_new_areas(&r->drv);
 
 	CHECK(resp_size == sizeof(*r));
-	fake.db = areas.db;
-	fake.leaf = areas.leaf;
-	fake.status = areas.status;
-	fake.leaf_ack = areas.leaf_ack;
+	fake_new_first(&r->drv);
+
+	return 0;
+}
+
+int ibv_cmd_query_context(struct ibv_context *context,
+			  struct ibv_command_buffer *of_driver)
+{
+	CHECK(!of_driver);
 
 	return 0;
 }

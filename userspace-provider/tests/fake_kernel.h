@@ -34,6 +34,8 @@
 #define FAKE_MAX_THREADS 3
 /* The doorbells of a thread have this number, and those behind. */
 #define FAKE_FIRST_THREAD 17
+/* Those of a context that is imported. */
+#define FAKE_IMPORT 3
 
 /* The words that user space and the engine write about doorbells. */
 struct fake_areas {
@@ -96,6 +98,7 @@ struct fake_kernel {
 	unsigned int thread_requests;
 	int thread_refusal;	/* errno value; 0: EOPNOTSUPP */
 	int cq_refusal;		/* errno value of create_cq; 0: none */
+	uint32_t unimported;	/* number of the doorbells given back */
 	unsigned int kicks;
 	uint32_t last_kick;	/* number of its doorbells */
 	unsigned int yields;
@@ -107,9 +110,13 @@ struct fake_kernel {
 extern struct fake_kernel fake;
 
 void fake_open(void);
+/* The context that another program has opened. */
+void fake_import(void);
 void fake_close(void);
 /* Doorbells, and where user space maps them. */
 struct fake_areas fake_new_areas(struct ferrule_alloc_ucontext_resp *resp);
+/* The same for the first ones of the context. */
+void fake_new_first(struct ferrule_alloc_ucontext_resp *resp);
 
 /* Handles are indices. */
 static inline struct fake_cq *fake_cq(struct ibv_cq *cq)

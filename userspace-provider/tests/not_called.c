@@ -47,8 +47,6 @@ NOT_CALLED(ibv_cmd_dealloc_mw, struct ibv_mw *mw)
 NOT_CALLED(ibv_cmd_query_qp, struct ibv_qp *qp, struct ibv_qp_attr *qp_attr,
 	   int attr_mask, struct ibv_qp_init_attr *qp_init_attr,
 	   struct ibv_query_qp *cmd, size_t cmd_size)
-NOT_CALLED(ibv_cmd_query_context, struct ibv_context *context,
-	   struct ibv_command_buffer *more)
 NOT_CALLED(ibv_cmd_query_mr, struct ibv_pd *pd, struct verbs_mr *mr,
 	   uint32_t mr_handle)
 NOT_CALLED(ibv_cmd_modify_cq, struct ibv_cq *cq,

@@ -44,6 +44,8 @@ int main(void)
 		{ "threads_crossed", test_threads_crossed },
 		{ "threads_srq", test_threads_srq },
 		{ "threads_failed", test_threads_failed },
+		{ "threads_all", test_threads_all },
+		{ "threads_imported", test_threads_imported },
 		{ "stress_worker", test_stress_worker },
 		{ "stress_worker_drain", test_stress_worker_drain },
 		{ "stress_inline_drain", test_stress_inline_drain },

@@ -110,6 +110,8 @@ void test_threads_unsupported(void);
 void test_threads_crossed(void);
 void test_threads_srq(void);
 void test_threads_failed(void);
+void test_threads_all(void);
+void test_threads_imported(void);
 
 /* stress_test.c */
 void test_stress_worker(void);

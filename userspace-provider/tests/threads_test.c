@@ -136,12 +136,13 @@ void test_threads(void)
 void test_threads_refused(void)
 {
 	struct other others[4] = {};
+	struct ibv_cq *first = new_cq(16);
 	uint32_t number;
 	unsigned int i;
 
 	fake.max_threads = 1;
 	fake.thread_refusal = ENOMEM;
-	CHECK(!number_of(new_cq(16)));
+	CHECK(!number_of(first));
 	for (i = 0; i < 4; i++)
 		other_start(&others[i]);
 	CHECK(number_of(cq_by(&others[0])) == FAKE_FIRST_THREAD);
@@ -154,6 +155,9 @@ void test_threads_refused(void)
 			CHECK(number_of(cq_by(&others[i])) == number);
 			CHECK(fake_qp(new_qp(IBV_QPT_RC, others[i].cq, 4))
 				      ->doorbells == number);
+			/* Of its queues, when others come free. */
+			destroy_cq(number ? first : others[0].cq);
+			CHECK(number_of(cq_by(&others[i])) == number);
 		}
 	}
 	for (i = 0; i < 4; i++)
@@ -262,4 +266,71 @@ void test_threads_failed(void)
 	CHECK(fake.thread_requests == 1);
 	other_end(&second);
 	other_end(&third);
+}
+
+static uint32_t kicked;		/* a bit for each thread; bit 0: the first */
+
+static void note_kick(void)
+{
+	uint32_t bit = fake.last_kick ? fake.last_kick - FAKE_FIRST_THREAD + 1 :
+					0;
+
+	CHECK(!(kicked & 1u << bit));
+	kicked |= 1u << bit;
+}
+
+/* Whoever has to look after others' kicks finds those of all threads. */
+void test_threads_all(void)
+{
+	struct other others[FAKE_MAX_THREADS] = {};
+	struct ibv_cq *first = new_cq(16);
+	struct ibv_qp *qps[FAKE_MAX_THREADS];
+	struct ibv_wc wc;
+	unsigned int i;
+
+	fake.max_threads = FAKE_MAX_THREADS;
+	fake.on_kick = note_kick;
+	for (i = 0; i < FAKE_MAX_THREADS; i++) {
+		other_start(&others[i]);
+		CHECK(number_of(cq_by(&others[i])) == FAKE_FIRST_THREAD + i);
+		qps[i] = new_qp_of_cqs(IBV_QPT_RC, others[i].cq, first, 4);
+		fake.threads[i].status->deferred = htole32(1);
+	}
+	for (i = 0; i < FAKE_MAX_THREADS; i++)
+		CHECK(!post_id(qps[i], 0));
+	CHECK(!kicked);
+	CHECK(!poll(first, 1, &wc) && kicked == 0xe);
+	CHECK(fake.kicks == FAKE_MAX_THREADS);
+	for (i = 0; i < FAKE_MAX_THREADS; i++) {
+		fake.threads[i].status->deferred = 0;
+		other_end(&others[i]);
+	}
+}
+
+/* An imported context has one set of doorbells, and gives it back. */
+void test_threads_imported(void)
+{
+	struct other second = {};
+	struct ibv_cq *first, *cq;
+	struct ibv_qp *qp;
+
+	fake_close();
+	fake_import();
+	fake.max_threads = 1;
+	other_start(&second);
+	first = new_cq(16);
+	cq = cq_by(&second);
+	/* Their queues are beside those of the first doorbells of the file. */
+	CHECK(!number_of(first) && !number_of(cq) && !fake.thread_requests);
+	other_do(&second, make_srq);
+	CHECK(!fake_srq(second.srq)->doorbells && !fake.thread_requests);
+	qp = new_qp(IBV_QPT_RC, cq, 4);
+	CHECK(fake_qp(qp)->doorbells == FAKE_IMPORT);
+	fake.status->sleeping = htole32(1);
+	CHECK(!post_id(qp, 0) && fake.db->rung);
+	CHECK(fake.kicks == 1 && fake.last_kick == FAKE_IMPORT);
+	other_end(&second);
+	fake.ops->free_context(fake.context);
+	CHECK(fake.unimported == FAKE_IMPORT);
+	fake_open();
 }
