@@ -455,9 +455,7 @@ pub(crate) unsafe extern "C" fn post_destroy_callback<D: Driver>(raw: *mut bindi
 }
 
 /// `destroy_cq` of `struct ib_device_ops`, for queues that the core does not poll, or not yet.
-///
-/// If the core cannot tell the program of a queue that it has just made, this has the request of the creation. So a request is no
-/// reason to refuse.
+/// It takes [any request](crate::udata::no_udata).
 ///
 /// # Safety
 ///

@@ -28,10 +28,7 @@ use crate::{
         impl_object,
         Object, //
     },
-    udata::{
-        no_udata,
-        Call, //
-    },
+    udata::Call,
     Access,
     Device,
     Driver,
@@ -396,19 +393,16 @@ pub(crate) unsafe extern "C" fn rereg_user_callback<D: Driver>(
     }
 }
 
-/// `dereg_mr` of `struct ib_device_ops`.
+/// `dereg_mr` of `struct ib_device_ops`. It takes [any request](crate::udata::no_udata).
 ///
 /// # Safety
 ///
-/// `raw` is a region of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
-/// null or belongs to the call.
+/// `raw` is a region of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn dereg_callback<D: Driver>(
     raw: *mut bindings::ib_mr,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
         let this = raw.cast::<Mr<D>>();
         if D::Mr::HAS_MAY_DEREG {
             // SAFETY: The region is alive.

@@ -21,10 +21,7 @@ use crate::{
         Object, //
     },
     page_requests::Purpose,
-    udata::{
-        no_udata,
-        Call, //
-    },
+    udata::Call,
     Device,
     Driver,
     UserCall, //
@@ -111,24 +108,19 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     })
 }
 
-/// `dealloc_pd` of `struct ib_device_ops`.
+/// `dealloc_pd` of `struct ib_device_ops`. It takes [any request](crate::udata::no_udata).
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
-/// null or belongs to the call.
+/// `raw` is a domain of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
     raw: *mut bindings::ib_pd,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
-        let this = raw.cast::<Pd<D>>();
-        // SAFETY: By the requirements of this function; `Pd` is transparent over `Object`.
-        unsafe { Object::drop_data(&raw mut (*this).0) };
-        Ok(0)
-    })
+    let this = raw.cast::<Pd<D>>();
+    // SAFETY: By the requirements of this function; `Pd` is transparent over `Object`.
+    unsafe { Object::drop_data(&raw mut (*this).0) };
+    0
 }
 
 /// `advise_mr` of `struct ib_device_ops`.

@@ -18,10 +18,7 @@ use crate::{
         impl_object,
         Object, //
     },
-    udata::{
-        no_udata,
-        Call, //
-    },
+    udata::Call,
     wr::{
         self,
         RecvRequests, //
@@ -398,22 +395,17 @@ pub(crate) unsafe extern "C" fn post_recv_callback<D: Driver>(
     })
 }
 
-/// `destroy_srq` of `struct ib_device_ops`.
+/// `destroy_srq` of `struct ib_device_ops`. It takes [any request](crate::udata::no_udata).
 ///
 /// # Safety
 ///
-/// `raw` is a queue of a device of the driver `D`, alive, and nobody uses it any more. `udata` is
-/// null or belongs to the call.
+/// `raw` is a queue of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn destroy_callback<D: Driver>(
     raw: *mut bindings::ib_srq,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
-        let this = raw.cast::<Srq<D>>();
-        // SAFETY: By the requirements of this function. `Srq` is transparent over `Object`.
-        unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.srq.close()) };
-        Ok(0)
-    })
+    let this = raw.cast::<Srq<D>>();
+    // SAFETY: By the requirements of this function. `Srq` is transparent over `Object`.
+    unsafe { Object::dismiss(&raw mut (*this).0, |notifier| notifier.srq.close()) };
+    0
 }

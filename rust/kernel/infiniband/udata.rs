@@ -95,7 +95,10 @@ impl Call {
     }
 }
 
-/// For verbs that take nothing and give nothing back.
+/// For verbs that take nothing and give nothing back, but for those that end an object.
+///
+/// If the core cannot tell the program of an object that it has just made, it ends the object with the request of the creation,
+/// and warns where that is refused. A program chooses that request, and may take the memory of the response away meanwhile.
 ///
 /// # Safety
 ///

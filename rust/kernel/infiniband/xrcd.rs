@@ -15,10 +15,7 @@ use crate::{
         impl_object,
         Object, //
     },
-    udata::{
-        no_udata,
-        Call, //
-    },
+    udata::Call,
     Device,
     Driver, //
 };
@@ -84,22 +81,17 @@ pub(crate) unsafe extern "C" fn alloc_callback<D: Driver>(
     })
 }
 
-/// `dealloc_xrcd` of `struct ib_device_ops`.
+/// `dealloc_xrcd` of `struct ib_device_ops`. It takes [any request](crate::udata::no_udata).
 ///
 /// # Safety
 ///
-/// `raw` is a domain of a device of the driver `D`, alive, and nobody uses it any more. `udata` is null or belongs to the
-/// call.
+/// `raw` is a domain of a device of the driver `D`, alive, and nobody uses it any more.
 pub(crate) unsafe extern "C" fn dealloc_callback<D: Driver>(
     raw: *mut bindings::ib_xrcd,
-    udata: *mut bindings::ib_udata,
+    _udata: *mut bindings::ib_udata,
 ) -> c_int {
-    from_result(|| {
-        // SAFETY: By the requirements of this function.
-        unsafe { no_udata(udata) }?;
-        let this = raw.cast::<Xrcd<D>>();
-        // SAFETY: By the requirements of this function; `Xrcd` is transparent over `Object`.
-        unsafe { Object::drop_data(&raw mut (*this).0) };
-        Ok(0)
-    })
+    let this = raw.cast::<Xrcd<D>>();
+    // SAFETY: By the requirements of this function; `Xrcd` is transparent over `Object`.
+    unsafe { Object::drop_data(&raw mut (*this).0) };
+    0
 }

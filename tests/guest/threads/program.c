@@ -272,6 +272,38 @@ static int create_qp(struct device *d, const struct ibv_cq *cq,
 			     sizeof(resp->core), sizeof(resp->drv));
 }
 
+struct srq_resp {
+	struct ib_uverbs_create_srq_resp core;
+	struct ferrule_create_srq_resp drv;
+};
+
+/* Not an extended command, so its sizes are in words of 32 bits. */
+static int create_srq(struct device *d, struct ferrule_create_cmd drv,
+		      struct srq_resp *resp)
+{
+	const struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		struct ib_uverbs_create_srq core;
+		struct ferrule_create_cmd drv;
+	} cmd = {
+		.hdr = {
+			.command = IB_USER_VERBS_CMD_CREATE_SRQ,
+			.in_words = sizeof(cmd) / 4,
+			.out_words = sizeof(*resp) / 4,
+		},
+		.core = {
+			.response = (uintptr_t)resp,
+			.pd_handle = d->pd->handle,
+			.max_wr = 4,
+			.max_sge = 1,
+		},
+		.drv = drv,
+	};
+
+	return write(d->ctx->cmd_fd, &cmd, sizeof(cmd)) == sizeof(cmd) ? 0 :
+									 errno;
+}
+
 /* Queues with doorbells that there are, and with others. */
 static void create_all(struct device *d, uint32_t number, int want)
 {
@@ -280,6 +312,7 @@ static void create_all(struct device *d, uint32_t number, int want)
 						.reserved = 1 };
 	struct cq_resp cq_resp;
 	struct qp_resp qp_resp;
+	struct srq_resp srq_resp;
 	struct ibv_cq *cq = ibv_create_cq(d->ctx, 16, NULL, NULL, 0);
 
 	REQUIRE(cq);
@@ -287,6 +320,8 @@ static void create_all(struct device *d, uint32_t number, int want)
 	REQUIRE_ERRNO(create_cq(d, bad, &cq_resp), EINVAL);
 	REQUIRE_ERRNO(create_qp(d, cq, good, &qp_resp), want);
 	REQUIRE_ERRNO(create_qp(d, cq, bad, &qp_resp), EINVAL);
+	REQUIRE_ERRNO(create_srq(d, good, &srq_resp), want);
+	REQUIRE_ERRNO(create_srq(d, bad, &srq_resp), EINVAL);
 	/* The queue pair that nobody knows uses the queue. */
 	REQUIRE_ERRNO(ibv_destroy_cq(cq), want ? 0 : EBUSY);
 }
@@ -305,6 +340,7 @@ void unanswered(void)
 	uint8_t *second = (uint8_t *)shared_map(8192) + 4096;
 	struct qp_resp *no_qp = (void *)(second - sizeof(no_qp->core));
 	struct cq_resp *no_cq = (void *)(second - sizeof(no_cq->core));
+	struct srq_resp *no_srq = (void *)(second - sizeof(no_srq->core));
 
 	if (strncmp(opt.device, "ferrule", 7))
 		test_skip("only ferrule's methods are known here");
@@ -317,6 +353,7 @@ void unanswered(void)
 	for (int i = 0; i < 2; i++) {
 		REQUIRE_ERRNO(create_cq(&d, drv, no_cq), EFAULT);
 		REQUIRE_ERRNO(create_qp(&d, cq, drv, no_qp), EFAULT);
+		REQUIRE_ERRNO(create_srq(&d, drv, no_srq), EFAULT);
 		drv.doorbells = resp.number;
 	}
 	/* There is no queue pair that would use it. */

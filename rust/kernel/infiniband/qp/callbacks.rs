@@ -254,8 +254,7 @@ pub(crate) unsafe extern "C" fn detach_mcast<D: Driver>(
     })
 }
 
-/// `destroy_qp` of `struct ib_device_ops`. It may have the request of the creation, as that of a
-/// [completion queue](crate::cq::destroy_callback).
+/// `destroy_qp` of `struct ib_device_ops`. It takes [any request](no_udata).
 ///
 /// # Safety
 ///
