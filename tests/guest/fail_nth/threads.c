@@ -11,6 +11,7 @@ static struct {
 	struct device d;
 	struct ibv_cq *first;	/* of the other thread */
 	struct ibv_mr *mrs[REGIONS];
+	struct ibv_srq *srq;
 	struct end end;
 	struct ibv_mr *late;
 } program;
@@ -45,24 +46,38 @@ static void end_all(void)
 	device_close(&program.d);
 }
 
+static void destroy_queues(void)
+{
+	REQUIRE_ERRNO(ibv_destroy_srq(program.srq), 0);
+	REQUIRE_ERRNO(ibv_destroy_cq(program.end.scq), 0);
+}
+
 static int try_make(void)
 {
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = 4, .max_sge = 1 } };
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { 4, 4, 1, 1, 0 },
+		.cap = { 4, 0, 1, 0, 0 },
 	};
 	struct ibv_cq *cq = ibv_create_cq(program.d.ctx, 8, NULL, NULL, 0);
 	int error;
 
 	if (!cq)
 		return errno;
+	program.srq = ibv_create_srq(program.d.pd, &srq);
+	if (!program.srq) {
+		error = errno;
+		REQUIRE_ERRNO(ibv_destroy_cq(cq), 0);
+		return error;
+	}
 	init.send_cq = init.recv_cq = cq;
+	init.srq = program.srq;
 	program.end = (struct end){ .d = &program.d, .scq = cq, .rcq = cq };
 	program.end.config = st.a.config;
 	program.end.qp = ibv_create_qp(program.d.pd, &init);
 	if (!program.end.qp) {
 		error = errno;
-		REQUIRE_ERRNO(ibv_destroy_cq(cq), 0);
+		destroy_queues();
 		return error;
 	}
 	program.late = ibv_reg_mr(program.d.pd, memory(), 4096, ACCESS_ALL);
@@ -70,7 +85,7 @@ static int try_make(void)
 		return 0;
 	error = errno;
 	REQUIRE_ERRNO(ibv_destroy_qp(program.end.qp), 0);
-	REQUIRE_ERRNO(ibv_destroy_cq(cq), 0);
+	destroy_queues();
 	return error;
 }
 
@@ -81,6 +96,22 @@ static int second_thread(void)
 	if (error)
 		end_all();
 	return error;
+}
+
+static void receive_one(struct end *e)
+{
+	struct ibv_sge from = { (uintptr_t)memory(), 64, program.late->lkey };
+	struct ibv_sge into = { (uintptr_t)memory() + 64, 64,
+				program.mrs[0]->lkey };
+	struct ibv_recv_wr wr = { .wr_id = 2, .sg_list = &into, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
+
+	REQUIRE_ERRNO(ibv_post_srq_recv(program.srq, &wr, &bad), 0);
+	fill(memory(), 64, REGIONS);
+	send_sges(e, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, &from, 1, NULL, 0, 0);
+	EXPECT_OK(e->rcq, 2);
+	EXPECT_OK(e->scq, 1);
+	VERIFY(memory() + 64, 64, REGIONS);
 }
 
 /* All regions are at its service, those from before and the last one. */
@@ -101,9 +132,10 @@ static void use_and_end(void)
 		EXPECT_OK(e->scq, 1);
 		VERIFY(memory() + 64, 64, i);
 	}
+	receive_one(e);
 	REQUIRE_ERRNO(ibv_dereg_mr(program.late), 0);
 	REQUIRE_ERRNO(ibv_destroy_qp(e->qp), 0);
-	REQUIRE_ERRNO(ibv_destroy_cq(e->scq), 0);
+	destroy_queues();
 	end_all();
 }
 
