@@ -38,8 +38,9 @@ def write(path, text):
 
 
 @contextlib.contextmanager
-def traced():
-    """A list of the events meanwhile: pairs of name and text. Numbers of queue pairs are in hexadecimal there."""
+def traced(device):
+    """A list of the events meanwhile, all of this device: pairs of name and text, without its index. Numbers of queue
+    pairs are in hexadecimal there."""
     found = []
     write(f"{TRACING}/trace", "")
     write(f"{EVENTS}/enable", "1")
@@ -47,7 +48,14 @@ def traced():
         yield found
     finally:
         write(f"{EVENTS}/enable", "0")
-    found += re.findall(r": ferrule_(\w+): (.*)", read(f"{TRACING}/trace"))
+    events = re.findall(r": ferrule_(\w+): dev_index=(\d+) (.*)", read(f"{TRACING}/trace"))
+    check({int(index) for _, index, _ in events} <= {index_of(device)}, f"{events} are of other devices")
+    found += [(event, text) for event, _, text in events]
+
+
+def index_of(device):
+    """The index of an RDMA device."""
+    return int(re.match(r"(\d+): ", must("rdma", "dev", "show", device))[1])
 
 
 def numbers(text):
@@ -86,7 +94,7 @@ def a_write(device):
         request.set_wr_rdma(other.mr.rkey, other.mr.buf)
         write(f"{EVENTS}/ferrule_round_trip/trigger", "hist:keys=cwnd")
         try:
-            with traced() as events:
+            with traced(device) as events:
                 one.qp.post_send(request)
                 check(one.completion()[0] == e.IBV_WC_SUCCESS, "the request failed")
             records = read(f"{EVENTS}/ferrule_round_trip/hist")
@@ -122,7 +130,7 @@ def a_write(device):
 
 
 def states(device):
-    with traced() as events, connected(device) as (one, _):
+    with traced(device) as events, connected(device) as (one, _):
         here = one.qp.qp_num
     changes = [text for event, text in events if event == "qp_state" and text.startswith(f"qpn=0x{here:06x} ")]
     check([text.split(" ", 1)[1] for text in changes][:3] == ["0 -> 1", "1 -> 2", "2 -> 3"], f"{changes}")
@@ -132,7 +140,7 @@ def send_again(device):
     """A SEND for which there is no receive request yet."""
     with connected(device) as (one, other):
         here = one.qp.qp_num
-        with traced() as events:
+        with traced(device) as events:
             one.send(100)
             wait_for(lambda: "ferrule_retry" in read(f"{TRACING}/trace"), "the packet is sent again")
             other.receive()
@@ -155,7 +163,7 @@ def drops(device):
                  (packet(0xff), about.format(0xff, "opcode")),
                  (packet(WRITE_FIRST), about.format(WRITE_FIRST, "short")),
                  (packet(SEND_ONLY), about.format(SEND_ONLY, "icrc")))
-        with traced() as events, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:
+        with traced(device) as events, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as program:
             for data, _ in kinds:
                 program.sendto(data, (ADDRESS, ROCE_PORT))
             with contextlib.suppress(Failure):
@@ -164,11 +172,31 @@ def drops(device):
     check(found == [text for _, text in kinds], f"{found}")
 
 
+def another_device(device):
+    """The index of a second device is told of all its shards: two programs have one each until they are connected."""
+    address = "10.77.1.1"
+    must("ip", "link", "add", "dummy-second", "type", "dummy")
+    must("ip", "link", "set", "dummy-second", "up")
+    must("ip", "address", "add", f"{address}/24", "dev", "dummy-second")
+    must("rdma", "link", "add", "second", "type", "ferrule", "netdev", "dummy-second")
+    try:
+        check(index_of("second") != index_of(device), "they have one index")
+        with traced("second") as events, two_ends("RC", ("second", address), ("second", address)) as ends:
+            for here, there in (ends, ends[::-1]):
+                here.connect(there)
+            numbers_of_both = [end.qp.qp_num for end in ends]
+        begun = {f"qpn=0x{number:06x} 0 -> 1" for number in numbers_of_both}
+        check(begun <= {text for event, text in events if event == "qp_state"}, f"{events}")
+    finally:
+        must("rdma", "link", "delete", "second")
+        must("ip", "link", "delete", "dummy-second")
+
+
 def main(device):
     tap = Tap()
     if not os.path.isdir(EVENTS):
         must("mount", "-t", "tracefs", "tracefs", TRACING)
-    for case in (a_write, states, send_again, drops):
+    for case in (a_write, states, send_again, drops, another_device):
         tap.case(case.__name__, judged, case, device)
     tap.end()
 

@@ -234,6 +234,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
+    /// The device has its [index](Device::index), and is about to be made known: nobody uses it yet. Process context.
+    fn indexed(_dev: &Device<Self>) {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
     /// The device is registered, or has another name or another network namespace; with `None` it goes, or leaves its
     /// namespace. The core renames no device meanwhile. Process context. Told as long as there is a
     /// [`Registration`](crate::Registration) of the driver.

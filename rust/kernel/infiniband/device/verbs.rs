@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn query_port<D: Driver>(
     })
 }
 
-/// `get_port_immutable`.
+/// `get_port_immutable`, which the core calls once, while it registers a device.
 ///
 /// # Safety
 ///
@@ -242,6 +242,9 @@ pub(crate) unsafe extern "C" fn get_port_immutable<D: Driver>(
         let attr = port_attr(dev, port)?;
         immutable.pkey_tbl_len = attr.pkey_tbl_len.into();
         immutable.gid_tbl_len = attr.gid_tbl_len;
+        if D::HAS_INDEXED {
+            D::indexed(dev);
+        }
         Ok(0)
     })
 }

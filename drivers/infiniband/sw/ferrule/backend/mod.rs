@@ -122,6 +122,9 @@ pub(crate) trait Backend: Send + Sync + Sized + 'static {
     /// Tells the values of the counters.
     fn read_counters(&self, values: &mut [u64]);
 
+    /// The device has this index among RDMA devices (`rdma dev`), and nobody uses it yet.
+    fn indexed(&self, _index: u32) {}
+
     /// The device has this name from now on, which no other one has in any network namespace; or none, while it gets another
     /// namespace, when it goes, and without memory. Only told to devices of `rdma link`.
     fn named(&self, _name: Option<&CStr>) {}

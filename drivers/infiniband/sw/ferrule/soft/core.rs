@@ -29,7 +29,10 @@ use kernel_ext::{
 };
 
 use super::{
-    host::Kernel,
+    host::{
+        Caller,
+        Kernel, //
+    },
     kicks::Kicks,
     net::received::Inbox,
     offers::Offers,
@@ -42,6 +45,8 @@ use super::{
 pub(crate) struct Core {
     /// The number of the shard.
     pub(super) index: usize,
+    /// The index of the device among RDMA devices, for tracepoints.
+    dev_index: Atomic<u32>,
     /// How many user contexts, protection domains and completion queues are in it. All other objects need one of these.
     parents: Atomic<u32>,
     /// How many are about to be added.
@@ -107,9 +112,10 @@ pub(super) struct State {
 
 impl Core {
     /// The engine of the shard of a number, without anything, asleep.
-    fn new(index: usize) -> impl PinInit<Self, Error> {
+    fn new(index: usize, dev_index: u32) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             index,
+            dev_index: Atomic::new(dev_index),
             parents: Atomic::new(0),
             expected: Atomic::new(0),
             spare: Atomic::new(0),
@@ -147,13 +153,29 @@ impl Core {
         })
     }
 
-    /// The shard of a number, without anything.
+    /// The shard of a number of the device with this index, without anything.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn in_arc(index: usize) -> Result<Arc<WithTimer<Self>>> {
-        Arc::pin_init(WithTimer::new(Core::new(index)), GFP_KERNEL)
+    pub(super) fn in_arc(index: usize, dev_index: u32) -> Result<Arc<WithTimer<Self>>> {
+        Arc::pin_init(WithTimer::new(Core::new(index, dev_index)), GFP_KERNEL)
+    }
+
+    /// The index of the device among RDMA devices.
+    pub(super) fn dev_index(&self) -> u32 {
+        self.dev_index.load(Relaxed)
+    }
+
+    /// Sets it, while nobody uses the device yet.
+    pub(super) fn set_dev_index(&self, index: u32) {
+        self.dev_index.store(index, Relaxed);
+    }
+
+    /// The services of a call by such a caller into the engine.
+    #[inline]
+    pub(super) fn host(&self, caller: Caller) -> Kernel {
+        Kernel::new(self.dev_index(), caller)
     }
 
     /// How many user contexts, protection domains and completion queues are in the shard, or about to be.

@@ -280,6 +280,10 @@ impl Backend for Soft {
         self.shared.read_statistics(values);
     }
 
+    fn indexed(&self, index: u32) {
+        self.shared.shards.set_dev_index(index);
+    }
+
     fn named(&self, name: Option<&CStr>) {
         self.directory.set_name(name);
     }

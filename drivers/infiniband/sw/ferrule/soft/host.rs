@@ -116,6 +116,8 @@ pub(crate) struct Kernel {
     /// Packets that were lost on the way to the network device: there was no route, or a filter.
     lost: u32,
     caller: Caller,
+    /// For tracepoints.
+    dev_index: u32,
     /// Others wait for the shard.
     pub(super) contended: bool,
     job: JobPlace<Kernel>,
@@ -124,10 +126,11 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The services of a call by such a caller.
+    /// The services of a call by such a caller into an engine of the device with this index.
     #[inline]
-    pub(super) fn new(caller: Caller) -> Self {
+    pub(super) fn new(dev_index: u32, caller: Caller) -> Self {
         Kernel {
+            dev_index,
             caller,
             ..Kernel::default()
         }
@@ -367,7 +370,7 @@ impl Host for Kernel {
 
     #[inline(always)]
     fn trace(&mut self, step: &Trace) {
-        trace::step(step);
+        trace::step(self.dev_index, step);
     }
 }
 

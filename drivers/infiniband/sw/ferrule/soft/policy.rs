@@ -342,7 +342,7 @@ pub(super) fn serve(
     // this caller.
     let mut came_back = job.is_some();
     loop {
-        let mut host = Kernel::new(caller);
+        let mut host = core.host(caller);
         let owner = match job.take() {
             Some(job) => {
                 let mut owner = carry_out(core, &mut host, job);
@@ -405,7 +405,7 @@ pub(super) fn command<R>(
     f: impl FnOnce(&mut Engine<Kernel>, &mut Kernel) -> R,
 ) -> R {
     let mut owner = core.shard.enter();
-    let mut host = Kernel::new(Caller::Thread);
+    let mut host = core.host(Caller::Thread);
     let result = f(&mut owner.engine, &mut host);
     end_command(core, owner, host);
     result
@@ -443,7 +443,7 @@ pub(super) fn finish(core: &WithTimer<Core>, context: ContextId) -> bool {
     let is_copying = owner.engine.claim_context(context).is_err();
     let seen = core.awaited_ends.load(Relaxed);
     // No job begins, as in a softirq: this caller waits for the last one to end.
-    let host = Kernel::new(Caller::Softirq);
+    let host = core.host(Caller::Softirq);
     let (outcome, missed, _) = turn(core, owner, host, SLICE, Some(context));
     if outcome.more || missed {
         core.wake_worker();

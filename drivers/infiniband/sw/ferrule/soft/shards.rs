@@ -112,7 +112,8 @@ impl Shards {
             others.push(SetOnce::new(), GFP_KERNEL)?;
         }
         let owners = Owners::new()?;
-        let main = Core::in_arc(0)?;
+        // Its index is not known yet.
+        let main = Core::in_arc(0, 0)?;
         Arc::pin_init(
             pin_init!(Shards {
                 owners,
@@ -195,7 +196,7 @@ impl Shards {
             }
             // Memory may be long in coming, and `claims` is held under the RTNL, too.
             drop(claims);
-            made = Core::in_arc(count + 1).ok();
+            made = Core::in_arc(count + 1, self.main.dev_index()).ok();
             has_memory = made.is_some();
         }
     }
@@ -207,6 +208,11 @@ impl Shards {
             set_mtu(&core, mtu);
             place.populate(core);
         }
+    }
+
+    /// Sets the index of the device while it has one shard, since nobody uses it yet.
+    pub(super) fn set_dev_index(&self, index: u32) {
+        self.main.set_dev_index(index);
     }
 
     /// Tells how many bytes a datagram may have. Process context.

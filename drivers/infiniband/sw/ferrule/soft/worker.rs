@@ -224,7 +224,7 @@ fn give_way(core: &WithTimer<Core>, quiescent: &mut QuiescentStates) {
 /// Carries out a job when nothing else is to be done.
 #[inline(never)]
 fn end_with(core: &WithTimer<Core>, job: Job<Kernel>) {
-    let mut host = Kernel::new(Caller::Thread);
+    let mut host = core.host(Caller::Thread);
     let _owner = carry_out(core, &mut host, job);
     sent(core, host);
 }
@@ -250,7 +250,7 @@ fn spin(thread: &Current, core: &WithTimer<Core>, quiescent: &mut QuiescentState
     let mut job = None;
     loop {
         count_look(core);
-        let mut host = Kernel::new(Caller::Thread);
+        let mut host = core.host(Caller::Thread);
         // If another caller is the owner, that one does the work.
         let entered = match job.take() {
             Some(job) => Some(carry_out(core, &mut host, job)),

@@ -124,6 +124,10 @@ impl<B: Backend> rdma::Driver for Ferrule<B> {
         dev.set_gid(attr.index(), None)
     }
 
+    fn indexed(dev: &Device<Self>) {
+        dev.indexed(dev.index());
+    }
+
     fn named(dev: &Device<Self>, name: Option<&CStr>) {
         match name {
             // Others may have the name, too.
