@@ -217,6 +217,38 @@ pub(crate) trait Linked: Backend {
     fn new(name: &CStr, netdev: &NetDevice, mtu: Mtu) -> Result<impl PinInit<Self, Error>>;
 }
 
+/// Regions of a program whose threads have engines of their own ([`Backend::HAS_ENGINES`]).
+pub(crate) trait Replication {
+    /// A region is about to be removed, and is not replicated any more.
+    fn begin_removal(&self, _key: u32) {}
+
+    /// Lets the queue pairs of a context use a region that may be in the engine of another one, with all of its domain. The region
+    /// is not removed before its replicas.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `EOPNOTSUPP` for memory that one engine alone may access.
+    fn replicate(&self, _key: u32, _to: ContextId) -> Result {
+        Ok(())
+    }
+
+    /// As [`Replication::replicate`], with all regions of a protection domain. Some may have been replicated where it fails.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` besides, if the calling process has been killed.
+    fn replicate_domain(&self, _pd: u32, _to: ContextId) -> Result {
+        Ok(())
+    }
+
+    /// The queue pairs of a context, and all that are in its engine, use a region no more unless it is there. There may be no
+    /// replica.
+    fn remove_replicas(&self, _key: u32, _from: ContextId) {}
+
+    /// Sees to it that the objects of two contexts are in one engine, from now on. Replicas stay until they are removed.
+    fn join_contexts(&self, _one: ContextId, _other: ContextId) {}
+}
+
 /// The command channel of a device: a handle that objects keep, and that works as long as there is one.
 ///
 /// `add_…` makes an object and returns its number, `remove_…` takes it back when nothing uses it any more. A removal
@@ -225,7 +257,7 @@ pub(crate) trait Linked: Backend {
 ///
 /// Methods may sleep, unless they say that any context may call them. Each `add_…` fails with `ENOMEM` without memory, or when
 /// there are as many as [`Limits`] says.
-pub(crate) trait Commands: Clone + Send + Sync + 'static {
+pub(crate) trait Commands: Replication + Clone + Send + Sync + 'static {
     /// The [`Backend::Destination`] of its device.
     type Destination: Destination;
 
@@ -342,32 +374,6 @@ pub(crate) trait Commands: Clone + Send + Sync + 'static {
 
     /// Takes a key back and unpins the pages.
     fn remove_mr(&self, key: u32);
-
-    /// Lets the queue pairs of a context use a region that may be in the engine of another one, with all of its domain. The region
-    /// is not removed before its replicas.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; `EOPNOTSUPP` for memory that one engine alone may access.
-    fn replicate(&self, _key: u32, _to: ContextId) -> Result {
-        Ok(())
-    }
-
-    /// As [`Commands::replicate`], with all regions of a protection domain. Some may have been replicated where it fails.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR` besides, if the calling process has been killed.
-    fn replicate_domain(&self, _pd: u32, _to: ContextId) -> Result {
-        Ok(())
-    }
-
-    /// The queue pairs of a context, and all that are in its engine, use a region no more unless it is there. There may be no
-    /// replica.
-    fn remove_replicas(&self, _key: u32, _from: ContextId) {}
-
-    /// Sees to it that the objects of two contexts are in one engine, from now on. Replicas stay until they are removed.
-    fn join_contexts(&self, _one: ContextId, _other: ContextId) {}
 
     /// Makes a memory window, which is not bound, and returns its key.
     fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32>;

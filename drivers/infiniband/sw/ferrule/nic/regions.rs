@@ -3,7 +3,10 @@
 //! Memory regions of programs, as commands have them.
 
 use ferrule_engine::Access;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 use kernel_ext::dma::{
     DmaArea,
     DMA_PAGE, //
@@ -30,10 +33,16 @@ use super::{
         ReregMr, //
     }, //
 };
-use crate::backend::object::{
-    MrChange,
-    MrInfo, //
+use crate::backend::{
+    object::{
+        MrChange,
+        MrInfo, //
+    },
+    Replication, //
 };
+
+/// The device has one engine.
+impl Replication for Arc<Function> {}
 
 /// Pages of a program, that begin at `iova` for it, as a command has them; and the list of the pages, which the command
 /// names.

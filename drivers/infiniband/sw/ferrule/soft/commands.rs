@@ -263,23 +263,6 @@ impl Commands for Shared {
         self.removed(Some(Block::of_key(key)), |engine| engine.remove_mr(key));
     }
 
-    fn replicate(&self, key: u32, to: ContextId) -> Result {
-        self.add_replica(key, to)
-    }
-
-    fn replicate_domain(&self, pd: u32, to: ContextId) -> Result {
-        self.add_replicas(pd, to)
-    }
-
-    fn remove_replicas(&self, key: u32, from: ContextId) {
-        self.drop_replicas(key, from);
-    }
-
-    fn join_contexts(&self, one: ContextId, other: ContextId) {
-        self.shards
-            .join(Block::of_context(one), Block::of_context(other));
-    }
-
     fn add_mw(&self, pd: u32, kind: MwType) -> Result<u32> {
         self.add(Block::of_pd(pd), Mw::new(pd, kind), Engine::add_mw)
     }

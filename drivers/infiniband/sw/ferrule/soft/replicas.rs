@@ -6,11 +6,15 @@ use ferrule_engine::{
     Block,
     ContextId,
     Error as Refusal,
+    Mr,
     Replicas, //
 };
 use kernel::prelude::*;
 use kernel_ext::{
-    task::is_killed,
+    task::{
+        is_killed,
+        QuiescentStates, //
+    },
     time::WithTimer, //
 };
 
@@ -18,37 +22,37 @@ use super::{
     core::Core,
     host::Kernel,
     policy,
-    shards::Shards, //
+    shards::Shards,
     shared::{
         errno,
         Shared, //
     },
 };
+use crate::backend::Replication;
 
 impl Shards {
     /// Brings the trees of replicas in a shard together. Process context.
     ///
     /// It is done by whoever has made them several. If the engine becomes part of another one meanwhile, that caller goes on.
     pub(super) fn unite_replicas(&self, core: &WithTimer<Core>) {
+        let mut quiescent = QuiescentStates::begin();
         while let Some(left) = policy::command(core, |engine, _| engine.unite_replicas()) {
             drop(left);
+            quiescent.pass();
         }
     }
 }
 
 impl Shared {
-    /// Adds a replica of a region for the shard of a context, unless the region is there, or has gone.
+    /// Adds a replica for the shard of a context, unless the region is there.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `EOPNOTSUPP`.
-    pub(super) fn add_replica(&self, key: u32, to: ContextId) -> Result {
+    /// `ENOMEM`.
+    fn add_replica(&self, replica: Mr<Kernel>, to: ContextId) -> Result {
+        let key = replica.key();
         let (region, context) = (Block::of_key(key), Block::of_context(to));
-        let made = self.shards.command(region, |engine, _| engine.replica(key));
-        let mut replica = match made {
-            Err(Refusal::NotFound) => return Ok(()),
-            made => Some(KBox::new(made.map_err(errno)?, GFP_KERNEL_ACCOUNT)?),
-        };
+        let mut replica = Some(KBox::new(replica, GFP_KERNEL_ACCOUNT)?);
         let mut space = None;
         loop {
             let (added, has_more, core) = self.shards.command(context, |engine, _| {
@@ -81,38 +85,62 @@ impl Shared {
             }
         }
     }
+}
 
-    /// Adds replicas of all regions of a protection domain for the shard of a context.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::add_replica`], and `EINTR` if the calling process has been killed; there may be some replicas then.
-    pub(super) fn add_replicas(&self, pd: u32, to: ContextId) -> Result {
+impl Replication for Shared {
+    fn begin_removal(&self, key: u32) {
+        self.shards
+            .command(Block::of_key(key), |engine, _| engine.begin_removal(key));
+    }
+
+    fn replicate(&self, key: u32, to: ContextId) -> Result {
+        let made = self
+            .shards
+            .command(Block::of_key(key), |engine, _| engine.replica(key));
+        match made {
+            Err(Refusal::NotFound) => Ok(()),
+            made => self.add_replica(made.map_err(errno)?, to),
+        }
+    }
+
+    fn replicate_domain(&self, pd: u32, to: ContextId) -> Result {
+        let mut quiescent = QuiescentStates::begin();
         let mut next = Some(0);
         while let Some(from) = next {
             if is_killed() {
                 return Err(EINTR);
             }
-            let (key, behind) = self.shards.command(Block::of_pd(pd), |engine, _| {
-                engine.next_of_domain(pd, from)
+            let (made, behind) = self.shards.command(Block::of_pd(pd), |engine, _| {
+                let (key, behind) = engine.next_of_domain(pd, from);
+                (key.map(|key| engine.replica(key)), behind)
             });
-            if let Some(key) = key {
-                self.add_replica(key, to)?;
+            match made {
+                None | Some(Err(Refusal::NotFound)) => (),
+                Some(made) => self.add_replica(made.map_err(errno)?, to)?,
             }
             next = behind;
+            quiescent.pass();
         }
         Ok(())
     }
 
-    /// Removes the replicas of a region from the shard of a context, if there are any. Waits for the copy jobs that use it.
-    pub(super) fn drop_replicas(&self, key: u32, from: ContextId) {
+    fn remove_replicas(&self, key: u32, from: ContextId) {
         let context = Some(Block::of_context(from));
         // There may be several where shards have become one just now.
-        while let Ok(removed) = self
-            .shards
-            .patient_command(context, |engine, _| engine.remove_replica(key))
-        {
-            drop(removed);
+        loop {
+            let removed = self.shards.patient_command(context, |engine, _| {
+                let removed = engine.remove_replica(key)?;
+                Ok((removed, engine.has_replica(key)))
+            });
+            match removed {
+                Ok((removed, true)) => drop(removed),
+                Ok((_, false)) | Err(_) => break,
+            }
         }
+    }
+
+    fn join_contexts(&self, one: ContextId, other: ContextId) {
+        self.shards
+            .join(Block::of_context(one), Block::of_context(other));
     }
 }

@@ -287,8 +287,8 @@ impl Shards {
     /// As [`Shards::command_for`], but if the engine refuses `f` because of copy jobs, waits until they have ended, and calls it
     /// again.
     ///
-    /// A job ends once its thread has had a processor for a while: that thread holds no lock, and waits for nothing but the
-    /// shard.
+    /// A job ends once its thread has had a processor for a while: that thread waits for nothing but the shard, whatever locks it
+    /// holds.
     #[inline(never)]
     pub(super) fn patient_command<R>(
         &self,

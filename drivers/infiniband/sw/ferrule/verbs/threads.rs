@@ -21,13 +21,16 @@ use kernel::{
 use crate::{
     backend::{
         Backend,
-        Commands, //
+        Commands,
+        Replication, //
     },
     verbs::doorbells::Doorbells, //
 };
 
 /// The most threads of a context that have doorbells of their own.
 pub(super) const MAX_THREADS: usize = 63;
+
+const _: () = assert!(MAX_THREADS <= u64::BITS as usize);
 
 /// The threads of a context that have doorbells of their own.
 pub(crate) struct Threads<B: Backend> {
@@ -63,13 +66,15 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Removes the replicas of a region of a protection domain.
-    fn remove_replicas(&self, commands: &B::Commands, key: u32, pd: u32) {
-        for thread in self.threads.iter().filter(|t| t.domains.contains(&pd)) {
-            commands.remove_replicas(key, thread.doorbells.id());
-            if self.is_together {
-                break;
-            }
+    /// The threads that have replicas of regions of a protection domain, a bit for each. One stands for all that are together.
+    fn users(&self, pd: u32) -> u64 {
+        let threads = self.threads.iter().map(|t| t.domains.contains(&pd));
+        let users = threads
+            .rev()
+            .fold(0, |users, uses| users << 1 | u64::from(uses));
+        match self.is_together {
+            true => users & users.wrapping_neg(),
+            false => users,
         }
     }
 }
@@ -181,13 +186,18 @@ impl<B: Backend> Threads<B> {
         }
     }
 
-    /// Removes a region of a protection domain, and its replicas before it.
+    /// Removes a region of a protection domain, and its replicas before it: so its number is not free while there are some.
     ///
-    /// The number of the region is not free while there are replicas, and with the lock none comes meanwhile. So the lock is held
-    /// while this waits for copy jobs: a job waits for nobody who takes it.
+    /// Both wait for copy jobs, without the lock.
     pub(super) fn deregister(&self, key: u32, pd: u32) {
         let state = self.state.lock();
-        state.remove_replicas(&self.commands, key, pd);
+        if !state.is_together {
+            // None comes any more, whoever has the lock next.
+            self.commands.begin_removal(key);
+        }
+        let users = state.users(pd);
+        drop(state);
+        self.remove_replicas(users, key);
         self.commands.remove_mr(key);
     }
 
@@ -195,7 +205,18 @@ impl<B: Backend> Threads<B> {
     pub(super) fn gather_region(&self, key: u32, pd: u32) {
         let mut state = self.state.lock();
         state.gather(&self.commands, self.first);
-        state.remove_replicas(&self.commands, key, pd);
+        let users = state.users(pd);
+        drop(state);
+        self.remove_replicas(users, key);
+    }
+
+    /// Removes the replicas of a region that [these](State::users) threads have.
+    fn remove_replicas(&self, users: u64, key: u32) {
+        let all = self.doorbells.iter().enumerate();
+        let theirs = all.filter(|(index, _)| users >> index & 1 != 0);
+        for doorbells in theirs.filter_map(|(_, place)| place.as_ref()) {
+            self.commands.remove_replicas(key, doorbells.id());
+        }
     }
 
     /// One engine has all objects of the program from here on.

@@ -26,10 +26,23 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`]; [`Error::NotSupported`] if one engine alone may access the memory.
+    /// [`Error::NotFound`], also after [`Engine::begin_removal`]; [`Error::NotSupported`] if one engine alone may access the
+    /// memory.
     pub fn replica(&self, key: u32) -> Result<Mr<H>, Error> {
-        let replica = self.keys.mr(key)?.replica();
-        replica.ok_or(Error::NotSupported)
+        let mr = self.keys.mr(key)?;
+        if mr.is_leaving() {
+            return Err(Error::NotFound);
+        }
+        mr.replica().ok_or(Error::NotSupported)
+    }
+
+    /// A region is about to be removed: there is no [replica](Engine::replica) of it any more.
+    ///
+    /// The replicas that there are go first, and then the region: both may have to wait for copy jobs.
+    pub fn begin_removal(&mut self, key: u32) {
+        if let Some(mr) = self.keys.mr_mut(key) {
+            mr.leave();
+        }
     }
 
     /// The key of the first region of a protection domain from an index on, and the index from which the search goes on; it looks
@@ -55,13 +68,18 @@ impl<H: Host> Engine<H> {
     }
 
     /// Removes the replica of a region, for the host to drop without the shard with the memory that it was in. There may be
-    /// another one until [`Engine::unite_replicas`] has ended.
+    /// [another one](Engine::has_replica) until [`Engine::unite_replicas`] has ended.
     ///
     /// # Errors
     ///
     /// [`Error::NotFound`]; [`Error::InUse`] while a copy job uses it.
     pub fn remove_replica(&mut self, key: u32) -> Result<Removed<H>, Error> {
         self.keys.replicas.remove(key)
+    }
+
+    /// Whether there is a replica of a region.
+    pub fn has_replica(&self, key: u32) -> bool {
+        self.keys.replicas.has(key)
     }
 
     /// Brings trees of replicas together, after [`Engine::merge`] or [`Engine::add_replica`]: a step of some hundred accesses.

@@ -173,6 +173,12 @@ impl<H: Host> Keys<H> {
         mr.filter(|mr| mr.is_named(key)).ok_or(Error::NotFound)
     }
 
+    /// As [`Keys::mr`], to be changed.
+    pub(crate) fn mr_mut(&mut self, key: u32) -> Option<&mut Mr<H>> {
+        let mr = self.table.get_mut(key.wrapping_shr(8))?;
+        mr.is_named(key).then_some(mr)
+    }
+
     /// The key of the first region of a protection domain from an index on, and where the search goes on; `None` at its end. It
     /// looks at some indices at a time.
     pub(crate) fn next_of(&self, pd: u32, from: u32) -> (Option<u32>, Option<u32>) {

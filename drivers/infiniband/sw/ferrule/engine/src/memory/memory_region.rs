@@ -65,6 +65,8 @@ pub struct Mr<H: Host> {
     pub(super) open: u32,
     /// It is for fast registration: requests register and invalidate it.
     pub(super) fast: bool,
+    /// It is about to go, and gets no replica any more.
+    is_leaving: bool,
     /// The memory windows that are bound to it.
     pub(super) mws: u32,
     /// The copy jobs that use it.
@@ -80,6 +82,7 @@ impl<H: Host> Mr<H> {
             generation: 0,
             open: 0,
             fast: false,
+            is_leaving: false,
             mws: 0,
             uses: Uses::default(),
             init,
@@ -130,6 +133,15 @@ impl<H: Host> Mr<H> {
     pub(super) fn is_named(&self, key: u32) -> bool {
         let tag = if self.fast { TAG } else { 0 };
         (self.key ^ key) & !tag == 0
+    }
+
+    /// It gets no replica from here on.
+    pub(crate) fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Whether memory windows are bound to it. They open nothing when it is removed.

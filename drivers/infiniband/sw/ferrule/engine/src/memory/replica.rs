@@ -123,9 +123,13 @@ impl<H: Host> Replicas<H> {
         match leaves.find(|(theirs, _)| theirs.is_some())? {
             (theirs, Some(own)) => {
                 let entries = theirs.as_deref_mut().into_iter().flatten();
-                // Of two replicas of a region, look-ups have found that of the first tree.
-                for (theirs, own) in entries.zip(own.iter_mut()).filter(|(_, own)| own.is_none()) {
-                    *own = theirs.take();
+                for (theirs, own) in entries.zip(own.iter_mut()) {
+                    let replica = theirs.take();
+                    // Of two replicas of a region, look-ups have found that of the first tree. The other one goes here, since
+                    // whoever removes the region would not find it. The region is there, so its memory stays.
+                    if own.is_none() {
+                        *own = replica;
+                    }
                 }
                 theirs.take()
             }
@@ -173,6 +177,10 @@ impl<H: Host> ReplicaTrees<H> {
             }
         }
         None
+    }
+
+    pub(crate) fn has(&self, key: u32) -> bool {
+        self.of_index(key).is_some()
     }
 
     /// The replica that [`ReplicaTrees::opened`] finds.

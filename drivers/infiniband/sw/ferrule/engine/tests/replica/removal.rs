@@ -47,6 +47,33 @@ fn region_and_replica_wait_for_their_own_jobs() {
     }
 }
 
+/// A region that is about to go gets no replica any more, and is otherwise what it was; one that is refused has no effect.
+#[test]
+fn no_replica_of_a_region_that_is_leaving() {
+    let [mut home, mut w, mut other] = job_worlds();
+    let users = [&mut home, &mut w].map(Loop::new);
+    let mr = region(&mut home);
+    replicate(&home, mr.key, &mut w).unwrap();
+    home.engine.begin_removal(mr.key ^ 0x100);
+    replicate(&home, mr.key, &mut other).unwrap();
+    remove_replica(&mut other, mr.key);
+    for _ in 0..2 {
+        home.engine.begin_removal(mr.key);
+        assert_eq!(replicate(&home, mr.key, &mut other), Err(Error::NotFound));
+    }
+    for (user, w) in users.iter().zip([&mut home, &mut w]) {
+        user.expect_opened(w, &mr, true);
+    }
+    assert!(w.engine.has_replica(mr.key) && !other.engine.has_replica(mr.key));
+    remove_replica(&mut w, mr.key);
+    assert!(!w.engine.has_replica(mr.key));
+    drop(home.engine.remove_mr(mr.key).unwrap());
+    // The next region of the number gets some again.
+    let next = region(&mut home);
+    replicate(&home, next.key, &mut w).unwrap();
+    users[1].expect_opened(&mut w, &next, true);
+}
+
 /// The replicas may have gone when a merge that was refused is tried again. It ends the wait all the same, or jobs would not
 /// begin any more.
 #[test]

@@ -55,6 +55,19 @@ fn any_replica_opens_the_region() {
     }
 }
 
+/// Of two replicas that come together one goes at once, though the host has yet to drop the memory of the tree.
+#[test]
+fn no_replica_is_left_in_memory_that_is_not_needed() {
+    let (_home, mut w, mr, _) = together([0, 1, 2]);
+    for replicas in [2, 1] {
+        let left = w.engine.unite_replicas();
+        assert!(left.is_some());
+        expect_users(&mr, 1 + replicas);
+    }
+    remove_replica(&mut w, mr.key);
+    expect_users(&mr, 1);
+}
+
 /// A job ends where it has begun, though trees come together meanwhile.
 #[test]
 fn jobs_use_the_first_replica() {
