@@ -59,7 +59,8 @@ def _source(targets: tuple[kernel.Kernel, ...], version: str | None) -> Path:
     version_of_suite = packages.suite_version(version or own)
     entries = packages.changelog((packages.PACKAGING / "debian/changelog").read_text(), own, version_of_suite)
     entries = entries.replace("ferrule (", "ferrule-dkms (")
-    values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": version_of_suite}
+    values = {"RUSTC": rustc_bounds([_config(target) for target in targets]), "VERSION": version_of_suite,
+              "ABI": packages.abi(packages.HEADER.read_text())}
     files = module_sources()
     names = [str(file) for file in files]
     tools = tree.packaging()

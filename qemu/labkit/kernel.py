@@ -32,8 +32,8 @@ EARLY_MODULES = ["virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of the archive, named as its image package names it, e.g. 7.3.4+deb13-amd64, or 7.4-amd64 for candidates
-    of 7.4."""
+    """One kernel of the archive, named as its image package names it, e.g. 7.3.4+deb13-amd64, 7.3.4+deb13+1-amd64 when
+    Debian has changed it, or 7.4-amd64 for candidates of 7.4."""
 
     release: str
     version: str
@@ -47,6 +47,11 @@ class Kernel:
     @property
     def series(self) -> str:
         return ".".join(self.upstream.split(".")[:2])
+
+    def order(self) -> list[list[int]]:
+        """The order of kernels: by the upstream version, then by the part of the name that is Debian's, then by the version."""
+        return [[int(part) for part in re.findall(r"\d+", text)]
+                for text in (self.upstream, self.local.partition("-")[0], self.version)]
 
     @property
     def local(self) -> str:
@@ -225,7 +230,7 @@ def _choose(name: str, series: str, wanted: str, boots: bool = True, flavour: st
         if not fitting:
             raise LabError(f"the archive has no {' and '.join(parts)} together of Linux {wanted or series}; it has "
                            + (", ".join(kernel.upstream for kernel in found) or "none at all"))
-        best = max(fitting, key=lambda kernel: numbers(kernel.upstream))
+        best = max(fitting, key=Kernel.order)
         (directory / "kernel.json").write_text(json.dumps([best.release, best.version]))
 
     inputs = {"wanted": wanted, "series": series, "boots": boots, "flavour": flavour, "indexes": archive.stamp(target)}
@@ -238,16 +243,11 @@ def complete(packages: list[Package], parts: tuple[str, ...], flavour: str = AMD
     have = {(package.name, package.version) for package in packages}
     found = []
     for name, version in have:
-        if match := re.fullmatch(rf"linux-headers-((\d+\.\d+)(?:[\d.]*\+deb\d+)?-{flavour})", name):
+        if match := re.fullmatch(rf"linux-headers-((\d+\.\d+)(?:[\d.]*\+deb\d+(?:\+\d+)?)?-{flavour})", name):
             names = {"image": match[1], "headers": match[1], "source": match[2]}
             if all((f"linux-{part}-{names[part]}", version) in have for part in parts):
                 found.append(Kernel(match[1], version))
-    return sorted(found, key=lambda kernel: numbers(kernel.upstream))
-
-
-def numbers(version: str) -> list[int]:
-    """The numbers that versions of a kernel are compared by."""
-    return [int(part) for part in version.split(".")]
+    return sorted(found, key=Kernel.order)
 
 
 def early_modules(modules: Path) -> list[Path]:

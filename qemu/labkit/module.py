@@ -111,9 +111,11 @@ def for_kernel(target: kernel.Kernel, name: str) -> Path:
 
 def make_words(target: kernel.Kernel) -> list:
     """kbuild's command for the checkout's modules, in the build tree."""
-    # A module that panics tells where, and that is a place in the source rather than on this machine.
+    # A module that panics tells where, and that is a place in the source rather than on this machine. Nor does its build ID
+    # depend on that.
     flags = [f"--remap-path-prefix={tree.CHECKOUT}/=", *target.rust_flags]
-    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"KRUSTFLAGS={' '.join(flags)}", *target.make_words]
+    return ["make", "-C", kernel.KDIR, f"M={tree.CHECKOUT}", f"KRUSTFLAGS={' '.join(flags)}",
+            f"KCFLAGS=-ffile-prefix-map={tree.CHECKOUT}=.", *target.make_words]
 
 
 def snapshot(files: list[Path], work: Path) -> None:

@@ -14,13 +14,15 @@ from .ui import Step
 
 PACKAGING = tree.CHECKOUT / "qemu/packaging"
 DRIVER = tree.CHECKOUT / "drivers/infiniband/sw/ferrule/ferrule.rs"
+HEADER = tree.CHECKOUT / "include/uapi/rdma/ferrule-abi.h"
 INSIDE = "/build"
 
 # The parts of the description.
 PARTS = ["debian", "limits", "man", "systemd"]
 
-# Where the sources are on this machine, which is nobody else's business.
-PLACES = [f"{tree.CHECKOUT}/{part}/".encode() for part in ("drivers", "include", "rust", "userspace-provider")]
+# Where the sources are on this machine, which is nobody else's business. Build IDs are made of debug information, too, which
+# also names the directory where the compiler was.
+PLACES = [f"{tree.CHECKOUT}{part}".encode() for part in ("/drivers/", "/include/", "/rust/", "/userspace-provider/", "\0")]
 
 
 def driver_version(source: str) -> str:
@@ -30,6 +32,14 @@ def driver_version(source: str) -> str:
         raise LabError(f"{DRIVER} has no VERSION")
     number = int(found[1], 16)
     return f"{number >> 32}.{number >> 16 & 0xffff}.{number & 0xffff}"
+
+
+def abi(header: str) -> str:
+    """The version of the interface between module and provider, by which packages that do not fit refuse each other."""
+    found = re.search(r"^#define FERRULE_ABI_VERSION\s+(\d+)$", header, re.MULTILINE)
+    if not found:
+        raise LabError(f"{HEADER} has no FERRULE_ABI_VERSION")
+    return found[1]
 
 
 def changelog(text: str, version: str, other: str | None = None) -> str:
@@ -73,6 +83,7 @@ def build(version: str | None = None) -> Path:
     modules = {release: module.build(target) for release, target in kernels.items()}
     library = provider.build()
     needs = bounds(provider.version())
+    interface = abi(HEADER.read_text())
     tools = tree.packaging()
 
     def build(directory: Path, step: Step) -> None:
@@ -81,10 +92,12 @@ def build(version: str | None = None) -> Path:
         for part in PARTS:
             shutil.copytree(PACKAGING / part, source / part)
         shutil.copytree(library, source / "provider", ignore=shutil.ignore_patterns(".*"))
+        for file in [*library.glob("*.so"), *(made / "ferrule.ko" for made in modules.values())]:
+            name_no_place(step, file)
         debian = source / "debian"
         (debian / "changelog").write_text(entries)
         control = debian / "control"
-        control.write_text(control.read_text().replace("@LIBIBVERBS@", needs).replace("@DEBIAN@", suite.CHOSEN.title))
+        control.write_text(filled(control, {"LIBIBVERBS": needs, "DEBIAN": suite.CHOSEN.title, "ABI": interface}))
         for release, made in modules.items():
             (source / "modules" / release).mkdir(parents=True)
             shutil.copy(made / "ferrule.ko", source / "modules" / release)
@@ -95,13 +108,13 @@ def build(version: str | None = None) -> Path:
 
     inputs = {"packaging": cache.digest_files(PACKAGING, PARTS), "changelog": entries,
               "modules": [(release, kernels[release].version, made.name) for release, made in modules.items()],
-              "provider": library.name, "needs": needs, "tree": tools.parent.name, "layout": 2}
+              "provider": library.name, "needs": needs, "abi": interface, "tree": tools.parent.name, "layout": 2}
     return cache.entry("packages", inputs, "making the packages", build, keep=10)
 
 
 def newest(kernels: tuple[kernel.Kernel, ...]) -> list[kernel.Kernel]:
     """Of each flavour, the newest kernel."""
-    ordered = sorted(kernels, key=lambda target: kernel.numbers(target.upstream))
+    ordered = sorted(kernels, key=kernel.Kernel.order)
     return list({target.flavour: target for target in ordered}.values())
 
 
@@ -114,14 +127,20 @@ def make(step: Step, directory: Path, tools: Path, judge: bool = True) -> None:
     words = ["dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps"]
     tree.run(step, words, binds, f"{INSIDE}/source", root=tools)
     for file in source.glob("debian/*/usr/**/*"):
-        if file.is_file() and any(place in file.read_bytes() for place in PLACES):
-            raise step.failed(f"{file.relative_to(source)} names directories of this machine")
+        if file.is_file():
+            name_no_place(step, file)
     if judge:
         changes = next(directory.glob("*.changes"))
         words = ["lintian", "--allow-root", "--fail-on=error,warning", "--tag-display-limit=0", changes.name]
         tree.run(step, words, binds, INSIDE, root=tools)
     for rest in (*directory.glob("*.changes"), *directory.glob("*.buildinfo"), source):
         cache.remove(rest)
+
+
+def name_no_place(step: Step, file: Path) -> None:
+    """Fail if a file names a place on this machine."""
+    if any(place in file.read_bytes() for place in PLACES):
+        raise step.failed(f"{file} names directories of this machine")
 
 
 def filled(template: Path, values: dict[str, str]) -> str:
@@ -134,7 +153,8 @@ def filled(template: Path, values: dict[str, str]) -> str:
 
 def values_of(target: kernel.Kernel) -> dict[str, str]:
     """The names of a kernel that templates have."""
-    return {"RELEASE": target.release, "KERNEL_VERSION": target.version, "FLAVOUR": target.flavour}
+    return {"RELEASE": target.release, "KERNEL_VERSION": target.version, "FLAVOUR": target.flavour,
+            "ABI": abi(HEADER.read_text())}
 
 
 def _describe_module(debian: Path, target: kernel.Kernel) -> None:

@@ -65,7 +65,7 @@ def _build(kind: str, title: str, target: str, more: dict[str, str], arch: Arch 
     name = f"{arch.directory('libferrule')}-{cache.digest([str(tree.CHECKOUT), str(origin)])}"
     tools = tree.tools(arch)
     inputs = {"origin": str(origin), "tree": tools.parent.name, "checkout": str(tree.CHECKOUT),
-              "sources": cache.digest_files(tree.CHECKOUT, SOURCES), "layout": 1}
+              "sources": cache.digest_files(tree.CHECKOUT, SOURCES), "layout": 2}
 
     def build(directory: Path, step: Step) -> None:
         with cache.lock(name):
@@ -96,7 +96,8 @@ def _compile(step: Step, work: Path, target: str, arch: Arch) -> Path:
     out = f"{INSIDE}/build"
     tree.run(step, ["cmake", "-S", f"{INSIDE}/src", "-B", out, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
                     "-DNO_PYVERBS=1", "-DNO_MAN_PAGES=1", "-DENABLE_RESOLVE_NEIGH=0", "-DENABLE_VALGRIND=0",
-                    *_across(arch)], binds, env=_libraries(arch), root=root)
+                    # Its build ID depends on no place of this machine.
+                    f"-DCMAKE_C_FLAGS=-ffile-prefix-map={tree.CHECKOUT}/=", *_across(arch)], binds, env=_libraries(arch), root=root)
     targets = tree.output(["ninja", "-C", out, "-t", "targets", "all"], binds, root)
     found = re.search(f"^({target}): ", targets, re.MULTILINE)
     if not found:

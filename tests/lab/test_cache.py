@@ -245,6 +245,16 @@ class Choices(unittest.TestCase):
         self.assertEqual((found[1].upstream, found[1].series, found[1].local, found[1].flavour),
                          ("7.2.12", "7.2", "+deb13-amd64", "amd64"))
 
+    def test_a_kernel_that_debian_has_changed_is_newer(self):
+        releases = {"7.3.4+deb13-amd64": "7.3.4-1~bpo13+1", "7.3.4+deb13+1-amd64": "7.3.4-2~bpo13+1",
+                    "7.3.4+deb13+10-amd64": "7.3.4-11~bpo13+1", "7.2.12+deb13+1-amd64": "7.2.12-2~bpo13+1"}
+        packages = [package for release, version in releases.items()
+                    for package in (Package(f"linux-headers-{release}", version),
+                                    Package("linux-source-" + release[:3], version))]
+        found = [one.release for one in kernel.complete(packages, ("headers", "source"))]
+        self.assertEqual(found, ["7.2.12+deb13+1-amd64", *list(releases)[:3]])
+        self.assertEqual((kernel.Kernel(found[-1], "1").upstream, kernel.Kernel(found[-1], "1").flavour), ("7.3.4", "amd64"))
+
     def test_a_candidate_has_the_name_of_what_it_is_to_become(self):
         packages = [Package(f"linux-{part}", "7.4~rc2-1~exp1") for part in ("headers-7.4-amd64", "headers-7.4-common",
                                                                            "headers-7.4-cloud-amd64", "source-7.4")]

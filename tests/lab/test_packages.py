@@ -20,6 +20,10 @@ def page(name: str) -> str:
     return (packages.PACKAGING / "man" / name).read_text().replace("\\-", "-")
 
 
+def kernel_values():
+    return packages.values_of(kernel.Kernel("7.3.4+deb13-amd64", "7.3.4-1"))
+
+
 class Version(unittest.TestCase):
     LOG = "ferrule (1.2.3) unstable; urgency=medium\n\n  * New (1.2.3).\n\nferrule (1.2.2) unstable\n"
 
@@ -28,6 +32,12 @@ class Version(unittest.TestCase):
         self.assertEqual(packages.driver_version(text), "1.2.3")
         with self.assertRaises(errors.LabError):
             packages.driver_version("const OTHER: u64 = 1;")
+
+    def test_of_the_interface(self):
+        self.assertEqual(packages.abi("#define FERRULE_ABI_VERSIONS 1\n#define FERRULE_ABI_VERSION\t12\n"), "12")
+        with self.assertRaises(errors.LabError):
+            packages.abi("#define FERRULE_ABI 1\n")
+        self.assertEqual(kernel_values()["ABI"], packages.abi(packages.HEADER.read_text()))
 
     def test_the_changelog_is_of_the_driver(self):
         version = packages.driver_version(packages.DRIVER.read_text())

@@ -187,7 +187,7 @@ def metapackage_of_the_newest():
     """Of the kernels of this flavour, the metapackage names the newest."""
     flavour = RELEASE.partition("-")[2]
     releases = [field(file, "Package") for file in glob.glob(f"{NEWER}/ferrule-modules-[0-9]*.deb")]
-    releases = [name for name in releases if re.fullmatch(rf"ferrule-modules-[\d.]+\+deb\d+-{flavour}", name)]
+    releases = [name for name in releases if re.fullmatch(rf"ferrule-modules-[\d.]+\+deb\d+(?:\+\d+)?-{flavour}", name)]
     newest = max(releases, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
     need_several(len(releases))
     depends = field(package(NEWER, NEWEST), "Depends")
