@@ -8,7 +8,11 @@
 #include "common.h"
 
 #include <fcntl.h>
+#include <linux/dma-heap.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -325,6 +329,111 @@ static void not_pinned_anew(void)
 	device_close(&d);
 }
 
+/*
+ * A buffer whose file is not for writing. udmabuf makes none, so it comes from
+ * the kernel's heap for such buffers; -1 without one.
+ */
+static int read_only_make(const uint8_t **data)
+{
+	struct dma_heap_allocation_data request = { .len = SIZE,
+						    .fd_flags = O_RDONLY };
+	int heap = open("/dev/dma_heap/system", O_RDONLY);
+
+	if (heap < 0) {
+		REQUIRE_EQ(errno, ENOENT);
+		return -1;
+	}
+	REQUIRE(!ioctl(heap, DMA_HEAP_IOCTL_ALLOC, &request));
+	close(heap);
+	*data = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, request.fd, 0);
+	REQUIRE(*data != MAP_FAILED);
+
+	return request.fd;
+}
+
+/* A descriptor that is one buffer's and then another one's, again and again. */
+struct changing {
+	int fd, writable, read_only;
+	atomic_bool stop;
+};
+
+static void *change(void *arg)
+{
+	struct changing *c = arg;
+
+	while (!atomic_load(&c->stop)) {
+		REQUIRE_EQ(dup2(c->writable, c->fd), c->fd);
+		REQUIRE_EQ(dup2(c->read_only, c->fd), c->fd);
+	}
+	return NULL;
+}
+
+/*
+ * Rights to write are refused for it, also where the descriptor comes to be its
+ * own while the region is registered.
+ */
+static void read_only(void)
+{
+	unsigned int made = 0, refused = 0, changed = 0;
+	struct changing c = { .stop = false };
+	const uint8_t *data;
+	pthread_t other;
+	struct scene s;
+	struct ibv_mr *mr;
+	struct ibv_sge sge;
+
+	c.read_only = read_only_make(&data);
+	if (c.read_only < 0)
+		test_skip("the kernel has no DMA heap");
+	scene_open(&s);
+	sge = sge_of(&s.p.mine, 0, LENGTH);
+	REQUIRE_NULL_ERRNO(ibv_reg_dmabuf_mr(s.p.d.pd, 0, SIZE, 0, c.read_only,
+					     BUF_ACCESS), EACCES);
+	REQUIRE_NULL_ERRNO(ibv_reg_dmabuf_mr(s.p.d.pd, 0, SIZE, 0, c.read_only,
+					     IBV_ACCESS_LOCAL_WRITE), EACCES);
+	mr = ibv_reg_dmabuf_mr(s.p.d.pd, OFFSET, LENGTH, IOVA, c.read_only,
+			       IBV_ACCESS_REMOTE_READ);
+	REQUIRE(mr);
+	s.to.rkey = mr->rkey;
+	send_sges(&s.p.a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge, 1,
+		  &s.to, 0, 0);
+	EXPECT_OK(s.p.a.scq, 1);
+	VERIFY_BYTE(s.p.mine.data, LENGTH, 0);
+	REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+
+	fill(s.p.mine.data, LENGTH, 1);
+	c.writable = s.buf.fd;
+	c.fd = dup(c.writable);
+	REQUIRE(c.fd >= 0);
+	REQUIRE_ERRNO(pthread_create(&other, NULL, change, &c), 0);
+	for (unsigned int i = 0; i < 2000; i++) {
+		mr = ibv_reg_dmabuf_mr(s.p.d.pd, OFFSET, LENGTH, IOVA, c.fd,
+				       BUF_ACCESS);
+		if (!mr) {
+			REQUIRE(errno == EACCES || errno == EBADF);
+			refused += errno == EACCES;
+			changed += errno == EBADF;
+			continue;
+		}
+		made++;
+		s.to.rkey = mr->rkey;
+		send_sges(&s.p.a, i, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
+			  1, &s.to, 0, 0);
+		EXPECT_OK(s.p.a.scq, i);
+		VERIFY_BYTE(data, SIZE, 0);
+		REQUIRE_ERRNO(ibv_dereg_mr(mr), 0);
+	}
+	atomic_store(&c.stop, true);
+	REQUIRE_ERRNO(pthread_join(other, NULL), 0);
+	REQUIRE(made && refused);
+	test_note("%u were made, %u refused, and %u found another buffer", made,
+		  refused, changed);
+	close(c.fd);
+	close(c.read_only);
+	REQUIRE(!munmap((void *)data, SIZE));
+	scene_close(&s);
+}
+
 static const struct test_case cases[] = {
 	{ "transfers", transfers },
 	{ "atomics", atomics },
@@ -334,6 +443,7 @@ static const struct test_case cases[] = {
 	{ "twice", twice },
 	{ "registered_anew", registered_anew },
 	{ "not_pinned_anew", not_pinned_anew },
+	{ "read_only", read_only },
 	{},
 };
 

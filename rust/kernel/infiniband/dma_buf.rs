@@ -74,7 +74,7 @@ impl DmaBuf {
         Ok(buf)
     }
 
-    fn as_raw(&self) -> *mut bindings::dma_buf {
+    pub(crate) fn as_raw(&self) -> *mut bindings::dma_buf {
         self.0.as_ptr()
     }
 }

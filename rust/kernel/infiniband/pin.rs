@@ -94,15 +94,15 @@ impl Pin {
     ///
     /// # Errors
     ///
-    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` without a parent; the exporter's.
+    /// Those of [`DmaBuf::new`]; `EOPNOTSUPP` without a parent; `EBADF` if the descriptor is another buffer's meanwhile; the
+    /// exporter's.
     pub(crate) fn of_dma_buf<D: Driver>(
         dev: &Device<D>,
         part: &dma_buf::Part,
         access: Access,
     ) -> Result<Self> {
         let parent = dev.parent_users().ok_or(EOPNOTSUPP)?;
-        // Judges the part. Another file may have its number by now; the core compares the size of that one, too.
-        let _buf = DmaBuf::new(part, access)?;
+        let judged = DmaBuf::new(part, access)?;
         // SAFETY: The device is valid, and has a parent.
         let raw = from_err_ptr(unsafe {
             bindings::ib_umem_dmabuf_get_pinned(
@@ -116,11 +116,20 @@ impl Pin {
         let raw = NonNull::new(raw).ok_or(EINVAL)?;
         // INVARIANT: The function has returned the object that it has made, of which the other is the first part, and
         // which refers to the device.
-        Ok(Pin {
+        let pin = Pin {
             raw: raw.cast(),
             parent: Some(parent),
             _device: dev.as_device().into(),
-        })
+        };
+        // The core has looked the descriptor up by itself, and compares the size alone. A buffer that came to the descriptor in
+        // between may be one that is not to be written.
+        //
+        // SAFETY: The object is alive, and refers to its attachment, which does not change.
+        let pinned = unsafe { (*(*raw.as_ptr()).attach).dmabuf };
+        if pinned != judged.as_raw() {
+            return Err(EBADF);
+        }
+        Ok(pin)
     }
 
     /// Whether the pages were pinned to be written to.
