@@ -475,6 +475,7 @@ int main(int argc, char **argv)
 		{ "paged", paged },
 		{ "registered_anew", registered_anew },
 		{ "device_memory", device_memory },
+		{ "extended", extended },
 		{ "crossed_queues", crossed_queues, 60 },
 		{ "sent_here_received_there", sent_here_received_there, 60 },
 		{ "receives_of_their_own", receives_of_their_own, 60 },

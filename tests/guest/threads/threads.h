@@ -100,6 +100,7 @@ void window(void);
 void paged(void);
 void registered_anew(void);
 void device_memory(void);
+void extended(void);
 
 /* queues.c */
 void crossed_queues(void);

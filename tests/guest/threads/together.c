@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "threads.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 static struct team team;
@@ -224,5 +225,96 @@ void device_memory(void)
 	team_join(&team);
 	REQUIRE_ERRNO(ibv_dereg_mr(dm_mr), 0);
 	REQUIRE_ERRNO(ibv_free_dm(dm), 0);
+	team_close(&team);
+}
+
+/* A domain for all; a thread has an initiator, a target and a queue of it. */
+static struct ibv_xrcd *domain;
+
+static struct ibv_qp *make_initiator(struct worker *w)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_XRC_SEND,
+		.send_cq = w->a.scq,
+		.cap = { .max_send_wr = 4, .max_send_sge = 1 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = w->d.pd,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(w->d.ctx, &init);
+
+	REQUIRE(qp);
+	return qp;
+}
+
+static void send_to_srq(struct worker *w, struct ibv_qp *qp, uint32_t number)
+{
+	struct ibv_sge from = sge_of(&w->own, 0, 64);
+	struct ibv_send_wr wr = {
+		.wr_id = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+		.sg_list = &from,
+		.num_sge = 1,
+		.qp_type.xrc.remote_srqn = number,
+	}, *bad;
+
+	REQUIRE_ERRNO(ibv_post_send(qp, &wr, &bad), 0);
+}
+
+static void extend(struct worker *w)
+{
+	struct ibv_srq_attr attr = { .max_wr = 4, .max_sge = 1 };
+	struct ibv_qp *initiator, *target;
+	struct ibv_srq *srq;
+	uint32_t number;
+
+	while (!w->team->stop)
+		round_of(w);
+	team_meet(w->team);
+	srq = xrc_create_srq(&w->d, domain, w->a.rcq, &attr);
+	REQUIRE(srq);
+	REQUIRE_ERRNO(ibv_get_srq_num(srq, &number), 0);
+	initiator = make_initiator(w);
+	target = xrc_create_target(&w->d, domain);
+	REQUIRE(target);
+	xrc_connect(&w->d, initiator, target, ACCESS);
+	xrc_connect(&w->d, target, initiator, ACCESS);
+	for (unsigned int i = 0; i < 100; i++) {
+		struct ibv_sge into = sge_of(&w->own, PART, 64);
+		struct ibv_recv_wr wr = { .wr_id = 2, .sg_list = &into,
+					  .num_sge = 1 }, *bad;
+
+		fill(w->own.data, 64, w->seed + i);
+		REQUIRE_ERRNO(ibv_post_srq_recv(srq, &wr, &bad), 0);
+		send_to_srq(w, initiator, number);
+		EXPECT_OK(w->a.rcq, 2);
+		EXPECT_OK(w->a.scq, 1);
+		VERIFY(w->own.data + PART, 64, w->seed + i);
+		round_of(w);
+	}
+	team_meet(w->team);
+	team_meet(w->team);
+	REQUIRE_ERRNO(ibv_destroy_qp(initiator), 0);
+	REQUIRE_ERRNO(ibv_destroy_qp(target), 0);
+	REQUIRE_ERRNO(ibv_destroy_srq(srq), 0);
+}
+
+void extended(void)
+{
+	team_open(&team, THREADS);
+	domain = xrcd_open(&team.d, -1, O_CREAT);
+	if (!domain)
+		test_skip("ibv_open_xrcd: %s", strerror(errno));
+	team_start(&team, extend);
+	team_await(&team, 2);
+	REQUIRE(team_is_apart(&team));
+	team.stop = true;
+	team_meet(&team);
+	team_meet(&team);
+	/* Their queue pairs are there until the third meeting. */
+	team_require_together(&team);
+	team_meet(&team);
+	team_join(&team);
+	REQUIRE_ERRNO(ibv_close_xrcd(domain), 0);
 	team_close(&team);
 }
